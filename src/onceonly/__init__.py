@@ -1,0 +1,1 @@
+"""onceonly: message handlers whose effects happen exactly once."""

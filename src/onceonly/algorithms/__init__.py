@@ -1,0 +1,1 @@
+"""Exactly-once itself. Pure of I/O, time and chance: one `await` is one port call, so the very same code is model-checked."""

@@ -1,0 +1,252 @@
+"""The delivery shell: from deliveries to settled deliveries. Every one is acked, released, retried or dead-lettered.
+
+    sort      group the copies of one message; set aside what cannot be read; single out suspects
+    run       one unit of work (`outbox.process`); on a message's own failure once more, isolated; then by halves
+    settle    finish what is done; copy, then ack, what is retried; store, then ack, what is given up; release the rest
+
+Only a message's own failure is counted: its handler's, its process's death, or a commit refused in a unit of one. Conflicts,
+Unknown and failing ports release the delivery uncounted, so an outage dead-letters nothing.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+
+from msgspec import Struct
+
+from onceonly.algorithms.intake import OTHER_BODY, Item, Letter, letter_for, sort
+from onceonly.algorithms.outbox import Processed, finish, process
+from onceonly.model.dead_letter import DeadLetter
+from onceonly.model.errors import CommitRefused, Conflict, HandlerFailed, TryAgain
+from onceonly.model.identity import Identity
+from onceonly.model.message import Delivery, Failure, FailureKind, Message, Send, Unreadable
+from onceonly.model.record import Answer, Decision, Record
+from onceonly.model.retry import Verdict
+from onceonly.ports.bundle import Ports
+from onceonly.ports.handlers import Handlers
+from onceonly.ports.store import Resources
+
+KILLED = Failure(kind=FailureKind.KILLED, reason="the process that held it ended before it was settled")
+REFUSED = Failure(kind=FailureKind.REFUSED, reason="handled, but a message it sends was refused by the broker")
+
+
+class Report(Struct, frozen=True, kw_only=True):
+    """How a batch ended, in deliveries; for telemetry and for the pace of the worker, never for correctness."""
+
+    handled: int = 0
+    known: int = 0
+    retried: int = 0
+    dead: int = 0
+    postponed: int = 0
+    contended: int = 0
+    unsure: int = 0
+
+    def __add__(self, other: "Report") -> "Report":
+        """Add two reports up."""
+        return Report(**{name: getattr(self, name) + getattr(other, name) for name in self.__struct_fields__})
+
+
+class Ran(Struct, frozen=True, kw_only=True):
+    """What became of some items: unit by unit, and those whose unit as a whole did not come about."""
+
+    processed: tuple[Processed, ...] = ()
+    contended: tuple[Item, ...] = ()
+    unsure: tuple[Item, ...] = ()
+
+    def __add__(self, other: "Ran") -> "Ran":
+        """Join two results."""
+        return Ran(
+            processed=self.processed + other.processed,
+            contended=self.contended + other.contended,
+            unsure=self.unsure + other.unsure,
+        )
+
+
+async def deliver(deliveries: Sequence[Delivery], ports: Ports) -> Report:
+    """Take a batch through, one unit after another. Returns when every delivery is settled or given back."""
+    intake = sort(deliveries, ports)
+    report = await give_up(intake.letters, ports)
+    report += await count_starts(intake.suspects, ports)
+    ran = Ran()
+    for items in intake.units:
+        ran += await run(items, ports)
+    return report + await settle([item for items in intake.units for item in items], ran, ports)
+
+
+async def count_starts(suspects: Sequence[Item], ports: Ports) -> Report:
+    """Count, durably, that each of these is about to start again; its copy will run alone.
+
+    One that was started too often goes through its unit without its handler: it may be committed and owe its effects.
+    """
+    judged = [(item, _judge(item, KILLED, ports)) for item in suspects]
+    report = await retry([(item, verdict) for item, verdict in judged if not verdict.give_up], ports, alone=True)
+    for item, verdict in judged:
+        if verdict.give_up:
+            hopeless = ports._replace(handlers=GivenUp(ports.handlers, verdict))
+            report += await settle([item], await run((item,), hopeless), hopeless)
+    return report
+
+
+async def run(items: Sequence[Item], ports: Ports, *, isolated: bool = False) -> Ran:
+    """Run items as one unit, and find those to blame when it fails: any number of bad handlers costs one extra pass."""
+    try:
+        return Ran(processed=(await process([item.message for item in items], ports, isolated=isolated),))
+    except (HandlerFailed, CommitRefused) as error:
+        if len(items) == 1:
+            return Ran(processed=(Processed(failed=((items[0].message.identity, _failure(error)),)),))
+    except Conflict:
+        return Ran(contended=tuple(items))
+    except TryAgain:
+        return Ran(unsure=tuple(items))
+    if not isolated:
+        return await run(items, ports, isolated=True)
+    half = len(items) // 2  # what only COMMIT shows has no name on it
+    return await run(items[:half], ports, isolated=True) + await run(items[half:], ports, isolated=True)
+
+
+async def settle(items: Sequence[Item], ran: Ran, ports: Ports) -> Report:
+    """Settle every delivery of these items."""
+    of = {item.message.identity: item for item in items}
+    parts = ran.processed
+    finished = [record for part in parts for record in part.finished]
+    report = await _finish(finished, of, ran, ports)
+    failed = [(of[identity], failure) for part in parts for identity, failure in part.failed]
+    refused = [(of[i], REFUSED) for part in parts for i, answer in part.kept if answer is Answer.REFUSED]
+    report += await _retry_or_give_up([*failed, *refused], ports)
+    clashing = [of[identity] for part in parts for identity in part.clashing]
+    report += await give_up([_clash(item, d, ports) for item in clashing for d in item.deliveries], ports)
+    postponed = [of[identity] for part in parts for identity in part.postponed]
+    unsure = [of[i] for part in parts for i, answer in part.kept if answer is Answer.UNKNOWN]
+    await release([*postponed, *unsure, *ran.contended, *ran.unsure], ports)
+    return report + Report(postponed=_count(postponed), contended=_count(ran.contended), unsure=_count([*unsure, *ran.unsure]))
+
+
+async def retry(judged: Sequence[tuple[Item, Verdict]], ports: Ports, *, alone: bool = False) -> Report:
+    """Send a copy that carries the count, then ack the original; a copy that was not taken leaves the original."""
+    if not judged:
+        return Report()
+    try:
+        answers = await ports.transport.send([_copy(item, verdict, ports, alone=alone) for item, verdict in judged])
+    except TryAgain:
+        answers = tuple(Answer.UNKNOWN for _ in judged)
+    taken = [item for (item, _), answer in zip(judged, answers, strict=True) if answer is Answer.TAKEN]
+    # Crash here, "after-retry-copy": 1 copy taken, 2 original not acked, 3 both come, 4 one claim: handled once.
+    await _ack([delivery for item in taken for delivery in item.deliveries], ports)
+    left = [item for (item, _), answer in zip(judged, answers, strict=True) if answer is not Answer.TAKEN]
+    await release(left, ports)
+    return Report(retried=_count(taken), unsure=_count(left))
+
+
+async def give_up(letters: Sequence[Letter], ports: Ports) -> Report:
+    """Store dead letters, then ack; what could not be stored is released."""
+    report = Report()
+    for letter in letters:
+        try:
+            await ports.dead_letters.add(letter.letter)
+        except TryAgain:
+            await _release(letter.deliveries, ports)
+            report += Report(unsure=len(letter.deliveries))
+        else:
+            # Crash here, "after-dead-letter": 1 stored, 2 not acked, 3 it comes again, 4 the letter is stored once.
+            await _ack(letter.deliveries, ports)
+            report += Report(dead=len(letter.deliveries))
+    return report
+
+
+async def release(items: Sequence[Item], ports: Ports) -> None:
+    """Give items back uncounted."""
+    await _release([delivery for item in items for delivery in item.deliveries], ports)
+
+
+class GivenUp:
+    """Handlers of a message whose process died too often: its handler never runs again, and its verdict is final."""
+
+    def __init__(self, handlers: Handlers, verdict: Verdict) -> None:
+        """Keep the verdict."""
+        self._handlers = handlers
+        self._verdict = verdict
+
+    def read(self, delivery: Delivery) -> Message | Unreadable:
+        """Read as ever."""
+        return self._handlers.read(delivery)
+
+    async def handle(self, message: Message, resources: Resources) -> Decision:
+        """Fail at once."""
+        raise HandlerFailed(KILLED)
+
+    def verdict(self, message: Message, failure: Failure, *, attempts: int, history: tuple[Failure, ...]) -> Verdict:
+        """Give the verdict."""
+        return self._verdict
+
+
+async def _finish(finished: Sequence[Record], of: Mapping[Identity, Item], ran: Ran, ports: Ports) -> Report:
+    if not finished:
+        return Report()
+    items = [of[record.identity] for record in finished]
+    try:
+        await finish(finished, [delivery for item in items for delivery in item.deliveries], ports)
+    except TryAgain:
+        await release(items, ports)
+        return Report(unsure=_count(items))
+    fresh = sum(item.message.identity in part.handled for part in ran.processed for item in items)
+    return Report(handled=fresh, known=_count(items) - fresh)
+
+
+async def _retry_or_give_up(failed: Sequence[tuple[Item, Failure]], ports: Ports) -> Report:
+    judged = [(item, failure, _judge(item, failure, ports)) for item, failure in failed]
+    report = await retry([(item, verdict) for item, _, verdict in judged if not verdict.give_up], ports)
+    return report + await give_up(
+        [_final(item, failure, verdict, ports) for item, failure, verdict in judged if verdict.give_up], ports
+    )
+
+
+def _judge(item: Item, failure: Failure, ports: Ports) -> Verdict:
+    return ports.handlers.verdict(item.message, failure, attempts=item.attempts, history=item.history)
+
+
+def _failure(error: HandlerFailed | CommitRefused) -> Failure:
+    return error.failure if isinstance(error, HandlerFailed) else Failure(kind=FailureKind.COMMIT, reason=str(error))
+
+
+def _copy(item: Item, verdict: Verdict, ports: Ports, *, alone: bool) -> Send:
+    return Send(
+        message=item.message,
+        to=ports.endpoint,
+        due=verdict.due,
+        attempts=verdict.attempts,
+        history=verdict.history,
+        alone=alone or any(delivery.alone for delivery in item.deliveries),
+    )
+
+
+def _final(item: Item, failure: Failure, verdict: Verdict, ports: Ports) -> Letter:
+    first = item.deliveries[0]
+    letter = DeadLetter(
+        endpoint=ports.endpoint,
+        reason=failure.reason,
+        headers=first.headers,
+        body=first.body,
+        message=item.message,
+        attempts=verdict.attempts,
+        history=verdict.history,
+        finish_only=failure.kind is FailureKind.REFUSED,
+    )
+    return Letter(letter, item.deliveries)
+
+
+def _clash(item: Item, delivery: Delivery, ports: Ports) -> Letter:
+    return letter_for(delivery, item.message, OTHER_BODY, ports)
+
+
+async def _ack(deliveries: Sequence[Delivery], ports: Ports) -> None:
+    with suppress(TryAgain):  # it comes again, and everything it asks for is done already
+        await ports.transport.ack(deliveries)
+
+
+async def _release(deliveries: Sequence[Delivery], ports: Ports) -> None:
+    if deliveries:
+        with suppress(TryAgain):  # its lease ends by itself
+            await ports.transport.release(deliveries)
+
+
+def _count(items: Iterable[Item]) -> int:
+    return sum(len(item.deliveries) for item in items)

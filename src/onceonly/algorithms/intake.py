@@ -1,0 +1,88 @@
+"""Sorting a batch: what can be read, which deliveries are copies of one message, and who shares a unit. Pure."""
+
+from collections.abc import Iterable, Sequence
+
+from msgspec import Struct
+
+from onceonly.model.dead_letter import DeadLetter
+from onceonly.model.identity import Identity
+from onceonly.model.message import Delivery, Failure, Message, Unreadable
+from onceonly.ports.bundle import Ports
+
+OTHER_BODY = "another message with the same source and id, but another body, came before: its sender re-uses ids"
+
+
+class Item(Struct, frozen=True):
+    """One logical message of a batch with all its deliveries: they share its fate."""
+
+    message: Message
+    deliveries: tuple[Delivery, ...]
+
+    @property
+    def attempts(self) -> int:
+        """How often this message failed before, as far as any of its copies knows."""
+        return max(delivery.attempts for delivery in self.deliveries)
+
+    @property
+    def history(self) -> tuple[Failure, ...]:
+        """The failures before this one, from the copy that knows most."""
+        return max(self.deliveries, key=lambda delivery: delivery.attempts).history
+
+
+class Letter(Struct, frozen=True):
+    """A dead letter, and the deliveries to acknowledge once it is stored."""
+
+    letter: DeadLetter
+    deliveries: tuple[Delivery, ...]
+
+
+class Intake(Struct, frozen=True):
+    """A batch, sorted: letters to store, messages whose start must be counted first, and units to run."""
+
+    letters: tuple[Letter, ...]
+    suspects: tuple[Item, ...]
+    units: tuple[tuple[Item, ...], ...]
+
+
+def sort(deliveries: Sequence[Delivery], ports: Ports) -> Intake:
+    """Sort a batch. One identity is one message however many deliveries it has; the first body received is the message's."""
+    copies: dict[Identity, list[Delivery]] = {}
+    messages: dict[Identity, Message] = {}
+    letters: list[Letter] = []
+    for delivery in deliveries:
+        message = ports.handlers.read(delivery)
+        if isinstance(message, Unreadable):
+            letters.append(letter_for(delivery, message.message, message.reason, ports))
+        elif messages.setdefault(message.identity, message).fingerprint != message.fingerprint:
+            letters.append(letter_for(delivery, message, OTHER_BODY, ports))
+        else:
+            copies.setdefault(message.identity, []).append(delivery)
+    items = [Item(messages[identity], tuple(found)) for identity, found in copies.items()]
+    suspects = tuple(item for item in items if any(delivery.suspect for delivery in item.deliveries))
+    return Intake(tuple(letters), suspects, _units(item for item in items if item not in suspects))
+
+
+def letter_for(delivery: Delivery, message: Message | None, reason: str, ports: Ports) -> Letter:
+    """Write the dead letter of one delivery that never became an item."""
+    letter = DeadLetter(
+        endpoint=ports.endpoint,
+        reason=reason,
+        headers=delivery.headers,
+        body=delivery.body,
+        message=message,
+        attempts=delivery.attempts,
+        history=delivery.history,
+    )
+    return Letter(letter, (delivery,))
+
+
+def _units(items: Iterable[Item]) -> tuple[tuple[Item, ...], ...]:
+    """Let all share one unit, but those that must run alone: a process died while it held them."""
+    together: list[Item] = []
+    alone: list[tuple[Item, ...]] = []
+    for item in items:
+        if any(delivery.alone for delivery in item.deliveries):
+            alone.append((item,))
+        else:
+            together.append(item)
+    return (*((tuple(together),) if together else ()), *alone)

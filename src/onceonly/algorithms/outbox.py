@@ -1,0 +1,131 @@
+"""The algorithm: what makes a message's effects happen once. This page is the whole idea.
+
+    begin     claim the messages; learn which are new, owed (handled, effects still to dispatch) or done
+    handle    run the handlers of the new ones; nothing is visible yet
+    commit    business state + claims + records, in one atomic step
+    dispatch  send the effects of new and owed records: same ids, same bodies, every time
+    finish    retire, forget the records, then acknowledge
+
+Crash before commit: nothing happened; the message comes again and is new. Crash after commit: it comes again, is owed, and
+only its effects are dispatched. Crash after forget: it comes again, is done, and is only acknowledged. A copy, wherever it
+is, changes nothing. No write is retried in place: after any failure the message starts again from `begin`.
+"""
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from onceonly.model.errors import Conflict, HandlerFailed, NotNow
+from onceonly.model.identity import Identity
+from onceonly.model.message import Delivery, Failure, Message
+from onceonly.model.record import Answer, Record
+from onceonly.ports.bundle import Ports
+from onceonly.ports.store import Unit
+
+
+class Processed(Struct, frozen=True, kw_only=True):
+    """What became of the messages of one unit; each is in exactly one of the first five."""
+
+    finished: tuple[Record, ...] = ()
+    """Nothing is left to do but `finish`: every effect was taken, now or before."""
+    kept: tuple[tuple[Identity, Answer], ...] = ()
+    """Handled, but an effect was REFUSED or is UNKNOWN: the record stays, and the message must come again."""
+    postponed: tuple[Identity, ...] = ()
+    """Left out of the unit: the batch had used its time."""
+    failed: tuple[tuple[Identity, Failure], ...] = ()
+    """The handler failed and its work was undone."""
+    clashing: tuple[Identity, ...] = ()
+    """This identity was handled with another body."""
+    handled: frozenset[Identity] = frozenset()
+    """Those whose handler ran in this very unit and was committed."""
+
+
+async def process(messages: Sequence[Message], ports: Ports, *, isolated: bool = False) -> Processed:
+    """Take these messages (distinct identities) through one unit of work, up to and including dispatch.
+
+    In an isolated unit the messages whose handler fails are left out; otherwise the first failure ends the unit.
+    Raises HandlerFailed, Conflict, CommitRefused, Failed, Unknown: nothing is finished then, and whatever was committed
+    is found again as owed.
+    """
+    unit = await ports.store.begin(messages, isolated=isolated)  # fences everything below
+    records: tuple[Record, ...] = ()
+    try:
+        known = (*unit.owed, *(Record(message.identity) for message in unit.done))
+        asked = [*(message.identity for message in unit.new), *(record.identity for record in known)]
+        admitted = await ports.admission.admits(asked)  # only now: an earlier answer may be stale
+        attempted = await _handle(unit, admitted, ports, isolated=isolated)
+        records = await ports.admission.prepare(attempted.records)
+        if records:
+            await unit.commit(records)
+        else:
+            unit.abandon()
+    except Conflict:
+        unit.abandon()
+        await ports.admission.discard(records)  # definite: nothing of this attempt happened
+        raise
+    except BaseException:
+        unit.abandon()  # and never compensate: after Unknown the commit may have happened
+        raise
+    # Crash here, "after-commit": 1 committed, 2 nothing sent, 3 the lease ends, 4 the claim answers "owed", 5 it is sent.
+    await ports.admission.activate(records)
+    answers = await dispatch((*records, *(record for record in known if record.identity in admitted)), ports)
+    # Crash here, "after-dispatch": 1 sent, 2 the record is there, 3 the same ids are sent again, 4 receivers know them.
+    settled = (*records, *known, *(Record(m.identity) for m in unit.new if m.identity not in admitted))
+    return Processed(
+        finished=tuple(r for r in settled if answers.get(r.identity, Answer.TAKEN) is Answer.TAKEN),
+        kept=tuple((identity, answer) for identity, answer in answers.items() if answer is not Answer.TAKEN),
+        postponed=attempted.postponed,
+        failed=attempted.failed,
+        clashing=tuple(message.identity for message in unit.clashing),
+        handled=frozenset(record.identity for record in records),
+    )
+
+
+async def finish(finished: Sequence[Record], deliveries: Sequence[Delivery], ports: Ports) -> None:
+    """Settle messages that are completely dispatched; may cover several units. The order is the promise: ack comes last."""
+    await ports.admission.retire([record.identity for record in finished])
+    recorded = [record.identity for record in finished if record.effects]
+    if recorded:
+        await ports.store.forget(recorded)
+    # Crash here, "after-forget": 1 no record, 2 no ack, 3 it comes again, 4 the claim answers "done", 5 it is acked.
+    await ports.transport.ack(deliveries)
+
+
+async def dispatch(records: Sequence[Record], ports: Ports) -> dict[Identity, Answer]:
+    """Make these records' effects happen; answers for each record: TAKEN only when every effect of it was."""
+    sends = [effect for record in records for effect in record.effects]
+    answers = iter(await ports.transport.send(sends)) if sends else iter(())
+    return {record.identity: _together([next(answers) for _ in record.effects]) for record in records}
+
+
+def _together(answers: Sequence[Answer]) -> Answer:
+    for worst in (Answer.REFUSED, Answer.UNKNOWN):
+        if worst in answers:
+            return worst
+    return Answer.TAKEN
+
+
+class _Attempted(Struct, frozen=True):
+    records: tuple[Record, ...]
+    failed: tuple[tuple[Identity, Failure], ...]
+    postponed: tuple[Identity, ...]
+
+
+async def _handle(unit: Unit, admitted: frozenset[Identity], ports: Ports, *, isolated: bool) -> _Attempted:
+    """Run the handlers, one after another on the unit's resources."""
+    messages = [message for message in unit.new if message.identity in admitted]
+    records: list[Record] = []
+    failed: list[tuple[Identity, Failure]] = []
+    for message in messages:
+        try:
+            decision = await ports.handlers.handle(message, unit.resources)
+        except NotNow:
+            break
+        except HandlerFailed as error:
+            if not isolated:
+                raise
+            failed.append((message.identity, error.failure))
+        else:
+            records.append(Record(message.identity, decision.effects))
+    postponed = messages[len(records) + len(failed) :]
+    return _Attempted(tuple(records), tuple(failed), tuple(message.identity for message in postponed))

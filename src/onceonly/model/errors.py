@@ -1,0 +1,89 @@
+"""The error tree: one root, three families that a user treats differently.
+
+    OnceOnlyError
+      SetupError       fix the set-up: nothing can work until a person changes something
+      TryAgain         the operation may be tried again from the start
+        Failed           definite: nothing happened
+          CommitRefused    the store refused this unit's own changes (a constraint, a foreign commit)
+        Unknown          it may have happened: never compensate, never retry in place
+      Conflict         definite: someone else won
+
+`Reject` and `RetryLater` are raised by users' handlers; `HandlerFailed` and `NotNow` carry a handler's end to the algorithm.
+Adapters classify by allow-list: what the server did not say for sure is `Unknown`.
+"""
+
+from onceonly.model.message import Failure
+
+
+class OnceOnlyError(Exception):
+    """Everything this library raises on purpose."""
+
+
+class SetupError(OnceOnlyError):
+    """The set-up is wrong. The message says what to change."""
+
+
+class DriverMissing(SetupError):
+    """The URL names a system whose driver is not installed."""
+
+
+class SchemaMissing(SetupError):
+    """The database has no onceonly tables, or older ones."""
+
+
+class SchemaTooNew(SetupError):
+    """The database was upgraded by a newer onceonly."""
+
+
+class InvalidHandler(SetupError):
+    """A handler's signature cannot be served, or two handlers take one type."""
+
+
+class InvalidEffect(SetupError):
+    """A handler tried to send what can never be sent: too large, not serializable, without a destination."""
+
+
+class TryAgain(OnceOnlyError):
+    """The operation did not succeed now; start again from the beginning."""
+
+
+class Failed(TryAgain):
+    """Definite: nothing happened."""
+
+
+class CommitRefused(Failed):
+    """Definite: the store refused the changes of this unit, so some message in it is to blame."""
+
+
+class Unknown(TryAgain):
+    """It may have happened and it may not; only looking again tells."""
+
+
+class Conflict(OnceOnlyError):
+    """Definite: someone else won, and nothing of this attempt happened."""
+
+
+class Reject(OnceOnlyError):
+    """Raised by a handler: this message goes to the dead letters at once, with this reason."""
+
+
+class RetryLater(OnceOnlyError):
+    """Raised by a handler: handle this message again after `delay` seconds, without counting a failure."""
+
+    def __init__(self, delay: float, reason: str = "") -> None:
+        """Keep the delay, in seconds."""
+        super().__init__(reason or f"asked to be retried in {delay:g} s")
+        self.delay = delay
+
+
+class NotNow(OnceOnlyError):
+    """The time budget of this batch is used: leave the message out of the unit, uncounted."""
+
+
+class HandlerFailed(OnceOnlyError):
+    """The handler of one message failed; `failure` says how."""
+
+    def __init__(self, failure: Failure) -> None:
+        """Keep the failure."""
+        super().__init__(failure.reason)
+        self.failure = failure

@@ -1,0 +1,109 @@
+"""Messages, the deliveries that bring them, and the sends that carry them away."""
+
+from collections.abc import Hashable
+from enum import StrEnum
+
+from msgspec import Struct
+
+from onceonly.model.identity import Identity, fingerprint
+
+Headers = tuple[tuple[str, str], ...]
+
+
+class Message(Struct, frozen=True, kw_only=True):
+    """One logical message: CloudEvents attributes and a body. All copies carry the same (source, id).
+
+    `time` is RFC 3339 text or empty. `extensions` are CloudEvents extension attributes (lower-case names), such as
+    `causationid`, `conversationid`, `replyto`, `traceparent`; `headers` are the transport's own headers, kept as they came.
+    """
+
+    id: str
+    source: str
+    type: str
+    body: bytes
+    time: str = ""
+    subject: str = ""
+    datacontenttype: str = "application/json"
+    extensions: Headers = ()
+    headers: Headers = ()
+
+    @property
+    def identity(self) -> Identity:
+        """What makes this message itself."""
+        return Identity(self.source, self.id)
+
+    @property
+    def fingerprint(self) -> bytes:
+        """Eight bytes of the body's hash."""
+        return fingerprint(self.body)
+
+    def extension(self, name: str, default: str = "") -> str:
+        """Give one CloudEvents extension attribute, or `default`."""
+        return next((value for key, value in self.extensions if key == name), default)
+
+
+class FailureKind(StrEnum):
+    """Why a message did not get through. Everything but LATER is counted; REJECTED is final."""
+
+    EXCEPTION = "exception"
+    TIMEOUT = "timeout"
+    COMMIT = "commit"
+    KILLED = "killed"
+    REFUSED = "refused"
+    REJECTED = "rejected"
+    LATER = "later"
+
+
+class Failure(Struct, frozen=True, kw_only=True):
+    """One failure of a message's own, never of the systems around it.
+
+    `at` is when it was judged, milliseconds since 1970, 0 before; `delay` is what a handler asked to wait, in seconds
+    (kind LATER only).
+    """
+
+    kind: FailureKind
+    reason: str
+    traceback: str = ""
+    at: int = 0
+    delay: float = 0
+
+
+class Send(Struct, frozen=True, kw_only=True):
+    """A message on its way out: the effect that every handler may have, and the form of a retry copy.
+
+    `to` names an endpoint (a command: it must be routable) or is empty (an event: whoever subscribed gets it, and nobody
+    is fine). `due` is the instant before which it is not delivered, milliseconds since 1970. `attempts`, `history` and
+    `alone` are carried by retry copies only: how often the message failed, its last failures, and whether it must run
+    in a unit of one because a process died while it held it.
+    """
+
+    message: Message
+    to: str = ""
+    due: int = 0
+    attempts: int = 0
+    history: tuple[Failure, ...] = ()
+    alone: bool = False
+
+
+class Delivery(Struct, frozen=True, kw_only=True):
+    """One arrival of one copy, as the transport saw it; what gets acknowledged or released.
+
+    `receipt` is the transport's own handle. `suspect` says that it came again although nobody released it, so the process
+    that held it may have been killed by it. `attempts`, `history` and `alone` are those of the copy that arrived.
+    """
+
+    receipt: Hashable
+    queue: str
+    headers: Headers
+    body: bytes
+    suspect: bool = False
+    attempts: int = 0
+    history: tuple[Failure, ...] = ()
+    alone: bool = False
+
+
+class Unreadable(Struct, frozen=True, kw_only=True):
+    """Why a delivery cannot become a message of this endpoint; `message` is there when at least its identity is known."""
+
+    reason: str
+    message: Message | None = None

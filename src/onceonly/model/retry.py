@@ -1,0 +1,67 @@
+"""The retry policy: pure arithmetic over how often a message failed. Time and chance are arguments."""
+
+from msgspec import Struct
+
+from onceonly.model.message import Failure, FailureKind
+
+HISTORY_KEPT = 10
+
+
+class Retry(Struct, frozen=True, kw_only=True):
+    """When a failed message is tried again, and when it is given up.
+
+    The first `immediate` retries follow at once; then `delayed` retries with growing delays: `first_delay` seconds, times
+    `factor` each time, at most `max_delay`, spread by `jitter` (a fraction, 0 to 1) upwards. After that it is a dead letter.
+    """
+
+    immediate: int = 2
+    delayed: int = 5
+    first_delay: float = 2.0
+    factor: float = 4.0
+    max_delay: float = 3600.0
+    jitter: float = 0.2
+
+    def problems(self) -> tuple[str, ...]:
+        """List what is wrong with these numbers, in words; empty when they are fine."""
+        rules = (
+            (self.immediate >= 0 and self.delayed >= 0, "immediate and delayed must be 0 or more"),
+            (self.first_delay > 0 and self.max_delay >= self.first_delay, "0 < first_delay <= max_delay"),
+            (self.factor >= 1, "factor must be 1 or more"),
+            (0 <= self.jitter <= 1, "jitter must be between 0 and 1"),
+        )
+        return tuple(f"Retry: {rule}" for holds, rule in rules if not holds)
+
+    def delay_after(self, attempts: int, chance: float) -> float | None:
+        """Give the seconds to wait after the `attempts`-th failure, or None when the message is to be given up.
+
+        `chance` is a number in [0, 1) that spreads the delays of messages that failed together.
+        """
+        if attempts <= self.immediate:
+            return 0.0
+        if attempts > self.immediate + self.delayed:
+            return None
+        grown = self.first_delay * self.factor ** (attempts - self.immediate - 1)
+        return float(min(grown, self.max_delay) * (1 + self.jitter * chance))
+
+
+class Verdict(Struct, frozen=True, kw_only=True):
+    """What happens to a message that failed: again at `due` (milliseconds since 1970), or a dead letter."""
+
+    give_up: bool
+    due: int
+    attempts: int
+    history: tuple[Failure, ...]
+
+
+def judge(policy: Retry, failure: Failure, *, attempts: int, history: tuple[Failure, ...], now: int, chance: float) -> Verdict:
+    """Decide about a message that failed once more. `attempts` and `history` are those before this failure."""
+    stamped = Failure(kind=failure.kind, reason=failure.reason, traceback=failure.traceback, at=now, delay=failure.delay)
+    if failure.kind is FailureKind.LATER:
+        return Verdict(give_up=False, due=now + int(failure.delay * 1000), attempts=attempts, history=history)
+    delay = None if failure.kind is FailureKind.REJECTED else policy.delay_after(attempts + 1, chance)
+    return Verdict(
+        give_up=delay is None,
+        due=0 if not delay else now + int(delay * 1000),
+        attempts=attempts + 1,
+        history=(*history, stamped)[-HISTORY_KEPT:],
+    )

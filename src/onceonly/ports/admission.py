@@ -1,0 +1,30 @@
+"""Admission: the rule that says whether a message may be handled, beyond what the store itself knows."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from onceonly.model.identity import Identity
+from onceonly.model.record import Record
+
+
+class Admission(Protocol):
+    """Asked after the store's claim or load, never before (protocols, section 1: a stale check handles twice).
+
+    With `History` the store's claims are the whole rule and every call here is a formality; a dedup store or tokens in
+    another system answer through the same five calls. Reads must be linearizable with writes.
+    """
+
+    async def admits(self, identities: Sequence[Identity]) -> frozenset[Identity]:
+        """Give those that may be handled or finished normally; the others are done and only cleaned up."""
+
+    async def prepare(self, records: Sequence[Record]) -> tuple[Record, ...]:
+        """Prepare what these records need before they are committed; gives them back, with what was minted for them."""
+
+    async def activate(self, records: Sequence[Record]) -> None:
+        """Make valid what was prepared, after the commit."""
+
+    async def discard(self, records: Sequence[Record]) -> None:
+        """Remove what this attempt prepared; called on a definite Conflict only."""
+
+    async def retire(self, identities: Sequence[Identity]) -> None:
+        """Note that these messages are done: between dispatch and forget."""

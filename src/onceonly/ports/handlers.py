@@ -1,0 +1,24 @@
+"""Handlers: the user's code, as the algorithms see it."""
+
+from typing import Protocol
+
+from onceonly.model.message import Delivery, Failure, Message, Unreadable
+from onceonly.model.record import Decision
+from onceonly.model.retry import Verdict
+from onceonly.ports.store import Resources
+
+
+class Handlers(Protocol):
+    """The handlers of one endpoint. To the algorithm `handle` is one call: nothing inside it is visible before commit."""
+
+    def read(self, delivery: Delivery) -> Message | Unreadable:
+        """Give the message a delivery brings, or why it is none of this endpoint's. Pure."""
+
+    async def handle(self, message: Message, resources: Resources) -> Decision:
+        """Run the handler. Raises HandlerFailed when it failed, NotNow when the batch has used its time.
+
+        May be non-deterministic; the result of exactly one run is kept.
+        """
+
+    def verdict(self, message: Message, failure: Failure, *, attempts: int, history: tuple[Failure, ...]) -> Verdict:
+        """Decide what happens to a message that failed; `attempts` and `history` are those before this failure."""

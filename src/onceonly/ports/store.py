@@ -1,0 +1,76 @@
+"""Store and Unit: where business data lives, and where commit is atomic.
+
+Outcomes of a write, no others: it returns (applied), or raises Conflict or Failed (both definite: nothing happened) or
+Unknown (it may have happened). Anything else an adapter lets through is taken as Unknown.
+"""
+
+from collections.abc import Callable, Hashable, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Protocol
+
+from onceonly.model.identity import Identity
+from onceonly.model.message import Message
+from onceonly.model.record import Record
+
+
+class Resources(Protocol):
+    """What a unit offers to handlers. Only the endpoint that runs them looks inside."""
+
+    def get(self, kind: type) -> object:
+        """Give the unit's resource of this type, such as its `AsyncSession`. Raises LookupError for any other type."""
+
+    def attempt(self) -> AbstractAsyncContextManager[None]:
+        """Enclose one handler's work.
+
+        In an isolated unit the work is flushed and, when it raises, undone (a savepoint). In every unit the driver's own
+        transaction state is read at the end: raises HandlerFailed when the handler left the transaction aborted, and
+        CommitRefused when it ended it.
+        """
+
+    async def run_sync(self, function: Callable[[Callable[[type], object]], Any]) -> object:
+        """Run a synchronous handler with the unit's synchronous resources: `function(get)`, where `get(kind)` finds them."""
+
+
+class Unit(Protocol):
+    """One unit of work. What `begin` found is in four disjoint tuples, together all the messages it was asked for."""
+
+    new: tuple[Message, ...]
+    """Not handled before, and claimed by this unit; in the order asked."""
+    owed: tuple[Record, ...]
+    """Handled before, with effects still to dispatch: a current read, made after the claim."""
+    done: tuple[Message, ...]
+    """Handled before, nothing left to do."""
+    clashing: tuple[Message, ...]
+    """The identity was handled with another body."""
+    resources: Resources
+
+    async def commit(self, records: Sequence[Record]) -> None:
+        """Make business state, records and claims final in one atomic step.
+
+        `records` holds one record for each handled message, also for those without effects (their claim stays, no record is
+        kept). The claim of a message in `new` that has no record here is deleted in the same step.
+        Raises Conflict, CommitRefused, Failed, Unknown.
+        """
+
+    def abandon(self) -> None:
+        """Mark the unit as given up; nothing of it ever becomes visible, and its claims are gone. Awaits nothing."""
+
+
+class Store(Protocol):
+    """The primary resource of one endpoint."""
+
+    async def begin(self, messages: Sequence[Message], *, isolated: bool = False) -> Unit:
+        """Open a unit and claim these messages (distinct identities) in it, all or none.
+
+        A claim of the same identity in another open unit is waited for, or shows as Conflict here or at commit. `isolated`
+        asks that each handler's work can be undone by itself. Raises Conflict, Failed, Unknown.
+        """
+
+    async def forget(self, identities: Sequence[Identity]) -> None:
+        """Drop the records of these messages; their claims stay. Forgetting twice is fine. Not atomic across messages."""
+
+    async def undispatched(self, older_than: int, limit: int) -> tuple[Record, ...]:
+        """List records stored before `older_than` (milliseconds since 1970), oldest first, at most `limit`."""
+
+    def unit_key(self, message: Message) -> Hashable:
+        """Tell which messages may share a unit: those with equal keys. One constant for SQL, the entity for documents."""

@@ -1,0 +1,24 @@
+"""Time and chance are arguments: the algorithms never see them, adapters and the runtime are given them."""
+
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """The wall clock."""
+
+    def now(self) -> int:
+        """Give milliseconds since 1970, UTC."""
+
+
+class Chance(Protocol):
+    """A source of random numbers."""
+
+    def fraction(self) -> float:
+        """Give a number in [0, 1)."""
+
+
+class Ids(Protocol):
+    """A source of fresh identifiers."""
+
+    def fresh(self) -> str:
+        """Give 32 hexadecimal digits never given before."""

@@ -1,0 +1,154 @@
+"""CloudEvents 1.0 in headers (binary mode) and in one JSON document (structured mode).
+
+Written with one prefix, read with all that are in use: `ce-` (HTTP, NATS, RabbitMQ), `ce_` (Kafka), `cloudEvents_` and
+`cloudEvents:` (AMQP binding). What a retry copy must remember travels as three extension attributes of our own.
+"""
+
+from collections.abc import Hashable, Mapping
+
+import msgspec
+from msgspec import Struct
+
+from onceonly.model.message import Delivery, Failure, Headers, Message, Send
+
+PREFIX = "ce-"
+PREFIXES = ("ce-", "ce_", "cloudevents_", "cloudevents:")
+STRUCTURED = "application/cloudevents+json"
+ATTEMPTS, HISTORY, ALONE = "onceonlyattempts", "onceonlyhistory", "onceonlyalone"
+REASON_LIMIT = 200
+_OWN = frozenset({ATTEMPTS, HISTORY, ALONE})
+_CORE = ("id", "source", "type", "time", "subject", "datacontenttype", "specversion")
+
+_encode_json = msgspec.json.Encoder().encode
+_decode_history = msgspec.json.Decoder(tuple[Failure, ...]).decode
+
+
+class Event(Struct, frozen=True):
+    """A delivery taken apart: CloudEvents attributes (lower case, no prefix), the other headers, and the data."""
+
+    attributes: Mapping[str, str]
+    headers: Headers
+    body: bytes
+
+
+def encode(send: Send, prefix: str = PREFIX) -> tuple[Headers, bytes]:
+    """Give the headers and the body of a message on its way out, in binary mode."""
+    message = send.message
+    headers = [
+        (prefix + "specversion", "1.0"),
+        (prefix + "id", message.id),
+        (prefix + "source", message.source),
+        (prefix + "type", message.type),
+    ]
+    optional = (("time", message.time), ("subject", message.subject))
+    headers += [(prefix + name, value) for name, value in (*optional, *message.extensions) if value]
+    if send.attempts:
+        headers.append((prefix + ATTEMPTS, str(send.attempts)))
+    if send.history:
+        short = [msgspec.structs.replace(f, reason=f.reason[:REASON_LIMIT], traceback="") for f in send.history]
+        headers.append((prefix + HISTORY, _encode_json(short).decode()))
+    if send.alone:
+        headers.append((prefix + ALONE, "1"))
+    headers.append(("content-type", message.datacontenttype))
+    return (*headers, *message.headers), message.body
+
+
+def arrival(receipt: Hashable, queue: str, headers: Headers, body: bytes, *, suspect: bool) -> Delivery:
+    """Make the delivery a transport hands out; reads what a retry copy remembers, and nothing else."""
+    own = {name: value for key, value in headers if (name := _attribute(key)) in _OWN}
+    attempts = own.get(ATTEMPTS, "")
+    return Delivery(
+        receipt=receipt,
+        queue=queue,
+        headers=headers,
+        body=body,
+        suspect=suspect,
+        attempts=int(attempts) if attempts.isdecimal() and attempts.isascii() else 0,
+        history=_history(own.get(HISTORY, "")),
+        alone=own.get(ALONE) == "1",
+    )
+
+
+def take_apart(headers: Headers, body: bytes) -> Event:
+    """Separate CloudEvents attributes from other headers; in structured mode they are in the body.
+
+    Raises ValueError, saying why, when a structured body is no CloudEvent.
+    """
+    attributes: dict[str, str] = {}
+    others: list[tuple[str, str]] = []
+    for key, value in headers:
+        name = _attribute(key)
+        if name is None:
+            others.append((key, value))
+        else:
+            attributes[name] = value
+    content_type = next((value for key, value in others if key.lower() == "content-type"), "")
+    others = [(key, value) for key, value in others if key.lower() != "content-type"]
+    if content_type.split(";")[0].strip().lower() == STRUCTURED:
+        document, body = parse_structured(body)
+        attributes |= document
+    else:
+        attributes.setdefault("datacontenttype", content_type or "application/json")
+    return Event({key: value for key, value in attributes.items() if key not in _OWN}, tuple(others), body)
+
+
+def is_copy(delivery: Delivery) -> bool:
+    """Tell whether a delivery is a copy that this library made of an earlier one: then its attributes name the message."""
+    return any(_attribute(key) in (ATTEMPTS, ALONE) for key, _ in delivery.headers)
+
+
+def message_of(event: Event, *, source: str, id: str) -> Message:  # noqa: A002 - the CloudEvents name
+    """Build the message of an event whose identity has been decided."""
+    known = event.attributes
+    return Message(
+        id=id,
+        source=source,
+        type=known.get("type", ""),
+        body=event.body,
+        time=known.get("time", ""),
+        subject=known.get("subject", ""),
+        datacontenttype=known.get("datacontenttype", "application/json"),
+        extensions=tuple((name, value) for name, value in known.items() if name not in _CORE),
+        headers=event.headers,
+    )
+
+
+def parse_structured(body: bytes) -> tuple[dict[str, str], bytes]:
+    """Read a CloudEvent in its JSON format; gives its attributes and its data as bytes.
+
+    Raises ValueError, saying why, when it is none.
+    """
+    try:
+        document = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
+        data, data64 = document.pop("data", None), document.pop("data_base64", None)
+        attributes = {name.lower(): _text(raw) for name, raw in document.items()}
+        payload = msgspec.json.decode(data64, type=bytes) if data64 is not None else bytes(data or b"")
+    except msgspec.MsgspecError as error:
+        raise ValueError(f"not a CloudEvent in JSON format: {error}") from error
+    if data is not None and _is_text(attributes.get("datacontenttype", "")):
+        payload = msgspec.json.decode(data, type=str).encode()
+    attributes.setdefault("datacontenttype", "application/json")
+    return attributes, payload
+
+
+def _is_text(content_type: str) -> bool:
+    return content_type.startswith("text/")
+
+
+def _text(raw: msgspec.Raw) -> str:
+    value = msgspec.json.decode(raw)
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return value if isinstance(value, str) else str(value)
+
+
+def _attribute(key: str) -> str | None:
+    lower = key.lower()
+    return next((lower[len(prefix) :] for prefix in PREFIXES if lower.startswith(prefix)), None)
+
+
+def _history(text: str) -> tuple[Failure, ...]:
+    try:
+        return _decode_history(text) if text else ()
+    except msgspec.MsgspecError:  # a foreign header that happens to carry our name is no reason to lose a message
+        return ()
