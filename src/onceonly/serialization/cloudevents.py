@@ -122,17 +122,18 @@ def parse_structured(body: bytes) -> tuple[dict[str, str], bytes]:
         document = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
         data, data64 = document.pop("data", None), document.pop("data_base64", None)
         attributes = {name.lower(): _text(raw) for name, raw in document.items()}
-        payload = msgspec.json.decode(data64, type=bytes) if data64 is not None else bytes(data or b"")
+        attributes.setdefault("datacontenttype", "application/json")
+        return attributes, _payload(data, data64, attributes["datacontenttype"])
     except msgspec.MsgspecError as error:
         raise ValueError(f"not a CloudEvent in JSON format: {error}") from error
-    if data is not None and _is_text(attributes.get("datacontenttype", "")):
-        payload = msgspec.json.decode(data, type=str).encode()
-    attributes.setdefault("datacontenttype", "application/json")
-    return attributes, payload
 
 
-def _is_text(content_type: str) -> bool:
-    return content_type.startswith("text/")
+def _payload(data: msgspec.Raw | None, data64: msgspec.Raw | None, content_type: str) -> bytes:
+    if data64 is not None:
+        return msgspec.json.decode(data64, type=bytes)
+    if data is not None and content_type.startswith("text/"):
+        return msgspec.json.decode(data, type=str).encode()
+    return bytes(data or b"")
 
 
 def _text(raw: msgspec.Raw) -> str:
