@@ -1,1 +1,1 @@
-"""Placeholder docstring."""
+"""The main job, on real input: flights whose miles are counted exactly once, however often a process is killed."""

@@ -1,1 +1,1 @@
-"""Placeholder docstring."""
+"""Makes it run: workers and their pace, processes and the watchdog, logs, the observer seam, and crash points."""

@@ -1,0 +1,18 @@
+"""What runs in each of the demo's processes: both endpoints, side by side."""
+
+import asyncio
+
+from onceonly.demo.endpoints import Place, make
+from onceonly.runtime.board import Row
+from onceonly.runtime.child import run_child
+
+
+def serve(index: int, board_path: str, place: Place) -> None:
+    """Work until told to stop, or killed."""
+
+    async def main(stop: asyncio.Event, row: Row) -> None:
+        async with asyncio.TaskGroup() as group:
+            for endpoint in make(place):
+                group.create_task(endpoint.run(stop, board=row))
+
+    run_child(index, board_path, main)

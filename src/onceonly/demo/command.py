@@ -1,0 +1,93 @@
+"""`onceonly demo`: the words around a run."""
+
+import asyncio
+from enum import StrEnum
+from typing import Annotated
+
+import msgspec
+import typer
+from rich.console import Console
+
+from onceonly.demo.flights import load, sends, totals
+from onceonly.demo.options import Options
+from onceonly.demo.run import Result, run
+from onceonly.demo.view import MUST_BE_ZERO, View, findings_table, miles_table
+
+
+class Deduplication(StrEnum):
+    """Whether the endpoints deduplicate; `off` is the control run."""
+
+    HISTORY = "history"
+    OFF = "off"
+
+
+def demo(  # noqa: PLR0913 - one parameter for each option
+    *,
+    flights: Annotated[int, typer.Option(min=1, max=10_000, help="How many real flights to send.")] = 5000,
+    kills: Annotated[int, typer.Option(min=0, help="How many processes to kill while they hold messages.")] = 20,
+    processes: Annotated[int, typer.Option(min=1, max=64, help="How many worker processes run side by side.")] = 3,
+    deduplication: Annotated[
+        Deduplication, typer.Option(help="`off` is the control run: it must show duplicates.")
+    ] = Deduplication.HISTORY,
+    store: Annotated[str, typer.Option(help="Store URL; a temporary SQLite file when empty.")] = "",
+    transport: Annotated[str, typer.Option(help="Transport URL; a temporary SQLite file when empty.")] = "",
+    seed: Annotated[int, typer.Option(help="For the shuffle and the choice of victims.")] = 2013,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the numbers as JSON and nothing else.")] = False,
+) -> None:
+    """Count the miles of real flights exactly once, while processes are killed.
+
+    Exits with 1 when anything is lost, duplicated, a ghost, a phantom or left over, or a total is wrong. The control run
+    (`--deduplication off`) exits with 1 when it shows no duplicates.
+    """
+    options = Options(
+        flights=flights,
+        kills=kills,
+        processes=processes,
+        deduplicates=deduplication is Deduplication.HISTORY,
+        store=store,
+        transport=transport,
+        seed=seed,
+    )
+    result = _watched(options)
+    if as_json:
+        print(msgspec.json.encode(result.numbers()).decode())  # noqa: T201 - the answer
+    else:
+        _tell(result, options)
+    raise typer.Exit(0 if passed(result, options) else 1)
+
+
+def passed(result: Result, options: Options) -> bool:
+    """Tell whether a run showed what it should."""
+    numbers = result.numbers()
+    if options.deduplicates:
+        return not any(numbers[name] for name in MUST_BE_ZERO)
+    return numbers["duplicated"] > 0
+
+
+def _watched(options: Options) -> Result:
+    found = load(options.flights)
+    deliveries = len(sends(found, options.seed))
+    view = View(Console(stderr=True), options, deliveries=deliveries)
+    with view.live:
+        return asyncio.run(run(found, options, view.show))
+
+
+def _tell(result: Result, options: Options) -> None:
+    console = Console()
+    console.print(miles_table(totals(load(options.flights)), result.remains.miles))
+    console.print()
+    console.print(findings_table(result.numbers(), deduplicates=options.deduplicates))
+    console.print()
+    console.print(_verdict(result, options))
+
+
+def _verdict(result: Result, options: Options) -> str:
+    if options.deduplicates:
+        if passed(result, options):
+            return f"[bold green]Exactly once[/], through {result.kills} kills."
+        return "[bold red]The promise is broken[/]: see the red numbers."
+    if passed(result, options):
+        return (
+            f"[bold yellow]As expected[/]: without deduplication, {result.findings.duplicated:,} messages were handled again."
+        )
+    return "[bold red]The control run shows no duplicates[/], so it proves nothing: try more kills."

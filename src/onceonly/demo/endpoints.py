@@ -1,0 +1,88 @@
+"""The two endpoints of the demo, written as a user would write them."""
+
+from typing import Any
+from uuid import uuid4
+
+import msgspec
+from sqlalchemy import Column, Insert, Integer, MetaData, String, Table
+from sqlalchemy.dialects.sqlite import insert as upsert_into
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
+from sqlalchemy.orm import registry
+
+from onceonly import Context, Endpoint, History, Off
+from onceonly.demo.flights import LEDGER, LOYALTY, FlightDeparted, MilesFlown
+
+
+class Place(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a run keeps its things: two URLs, a prefix of its own for the tables, and whether it deduplicates."""
+
+    store: str
+    transport: str
+    prefix: str
+    deduplicates: bool
+
+
+class Books:
+    """The users' own tables: miles by carrier for each endpoint, and a journal that nothing protects from repetition."""
+
+    def __init__(self, prefix: str) -> None:
+        """Name the tables behind `prefix`."""
+        self.metadata = MetaData()
+        self.ledger = self._miles(prefix + "ledger")
+        self.loyalty = self._miles(prefix + "loyalty")
+        self.journal = Table(
+            prefix + "journal",
+            self.metadata,
+            Column("line", Integer, primary_key=True, autoincrement=True),
+            Column("endpoint", String(20), nullable=False),
+            Column("source", String(40), nullable=False),
+            Column("id", String(80), nullable=False),
+            Column("mark", String(32), nullable=False),
+        )
+        self.entry: Any = registry(metadata=self.metadata).mapped(type("Entry", (), {"__table__": self.journal}))
+        self.add = {table.name.removeprefix(prefix): _adding(table) for table in (self.ledger, self.loyalty)}
+
+    def _miles(self, name: str) -> Table:
+        carrier = Column("carrier", String(2), primary_key=True)
+        return Table(name, self.metadata, carrier, Column("miles", Integer, nullable=False))
+
+
+def make(place: Place) -> tuple[Endpoint, Endpoint]:
+    """Make `ledger`, which adds up miles and announces them, and `loyalty`, which adds up what is announced."""
+    books = Books(place.prefix)
+    deduplication = History() if place.deduplicates else Off()
+    ledger, loyalty = (
+        Endpoint(
+            name,
+            store=place.store,
+            transport=place.transport,
+            metadata=books.metadata,
+            deduplication=deduplication,
+        )
+        for name in (LEDGER, LOYALTY)
+    )
+
+    @ledger.handler
+    async def count(flight: FlightDeparted, session: AsyncSession, context: Context, connection: AsyncConnection) -> None:
+        await connection.execute(books.add[LEDGER], {"carrier": flight.carrier, "miles": flight.miles})
+        mark = write_down(session, context)
+        context.publish(MilesFlown(flight.carrier, flight.miles, mark))
+
+    @loyalty.handler
+    async def credit(flown: MilesFlown, session: AsyncSession, context: Context, connection: AsyncConnection) -> None:
+        await connection.execute(books.add[LOYALTY], {"carrier": flown.carrier, "miles": flown.miles})
+        write_down(session, context)
+
+    def write_down(session: AsyncSession, context: Context) -> str:
+        handled, mark = context.message, uuid4().hex
+        session.add(books.entry(endpoint=context.endpoint, source=handled.source, id=handled.id, mark=mark))
+        return mark
+
+    return ledger, loyalty
+
+
+def _adding(table: Table) -> Insert:
+    """Make the one atomic statement that adds miles to a carrier's row."""
+    row = upsert_into(table)
+    grown = {"miles": table.c.miles + row.excluded.miles}
+    return row.on_conflict_do_update(index_elements=[table.c.carrier], set_=grown)

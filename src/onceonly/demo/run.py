@@ -1,0 +1,177 @@
+"""One run of the demo: workers are killed while they hold messages, until enough of them were and everything is done."""
+
+import asyncio
+import os
+import random
+import signal
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from uuid import uuid4
+
+import msgspec
+
+from onceonly.demo.audit import Findings, Remains, audit
+from onceonly.demo.child import serve
+from onceonly.demo.endpoints import Place
+from onceonly.demo.flights import LEDGER, Flight, sends
+from onceonly.demo.options import Options
+from onceonly.demo.stage import Stage, staged
+from onceonly.demo.view import Scene
+from onceonly.ports.transport import Depth
+from onceonly.runtime.board import Board, Column
+from onceonly.runtime.processes import Supervisor
+
+LEASE = 2  # seconds until a killed process's messages come back
+GRACE = 5.0
+LOOK = 0.02  # seconds between two looks of the parent
+PATIENCE = 300.0
+KILLING_SHARE = 0.9  # the kills are spread over this share of the work
+
+
+class Result(msgspec.Struct, frozen=True, kw_only=True):
+    """The numbers of a run, and what was left for the table of totals."""
+
+    messages: int
+    deliveries: int
+    duplicates: int
+    kills: int
+    findings: Findings
+    seconds: float
+    remains: Remains
+
+    def numbers(self) -> dict[str, int | float]:
+        """Give the numbers flat, as `--json` prints them."""
+        own = {name: getattr(self, name) for name in ("messages", "deliveries", "duplicates", "kills")}
+        return {**own, **msgspec.structs.asdict(self.findings), "seconds": round(self.seconds, 1)}
+
+
+async def run(flights: list[Flight], options: Options, show: Callable[[Scene], None]) -> Result:
+    """Send the flights, let processes count them while they are killed, and audit what is left."""
+    messages = sends(flights, options.seed)
+    with (
+        TemporaryDirectory(prefix="onceonly-demo-") as folder,
+        Board.create(Path(folder) / "board", options.processes) as board,
+    ):
+        place = _place(options, Path(folder))
+        async with staged(place) as stage:
+            await stage.fill(messages)
+            started = time.monotonic()
+            async with _supervised(place, options, board) as supervisor:
+                killer = Killer(supervisor, board, options, len(messages))
+                await _until_done(stage, killer, board, show)
+            seconds = time.monotonic() - started
+            await stage.drain_sink()
+            remains = await stage.remains()
+        return Result(
+            messages=len(flights),
+            deliveries=board.total(Column.RECEIVED),
+            duplicates=board.total(Column.KNOWN),
+            kills=killer.kills,
+            findings=audit(flights, remains),
+            seconds=seconds,
+            remains=remains,
+        )
+
+
+class Killer:
+    """Kills processes, spread evenly over the work, each at a moment when it holds unacknowledged messages."""
+
+    def __init__(self, supervisor: Supervisor, board: Board, options: Options, work: int) -> None:
+        """`work` is how many deliveries `ledger` gets."""
+        self._supervisor = supervisor
+        self._board = board
+        self._wanted = options.kills
+        self._work = work
+        self._chance = random.Random(options.seed)  # noqa: S311 - which process dies is no secret
+        self.kills = 0
+
+    def look(self, left: int) -> None:
+        """Kill a process when the work has come far enough for the next kill; `left` is what waits for `ledger`."""
+        done = 1 - left / self._work
+        if self.kills < self._wanted and done >= self.kills * KILLING_SHARE / self._wanted:
+            running = list(self._supervisor.pids().items())
+            self._chance.shuffle(running)
+            self.kills += any(self._kill(index, pid) for index, pid in running)
+
+    def states(self) -> list[str]:
+        """Say of each process whether it runs and how much it holds."""
+        pids = self._supervisor.pids()
+        return [
+            f"[{index}] {self._board.row(index).get(Column.HELD)} held" if index in pids else f"[{index}] dead"
+            for index in range(self._board.rows)
+        ]
+
+    def _kill(self, index: int, pid: int) -> bool:
+        """Stop the process first, so that what it holds cannot change between the look and the kill."""
+        os.kill(pid, signal.SIGSTOP)
+        if self._board.row(index).get(Column.HELD) > 0:
+            self._supervisor.kill(index)
+            return True
+        os.kill(pid, signal.SIGCONT)
+        return False
+
+
+async def _until_done(stage: Stage, killer: Killer, board: Board, show: Callable[[Scene], None]) -> None:
+    """Return when every queue is empty, or patience has run out: the audit says what is missing then."""
+    end = time.monotonic() + PATIENCE
+    while time.monotonic() < end:
+        await stage.drain_sink()
+        left = {name: _all(depth) for name, depth in (await stage.depths()).items()}
+        killer.look(left[LEDGER])
+        show(
+            Scene(
+                left=left,
+                sunk=len({message.id for message in stage.sunk}),
+                kills=killer.kills,
+                deliveries=board.total(Column.RECEIVED),
+                duplicates=board.total(Column.KNOWN),
+                processes=killer.states(),
+            )
+        )
+        if not any(left.values()):
+            return
+        await asyncio.sleep(LOOK)
+
+
+@asynccontextmanager
+async def _supervised(place: Place, options: Options, board: Board) -> AsyncIterator[Supervisor]:
+    supervisor = Supervisor(
+        serve,
+        (place,),
+        processes=options.processes,
+        board=board,
+        watchdog=None,
+        grace=GRACE,
+        on_event=lambda _: None,
+    )
+    stop = asyncio.Event()
+    running = asyncio.create_task(supervisor.run(stop))
+    try:
+        yield supervisor
+    finally:  # ends the processes, however the run ended
+        stop.set()
+        await running
+
+
+def _place(options: Options, folder: Path) -> Place:
+    """Give a place of the run's own: its tables bear a prefix nobody else has."""
+    prefix = f"demo_{uuid4().hex[:8]}_"
+    store = options.store or f"sqlite:///{folder}/store.db"
+    transport = options.transport or f"sqlite:///{folder}/queue.db"
+    return Place(
+        store=_with(store, f"prefix={prefix}"),
+        transport=_with(transport, f"prefix={prefix}&lease={LEASE}"),
+        prefix=prefix,
+        deduplicates=options.deduplicates,
+    )
+
+
+def _with(url: str, options: str) -> str:
+    return url + ("&" if "?" in url else "?") + options
+
+
+def _all(depth: Depth) -> int:
+    return depth.waiting + depth.held + depth.delayed

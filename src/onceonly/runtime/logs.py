@@ -1,0 +1,159 @@
+"""Structured logs on standard error: as JSON lines, or as words and key=value pairs for people."""
+
+import json
+import logging
+import sys
+from contextlib import AbstractAsyncContextManager, nullcontext
+from datetime import UTC, datetime
+from types import TracebackType
+
+from onceonly.algorithms.intake import OTHER_BODY
+from onceonly.model.dead_letter import DeadLetter
+from onceonly.model.errors import CommitRefused, Conflict, OnceOnlyError, TryAgain
+from onceonly.model.identity import Identity
+from onceonly.model.message import FailureKind, Send
+from onceonly.model.record import Answer
+from onceonly.runtime.observer import Call, Point
+
+_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "traceback"}
+_NOTHING = nullcontext()
+
+
+class JsonLines(logging.Formatter):
+    """One JSON object for each entry: time, level, logger, message, and the entry's own fields."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Give one line."""
+        entry: dict[str, object] = {"time": _time(record), "level": record.levelname.lower(), "logger": record.name}
+        entry |= {"message": record.getMessage()} | _fields(record)
+        if trace := _trace(self, record):
+            entry["traceback"] = trace
+        return json.dumps(entry, default=str)
+
+
+class KeyValues(logging.Formatter):
+    """Time, level and message, then the entry's own fields as key=value; a traceback follows on lines of its own."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Give one line, or more with a traceback."""
+        pairs = [f"{key}={_plain(value)}" for key, value in _fields(record).items()]
+        line = " ".join([_time(record), record.levelname.lower(), record.getMessage(), *pairs])
+        trace = _trace(self, record)
+        return f"{line}\n{trace}" if trace else line
+
+
+def log_to_stderr(*, json_lines: bool = False, level: str = "INFO") -> None:
+    """Send every log entry of this process to standard error; what was set up before is replaced."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonLines() if json_lines else KeyValues())
+    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+
+
+class Logs:
+    """An observer that says what a person should know: retries, dead letters, outages. Nothing for a message that succeeds.
+
+    An outage is said once when a call begins to fail, and once when it works again.
+    """
+
+    def __init__(self, logger: logging.Logger | None = None) -> None:
+        """Write to this logger, or to `onceonly`."""
+        self._logger = logger or logging.getLogger("onceonly")
+        self._failing: set[tuple[str, Point]] = set()
+
+    def around(self, call: Call) -> AbstractAsyncContextManager[object]:
+        """Watch this call; handlers' failures show as retries and dead letters."""
+        return _NOTHING if call.point is Point.HANDLE else _Watched(self, call)
+
+    def ended(self, call: Call, error: BaseException | None) -> None:
+        """Say what is to be said about a call that ended."""
+        key = (call.endpoint, call.point)
+        if error is not None:
+            self._failed(key, error)
+            return
+        if key in self._failing:
+            self._failing.discard(key)
+            self._logger.info("%s works again", call.point, extra={"endpoint": call.endpoint})
+        if call.point is Point.DEAD_LETTER:
+            self._gave_up(call.items[0])
+        elif call.point is Point.RETRY_COPY:
+            for send, answer in zip(call.items, call.result, strict=True):
+                if answer is Answer.TAKEN:
+                    self._retried(call.endpoint, send)
+
+    def _failed(self, key: tuple[str, Point], error: BaseException) -> None:
+        if not isinstance(error, Exception) or isinstance(error, Conflict | CommitRefused):
+            return  # a crash, a lost race, a message's own failure: said elsewhere, or nothing to say
+        if isinstance(error, OnceOnlyError) and not isinstance(error, TryAgain):
+            return
+        if key not in self._failing:
+            self._failing.add(key)
+            endpoint, point = key
+            extra = {"endpoint": endpoint, "reason": f"{type(error).__name__}: {error}"}
+            self._logger.warning("%s fails", point, extra=extra)
+
+    def _retried(self, endpoint: str, send: Send) -> None:
+        last = send.history[-1] if send.history else None
+        if last is None:
+            self._logger.info("put off by its handler", extra=_about(endpoint, send.message.identity) | {"due": send.due})
+            return
+        extra = _about(endpoint, send.message.identity) | {
+            "attempt": send.attempts,
+            "reason": last.reason,
+            "kind": last.kind.value,
+            "due": send.due,
+        }
+        counted = "its process died; it runs alone" if last.kind is FailureKind.KILLED else "it failed"
+        self._logger.warning("%s, and will be tried again", counted, extra=extra)
+
+    def _gave_up(self, letter: DeadLetter) -> None:
+        extra = _about(letter.endpoint, letter.message.identity if letter.message else None) | {
+            "dead_letter": letter.key,
+            "attempt": letter.attempts,
+            "reason": letter.reason,
+            "finish_only": letter.finish_only,
+            "traceback": letter.history[-1].traceback if letter.history else "",
+        }
+        if letter.reason == OTHER_BODY:
+            self._logger.critical("ALARM: an id is used for two different bodies; kept as a dead letter", extra=extra)
+        else:
+            self._logger.error("given up; kept as a dead letter", extra=extra)
+
+
+class _Watched:
+    """Encloses one call, with as little work as can be: this is the hot path."""
+
+    __slots__ = ("_call", "_logs")
+
+    def __init__(self, logs: Logs, call: Call) -> None:
+        self._logs, self._call = logs, call
+
+    async def __aenter__(self) -> None:
+        return None
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._logs.ended(self._call, error)
+
+
+def _about(endpoint: str, identity: Identity | None) -> dict[str, object]:
+    source, id_ = identity or ("", "")
+    return {"endpoint": endpoint, "source": source, "message_id": id_}
+
+
+def _fields(record: logging.LogRecord) -> dict[str, object]:
+    return {key: value for key, value in vars(record).items() if key not in _STANDARD}
+
+
+def _trace(formatter: logging.Formatter, record: logging.LogRecord) -> str:
+    given = getattr(record, "traceback", "")
+    return str(given) or (formatter.formatException(record.exc_info) if record.exc_info else "")
+
+
+def _time(record: logging.LogRecord) -> str:
+    return datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+
+
+def _plain(value: object) -> str:
+    text = str(value)
+    return text if text and not any(c in text for c in ' "=\n\t') else json.dumps(text, ensure_ascii=False)

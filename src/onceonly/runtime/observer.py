@@ -1,0 +1,119 @@
+"""The one seam around every port call: logs, spans, metrics and crash injection hang here, so adapters contain none of it."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from enum import StrEnum
+from typing import Any, Protocol
+
+from msgspec import Struct
+
+from onceonly.model.dead_letter import DeadLetter
+from onceonly.model.identity import Identity
+from onceonly.model.message import Message, Send
+from onceonly.model.record import Record
+
+
+class Point(StrEnum):
+    """The port calls by name; crash points are `before-` and `after-` these."""
+
+    RECEIVE = "receive"
+    BEGIN = "begin"
+    ADMITS = "admits"
+    HANDLE = "handle"
+    PREPARE = "prepare"
+    COMMIT = "commit"
+    DISCARD = "discard"
+    ACTIVATE = "activate"
+    DISPATCH = "dispatch"
+    RETIRE = "retire"
+    FORGET = "forget"
+    ACK = "ack"
+    RELEASE = "release"
+    RETRY_COPY = "retry-copy"
+    DEAD_LETTER = "dead-letter"
+    EXTEND = "extend"
+    DECLARE = "declare"
+    DEPTH = "depth"
+    UNDISPATCHED = "undispatched"
+    DEAD_PAGE = "dead-page"
+    DEAD_GET = "dead-get"
+    DEAD_COUNT = "dead-count"
+    DEAD_REMOVE = "dead-remove"
+
+
+class Call(Struct):
+    """One port call: what it is, whose, and about which items (messages, records, sends, deliveries, letters).
+
+    `result` is what the call returned, there once it has returned.
+    """
+
+    point: Point
+    endpoint: str
+    items: Sequence[Any] = ()
+    result: Any = None
+
+    @property
+    def count(self) -> int:
+        """How many items it is about; for `receive`, how many came."""
+        return len(self.result or ()) if self.point is Point.RECEIVE else len(self.items)
+
+    @property
+    def identities(self) -> tuple[Identity, ...]:
+        """The messages it is about, as far as the items say (a delivery does not)."""
+        return tuple(identity for item in self.items if (identity := _identity(item)) is not None)
+
+
+class Observer(Protocol):
+    """Something that watches port calls."""
+
+    def around(self, call: Call) -> AbstractAsyncContextManager[object]:
+        """Give what encloses this call. It must not swallow the call's exception."""
+
+
+class Observers:
+    """Several observers as one; the first is outermost."""
+
+    def __init__(self, *observers: Observer) -> None:
+        """Keep them in order."""
+        self._observers = observers
+
+    @asynccontextmanager
+    async def around(self, call: Call) -> AsyncIterator[None]:
+        """Enclose the call in all of them."""
+        async with AsyncExitStack() as stack:
+            for observer in self._observers:
+                await stack.enter_async_context(observer.around(call))
+            yield
+
+
+class Tally:
+    """Counts port calls by name, and how many raised; for status pages and tests."""
+
+    def __init__(self) -> None:
+        """Begin at zero."""
+        self.calls: dict[Point, int] = {}
+        self.failures: dict[Point, int] = {}
+
+    @asynccontextmanager
+    async def around(self, call: Call) -> AsyncIterator[None]:
+        """Count the call."""
+        self.calls[call.point] = self.calls.get(call.point, 0) + 1
+        try:
+            yield
+        except BaseException:
+            self.failures[call.point] = self.failures.get(call.point, 0) + 1
+            raise
+
+
+def _identity(item: object) -> Identity | None:
+    match item:
+        case Identity():
+            return item
+        case Message() | Record():
+            return item.identity
+        case Send():
+            return item.message.identity
+        case DeadLetter(message=Message() as message):
+            return message.identity
+        case _:
+            return None

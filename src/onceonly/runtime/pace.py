@@ -1,0 +1,59 @@
+"""The pace of one loop: how much to take next, and how long to wait before."""
+
+from onceonly.algorithms.delivery import Report
+from onceonly.ports.surroundings import Chance
+
+CONTENDED_FIRST, CONTENDED_MOST = 0.005, 0.5
+UNSURE_FIRST, UNSURE_MOST = 0.1, 5.0
+
+
+class Pace:
+    """Takes half after a lost race, backs off in an outage, and comes back to full size when all is well.
+
+    Waits are in seconds, double with every bad turn up to a cap, and are spread by chance between half and whole, so that
+    workers that failed together do not meet again.
+    """
+
+    def __init__(self, batch_size: int, chance: Chance) -> None:
+        """Begin at full size."""
+        self._full = batch_size
+        self._chance = chance
+        self._contended = 0
+        self._unsure = 0
+        self.limit = batch_size
+
+    def after(self, report: Report, taken: int) -> float:
+        """Learn from how a batch of `taken` deliveries ended; gives how long to wait before the next."""
+        if report.contended:
+            self._contended += 1
+            self._halve(taken)
+        elif report.postponed:  # slow handlers: what they cannot take now is better left to others
+            self.limit = max(1, taken - report.postponed)
+        elif not report.unsure:
+            self._contended = 0
+            self.limit = min(self._full, self.limit * 2)
+        if report.unsure:
+            return self.after_outage()
+        self._unsure = 0
+        return self._wait(self._contended, CONTENDED_FIRST, CONTENDED_MOST) if report.contended else 0.0
+
+    def after_outage(self) -> float:
+        """Give how long to wait when nobody knows what happened, or nothing could be taken."""
+        self._unsure += 1
+        return self._wait(self._unsure, UNSURE_FIRST, UNSURE_MOST)
+
+    def after_fault(self, taken: int) -> float:
+        """Give how long to wait after a bug; the one delivery that provokes it is soon alone."""
+        self._halve(taken)
+        return self.after_outage()
+
+    def after_receiving(self) -> None:
+        """Forget an outage that kept messages from being taken."""
+        self._unsure = 0
+
+    def _halve(self, taken: int) -> None:
+        self.limit = max(1, min(self.limit, taken) // 2)
+
+    def _wait(self, times: int, first: float, most: float) -> float:
+        grown = min(most, first * 2.0 ** min(times - 1, 30))
+        return grown * (1 + self._chance.fraction()) / 2

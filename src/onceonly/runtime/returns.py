@@ -1,0 +1,73 @@
+"""Giving deliveries back, even when the broker was away at the moment."""
+
+from collections.abc import Hashable, Sequence
+
+from onceonly.model.errors import TryAgain
+from onceonly.model.message import Delivery, Send
+from onceonly.model.record import Answer
+from onceonly.ports.transport import Depth, Topology, Transport
+
+
+class PatientTransport:
+    """A transport that remembers what could not be settled, so that an outage of the broker suspects no message.
+
+    A delivery whose ack or release failed would come again as a suspect when its lease ends. Here it is kept, and given
+    back as soon as the broker answers; giving back what was acknowledged after all does nothing.
+    """
+
+    def __init__(self, transport: Transport) -> None:
+        """Enclose this transport."""
+        self._transport = transport
+        self._left: dict[Hashable, Delivery] = {}
+        self.traits = transport.traits
+
+    @property
+    def left(self) -> tuple[Delivery, ...]:
+        """What is still to be given back."""
+        return tuple(self._left.values())
+
+    async def give_back(self) -> None:
+        """Try again to release what is left. Raises what `release` raises."""
+        if self._left:
+            await self.release(self.left)
+
+    async def ack(self, deliveries: Sequence[Delivery]) -> None:
+        """Settle these; remember them when that fails."""
+        try:
+            await self._transport.ack(deliveries)
+        except TryAgain:
+            self._keep(deliveries)
+            raise
+
+    async def release(self, deliveries: Sequence[Delivery]) -> None:
+        """Give these back; remember them when that fails."""
+        try:
+            await self._transport.release(deliveries)
+        except TryAgain:
+            self._keep(deliveries)
+            raise
+        for delivery in deliveries:
+            self._left.pop(delivery.receipt, None)
+
+    async def receive(self, limit: int, wait: float) -> tuple[Delivery, ...]:
+        """Take what waits."""
+        return await self._transport.receive(limit, wait)
+
+    async def send(self, sends: Sequence[Send]) -> tuple[Answer, ...]:
+        """Hand over messages."""
+        return await self._transport.send(sends)
+
+    async def extend(self, deliveries: Sequence[Delivery]) -> None:
+        """Renew leases."""
+        await self._transport.extend(deliveries)
+
+    async def declare(self, topologies: Sequence[Topology]) -> None:
+        """Make sure that queues exist."""
+        await self._transport.declare(topologies)
+
+    async def depth(self, endpoint: str) -> Depth:
+        """Count messages."""
+        return await self._transport.depth(endpoint)
+
+    def _keep(self, deliveries: Sequence[Delivery]) -> None:
+        self._left |= {delivery.receipt: delivery for delivery in deliveries}

@@ -1,0 +1,214 @@
+"""The worker: takes what waits, lets the algorithm deliver it, and keeps the pace. It decides nothing about a message.
+
+turn      receive, deliver, and wait as long as the pace says
+extend    renew the leases of what is in work, and of what could not be given back yet
+stop      receive no more; finish what is in work within the grace time; give back the rest
+"""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+from onceonly.algorithms.delivery import Report, deliver
+from onceonly.model.errors import OnceOnlyError
+from onceonly.model.message import Delivery
+from onceonly.ports.bundle import Ports
+from onceonly.runtime.board import Column, Row
+from onceonly.runtime.budget import Budgeted
+from onceonly.runtime.observed import observed
+from onceonly.runtime.observer import Observer
+from onceonly.runtime.pace import Pace
+from onceonly.runtime.returns import PatientTransport
+from onceonly.runtime.settings import WorkerSettings
+from onceonly.runtime.surroundings import LIVE, Surroundings, pause
+
+LAST_RELEASE = 2.0  # seconds to give back what a stop cut off
+LEASE_PARTS = 3  # a lease is renewed this often before it would end
+OUTAGE, UNSURE, FAULT = "cannot receive", "cannot settle what was received", "delivering failed"
+
+_log = logging.getLogger("onceonly.worker")
+
+
+class Worker:
+    """Runs the handlers of one endpoint on what its transport brings, until it is told to stop.
+
+    Correct alone or beside any number of others, in this process or elsewhere. `board` is the row where it counts; what it
+    counts is for people. An outage of any port makes it wait and try again, for ever. Pass `observer` here or wrap the
+    ports with `observed` before, not both.
+    """
+
+    def __init__(
+        self,
+        ports: Ports,
+        settings: WorkerSettings,
+        *,
+        observer: Observer | None = None,
+        surroundings: Surroundings = LIVE,
+        board: Row | None = None,
+    ) -> None:
+        """Prepare to run; nothing is received before `run`."""
+        ports = observed(ports, observer)
+        self._transport = PatientTransport(ports.transport)
+        self._ports = ports._replace(transport=self._transport)
+        self._settings = settings
+        self._surroundings = surroundings
+        self._row = board
+        self._loops = [Loop(self._ports, settings, surroundings) for _ in range(settings.concurrency)]
+        self._told = False
+        self.report = Report()
+
+    @property
+    def held(self) -> tuple[Delivery, ...]:
+        """The deliveries in work, not yet settled as a batch."""
+        return tuple(delivery for loop in self._loops for delivery in loop.batch)
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Work until `stop` is set, then finish what is in work within the grace time.
+
+        Raises nothing of its own; what kills a loop (a crash point, a cancellation) ends the worker and is raised.
+        """
+        self._tell(logging.INFO, "started")
+        extending = asyncio.create_task(self._extend())
+        turning = [asyncio.create_task(self._turn_until(stop, loop)) for loop in self._loops]
+        try:
+            await self._until_stopped(turning, stop)
+        finally:  # ends tasks; calls no port
+            await _cancel([extending, *turning])
+        await self._give_back()
+        self._tell(logging.INFO, "stopped")
+
+    async def _until_stopped(self, turning: list[asyncio.Task[None]], stop: asyncio.Event) -> None:
+        stopped = asyncio.create_task(stop.wait())
+        try:
+            await asyncio.wait({stopped, *turning}, return_when=asyncio.FIRST_COMPLETED)
+            if stop.is_set():
+                await asyncio.wait(turning, timeout=self._settings.grace)
+        finally:
+            await _cancel([stopped])
+        for task in turning:
+            if task.done():
+                task.result()
+
+    async def _turn_until(self, stop: asyncio.Event, loop: "Loop") -> None:
+        while not stop.is_set():
+            seconds = await self._turn(loop, stop)
+            await asyncio.sleep(0)  # adapters in memory never wait; signals and ticks need their turn all the same
+            await pause(seconds, self._surroundings.timer, stop)
+
+    async def _turn(self, loop: "Loop", stop: asyncio.Event) -> float:
+        """Receive and deliver once; gives how long to wait before the next turn."""
+        try:
+            await self._transport.give_back()
+            loop.batch = await self._transport.receive(loop.pace.limit, self._settings.wait)
+        except Exception as error:  # noqa: BLE001 - an outage, however a driver words it, kills no worker
+            self._went_bad(loop, OUTAGE, error)
+            return loop.pace.after_outage()
+        if loop.trouble == OUTAGE:
+            self._recovered(loop)
+            loop.pace.after_receiving()
+        if not loop.batch or stop.is_set():
+            return 0.0  # what came too late is given back by `run`
+        return await self._work(loop)
+
+    async def _work(self, loop: "Loop") -> float:
+        taken = len(loop.batch)
+        self._count(received=taken, held=taken)
+        try:
+            report = await deliver(loop.batch, loop.ports)
+            seconds = self._learn(loop, report, taken)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the deliveries go back and the worker lives on
+            self._went_bad(loop, FAULT, error)
+            seconds = loop.pace.after_fault(taken)
+            with suppress(Exception):  # their leases end by themselves
+                await self._transport.release(loop.batch)
+        finally:
+            self._count(held=-taken)
+        loop.batch = ()
+        return seconds
+
+    def _learn(self, loop: "Loop", report: Report, taken: int) -> float:
+        self.report += report
+        self._count(known=report.known, handled=report.handled, dead=report.dead, retried=report.retried)
+        if report.unsure:
+            self._went_bad(loop, UNSURE, None)
+        elif loop.trouble:
+            self._recovered(loop)
+        return loop.pace.after(report, taken)
+
+    async def _extend(self) -> None:
+        lease = self._transport.traits.lease
+        while lease is not None:
+            await self._surroundings.timer.sleep(lease / LEASE_PARTS)
+            if deliveries := (*self.held, *self._transport.left):
+                with suppress(Exception):  # the next turn of `extend` tries again, and the observer has seen it
+                    await self._transport.extend(deliveries)
+
+    async def _give_back(self) -> None:
+        """Give back what was cut off: a stop is no message's own failure."""
+        left = (*self.held, *self._transport.left)
+        if not left:
+            return
+        self._tell(logging.INFO, "gives deliveries back", count=len(left))
+        with suppress(Exception):  # their leases end by themselves
+            await asyncio.wait_for(self._transport.release(left), LAST_RELEASE)
+
+    def _went_bad(self, loop: "Loop", what: str, error: Exception | None) -> None:
+        loop.trouble = what
+        bug = error is not None and not isinstance(error, OnceOnlyError)
+        if self._told and not (bug and what == FAULT):
+            return  # said once for each change of state, but a bug is said every time
+        self._told = True
+        reason = f"{type(error).__name__}: {error}" if error else "the store or the transport did not answer for sure"
+        _log.log(
+            logging.ERROR if bug else logging.WARNING,
+            "%s; trying again with growing delays",
+            what,
+            exc_info=error if bug else None,
+            extra={"endpoint": self._ports.endpoint, "reason": reason},
+        )
+
+    def _recovered(self, loop: "Loop") -> None:
+        loop.trouble = ""
+        if self._told and not any(other.trouble for other in self._loops):
+            self._told = False
+            self._tell(logging.INFO, "recovered")
+
+    def _tell(self, level: int, what: str, **fields: object) -> None:
+        _log.log(level, "worker %s", what, extra={"endpoint": self._ports.endpoint, **fields})
+
+    def _count(self, **numbers: int) -> None:
+        if self._row is not None:
+            for name, number in numbers.items():
+                self._row.add(Column[name.upper()], number)
+
+
+class Loop:
+    """One of a worker's loops: what it has in work, its pace, and what is wrong, if anything."""
+
+    def __init__(self, ports: Ports, settings: WorkerSettings, surroundings: Surroundings) -> None:
+        """Begin with nothing in work."""
+        handlers = Budgeted(ports.handlers, settings.budget, surroundings.timer)
+        self.ports = ports._replace(handlers=handlers)
+        self.pace = Pace(settings.batch_size, surroundings.chance)
+        self.batch: tuple[Delivery, ...] = ()
+        self.trouble = ""
+
+
+async def _cancel(tasks: list[asyncio.Task[Any]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def run_all(workers: Sequence[Worker], stop: asyncio.Event) -> None:
+    """Run several workers of one process side by side; when one dies, so do the others, and its end is raised."""
+    tasks = [asyncio.create_task(worker.run(stop)) for worker in workers]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+        for task in tasks:
+            if task.done():
+                task.result()
+    finally:
+        await _cancel(tasks)

@@ -1,0 +1,80 @@
+"""Programs for child processes, and, run as a script, a parent that supervises two of them and says so on standard output."""
+
+import asyncio
+import json
+import os
+import sys
+import threading
+from typing import Any
+
+from onceonly.model.errors import SchemaMissing
+from onceonly.runtime.board import HANDLED, Board, Row
+from onceonly.runtime.child import run_child
+from onceonly.runtime.processes import ChildEvent, Supervisor
+
+TICK = 0.02
+
+
+def idle(index: int, board_path: str, *names: str) -> None:
+    """Count that it is up, then wait for the stop."""
+
+    async def main(stop: asyncio.Event, row: Row) -> None:
+        row.add(HANDLED, 1 + len(names))
+        await stop.wait()
+
+    run_child(index, board_path, main, tick=TICK)
+
+
+def stuck(index: int, board_path: str) -> None:
+    """Tick once, then hold the event loop for ever, as an endless loop in a handler does."""
+
+    async def main(_stop: asyncio.Event, _row: Row) -> None:
+        await asyncio.sleep(2 * TICK)
+        threading.Event().wait()
+
+    run_child(index, board_path, main, tick=TICK)
+
+
+def stubborn(index: int, board_path: str) -> None:
+    """Hear the stop, and go on all the same."""
+
+    async def main(_stop: asyncio.Event, row: Row) -> None:
+        row.add(HANDLED)
+        await asyncio.Event().wait()
+
+    run_child(index, board_path, main, tick=TICK)
+
+
+def broken(_index: int, _board_path: str) -> None:
+    """Die at once, every time."""
+    os._exit(3)
+
+
+def misconfigured(_index: int, _board_path: str) -> None:
+    """Find that the set-up is wrong."""
+    raise SchemaMissing("run `onceonly schema create`")
+
+
+def tell(event: ChildEvent) -> None:
+    """Print one event as a line of JSON."""
+    line: dict[str, Any] = {"kind": event.kind, "pid": event.pid, "exitcode": event.exitcode}
+    sys.stdout.write(json.dumps(line) + "\n")
+    sys.stdout.flush()
+
+
+def announced(index: int, board_path: str) -> None:
+    """Print that it is up, then wait for the stop; print that it stops."""
+
+    async def main(stop: asyncio.Event, _row: Row) -> None:
+        os.write(1, b'{"kind": "up"}\n')
+        await stop.wait()
+        os.write(1, b'{"kind": "stopping"}\n')
+
+    run_child(index, board_path, main, tick=TICK)
+
+
+if __name__ == "__main__":
+    with Board.create(sys.argv[1], 2) as board:
+        supervisor = Supervisor(announced, (), processes=2, board=board, watchdog=20.0, grace=10.0, on_event=tell)
+        code = supervisor.main()
+    sys.exit(code)

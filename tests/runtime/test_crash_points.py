@@ -1,0 +1,88 @@
+"""For every crash point: die there, start again, and the effects are there once."""
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+from runtime_house import FAST, House, ScriptedHandlers, failing
+
+from onceonly.model.errors import Conflict, SetupError
+from onceonly.model.message import FailureKind, Message
+from onceonly.ports.dead_letters import Filter
+from onceonly.ports.store import Resources, Unit
+from onceonly.runtime.crash import CRASH_POINTS, CrashAt, Crashed
+from onceonly.runtime.observer import Point
+from onceonly.stores.memory import MemoryStore
+
+
+class StoreThatLosesOnce(MemoryStore):
+    """Answers the first `begin` of one message with Conflict, so that something is released."""
+
+    lost = False
+
+    async def begin(self, messages: Sequence[Message], *, isolated: bool = False) -> Unit:
+        """Fail as the class says."""
+        if not self.lost:
+            self.lost = True
+            raise Conflict("another worker has it")
+        return await super().begin(messages, isolated=isolated)
+
+
+def a_house_where_everything_happens() -> House:
+    """One message is handled at once, one fails first, one is rejected, and the first unit loses a race."""
+
+    def script(message: Message, _resources: Resources) -> None:
+        if message.id == "fails-first" and "failed" not in seen:
+            if handlers.started.count("fails-first") % 2 == 0:  # in its isolated pass, so the failure is counted
+                seen.add("failed")
+            raise failing("not yet")
+        if message.id == "rejected":
+            raise failing("no such order", FailureKind.REJECTED)
+
+    seen: set[str] = set()
+    handlers = ScriptedHandlers(script)
+    house = House(handlers)
+    house.ports = house.ports._replace(store=StoreThatLosesOnce(house.driver, "shop", clock=house.clock))
+    return house
+
+
+@pytest.mark.parametrize("point", CRASH_POINTS)
+async def test_effects_happen_once_whatever_the_crash_point(point: str) -> None:
+    """Crash there once; a new worker finishes, and nothing is lost, doubled or left over."""
+    house = await a_house_where_everything_happens().open("good", "fails-first", "rejected")
+    trap = CrashAt(point)
+    with pytest.raises(Crashed, match=point):
+        await house.worker(FAST, trap).run(asyncio.Event())
+    await house.bury_the_dead()
+    await house.work()
+    assert trap.crashed
+    assert house.noted() == ["fails-first", "good"]
+    assert house.announced() == ["fails-first", "good"]
+    assert await house.store.undispatched(2**62, 10) == ()
+    letters = await house.letters.page(Filter())
+    assert [(letter.message and letter.message.id, letter.reason) for letter in letters] == [("rejected", "no such order")]
+
+
+def test_a_crash_point_that_does_not_exist_is_refused() -> None:
+    """A misspelled trap would never go off, and a test with it would prove nothing."""
+    with pytest.raises(SetupError, match="after-commit"):
+        CrashAt("after-comit")
+
+
+def test_every_crash_point_names_a_port_call() -> None:
+    """And each tells what comes of it."""
+    points = {name.split("-", 1)[1] for name in CRASH_POINTS}
+    assert points <= set(Point)
+    assert all(CRASH_POINTS.values())
+
+
+async def test_a_trap_goes_off_at_the_time_it_was_set_for() -> None:
+    """The third commit, and only that one."""
+    house = await House().open("a")
+    trap = CrashAt("before-commit", after_times=3)
+    for name in "bc":
+        await house.work(also=[trap])
+        await house.send(name)
+    with pytest.raises(Crashed):
+        await house.work(also=[trap])
+    assert house.noted() == ["a", "b"]

@@ -1,0 +1,109 @@
+"""Structured logs: what a person must know, with the fields to find it, and nothing for what went well."""
+
+import json
+import logging
+
+import pytest
+from runtime_house import House, ScriptedHandlers, failing
+
+from onceonly.model.errors import Unknown
+from onceonly.model.message import FailureKind, Message, Send
+from onceonly.model.retry import Retry
+from onceonly.runtime.logs import JsonLines, KeyValues, Logs, log_to_stderr
+from onceonly.runtime.observer import Call, Point
+
+
+def entries(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
+    """Give what the observer said."""
+    return [record for record in caplog.records if record.name == "onceonly"]
+
+
+async def test_a_message_that_succeeds_is_not_mentioned(caplog: pytest.LogCaptureFixture) -> None:
+    """A million messages make no line."""
+    caplog.set_level("DEBUG", "onceonly")
+    house = await House().open("a", "b")
+    await house.work(also=[Logs()])
+    assert entries(caplog) == []
+
+
+async def test_a_retry_is_a_warning_and_a_dead_letter_an_error(caplog: pytest.LogCaptureFixture) -> None:
+    """With the reason, the attempt, who it is, and the traceback at the end."""
+
+    def script(_message: Message, _resources: object) -> None:
+        raise failing("no stock")
+
+    house = await House(ScriptedHandlers(script, Retry(immediate=1, delayed=0))).open("a")
+    await house.work(also=[Logs()])
+    warning, error = entries(caplog)
+    assert (warning.levelname, error.levelname) == ("WARNING", "ERROR")
+    fields = json.loads(JsonLines().format(error))
+    expected = {"endpoint": "shop", "message_id": "a", "source": "test", "attempt": 2, "reason": "no stock"}
+    assert expected.items() <= fields.items()
+    assert fields["traceback"] == "Traceback of no stock"
+    assert {**expected, "attempt": 1}.items() <= json.loads(JsonLines().format(warning)).items()
+
+
+async def test_one_id_with_two_bodies_is_an_alarm(caplog: pytest.LogCaptureFixture) -> None:
+    """Some sender re-uses ids: messages would be lost silently."""
+    house = await House().open("a")
+    other = Message(id="a", source="test", type="order", body=b'{"other": 1}')
+    await house.transport.send([Send(message=other, to="shop")])
+    await house.work(also=[Logs()])
+    (alarm,) = entries(caplog)
+    assert alarm.levelname == "CRITICAL"
+    assert "two different bodies" in alarm.getMessage()
+
+
+async def test_an_outage_is_said_once_and_its_end_once(caplog: pytest.LogCaptureFixture) -> None:
+    """Ten failing calls, two lines."""
+    caplog.set_level("INFO")
+    logs = Logs()
+    for _ in range(10):
+        with pytest.raises(Unknown):
+            async with logs.around(Call(Point.BEGIN, "shop")):
+                raise Unknown("connection refused")
+    for _ in range(2):
+        async with logs.around(Call(Point.BEGIN, "shop")):
+            pass
+    assert [record.getMessage() for record in entries(caplog)] == ["begin fails", "begin works again"]
+    assert KeyValues().format(entries(caplog)[0]).endswith('begin fails endpoint=shop reason="Unknown: connection refused"')
+
+
+async def test_being_put_off_is_no_failure(caplog: pytest.LogCaptureFixture) -> None:
+    """RetryLater is said, but not as a warning."""
+    caplog.set_level("INFO")
+
+    def script(_message: Message, _resources: object) -> None:
+        if handlers.started.count("a") == 1:
+            raise failing("later", FailureKind.LATER)
+
+    handlers = ScriptedHandlers(script)
+    house = await House(handlers).open("a")
+    await house.work(also=[Logs()])
+    assert [(record.levelname, record.getMessage()) for record in entries(caplog)] == [("INFO", "put off by its handler")]
+
+
+def test_an_exception_is_part_of_the_json_line() -> None:
+    """One entry stays one line, with the traceback in a field."""
+    error = ValueError("odd")
+    record = logging.getLogger("onceonly").makeRecord("onceonly", 40, __file__, 1, "it broke", (), (ValueError, error, None))
+    line = JsonLines().format(record)
+    assert "\n" not in line
+    assert "ValueError: odd" in json.loads(line)["traceback"]
+    assert KeyValues().format(record).splitlines()[-1] == "ValueError: odd"
+
+
+def test_logs_go_to_standard_error_only(capsys: pytest.CaptureFixture[str]) -> None:
+    """Standard output is for answers."""
+    root = logging.getLogger()
+    before = root.handlers[:], root.level
+    root.handlers.clear()  # basicConfig(force) would close what pytest still uses
+    try:
+        log_to_stderr(json_lines=True, level="warning")
+        logging.getLogger("onceonly").warning("odd", extra={"endpoint": "shop"})
+        logging.getLogger("onceonly").info("usual")
+    finally:
+        root.handlers[:], root.level = before
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert [json.loads(line)["endpoint"] for line in err.splitlines()] == ["shop"]

@@ -1,0 +1,114 @@
+"""The observer seam: every port call passes it, and without an observer there is no seam."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+from runtime_house import SHOP, House, ScriptedHandlers, failing
+
+from onceonly.model.dead_letter import DeadLetter
+from onceonly.model.message import FailureKind, Message, Send
+from onceonly.ports.dead_letters import Filter
+from onceonly.runtime.observed import is_retry_copy, observed
+from onceonly.runtime.observer import Call, Observers, Point, Tally
+
+
+class WritesDown:
+    """Remembers every call, in the order the calls ended."""
+
+    def __init__(self, log: list[tuple[str, Call]], name: str = "") -> None:
+        self._log, self._name = log, name
+
+    @asynccontextmanager
+    async def around(self, call: Call) -> AsyncIterator[None]:
+        """Watch one call."""
+        self._log.append((f"{self._name}begin", call))
+        yield
+        self._log.append((f"{self._name}end", call))
+
+
+def test_without_an_observer_the_ports_are_the_very_same() -> None:
+    """Nobody pays for what nobody watches."""
+    house = House()
+    assert observed(house.ports, None) is house.ports
+
+
+async def test_a_message_passes_the_points_in_the_order_of_the_algorithm() -> None:
+    """Claim, admission, handler, commit, dispatch, retire, forget, ack: the order is the promise."""
+    log: list[tuple[str, Call]] = []
+    house = await House().open("a")
+    await house.work(also=[WritesDown(log)])
+    ended = [call.point.value for side, call in log if side == "end" and call.point is not Point.RECEIVE]
+    expected = ["begin", "admits", "handle", "prepare", "commit", "activate", "dispatch", "retire", "forget", "ack"]
+    assert ended[: len(expected)] == expected
+
+
+async def test_calls_say_which_messages_they_are_about() -> None:
+    """Identities for logs and spans; deliveries have none, but are counted."""
+    log: list[tuple[str, Call]] = []
+    house = await House().open("a", "b")
+    await house.work(also=[WritesDown(log)])
+    calls = {call.point: call for side, call in log if side == "end" and call.count}
+    assert [identity.id for identity in calls[Point.BEGIN].identities] == ["a", "b"]
+    assert [identity.id for identity in calls[Point.COMMIT].identities] == ["a", "b"]
+    assert [identity.id for identity in calls[Point.HANDLE].identities] == ["b"]
+    assert calls[Point.RECEIVE].count == 2
+    assert calls[Point.ACK].count == 2
+    assert calls[Point.DISPATCH].identities[0].source == SHOP
+
+
+async def test_the_first_of_several_observers_is_outermost() -> None:
+    """They nest, and each sees the call begin and end."""
+    log: list[tuple[str, Call]] = []
+    async with Observers(WritesDown(log, "outer "), WritesDown(log, "inner ")).around(Call(Point.ACK, SHOP)):
+        pass
+    assert [name for name, _ in log] == ["outer begin", "inner begin", "inner end", "outer end"]
+
+
+async def test_every_call_of_every_port_is_observed() -> None:
+    """Also those that only status pages and commands make."""
+    house, tally = await House().open("a"), Tally()
+    ports = observed(house.ports, tally)
+    letter = DeadLetter(endpoint=SHOP, reason="r", headers=(), body=b"")
+    await ports.dead_letters.add(letter)
+    assert await ports.dead_letters.count(Filter()) == len(await ports.dead_letters.page(Filter())) == 1
+    assert await ports.dead_letters.get(letter.key) is not None
+    assert await ports.dead_letters.remove([letter.key]) == 1
+    assert await ports.store.undispatched(0, 1) == ()
+    assert (await ports.transport.depth(SHOP)).waiting == 1
+    await ports.transport.extend(await ports.transport.receive(1, 0.1))
+    await ports.transport.declare([])
+    await ports.admission.discard([])
+    seen = {Point.DEAD_LETTER, Point.DEAD_COUNT, Point.DEAD_PAGE, Point.DEAD_GET, Point.DEAD_REMOVE, Point.UNDISPATCHED}
+    seen |= {Point.DEPTH, Point.EXTEND, Point.RECEIVE, Point.DECLARE, Point.DISCARD}
+    assert set(tally.calls) == seen
+    assert tally.failures == {}
+
+
+async def test_failures_are_counted_beside_the_calls() -> None:
+    """The handler failed once, and its retry is a retry copy, no dispatch."""
+
+    def script(_message: Message, _resources: object) -> None:
+        if handlers.started.count("a") == 1:
+            raise failing("not yet", FailureKind.EXCEPTION)
+
+    handlers, tally = ScriptedHandlers(script), Tally()
+    house = await House(handlers).open("a")
+    await house.work(also=[tally])
+    assert tally.failures == {Point.HANDLE: 1}
+    assert (tally.calls[Point.HANDLE], tally.calls[Point.RETRY_COPY], tally.calls[Point.DISPATCH]) == (2, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("send", "copy"),
+    [
+        (Send(message=Message(id="1", source="web", type="t", body=b""), to=SHOP, attempts=1), True),
+        (Send(message=Message(id="1", source="web", type="t", body=b""), to=SHOP, alone=True), True),
+        (Send(message=Message(id="1", source="web", type="t", body=b""), to=SHOP, due=9), True),
+        (Send(message=Message(id="1", source=SHOP, type="t", body=b""), to=SHOP, due=9), False),
+        (Send(message=Message(id="1", source=SHOP, type="t", body=b"")), False),
+    ],
+)
+def test_a_retry_copy_is_told_from_a_message_of_the_endpoints_own(send: Send, copy: bool) -> None:  # noqa: FBT001 - a case
+    """By what it remembers; one put off without blame by its foreign source."""
+    assert is_retry_copy(send, SHOP) is copy

@@ -1,0 +1,70 @@
+"""The pace: less after a lost race, slower in an outage, back to full when all is well."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from onceonly.algorithms.delivery import Report
+from onceonly.runtime.pace import CONTENDED_MOST, UNSURE_MOST, Pace
+
+
+class Fixed:
+    """The same number every time."""
+
+    def __init__(self, fraction: float) -> None:
+        self._fraction = fraction
+
+    def fraction(self) -> float:
+        """Give it."""
+        return self._fraction
+
+
+def test_a_lost_race_halves_what_was_taken_down_to_one() -> None:
+    """What was really taken counts, not what might have been."""
+    pace = Pace(100, Fixed(0.5))
+    limits = []
+    for taken in (40, 20, 10, 5, 2, 1):
+        pace.after(Report(contended=taken), taken)
+        limits.append(pace.limit)
+    assert limits == [20, 10, 5, 2, 1, 1]
+
+
+def test_good_batches_bring_it_back_to_full_size() -> None:
+    """Doubling, and never beyond."""
+    pace = Pace(10, Fixed(0.0))
+    pace.after(Report(contended=4), 4)
+    limits = []
+    for _ in range(4):
+        assert pace.after(Report(handled=1), 1) == 0.0
+        limits.append(pace.limit)
+    assert limits == [4, 8, 10, 10]
+
+
+def test_slow_handlers_get_as_many_as_they_can_take() -> None:
+    """Three of ten were handled in time: three next time, and one at least."""
+    pace = Pace(10, Fixed(0.0))
+    assert pace.after(Report(handled=3, postponed=7), 10) == 0.0
+    assert pace.limit == 3
+    pace.after(Report(postponed=3), 3)
+    assert pace.limit == 1
+
+
+def test_an_outage_waits_longer_each_time_and_forgets_when_it_is_over() -> None:
+    """Doubling to a cap; one good batch begins anew."""
+    pace = Pace(10, Fixed(1.0))
+    waits = [pace.after(Report(unsure=1), 1) for _ in range(8)]
+    assert waits[:3] == [0.1, 0.2, 0.4]
+    assert waits[-1] == UNSURE_MOST
+    pace.after(Report(handled=1), 1)
+    assert pace.after_outage() == 0.1
+
+
+@given(st.lists(st.sampled_from(["contended", "unsure", "handled", "postponed"])), st.floats(0, 0.999))
+def test_limits_and_waits_stay_in_their_bounds(turns: list[str], chance: float) -> None:
+    """Whatever happens, at least one message is taken, at most a full batch, and no wait is longer than the cap."""
+    pace = Pace(64, Fixed(chance))
+    for turn in turns:
+        taken = pace.limit
+        wait = pace.after(Report(**{turn: taken}), taken)
+        assert 1 <= pace.limit <= 64
+        assert 0 <= wait <= max(UNSURE_MOST, CONTENDED_MOST)
+        assert (wait == 0) == (turn in ("handled", "postponed"))

@@ -1,0 +1,378 @@
+"""The worker: takes what waits, whatever happens to it and around it."""
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+from runtime_house import FAST, House, ScriptedHandlers, failing
+
+from onceonly.model.errors import Conflict, Failed, Unknown
+from onceonly.model.message import Delivery, FailureKind, Message, Send, Unreadable
+from onceonly.ports.store import Resources, Unit
+from onceonly.runtime.board import DEAD, HANDLED, HELD, KNOWN, RECEIVED, RETRIED, Board
+from onceonly.runtime.crash import CrashAt, Crashed
+from onceonly.runtime.observer import Point, Tally
+from onceonly.runtime.settings import WorkerSettings
+from onceonly.runtime.worker import Worker, run_all
+from onceonly.stores.memory import MemoryStore
+from onceonly.transports.memory import MemoryTransport
+
+
+class ContendedStore(MemoryStore):
+    """Loses every race with a unit of more than two messages."""
+
+    async def begin(self, messages: Sequence[Message], *, isolated: bool = False) -> Unit:
+        """Fail as the class says."""
+        if len(messages) > 2:
+            raise Conflict("another worker has one of these")
+        return await super().begin(messages, isolated=isolated)
+
+
+class StoreInOutage(MemoryStore):
+    """Does not answer the first few calls."""
+
+    failures = 5
+
+    async def begin(self, messages: Sequence[Message], *, isolated: bool = False) -> Unit:
+        """Fail as the class says."""
+        self.failures -= 1
+        if self.failures >= 0:
+            raise Unknown("connection refused")
+        return await super().begin(messages, isolated=isolated)
+
+
+class BrokerInOutage(MemoryTransport):
+    """Does not answer the first few receives, nor the first few releases."""
+
+    failures = 0
+    release_failures = 0
+
+    async def receive(self, limit: int, wait: float) -> tuple[Delivery, ...]:
+        """Fail as the class says."""
+        self.failures -= 1
+        if self.failures >= 0:
+            raise OSError("connection reset")
+        return await super().receive(limit, wait)
+
+    async def release(self, deliveries: Sequence[Delivery]) -> None:
+        """Fail as the class says."""
+        self.release_failures -= 1
+        if self.release_failures >= 0:
+            raise Failed("connection reset")
+        await super().release(deliveries)
+
+
+def messages_in(caplog: pytest.LogCaptureFixture, level: str) -> list[str]:
+    """Give what the worker said at one level."""
+    return [r.getMessage() for r in caplog.records if r.name == "onceonly.worker" and r.levelname == level]
+
+
+async def test_every_message_is_handled_once_and_copies_are_known() -> None:
+    """A copy that comes later is answered by the claim."""
+    house = await House().open("a", "b", "c", "b")
+    first = await house.work(WorkerSettings(batch_size=2, wait=0.05))
+    await house.send("a")
+    second = await house.work()
+    assert house.noted() == ["a", "b", "c"]
+    assert house.announced() == ["a", "b", "c"]
+    assert (first.report.handled, first.report.known, second.report.known) == (3, 1, 1)
+
+
+async def test_what_happened_is_counted_on_the_board(tmp_path: object) -> None:
+    """Received, handled, known, retried and dead; nothing is held at the end."""
+
+    def script(message: Message, _resources: Resources) -> None:
+        if message.id == "bad":
+            raise failing("no such order", FailureKind.REJECTED)
+        if message.id == "slow" and handlers.started.count("slow") == 1:
+            raise failing("try again")
+
+    handlers = ScriptedHandlers(script)
+    house = await House(handlers).open("a", "bad", "slow")
+    await house.send("a")
+    with Board.create(f"{tmp_path}/board", 1) as board:
+        stop = asyncio.Event()
+        row = board.row(0)
+        worker = Worker(house.ports, FAST, surroundings=house.surroundings, board=row)
+        running = asyncio.create_task(worker.run(stop))
+        await house.settled()
+        stop.set()
+        await running
+        counted = {column: row.get(column) for column in (RECEIVED, HANDLED, KNOWN, RETRIED, DEAD, HELD)}
+    assert counted == {RECEIVED: 5, HANDLED: 2, KNOWN: 1, RETRIED: 1, DEAD: 1, HELD: 0}
+
+
+async def test_lost_races_are_retried_in_smaller_batches() -> None:
+    """Batches of eight lose, batches of two win; nothing is counted against a message."""
+    house = House()
+    house.ports = house.ports._replace(store=ContendedStore(house.driver, "shop", clock=house.clock))
+    await house.open(*"abcdefgh")
+    worker = await house.work(WorkerSettings(batch_size=8, wait=0.05))
+    assert house.noted() == list("abcdefgh")
+    assert worker.report.contended >= 12
+    assert worker.report.retried == worker.report.dead == 0
+    assert house.timer.slept
+    assert max(house.timer.slept) < 0.5
+
+
+async def test_an_outage_of_the_store_counts_nothing_and_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    """Waits grow; the message is handled afterwards with no failure counted."""
+    caplog.set_level("INFO")
+    house = House()
+    house.ports = house.ports._replace(store=StoreInOutage(house.driver, "shop", clock=house.clock))
+    await house.open("a")
+    worker = await house.work()
+    assert house.noted() == ["a"]
+    assert worker.report.retried == worker.report.dead == 0
+    assert house.timer.slept == sorted(house.timer.slept)
+    assert len(house.timer.slept) == 5
+    assert len(messages_in(caplog, "WARNING")) == 1
+    assert messages_in(caplog, "INFO") == ["worker started", "worker recovered", "worker stopped"]
+
+
+async def test_an_outage_of_the_broker_kills_no_worker(caplog: pytest.LogCaptureFixture) -> None:
+    """Even an error that is none of ours, as a driver may raise it."""
+    caplog.set_level("INFO")
+    house = House()
+    broker = BrokerInOutage(house.driver, "shop", clock=house.clock)
+    broker.failures = 4
+    house.ports = house.ports._replace(transport=broker)
+    await house.open("a")
+    await house.work()
+    assert house.noted() == ["a"]
+    assert len(messages_in(caplog, "WARNING") + messages_in(caplog, "ERROR")) == 1
+    assert "worker recovered" in messages_in(caplog, "INFO")
+
+
+async def test_a_release_that_failed_is_made_up_for() -> None:
+    """The store is away, and so is the broker when the message is given back; it does not become a suspect."""
+    house = House()
+    broker = BrokerInOutage(house.driver, "shop", clock=house.clock)
+    broker.release_failures = 3
+    store = StoreInOutage(house.driver, "shop", clock=house.clock)
+    store.failures = 1
+    house.ports = house.ports._replace(transport=broker, store=store)
+    await house.open("a")
+    worker = await house.work()
+    assert house.noted() == ["a"]
+    assert worker.report.retried == 0  # a suspect's start would have been counted
+
+
+async def test_a_bug_is_said_with_its_traceback_and_loses_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    """Something that nobody foresaw comes out of the algorithm twice; the deliveries go back, and are handled later."""
+
+    class ForeignBug(ScriptedHandlers):
+        left = 2
+
+        def read(self, delivery: Delivery) -> Message | Unreadable:
+            self.left -= 1
+            if self.left >= 0:
+                raise ZeroDivisionError("a bug")
+            return super().read(delivery)
+
+    house = await House(ForeignBug()).open("a", "b")
+    worker = await house.work()
+    errors = [record for record in caplog.records if record.levelname == "ERROR"]
+    assert house.noted() == ["a", "b"]
+    assert worker.report.retried == worker.report.dead == 0
+    assert len(errors) == 2
+    assert all(record.exc_info and record.exc_info[0] is ZeroDivisionError for record in errors)
+
+
+async def test_slow_handlers_end_the_unit_when_its_time_is_used() -> None:
+    """Every handler takes longer than the whole budget: the first of each unit runs, the rest comes again uncounted."""
+
+    def script(_message: Message, _resources: Resources) -> None:
+        house.timer.now += 2.0
+
+    house = House(ScriptedHandlers(script))
+    tally = Tally()
+    await house.open(*"abcde")
+    worker = await house.work(WorkerSettings(batch_size=5, budget=1.0, wait=0.05), also=[tally])
+    assert house.noted() == list("abcde")
+    assert house.handlers.started == sorted(house.handlers.started)
+    assert tally.calls[Point.COMMIT] == 5
+    assert worker.report.postponed >= 4
+    assert worker.report.retried == 0
+
+
+async def test_a_stop_finishes_what_is_in_work_and_receives_no_more() -> None:
+    """The handler is running when the stop comes; its message is committed, sent and acknowledged."""
+    begun, go, stop = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def wait_for_it() -> None:
+        begun.set()
+        await go.wait()
+
+    house = await House(ScriptedHandlers(lambda _message, _resources: wait_for_it())).open("a")
+    tally = Tally()
+    running = asyncio.create_task(house.worker(observer=tally).run(stop))
+    await begun.wait()
+    await house.send("b")
+    stop.set()
+    go.set()
+    await running
+    assert (house.noted(), house.announced()) == (["a"], ["a"])
+    assert tally.calls[Point.RECEIVE] == 1
+    assert (await house.transport.depth("shop")).waiting == 1
+
+
+async def test_what_outlasts_the_grace_time_is_cut_off_and_given_back() -> None:
+    """Nothing of it is visible, its delivery waits again, and it is no suspect."""
+    begun, stop = asyncio.Event(), asyncio.Event()
+
+    async def never_end() -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    house = await House(ScriptedHandlers(lambda _message, _resources: never_end())).open("a")
+    running = asyncio.create_task(house.worker(WorkerSettings(wait=0.05, grace=0.01)).run(stop))
+    await begun.wait()
+    stop.set()
+    await running
+    again = await house.transport.receive(1, 0.05)
+    assert house.noted() == []
+    assert [(d.suspect, d.attempts) for d in again] == [(False, 0)]
+
+
+async def test_what_arrives_after_the_stop_is_given_back() -> None:
+    """The receive that was under way brings something; it is not begun."""
+    stop = asyncio.Event()
+
+    class LateBroker(MemoryTransport):
+        async def receive(self, limit: int, wait: float) -> tuple[Delivery, ...]:
+            """Fail as the class says."""
+            taken = await super().receive(limit, wait)
+            stop.set()
+            return taken
+
+    house = await House().open("a")
+    late = LateBroker(house.driver, "shop", clock=house.clock)
+    await house.worker(ports=house.ports._replace(transport=late)).run(stop)
+    assert house.handlers.started == []
+    assert (await house.transport.depth("shop")).waiting == 1
+
+
+async def test_leases_are_renewed_while_a_batch_is_in_work() -> None:
+    """The handler takes longer than three leases; nobody else gets the message meanwhile."""
+    begun, go = asyncio.Event(), asyncio.Event()
+
+    class LeaseTimer:
+        """Ends a sleep whenever the test says so."""
+
+        def __init__(self) -> None:
+            self.asked: asyncio.Queue[float] = asyncio.Queue()
+            self.over = asyncio.Semaphore(0)
+
+        def seconds(self) -> float:
+            """Give what has been slept."""
+            return 0.0
+
+        async def sleep(self, seconds: float) -> None:
+            """Sleep in the way the class says."""
+            self.asked.put_nowait(seconds)
+            await self.over.acquire()
+
+    async def wait_for_it() -> None:
+        begun.set()
+        await go.wait()
+
+    timer = LeaseTimer()
+    house = await House(ScriptedHandlers(lambda _message, _resources: wait_for_it())).open("a")
+    house.surroundings = house.surroundings._replace(timer=timer)
+    stop, tally = asyncio.Event(), Tally()
+    running = asyncio.create_task(house.worker(observer=tally).run(stop))
+    await begun.wait()
+    for _ in range(10):
+        house.clock.advance(int(await timer.asked.get() * 1000))
+        timer.over.release()
+    await timer.asked.get()
+    assert tally.calls[Point.EXTEND] == 10
+    assert await house.transport.receive(1, 0.0) == ()
+    stop.set()
+    go.set()
+    await running
+    assert house.idle()
+
+
+async def test_many_loops_and_many_endpoints_share_a_process() -> None:
+    """Two workers with three loops each compete for one queue."""
+    house = await House().open(*(f"m{number:03}" for number in range(100)))
+    stop = asyncio.Event()
+    settings = WorkerSettings(batch_size=7, concurrency=3, wait=0.05)
+    workers = [house.worker(settings), house.worker(settings)]
+    running = asyncio.create_task(run_all(workers, stop))
+    await house.settled()
+    stop.set()
+    await running
+    assert house.noted() == [f"m{number:03}" for number in range(100)]
+    assert sum(worker.report.handled for worker in workers) == 100
+
+
+async def test_a_suspect_is_counted_before_it_runs_and_runs_alone() -> None:
+    """Its process died while it held it: a copy with one attempt more is sent, and handled in a unit of its own."""
+    house = await House().open("poison", "b", "c")
+    await house.transport.receive(1, 0.05)
+    await house.bury_the_dead()
+    copies: list[Send] = []
+
+    class WritesCopiesDown(Tally):
+        def around(self, call):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202 - the double only looks
+            if call.point is Point.RETRY_COPY:
+                copies.extend(call.items)
+            return super().around(call)
+
+    await house.work(also=[WritesCopiesDown()])
+    assert house.noted() == ["b", "c", "poison"]
+    assert [(copy.message.id, copy.attempts, copy.alone) for copy in copies] == [("poison", 1, True)]
+
+
+async def test_a_cancelled_worker_is_a_crashed_one() -> None:
+    """Nothing is settled and nothing given back: the leases end by themselves, and the message is a suspect."""
+    begun = asyncio.Event()
+
+    async def never_end() -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    house = await House(ScriptedHandlers(lambda _message, _resources: never_end())).open("a")
+    running = asyncio.create_task(house.worker().run(asyncio.Event()))
+    await begun.wait()
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert (await house.transport.depth("shop")).held == 1
+    await house.bury_the_dead()
+    assert [delivery.suspect for delivery in await house.transport.receive(1, 0.05)] == [True]
+
+
+async def test_a_crash_in_one_loop_ends_them_all() -> None:
+    """A process dies as a whole: no loop of it goes on."""
+    house = await House().open("a", "b")
+    workers = [house.worker(WorkerSettings(concurrency=3, wait=0.05), CrashAt("after-commit")), house.worker()]
+    with pytest.raises(Crashed):
+        await run_all(workers, asyncio.Event())
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+async def test_what_could_not_be_acknowledged_is_given_back() -> None:
+    """Everything is done, the ack is lost, and so is the release; the copy is known, not suspected."""
+
+    class LosesAcks(BrokerInOutage):
+        ack_failures = 1
+
+        async def ack(self, deliveries: Sequence[Delivery]) -> None:
+            """Fail at first."""
+            self.ack_failures -= 1
+            if self.ack_failures >= 0:
+                raise Unknown("connection reset")
+            await super().ack(deliveries)
+
+    house = House()
+    broker = LosesAcks(house.driver, "shop", clock=house.clock)
+    broker.release_failures = 2
+    house.ports = house.ports._replace(transport=broker)
+    await house.open("a")
+    worker = await house.work()
+    assert (house.noted(), house.announced()) == (["a"], ["a"])
+    assert (worker.report.known, worker.report.retried) == (1, 0)
