@@ -1,1 +1,52 @@
-"""onceonly: message handlers whose effects happen exactly once."""
+"""Message handlers whose effects happen exactly once."""
+
+from onceonly.endpoint import Context, Endpoint
+from onceonly.model.errors import (
+    CommitRefused,
+    Conflict,
+    DriverMissing,
+    Failed,
+    InvalidEffect,
+    InvalidHandler,
+    OnceOnlyError,
+    Reject,
+    RetryLater,
+    SchemaMissing,
+    SchemaTooNew,
+    SetupError,
+    TryAgain,
+    Unknown,
+)
+from onceonly.model.message import Message
+from onceonly.model.retry import Retry
+from onceonly.model.settings import History, Off
+from onceonly.runtime.settings import WorkerSettings
+from onceonly.serialization.bodies import message
+from onceonly.serialization.identity import Field, Header
+
+__all__ = [
+    "CommitRefused",
+    "Conflict",
+    "Context",
+    "DriverMissing",
+    "Endpoint",
+    "Failed",
+    "Field",
+    "Header",
+    "History",
+    "InvalidEffect",
+    "InvalidHandler",
+    "Message",
+    "Off",
+    "OnceOnlyError",
+    "Reject",
+    "Retry",
+    "RetryLater",
+    "SchemaMissing",
+    "SchemaTooNew",
+    "SetupError",
+    "TryAgain",
+    "Unknown",
+    "WorkerSettings",
+    "message",
+]

@@ -4,6 +4,7 @@ Written with one prefix, read with all that are in use: `ce-` (HTTP, NATS, Rabbi
 `cloudEvents:` (AMQP binding). What a retry copy must remember travels as three extension attributes of our own.
 """
 
+import re
 from collections.abc import Hashable, Mapping
 
 import msgspec
@@ -18,6 +19,8 @@ ATTEMPTS, HISTORY, ALONE = "onceonlyattempts", "onceonlyhistory", "onceonlyalone
 REASON_LIMIT = 200
 _OWN = frozenset({ATTEMPTS, HISTORY, ALONE})
 _CORE = ("id", "source", "type", "time", "subject", "datacontenttype", "specversion")
+
+_COUNT = re.compile(r"[0-9]{1,9}")
 
 _encode_json = msgspec.json.Encoder().encode
 _decode_history = msgspec.json.Decoder(tuple[Failure, ...]).decode
@@ -63,7 +66,7 @@ def arrival(receipt: Hashable, queue: str, headers: Headers, body: bytes, *, sus
         headers=headers,
         body=body,
         suspect=suspect,
-        attempts=int(attempts) if attempts.isdecimal() and attempts.isascii() else 0,
+        attempts=int(attempts) if _COUNT.fullmatch(attempts) else 0,
         history=_history(own.get(HISTORY, "")),
         alone=own.get(ALONE) == "1",
     )
@@ -140,7 +143,9 @@ def _text(raw: msgspec.Raw) -> str:
     value = msgspec.json.decode(raw)
     if isinstance(value, bool):
         return "true" if value else "false"
-    return value if isinstance(value, str) else str(value)
+    if isinstance(value, list | dict):
+        raise ValueError("not a CloudEvent in JSON format: an attribute is an object or a list")  # noqa: TRY004 - input, no type
+    return "" if value is None else str(value)
 
 
 def _attribute(key: str) -> str | None:

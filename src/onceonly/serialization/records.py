@@ -2,6 +2,7 @@
 
 import msgspec
 
+from onceonly.model.dead_letter import DeadLetter
 from onceonly.model.errors import SchemaTooNew
 from onceonly.model.message import Headers, Message
 from onceonly.model.record import Effect
@@ -11,6 +12,7 @@ FORMAT = b"\x01"
 _encode = msgspec.msgpack.Encoder().encode
 _decode_effects = msgspec.msgpack.Decoder(tuple[Effect, ...]).decode
 _decode_message = msgspec.msgpack.Decoder(Message).decode
+_decode_letter = msgspec.msgpack.Decoder(DeadLetter).decode
 _decode_headers = msgspec.json.Decoder(Headers).decode
 _encode_headers = msgspec.json.Encoder().encode
 
@@ -35,6 +37,17 @@ def decode_message(stored: bytes) -> Message:
     """Read a message back. Raises SchemaTooNew when a newer onceonly wrote it."""
     _check(stored)
     return _decode_message(memoryview(stored)[1:])
+
+
+def encode_letter(letter: DeadLetter) -> bytes:
+    """Give the bytes of a whole dead letter."""
+    return FORMAT + _encode(letter)
+
+
+def decode_letter(stored: bytes) -> DeadLetter:
+    """Read a dead letter back. Raises SchemaTooNew when a newer onceonly wrote it."""
+    _check(stored)
+    return _decode_letter(memoryview(stored)[1:])
 
 
 def encode_headers(headers: Headers) -> str:

@@ -1,0 +1,229 @@
+"""Endpoint: a named consumer with one input queue, its handlers, and its own deduplication scope."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from types import FrameType
+from typing import Any, TypeVar, overload
+
+from onceonly.endpoint.handlers import EndpointHandlers, Rules
+from onceonly.endpoint.plans import Plans, plan
+from onceonly.endpoint.registration import RegisteredHandler, RegisteredProvider
+from onceonly.endpoint.signatures import Function, callers_frame, is_function
+from onceonly.model.errors import InvalidHandler
+from onceonly.model.retry import Retry
+from onceonly.model.settings import Deduplication, History
+from onceonly.ports.bundle import Ports
+from onceonly.ports.transport import Topology, Traits
+from onceonly.runtime.board import Row
+from onceonly.runtime.observer import Observer
+from onceonly.runtime.settings import WorkerSettings
+from onceonly.runtime.surroundings import LIVE, Surroundings
+from onceonly.runtime.worker import Worker
+from onceonly.serialization.identity import IdentityRule
+from onceonly.wiring import wire
+from onceonly.wiring.schemes import offer_of
+from onceonly.wiring.settings import Settings
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+Lifespan = Callable[["Endpoint"], AbstractAsyncContextManager[object]]
+
+
+class Endpoint:
+    """Handlers whose effects happen exactly once; see `Settings` for what the arguments mean.
+
+    `lifespan` is an async context manager factory, called with the endpoint: entered before the providers and the worker
+    start, left after they stopped. Raises SetupError that lists everything that is wrong with the settings.
+    """
+
+    def __init__(  # noqa: PLR0913 - one place names all settings of an endpoint
+        self,
+        name: str,
+        *,
+        store: object,
+        transport: str,
+        metadata: object = None,
+        deduplication: Deduplication = History(),  # noqa: B008 - immutable
+        identity: IdentityRule | None = None,
+        retry: Retry = Retry(),  # noqa: B008 - immutable
+        timeout: float = 30.0,
+        lifespan: Lifespan | None = None,
+        dead_letters: object = None,
+        worker: WorkerSettings = WorkerSettings(),  # noqa: B008 - immutable
+    ) -> None:
+        self.settings = Settings(
+            name=name,
+            store=store,
+            transport=transport,
+            metadata=metadata,
+            deduplication=deduplication,
+            identity=identity,
+            retry=retry,
+            timeout=timeout,
+            dead_letters=dead_letters,
+            worker=worker,
+        )
+        self._lifespan = lifespan
+        self._handlers: list[RegisteredHandler] = []
+        self._providers: list[RegisteredProvider] = []
+
+    def __repr__(self) -> str:
+        return f"<Endpoint {self.name}>"
+
+    @property
+    def name(self) -> str:
+        """The endpoint's name, which is also its input queue's."""
+        return self.settings.name
+
+    @overload
+    def handler(self, function: _Function, /) -> _Function: ...
+    @overload
+    def handler(
+        self, *, type: str | None = ..., retry: Retry | None = ..., timeout: float | None = ...
+    ) -> Callable[[_Function], _Function]: ...
+    def handler(
+        self,
+        function: Any = None,
+        *,
+        type: str | None = None,  # noqa: A002 - the CloudEvents name
+        retry: Retry | None = None,
+        timeout: float | None = None,
+    ) -> Any:
+        """Register a handler; usable with and without arguments. Gives the function back unchanged.
+
+        The first parameter's class decides which messages it takes, `type` under which name they travel; the others are
+        injected by annotation. `retry` and `timeout` (seconds, `async def` handlers only) override the endpoint's.
+        Raises InvalidHandler for what is no function; all else about it is judged at start.
+        """
+        frame = callers_frame()
+
+        def register(function: _Function) -> _Function:
+            self._handlers.append(RegisteredHandler(self._function(function, frame), type, retry, timeout))
+            return function
+
+        return register if function is None else register(function)
+
+    @overload
+    def provide(self, factory: _Function, /) -> _Function: ...
+    @overload
+    def provide(self, *, scope: str = ...) -> Callable[[_Function], _Function]: ...
+    def provide(self, factory: Any = None, *, scope: str = "process") -> Any:
+        """Register a factory of what handlers ask for by its return annotation; gives it back unchanged.
+
+        A function, a coroutine function, or a generator of either kind that yields once and cleans up afterwards. What it
+        made lives from start to stop, or for one message with `scope="message"`; it may ask for what others make.
+        """
+        frame = callers_frame()
+
+        def register(factory: _Function) -> _Function:
+            self._providers.append(RegisteredProvider(self._function(factory, frame), scope))
+            return factory
+
+        return register if factory is None else register(factory)
+
+    def topology(self) -> Topology:
+        """Give the input queue and the types it subscribes to. Raises InvalidHandler."""
+        return Topology(endpoint=self.name, events=tuple(sorted(self._plan(self.settings).handlers)))
+
+    def handlers(
+        self,
+        surroundings: Surroundings = LIVE,
+        *,
+        settings: Settings | None = None,
+        max_body: int = 256 * 1024,
+        made: Mapping[Any, object] | None = None,
+    ) -> EndpointHandlers:
+        """Give the Handlers port of this endpoint; `made` holds what process providers made. Raises InvalidHandler."""
+        chosen = settings or self.settings
+        rules = _rules(chosen, max_body)
+        return EndpointHandlers(self._plan(chosen), rules, surroundings, made or {})
+
+    @asynccontextmanager
+    async def opened(
+        self,
+        *,
+        settings: Settings | None = None,
+        surroundings: Surroundings = LIVE,
+        observer: Observer | None = None,
+    ) -> AsyncIterator[Ports]:
+        """Open everything but the worker: lifespan, providers, adapters. Gives the ports, enclosed by `observer`.
+
+        `settings` override the endpoint's own. Raises InvalidHandler and other SetupErrors before anything is received.
+        """
+        chosen = settings or self.settings
+        plans = self._plan(chosen)
+        async with AsyncExitStack() as stack:
+            if self._lifespan is not None:
+                await stack.enter_async_context(self._lifespan(self))
+            made: dict[Any, object] = {}
+            for provider in plans.process:
+                made[provider.kind] = await provider.open(stack, made.__getitem__)
+
+            def make(traits: Traits) -> EndpointHandlers:
+                return EndpointHandlers(plans, _rules(chosen, traits.max_body), surroundings, made)
+
+            events = tuple(sorted(plans.handlers))
+            wired = wire(chosen, make, events=events, surroundings=surroundings, observer=observer)
+            yield await stack.enter_async_context(wired)
+
+    async def run(
+        self,
+        stop: asyncio.Event,
+        *,
+        settings: Settings | None = None,
+        surroundings: Surroundings = LIVE,
+        observer: Observer | None = None,
+        board: Row | None = None,
+        ready: asyncio.Event | None = None,
+    ) -> None:
+        """Work until `stop` is set; then finish what is in flight and close everything. Sets `ready` once it is receiving."""
+        chosen = settings or self.settings
+        async with self.opened(settings=chosen, surroundings=surroundings, observer=observer) as ports:
+            worker = Worker(ports, chosen.worker, surroundings=surroundings, board=board)
+            if ready is not None:
+                ready.set()
+            await worker.run(stop)
+
+    @asynccontextmanager
+    async def running(
+        self,
+        *,
+        settings: Settings | None = None,
+        surroundings: Surroundings = LIVE,
+        observer: Observer | None = None,
+        board: Row | None = None,
+    ) -> AsyncIterator[None]:
+        """Run the worker beside the block, such as in another application's lifespan; the exit stops it gracefully.
+
+        What fails at start is raised here, what ends the worker later at the exit.
+        """
+        stop, ready = asyncio.Event(), asyncio.Event()
+        run = self.run(stop, settings=settings, surroundings=surroundings, observer=observer, board=board, ready=ready)
+        working = asyncio.create_task(run, name=f"onceonly {self.name}")
+        try:
+            await _first(working, ready)
+            yield
+        finally:  # stops the task, in whatever way the block ended
+            stop.set()
+            await working
+
+    def _plan(self, settings: Settings) -> Plans:
+        return plan(self._handlers, self._providers, endpoint=self.name, offer=offer_of(settings.store))
+
+    def _function(self, function: Callable[..., Any], frame: FrameType | None) -> Function:
+        if not is_function(function):
+            raise InvalidHandler(f"endpoint {self.name!r}: {function!r} is no function; register functions and methods")
+        return Function(function, frame)
+
+
+def _rules(settings: Settings, max_body: int) -> Rules:
+    return Rules(settings.name, settings.retry, settings.timeout, settings.identity, max_body)
+
+
+async def _first(working: asyncio.Task[None], ready: asyncio.Event) -> None:
+    """Return once it is ready; raises what kept it from that."""
+    waiting = asyncio.create_task(ready.wait())
+    await asyncio.wait({working, waiting}, return_when=asyncio.FIRST_COMPLETED)
+    waiting.cancel()
+    if working.done():
+        working.result()

@@ -1,0 +1,132 @@
+"""From registrations to plans: which handler takes which type, and where each of its arguments comes from.
+
+Everything that is wrong is found here, before anything runs, and reported at once.
+"""
+
+import inspect
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from onceonly.endpoint.context import Context
+from onceonly.endpoint.providers import ProviderPlan, Providers, plan_providers
+from onceonly.endpoint.registration import RegisteredHandler, RegisteredProvider, Scope
+from onceonly.endpoint.signatures import Flavour, Function, Parameter, words
+from onceonly.model.errors import InvalidHandler
+from onceonly.model.retry import Retry
+from onceonly.serialization.bodies import SUPPORTED, BodyError, Codec, codec_for, is_supported, type_name
+from onceonly.wiring.schemes import Offer
+
+
+class HandlerPlan(NamedTuple):
+    """How to run one handler. `arguments` maps its parameters, but the first, to the types that fill them."""
+
+    function: Function
+    type: str
+    codec: Codec
+    arguments: Mapping[str, Any]
+    providers: tuple[ProviderPlan, ...]
+    """Those to run for each message, in order."""
+    retry: Retry | None
+    timeout: float | None
+
+    @property
+    def is_async(self) -> bool:
+        """Whether it is awaited; otherwise it runs with the unit's synchronous resources."""
+        return self.function.flavour is Flavour.COROUTINE
+
+
+class Plans(NamedTuple):
+    """All handlers by message type, and the providers to run at start, in order."""
+
+    handlers: Mapping[str, HandlerPlan]
+    process: tuple[ProviderPlan, ...]
+
+
+def plan(
+    handlers: Sequence[RegisteredHandler], providers: Sequence[RegisteredProvider], *, endpoint: str, offer: Offer
+) -> Plans:
+    """Plan everything. Raises InvalidHandler listing all that is wrong."""
+    problems: list[str] = []
+    available = plan_providers(providers, offer, problems)
+    found: dict[str, HandlerPlan] = {}
+    for registered in handlers:
+        planned = _plan_handler(registered, available, offer, problems)
+        if planned is None:
+            continue
+        if planned.type in found:
+            both = f"{found[planned.type].function.name} and {planned.function.name}"
+            problems.append(f"{both} both take {planned.type!r}; one type has one handler")
+        found[planned.type] = planned
+    if not handlers:
+        problems.append(f"no handler is registered; write @{endpoint}.handler above a function")
+    if problems:
+        lines = "".join(f"\n  * {problem}" for problem in problems)
+        raise InvalidHandler(f"endpoint {endpoint!r} cannot start:{lines}")
+    return Plans(found, tuple(each for each in available.ordered if each.scope is Scope.PROCESS))
+
+
+def _plan_handler(registered: RegisteredHandler, providers: Providers, offer: Offer, problems: list[str]) -> HandlerPlan | None:
+    function = registered.function
+    signature = function.signature()
+    wrong = list(signature.problems)
+    if function.flavour in (Flavour.GENERATOR, Flavour.ASYNC_GENERATOR):
+        wrong.append("a handler must not `yield`; use context.send or context.publish")
+    if registered.retry is not None:
+        wrong += registered.retry.problems()
+    if registered.timeout is not None and not 0 < registered.timeout < float("inf"):
+        wrong.append(f"timeout must be a number of seconds above 0, not {registered.timeout}")
+    type_, codec = (None, None) if signature.problems else _plan_body(signature.parameters, registered.type, wrong)
+    others = () if signature.problems else signature.parameters[1:]
+    is_async = function.flavour is Flavour.COROUTINE
+    arguments = dict(_plan_arguments(others, providers, offer, is_async=is_async, wrong=wrong))
+    problems += [f"handler {function.name}: {each}" for each in wrong]
+    if wrong or type_ is None or codec is None:
+        return None
+    needed = tuple(each for each in providers.needed_by(arguments.values()) if each.scope is Scope.MESSAGE)
+    return HandlerPlan(function, type_, codec, arguments, needed, registered.retry, registered.timeout)
+
+
+def _plan_body(parameters: Sequence[Parameter], name: str | None, wrong: list[str]) -> tuple[str | None, Codec | None]:
+    """Find out which messages a handler takes."""
+    if not parameters:
+        wrong.append(f"it has no parameters; the first one takes the message: {SUPPORTED}")
+        return None, None
+    first = parameters[0]
+    if first.annotation is inspect.Parameter.empty:
+        wrong.append(f"its first parameter, {first.name}, has no annotation; annotate it with the message's class")
+        return None, None
+    if not is_supported(first.annotation):
+        wrong.append(
+            f"its first parameter, {first.name}, takes the message and must be {SUPPORTED}, not {words(first.annotation)}"
+        )
+        return None, None
+    type_ = name if name is not None else type_name(first.annotation)
+    if not type_ or not type_.strip():
+        wrong.append(f'a {words(first.annotation)} does not know its message type; write @handler(type="...")')
+    try:
+        return type_, codec_for(first.annotation)
+    except BodyError as error:
+        wrong.append(str(error))
+        return type_, None
+
+
+def _plan_arguments(
+    parameters: Iterable[Parameter], providers: Providers, offer: Offer, *, is_async: bool, wrong: list[str]
+) -> Iterable[tuple[str, type]]:
+    own, other = (offer.asynchronous, offer.synchronous) if is_async else (offer.synchronous, offer.asynchronous)
+    for name, annotation, has_default in parameters:
+        kind = providers.find(annotation) or (Context if annotation is Context else offer.match(annotation, own))
+        if kind is not None:
+            yield name, kind
+        elif offer.match(annotation, other) is not None:
+            instead = f"is for {'def' if is_async else 'async def'} handlers; here ask for {offer.words(own)}"
+            wrong.append(f"{name}: {words(annotation)} {instead}")
+        elif not has_default:
+            wrong.append(_unfilled(name, annotation, f"{offer.words(own)}, Context", providers))
+
+
+def _unfilled(name: str, annotation: Any, offered: str, providers: Providers) -> str:
+    if annotation is inspect.Parameter.empty:
+        return f"{name} has no annotation, so nothing can be injected"
+    made = ", ".join((offered, *(words(kind) for kind in providers.by_kind)))
+    return f"{name}: nothing gives a {words(annotation)}; there is {made}, and what @provide factories make"

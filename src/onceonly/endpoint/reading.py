@@ -1,0 +1,39 @@
+"""Reading a delivery: CloudEvents attributes, identity and type, or why it is no message."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from onceonly.model.message import Delivery, Message, Unreadable
+from onceonly.serialization.cloudevents import message_of, take_apart
+from onceonly.serialization.identity import DECIDED, IdentityRule, NoIdentity, identify, is_foreign
+
+
+class Received(Message, frozen=True, kw_only=True):
+    """A message as it arrived: it also knows how often this copy's message failed before."""
+
+    attempts: int = 0
+
+
+def read(delivery: Delivery, types: Sequence[str], *, identity: IdentityRule | None, max_body: int) -> Message | Unreadable:
+    """Give the message of a delivery. One without a type is taken for the only type that `types` holds, if it holds one.
+
+    The type itself is not judged: a message that was handled already may owe its effects, whoever takes its type today.
+    """
+    try:
+        event = take_apart(delivery.headers, delivery.body)
+        found = identify(event, delivery, identity)
+    except NoIdentity as error:
+        return Unreadable(reason=str(error))
+    except (ValueError, RecursionError) as error:
+        return Unreadable(reason=f"cannot be read: {error}")
+    plain = message_of(event, source=found.source, id=found.id)
+    only = types[0] if len(types) == 1 else ""
+    extensions = plain.extensions
+    if identity is not None and is_foreign(event, delivery):
+        extensions += ((DECIDED, "rule"),)  # travels with every copy, so that the rule is never asked twice
+    changed = {"type": plain.type or only, "extensions": extensions, "attempts": delivery.attempts}
+    message = Received(**msgspec.structs.asdict(plain) | changed)
+    if len(delivery.body) > max_body:
+        return Unreadable(reason=f"too large: {len(delivery.body)} bytes, and {max_body} is the limit", message=message)
+    return message

@@ -1,0 +1,30 @@
+"""What a user registered, as it was registered; judged when the endpoint starts, when everything is defined."""
+
+from enum import Enum
+from typing import NamedTuple
+
+from onceonly.endpoint.signatures import Function
+from onceonly.model.retry import Retry
+
+
+class Scope(Enum):
+    """For how long what a provider made is kept."""
+
+    PROCESS = "process"
+    MESSAGE = "message"
+
+
+class RegisteredHandler(NamedTuple):
+    """A handler and what was said about it; None means as the endpoint says."""
+
+    function: Function
+    type: str | None
+    retry: Retry | None
+    timeout: float | None
+
+
+class RegisteredProvider(NamedTuple):
+    """A factory of something that handlers ask for."""
+
+    function: Function
+    scope: str

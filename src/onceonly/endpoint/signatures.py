@@ -1,0 +1,103 @@
+"""Reading the signatures of users' functions: parameters with real types, whatever way the annotations were written."""
+
+import inspect
+import typing
+from collections.abc import Callable
+from enum import Enum
+from types import FrameType
+from typing import Any, NamedTuple
+
+POSSIBLE_ERRORS = (NameError, AttributeError, TypeError, SyntaxError)
+"""What evaluating an annotation may raise."""
+
+_VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+
+
+class Flavour(Enum):
+    """How a function must be called."""
+
+    PLAIN = "def"
+    COROUTINE = "async def"
+    GENERATOR = "generator"
+    ASYNC_GENERATOR = "async generator"
+
+
+class Parameter(NamedTuple):
+    """One parameter; `annotation` is `inspect.Parameter.empty` when it has none."""
+
+    name: str
+    annotation: Any
+    has_default: bool
+
+
+class Signature(NamedTuple):
+    """A signature taken apart, and what is wrong with it, in words."""
+
+    parameters: tuple[Parameter, ...]
+    returns: Any
+    problems: tuple[str, ...]
+
+
+class Function:
+    """A user's function, and the frame whose local names its annotations can see."""
+
+    def __init__(self, function: Callable[..., Any], frame: FrameType | None) -> None:
+        """Keep the frame only for as long as an annotation still waits for a name that is defined later."""
+        self.call = function
+        self.name = getattr(function, "__qualname__", repr(function)).replace("<locals>.", "")
+        self._frame = frame
+        self._hints: dict[str, Any] | None = None
+        try:
+            self._hints = self._evaluate()
+        except POSSIBLE_ERRORS:
+            return
+        self._frame = None
+
+    @property
+    def flavour(self) -> Flavour:
+        """How to call it."""
+        if inspect.isasyncgenfunction(self.call):
+            return Flavour.ASYNC_GENERATOR
+        if inspect.isgeneratorfunction(self.call):
+            return Flavour.GENERATOR
+        return Flavour.COROUTINE if inspect.iscoroutinefunction(self.call) else Flavour.PLAIN
+
+    def signature(self) -> Signature:
+        """Take the signature apart; call it when everything is defined."""
+        hints: dict[str, Any] = {}
+        problems: list[str] = []
+        try:
+            hints = self._evaluate() if self._hints is None else self._hints
+        except POSSIBLE_ERRORS as error:
+            problems.append(f"an annotation cannot be resolved: {error}")
+        parameters: list[Parameter] = []
+        for each in inspect.signature(self.call).parameters.values():
+            if each.kind in _VARIADIC:
+                problems.append(f"{each} cannot be filled; name each parameter")
+            elif each.kind is inspect.Parameter.POSITIONAL_ONLY and parameters:
+                problems.append(f"{each.name} is positional-only; only the first parameter may be")
+            else:
+                annotation = hints.get(each.name, inspect.Parameter.empty)
+                parameters.append(Parameter(each.name, annotation, each.default is not inspect.Parameter.empty))
+        return Signature(tuple(parameters), hints.get("return", inspect.Parameter.empty), tuple(problems))
+
+    def _evaluate(self) -> dict[str, Any]:
+        return typing.get_type_hints(self.call, localns=self._frame.f_locals if self._frame is not None else None)
+
+
+def is_function(candidate: object) -> bool:
+    """Tell whether this is a function or a method, also one that was decorated with `functools.wraps`."""
+    return inspect.isfunction(candidate) or inspect.ismethod(candidate)
+
+
+def callers_frame() -> FrameType | None:
+    """Give the frame of whoever called the function that calls this; None for a module's: its names are seen anyway."""
+    frame: FrameType | None = inspect.currentframe()
+    for _ in range(2):
+        frame = frame.f_back if frame is not None else None
+    return None if frame is None or frame.f_locals is frame.f_globals else frame
+
+
+def words(kind: Any) -> str:
+    """Name a type in a message to a person."""
+    return kind.__name__ if isinstance(kind, type) else str(kind)

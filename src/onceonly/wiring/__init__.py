@@ -1,0 +1,145 @@
+"""The one place that turns a URL or a setting into adapters. A driver is imported when a URL names it, not before."""
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from typing import TYPE_CHECKING, Any, Protocol
+
+from onceonly.algorithms.admission import History as ClaimsDecide
+from onceonly.model.errors import SetupError
+from onceonly.model.settings import History
+from onceonly.ports.bundle import Ports
+from onceonly.ports.dead_letters import DeadLetters
+from onceonly.ports.handlers import Handlers
+from onceonly.ports.store import Store
+from onceonly.ports.surroundings import Clock
+from onceonly.ports.transport import Topology, Traits, Transport
+from onceonly.runtime.observed import observed
+from onceonly.runtime.observer import Observer
+from onceonly.runtime.surroundings import LIVE, Surroundings
+from onceonly.wiring.schemes import offer_of, require, scheme_of, shown
+from onceonly.wiring.settings import Settings
+
+if TYPE_CHECKING:
+    from onceonly.drivers.schema import Schema
+    from onceonly.drivers.sql import Database
+
+__all__ = [
+    "Settings",
+    "offer_of",
+    "open_database",
+    "open_dead_letters",
+    "open_store",
+    "open_transport",
+    "schemas",
+    "shown",
+    "wire",
+]
+
+
+class Adapters(Protocol):
+    """What each family of adapters opens; `wiring.sql` and `wiring.memory` are such modules."""
+
+    def open_store(
+        self, setting: Any, endpoint: str, *, clock: Clock, history: bool, metadata: Any
+    ) -> AbstractAsyncContextManager[tuple[Store, DeadLetters]]:
+        """Open a store and the dead letters beside it."""
+
+    def open_dead_letters(self, setting: Any, *, clock: Clock) -> AbstractAsyncContextManager[DeadLetters]:
+        """Open dead letters alone."""
+
+    def open_transport(self, setting: Any, endpoint: str, *, clock: Clock) -> AbstractAsyncContextManager[Transport]:
+        """Open one endpoint's queue."""
+
+
+@asynccontextmanager
+async def wire(
+    settings: Settings,
+    make_handlers: Callable[[Traits], Handlers],
+    *,
+    events: Sequence[str] = (),
+    surroundings: Surroundings = LIVE,
+    observer: Observer | None = None,
+) -> AsyncIterator[Ports]:
+    """Open everything an endpoint's algorithm talks to, and declare its queue and its subscriptions to `events`.
+
+    The ports are enclosed by `observer`. Raises SetupError: an unknown scheme, a missing driver, missing or newer tables.
+    """
+    require(settings.store, "store")
+    require(settings.transport, "transport")
+    async with AsyncExitStack() as stack:
+        store, dead_letters = await stack.enter_async_context(open_store(settings, surroundings=surroundings))
+        if settings.dead_letters is not None:
+            opening = open_dead_letters(settings.dead_letters, surroundings=surroundings)
+            dead_letters = await stack.enter_async_context(opening)
+        opened = open_transport(settings.transport, settings.name, surroundings=surroundings)
+        transport = await stack.enter_async_context(opened)
+        ports = Ports(
+            endpoint=settings.name,
+            store=store,
+            handlers=make_handlers(transport.traits),
+            admission=ClaimsDecide(),
+            transport=transport,
+            dead_letters=dead_letters,
+        )
+        watched = observed(ports, observer)
+        await watched.transport.declare([Topology(endpoint=settings.name, events=tuple(events))])
+        yield watched
+
+
+def open_store(
+    settings: Settings, *, surroundings: Surroundings = LIVE
+) -> AbstractAsyncContextManager[tuple[Store, DeadLetters]]:
+    """Open an endpoint's store, and the dead letters beside it. Raises SetupError."""
+    require(settings.store, "store")
+    history = isinstance(settings.deduplication, History)
+    return _adapters(settings.store).open_store(
+        settings.store, settings.name, clock=surroundings.clock, history=history, metadata=settings.metadata
+    )
+
+
+def open_dead_letters(setting: object, *, surroundings: Surroundings = LIVE) -> AbstractAsyncContextManager[DeadLetters]:
+    """Open the dead letters of a store, named by its URL, engine or session factory. Raises SetupError."""
+    require(setting, "dead_letters")
+    return _adapters(setting).open_dead_letters(setting, clock=surroundings.clock)
+
+
+def open_transport(url: str, endpoint: str, *, surroundings: Surroundings = LIVE) -> AbstractAsyncContextManager[Transport]:
+    """Open the queue of one endpoint, to receive or only to send; declares nothing. Raises SetupError."""
+    require(url, "transport")
+    return _adapters(url).open_transport(url, endpoint, clock=surroundings.clock)
+
+
+def open_database(
+    setting: object, role: str = "store", *, surroundings: Surroundings = LIVE
+) -> "AbstractAsyncContextManager[Database]":
+    """Open the database that a store or transport setting names, whatever tables it has. Raises SetupError if it is none."""
+    require(setting, role)
+    if _is_memory(setting):
+        raise SetupError(f"{role}={shown(setting)!r} is no database: it has no tables to look after")
+    opened: AbstractAsyncContextManager[Database] = _sql().open_database(setting, clock=surroundings.clock)
+    return opened
+
+
+def schemas(*roles: str) -> "tuple[Schema, ...]":
+    """Give the tables that a SQL database needs to be a "store", a "transport", or both."""
+    known = _sql().SCHEMAS
+    return tuple(known[role] for role in roles or known)
+
+
+def _adapters(setting: object) -> Adapters:
+    if _is_memory(setting):
+        from onceonly.wiring import memory  # noqa: PLC0415 - only when it is named
+
+        return memory
+    adapters: Adapters = _sql()
+    return adapters
+
+
+def _sql() -> Any:
+    from onceonly.wiring import sql  # noqa: PLC0415 - imports SQLAlchemy and a driver, so only when a URL names them
+
+    return sql
+
+
+def _is_memory(setting: object) -> bool:
+    return isinstance(setting, str) and scheme_of(setting) == "memory"

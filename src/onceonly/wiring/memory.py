@@ -1,0 +1,61 @@
+"""The memory adapters, put together: one world for each name, for as long as anybody in this process uses it."""
+
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any
+
+from onceonly.drivers.memory import Live
+from onceonly.model.errors import SetupError
+from onceonly.ports.dead_letters import DeadLetters
+from onceonly.ports.store import Store
+from onceonly.ports.surroundings import Clock
+from onceonly.ports.transport import Transport
+from onceonly.stores.memory import MemoryDeadLetters, MemoryStore
+from onceonly.transports.memory import MemoryTransport
+from onceonly.wiring.shared import Shared
+
+
+async def _forget(_world: Live) -> None:
+    """Nothing is to be closed."""
+
+
+_WORLDS: Shared[Live] = Shared(_forget)
+
+
+def open_world(url: str) -> AbstractAsyncContextManager[Live]:
+    """Give the world that `memory://name` names."""
+
+    async def make() -> Live:
+        return Live()
+
+    return _WORLDS.use(url, make)
+
+
+@asynccontextmanager
+async def open_store(
+    setting: Any,
+    endpoint: str,
+    *,
+    clock: Clock,
+    history: bool,
+    metadata: Any,  # noqa: ARG001 - as all adapters
+) -> AsyncIterator[tuple[Store, DeadLetters]]:
+    """Give a store and the dead letters beside it."""
+    if not history:
+        raise SetupError("deduplication=Off() needs a SQL store; the memory store always keeps its claims")
+    async with open_world(setting) as world:
+        yield MemoryStore(world, endpoint, clock=clock), MemoryDeadLetters(world, clock=clock)
+
+
+@asynccontextmanager
+async def open_dead_letters(setting: Any, *, clock: Clock) -> AsyncIterator[DeadLetters]:
+    """Give the dead letters of a world."""
+    async with open_world(setting) as world:
+        yield MemoryDeadLetters(world, clock=clock)
+
+
+@asynccontextmanager
+async def open_transport(setting: Any, endpoint: str, *, clock: Clock) -> AsyncIterator[Transport]:
+    """Give the queue of one endpoint."""
+    async with open_world(setting) as world:
+        yield MemoryTransport(world, endpoint, clock=clock)

@@ -1,0 +1,136 @@
+"""What a URL or a setting names, told without importing any driver: schemes, what to install, what handlers may ask for."""
+
+import re
+from collections.abc import Mapping
+from importlib.util import find_spec
+from typing import Any, NamedTuple
+
+from onceonly.model.errors import DriverMissing, SetupError
+
+
+class Offer(NamedTuple):
+    """The resources that a store's units offer to `async def` and to `def` handlers, as full names of types."""
+
+    asynchronous: frozenset[str] = frozenset()
+    synchronous: frozenset[str] = frozenset()
+
+    def match(self, kind: Any, names: frozenset[str]) -> type | None:
+        """Give the offered type that `kind` is, or derives from; None when there is none."""
+        lineage = kind.__mro__ if isinstance(kind, type) else ()
+        return next((each for each in lineage if full_name(each) in names), None)
+
+    def words(self, names: frozenset[str]) -> str:
+        """Name these types to a person."""
+        return " or ".join(sorted(name.rpartition(".")[2] for name in names)) or "nothing from this store"
+
+
+SQL = Offer(
+    asynchronous=frozenset({"sqlalchemy.ext.asyncio.session.AsyncSession", "sqlalchemy.ext.asyncio.engine.AsyncConnection"}),
+    synchronous=frozenset({"sqlalchemy.orm.session.Session", "sqlalchemy.engine.base.Connection"}),
+)
+MEMORY = Offer(*(frozenset({"onceonly.stores.memory.Notebook"}),) * 2)
+OBJECTS = frozenset({"sqlalchemy.ext.asyncio.engine.AsyncEngine", "sqlalchemy.ext.asyncio.session.async_sessionmaker"})
+
+
+class Scheme(NamedTuple):
+    """What a URL scheme stands for: the packages it needs, the extra that installs them, and what there is an adapter for."""
+
+    packages: tuple[str, ...] = ()
+    extra: str = ""
+    store: bool = False
+    transport: bool = False
+
+    def serves(self, role: str) -> bool:
+        """Tell whether there is an adapter: for a "transport", or for a "store" or "dead_letters"."""
+        return self.transport if role == "transport" else self.store
+
+
+SCHEMES: Mapping[str, Scheme] = {
+    "sqlite": Scheme(("sqlalchemy", "aiosqlite"), store=True, transport=True),
+    "sqlite+aiosqlite": Scheme(("sqlalchemy", "aiosqlite"), store=True, transport=True),
+    "memory": Scheme(store=True, transport=True),
+    "postgresql": Scheme(("asyncpg",), "postgresql"),
+    "postgresql+asyncpg": Scheme(("asyncpg",), "postgresql"),
+    "postgresql+psycopg": Scheme(("psycopg",), "psycopg"),
+    "mysql": Scheme(("asyncmy",), "mysql"),
+    "mariadb": Scheme(("asyncmy",), "mysql"),
+    "amqp": Scheme(("aio_pika",), "rabbitmq"),
+    "amqps": Scheme(("aio_pika",), "rabbitmq"),
+}
+
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
+
+
+def scheme_of(url: str) -> str:
+    """Give the scheme of a URL, lower case; empty when there is none."""
+    found = _SCHEME.match(url)
+    return found[1].lower() if found else ""
+
+
+def shown(url: object) -> str:
+    """Give a URL as messages may show it: no user, no password, no parameters."""
+    if not isinstance(url, str):
+        return type(url).__name__
+    scheme, separator, rest = url.partition("://")
+    if not separator:
+        return f"{scheme_of(url)}:..." if scheme_of(url) else "(no URL)"
+    host, slash, path = rest.partition("?")[0].partition("#")[0].partition("/")
+    if "@" in path:  # an unescaped slash in a password: show nothing of it
+        return f"{scheme}://..."
+    return f"{scheme}://{host.rpartition('@')[2]}{slash}{path}"
+
+
+def url_problem(setting: object, role: str) -> str | None:
+    """Say what is wrong with a `store` or `transport` setting as far as it can be told without its driver, or None."""
+    if not isinstance(setting, str):
+        return None if role != "transport" and is_engine(setting) else _no_url(setting, role)
+    scheme = scheme_of(setting)
+    if scheme in SCHEMES:
+        return None
+    named = f"nobody knows the URL scheme {scheme!r}" if scheme else "this is no URL"
+    return f"{role}={shown(setting)!r}: {named}; there is {working(role)}"
+
+
+def require(setting: object, role: str) -> None:
+    """Make sure that this version has an adapter, and that its driver is installed. Raises SetupError, DriverMissing."""
+    if problem := url_problem(setting, role):
+        raise SetupError(problem)
+    if not isinstance(setting, str):
+        return
+    name = scheme_of(setting)
+    scheme = SCHEMES[name]
+    adapter = "" if scheme.serves(role) else f"this version of onceonly has no {role} for {name}://; there is {working(role)}"
+    missing = [package for package in scheme.packages if find_spec(package) is None]
+    if missing:
+        install = f"pip install 'onceonly[{scheme.extra}]'" if scheme.extra else "pip install onceonly"
+        reason = f"{role}={shown(setting)!r}: its driver, {' and '.join(missing)}, is not installed: {install}"
+        raise DriverMissing(f"{reason}; and {adapter}" if adapter else reason)
+    if adapter:
+        raise SetupError(f"{role}={shown(setting)!r}: {adapter}")
+
+
+def working(role: str) -> str:
+    """List the schemes that work, for people."""
+    return ", ".join(sorted(f"{name}://" for name, scheme in SCHEMES.items() if scheme.serves(role) and "+" not in name))
+
+
+def offer_of(store: object) -> Offer:
+    """Tell what handlers may ask a store for."""
+    return MEMORY if isinstance(store, str) and scheme_of(store) == "memory" else SQL
+
+
+def is_engine(setting: object) -> bool:
+    """Tell whether this is an AsyncEngine or an async_sessionmaker, without importing SQLAlchemy."""
+    return any(full_name(each) in OBJECTS for each in type(setting).__mro__)
+
+
+def full_name(kind: type) -> str:
+    """Give the full name of a type."""
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _no_url(setting: object, role: str) -> str:
+    if full_name(type(setting)) == "sqlalchemy.engine.base.Engine":
+        return f"{role} is a synchronous Engine; make it with sqlalchemy.ext.asyncio.create_async_engine"
+    wanted = "a URL, an AsyncEngine or an async_sessionmaker" if role != "transport" else "a URL"
+    return f"{role} must be {wanted}, not {type(setting).__name__}"

@@ -1,0 +1,62 @@
+"""The settings of an endpoint, all checked at once: what the wiring needs, and the policies its handlers start from."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from onceonly.model.errors import SetupError
+from onceonly.model.retry import Retry
+from onceonly.model.settings import NAME_RULE, Deduplication, History, Off, is_endpoint_name
+from onceonly.runtime.settings import WorkerSettings
+from onceonly.serialization.identity import IdentityRule, rule_problem
+from onceonly.wiring.schemes import url_problem
+
+DAY = 86400.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """One endpoint's settings. Raises SetupError that lists everything that is wrong with them.
+
+    `store` is a URL, an `AsyncEngine` or an `async_sessionmaker`; `transport` is a URL; `dead_letters` names another database
+    than the store's. `metadata` is a SQLAlchemy `MetaData` whose tables an embedded database gets at start. `timeout` is in
+    seconds, for each handler.
+    """
+
+    name: str
+    store: object
+    transport: str
+    metadata: object = None
+    deduplication: Deduplication = field(default_factory=History)
+    dead_letters: object = None
+    identity: IdentityRule | None = None
+    retry: Retry = field(default_factory=Retry)
+    timeout: float = 30.0
+    worker: WorkerSettings = field(default_factory=WorkerSettings)
+
+    def __post_init__(self) -> None:
+        """Check everything."""
+        if problems := tuple(self._problems()):
+            lines = "".join(f"\n  * {problem}" for problem in problems)
+            raise SetupError(f"endpoint {self.name!r} cannot work with these settings:{lines}")
+
+    def _problems(self) -> Iterator[str]:
+        if not is_endpoint_name(self.name):
+            yield NAME_RULE
+        databases = (("store", self.store), *((("dead_letters", self.dead_letters),) if self.dead_letters is not None else ()))
+        for role, setting in (*databases, ("transport", self.transport)):
+            if problem := url_problem(setting, role):
+                yield problem
+        if self.metadata is not None and not hasattr(self.metadata, "create_all"):
+            yield f"metadata must be a SQLAlchemy MetaData, such as Base.metadata, not {type(self.metadata).__name__}"
+        if not isinstance(self.deduplication, History | Off):
+            yield f"deduplication must be History(...) or Off(), not {self.deduplication!r}"
+        if problem := rule_problem(self.identity):
+            yield problem
+        if isinstance(self.retry, Retry):
+            yield from self.retry.problems()
+        else:
+            yield f"retry must be a Retry(...), not {self.retry!r}"
+        if not 0 < self.timeout <= DAY:
+            yield f"timeout must be a number of seconds above 0, a day at most, not {self.timeout!r}"
+        if not isinstance(self.worker, WorkerSettings):
+            yield f"worker must be WorkerSettings(...), not {self.worker!r}"

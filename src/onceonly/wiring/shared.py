@@ -1,0 +1,45 @@
+"""Things that several endpoints of one process share: opened by the first that needs them, closed by the last."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
+from contextlib import asynccontextmanager
+from typing import Generic, TypeVar
+
+Thing = TypeVar("Thing")
+
+
+class Shared(Generic[Thing]):
+    """A table of what is open, for each event loop: connections belong to the loop that opened them."""
+
+    def __init__(self, close: Callable[[Thing], Awaitable[object]]) -> None:
+        """Begin empty; `close` ends a thing."""
+        self._close = close
+        self._open: dict[Hashable, _Entry[Thing]] = {}
+
+    @asynccontextmanager
+    async def use(self, key: Hashable, make: Callable[[], Awaitable[Thing]]) -> AsyncIterator[Thing]:
+        """Give the thing with this key, made if nobody has it open. Raises what `make` raises."""
+        place = (asyncio.get_running_loop(), key)
+        entry = self._open.setdefault(place, _Entry())
+        entry.users += 1
+        try:
+            yield await entry.get(make)
+        finally:
+            entry.users -= 1
+            if not entry.users:
+                self._open.pop(place, None)
+                if entry.thing is not None:
+                    await self._close(entry.thing)
+
+
+class _Entry(Generic[Thing]):
+    def __init__(self) -> None:
+        self.users = 0
+        self.thing: Thing | None = None
+        self._making = asyncio.Lock()
+
+    async def get(self, make: Callable[[], Awaitable[Thing]]) -> Thing:
+        async with self._making:
+            if self.thing is None:
+                self.thing = await make()
+            return self.thing

@@ -1,0 +1,64 @@
+"""The SQL adapters, put together: databases are shared by URL within a process, and have their tables before they are used."""
+
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any
+
+from onceonly.drivers.schema import Schema, check, create, create_user_tables
+from onceonly.drivers.sql import Database
+from onceonly.drivers.sql import open_database as connect
+from onceonly.ports.dead_letters import DeadLetters
+from onceonly.ports.store import Store
+from onceonly.ports.surroundings import Clock
+from onceonly.ports.transport import Transport
+from onceonly.stores.sql import SqlDeadLetters, SqlStore
+from onceonly.stores.sql.tables import SCHEMA as STORE
+from onceonly.transports.sql import SqlTransport
+from onceonly.transports.sql_tables import SCHEMA as QUEUE
+from onceonly.wiring.shared import Shared
+
+SCHEMAS = {"store": STORE, "transport": QUEUE}
+
+_DATABASES: Shared[Database] = Shared(Database.close)
+
+
+def open_database(setting: Any, *, clock: Clock) -> AbstractAsyncContextManager[Database]:
+    """Give the database of a URL, an engine or a session factory; one for all that name it in this process."""
+
+    async def make() -> Database:
+        return await connect(setting, clock=clock)
+
+    return _DATABASES.use((setting if isinstance(setting, str) else id(setting), id(clock)), make)
+
+
+@asynccontextmanager
+async def open_store(
+    setting: Any, endpoint: str, *, clock: Clock, history: bool, metadata: Any
+) -> AsyncIterator[tuple[Store, DeadLetters]]:
+    """Give a store and the dead letters beside it; an embedded database gets the user's tables as well."""
+    async with open_database(setting, clock=clock) as database:
+        await _ensure(database, STORE)
+        if metadata is not None and database.creates:
+            await create_user_tables(database, metadata)
+        yield SqlStore(database, endpoint, history=history), SqlDeadLetters(database)
+
+
+@asynccontextmanager
+async def open_dead_letters(setting: Any, *, clock: Clock) -> AsyncIterator[DeadLetters]:
+    """Give the dead letters of a database."""
+    async with open_database(setting, clock=clock) as database:
+        await _ensure(database, STORE)
+        yield SqlDeadLetters(database)
+
+
+@asynccontextmanager
+async def open_transport(setting: Any, endpoint: str, *, clock: Clock) -> AsyncIterator[Transport]:
+    """Give the queue of one endpoint."""
+    async with open_database(setting, clock=clock) as database:
+        await _ensure(database, QUEUE)
+        yield SqlTransport(database, endpoint, lease=database.lease)
+
+
+async def _ensure(database: Database, schema: Schema) -> None:
+    """Make the tables of an embedded database; everywhere else a person has made them. Raises SchemaMissing, SchemaTooNew."""
+    await (create if database.creates else check)(database, schema)

@@ -1,0 +1,333 @@
+"""Whole endpoints on SQLite: a store, a queue, workers, and what is left at the end."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pydantic
+import pytest
+from sqlalchemy import String, func, select, text
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
+from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
+
+from onceonly import Context, Endpoint, Field, InvalidHandler, Off, Reject, Retry, RetryLater, SchemaMissing, WorkerSettings
+from onceonly.model.dead_letter import DeadLetter
+from onceonly.model.message import Message, Send
+from onceonly.model.record import Answer
+from onceonly.ports.dead_letters import Filter
+from onceonly.runtime.observer import Call, Point
+from onceonly.wiring import open_database, open_dead_letters, open_transport
+
+FAST = WorkerSettings(wait=0.02)
+
+
+class Base(DeclarativeBase):
+    """The users' own tables."""
+
+
+class Line(Base):
+    """What a handler did; nothing protects it from repetition."""
+
+    __tablename__ = "lines"
+    number: Mapped[int] = mapped_column(primary_key=True)
+    endpoint: Mapped[str] = mapped_column(String(20))
+    what: Mapped[str] = mapped_column(String(40))
+
+
+@dataclass
+class PlaceOrder:
+    """A command."""
+
+    order_id: str
+    total: int = 0
+
+
+class OrderPlaced(pydantic.BaseModel):
+    """An event."""
+
+    order_id: str
+
+
+class Watch:
+    """Lets a test wait until a port call was made for so many items."""
+
+    def __init__(self) -> None:
+        """Begin at zero."""
+        self._counts: Counter[Point] = Counter()
+        self._changed = asyncio.Condition()
+
+    @asynccontextmanager
+    async def around(self, call: Call) -> AsyncIterator[None]:
+        """Count the items once the call has returned."""
+        yield
+        async with self._changed:
+            self._counts[call.point] += call.count
+            self._changed.notify_all()
+
+    async def until(self, point: Point, count: int) -> None:
+        """Return when calls of this name were made for at least `count` items."""
+        async with self._changed:
+            await self._changed.wait_for(lambda: self._counts[point] >= count)
+
+
+class House:
+    """Two databases in a folder, and what is in them."""
+
+    def __init__(self, folder: Path) -> None:
+        """Use this folder."""
+        self.store = f"sqlite:///{folder}/store.db"
+        self.queue = f"sqlite:///{folder}/queue.db"
+
+    def endpoint(self, name: str = "shop", **settings: Any) -> Endpoint:
+        """Make an endpoint."""
+        given = {"metadata": Base.metadata, "worker": FAST, "retry": Retry(first_delay=0.01)} | settings
+        return Endpoint(name, store=self.store, transport=self.queue, **given)
+
+    async def send(self, *bodies: object, to: str = "shop", type_: str = "PlaceOrder", copies: int = 1) -> None:
+        """Send each body, with the ids 1, 2, ..., this many times."""
+        sends = [
+            Send(message=Message(id=str(number), source="web", type=type_, body=_encoded(body)), to=to)
+            for number, body in enumerate(bodies, 1)
+        ]
+        async with open_transport(self.queue, "web") as transport:
+            assert set(await transport.send(sends * copies)) == {Answer.TAKEN}
+
+    async def lines(self) -> list[tuple[str, str]]:
+        """Give what handlers wrote, sorted."""
+        async with open_database(self.store) as database, database.reading() as connection:
+            return sorted((line.endpoint, line.what) for line in await connection.execute(select(Line.__table__)))
+
+    async def dead(self) -> tuple[DeadLetter, ...]:
+        """Give the dead letters."""
+        async with open_dead_letters(self.store) as letters:
+            return await letters.page(Filter())
+
+    async def at_rest(self) -> bool:
+        """Tell whether no message waits, no record is left."""
+        async with open_database(self.queue) as database, database.reading() as connection:
+            waiting = await connection.exec_driver_sql("SELECT count(*) FROM onceonly_messages")
+            messages = waiting.scalar_one()
+        async with open_database(self.store) as database, database.reading() as connection:
+            left = await connection.exec_driver_sql("SELECT count(*) FROM onceonly_records")
+            return (messages, left.scalar_one()) == (0, 0)
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> House:
+    """A house in this test's own folder."""
+    return House(tmp_path)
+
+
+def _encoded(body: object) -> bytes:
+    return body if isinstance(body, bytes) else msgspec.json.encode(body)
+
+
+def write_down(shop: Endpoint) -> Endpoint:
+    """Give an endpoint a handler that writes a line."""
+
+    @shop.handler
+    async def place(order: PlaceOrder, session: AsyncSession, context: Context) -> None:
+        session.add(Line(endpoint=context.endpoint, what=order.order_id))
+
+    return shop
+
+
+async def test_copies_are_handled_once_and_so_is_what_they_cause(house: House) -> None:
+    """Two endpoints in one process: a command, sent three times, and the event it leads to."""
+    shop, mail = house.endpoint("shop"), house.endpoint("mail")
+
+    @shop.handler
+    async def place(order: PlaceOrder, session: AsyncSession, context: Context) -> None:
+        session.add(Line(endpoint="shop", what=order.order_id))
+        context.publish(OrderPlaced(order_id=order.order_id))
+
+    @mail.handler
+    async def placed(event: OrderPlaced, connection: AsyncConnection) -> None:
+        await connection.execute(Line.__table__.insert(), {"endpoint": "mail", "what": event.order_id})
+
+    at_shop, at_mail = Watch(), Watch()
+    async with shop.running(observer=at_shop), mail.running(observer=at_mail):
+        await house.send(PlaceOrder("a"), PlaceOrder("b"), copies=3)
+        await at_shop.until(Point.ACK, 6)
+        await at_mail.until(Point.ACK, 2)
+    assert await house.lines() == [("mail", "a"), ("mail", "b"), ("shop", "a"), ("shop", "b")]
+    assert await house.dead() == ()
+    assert await house.at_rest()
+
+
+async def test_without_deduplication_copies_are_handled_again(house: House) -> None:
+    """Off is honest at-least-once."""
+    watch = Watch()
+    async with write_down(house.endpoint(deduplication=Off(), worker=WorkerSettings(batch_size=1, wait=0.02))).running(
+        observer=watch
+    ):
+        await house.send(PlaceOrder("a"), copies=3)
+        await watch.until(Point.ACK, 3)
+    assert await house.lines() == [("shop", "a")] * 3
+
+
+async def test_bad_messages_become_dead_letters_with_their_reasons_and_good_ones_are_handled(house: House) -> None:
+    """In one batch; the worker lives on."""
+    shop = house.endpoint()
+
+    @shop.handler
+    async def place(order: PlaceOrder, session: AsyncSession) -> None:
+        session.add(Line(endpoint="shop", what=order.order_id))
+        await session.flush()
+        if order.total < 0:
+            raise Reject("a negative total")
+
+    watch = Watch()
+    async with shop.opened():
+        """Declare the queue."""
+    await house.send(PlaceOrder("good"), b"{", PlaceOrder("bad", -1))
+    async with open_transport(house.queue, "web") as transport:
+        nameless = Send(message=Message(id="", source="web", type="PlaceOrder", body=b"{}"), to="shop")
+        stranger = Send(message=Message(id="s", source="web", type="Unheard", body=b"{}"), to="shop")
+        await transport.send([nameless, stranger])
+    async with shop.running(observer=watch):
+        await watch.until(Point.DEAD_LETTER, 4)
+        await watch.until(Point.ACK, 5)
+        await house.send(PlaceOrder("x"))
+        await watch.until(Point.DEAD_LETTER, 5)  # id 1 came with another body: its sender re-uses ids
+    assert await house.lines() == [("shop", "good")]
+    reasons = sorted(letter.reason for letter in await house.dead())
+    assert [reason[:20] for reason in reasons] == [
+        "a negative total",
+        "another message with",
+        "no handler of endpoi",
+        "no identity: the Clo",
+        "the body is no Place",
+    ]
+
+
+async def test_a_failing_handler_is_retried_and_its_traces_are_gone(house: House) -> None:
+    """Twice an exception after a flush, then asked to wait, then it works: one line is left."""
+    shop, tries = house.endpoint(), []
+
+    @shop.handler
+    async def place(order: PlaceOrder, session: AsyncSession, context: Context) -> None:
+        session.add(Line(endpoint="shop", what=f"try {len(tries)}"))
+        await session.flush()
+        context.publish(OrderPlaced(order_id=order.order_id))
+        tries.append(context.attempts)
+        if len(set(tries)) < 3:
+            raise ValueError("not yet")
+        if tries.count(tries[-1]) < 2:
+            raise RetryLater(0.01)
+
+    watch = Watch()
+    async with shop.running(observer=watch):
+        await house.send(PlaceOrder("a"))
+        await watch.until(Point.FORGET, 1)
+    assert await house.lines() == [("shop", f"try {len(tries) - 1}")]
+    assert set(tries) == {0, 1, 2}
+    assert await house.dead() == ()
+
+
+async def test_def_handlers_use_the_synchronous_session_of_the_same_unit(house: House) -> None:
+    """With the ORM, and with all that it loads lazily."""
+    shop = house.endpoint()
+
+    @shop.handler
+    def place(order: PlaceOrder, session: Session, context: Context) -> None:
+        known = session.scalar(select(func.count()).select_from(Line))
+        session.add(Line(endpoint="shop", what=f"{order.order_id} after {known}"))
+        if order.total:
+            context.send(PlaceOrder("again"), to="shop", delay=0.02)
+
+    watch = Watch()
+    async with shop.running(observer=watch):
+        await house.send(PlaceOrder("a", 1))
+        await watch.until(Point.ACK, 2)
+    assert await house.lines() == [("shop", "a after 0"), ("shop", "again after 1")]
+
+
+async def test_plain_json_of_a_foreign_sender_is_handled_once(house: House) -> None:
+    """No CloudEvents attributes at all: the id is a field, the type that of the only handler."""
+    watch = Watch()
+    shop = write_down(house.endpoint(identity=Field("order_id")))
+    async with shop.running(observer=watch):
+        foreign = Send(message=Message(id="", source="", type="", body=b'{"order_id":"a","total":1,"more":[]}'), to="shop")
+        async with open_transport(house.queue, "web") as transport:
+            assert await transport.send([foreign] * 3) == (Answer.TAKEN,) * 3
+        await watch.until(Point.ACK, 3)
+    assert await house.lines() == [("shop", "a")]
+
+
+async def test_a_start_that_fails_is_raised_where_it_was_asked_for(house: House) -> None:
+    """Not in some task that nobody looks at."""
+    shop = house.endpoint()
+    with pytest.raises(InvalidHandler):
+        async with shop.running():
+            raise AssertionError("never runs")
+    write_down(shop)
+    without = replace(shop.settings, store=house.store + "?create=false")
+    with pytest.raises(SchemaMissing):
+        async with shop.running(settings=without):
+            raise AssertionError("never runs")
+
+
+async def test_an_error_of_the_surrounding_application_stops_the_worker_and_is_kept(house: House) -> None:
+    """The exit is graceful whatever the reason."""
+    with pytest.raises(KeyError, match="theirs"):
+        async with write_down(house.endpoint()).running():
+            raise KeyError("theirs")
+
+
+async def test_a_stop_lets_the_handler_in_work_finish(house: House) -> None:
+    """Within the grace time; then it is committed and acknowledged."""
+    shop, started, go_on = house.endpoint(), asyncio.Event(), asyncio.Event()
+
+    @shop.handler
+    async def place(order: PlaceOrder, session: AsyncSession) -> None:
+        started.set()
+        await go_on.wait()
+        session.add(Line(endpoint="shop", what=order.order_id))
+
+    async with shop.running():
+        await house.send(PlaceOrder("a"))
+        await started.wait()
+        asyncio.get_running_loop().call_soon(go_on.set)
+    assert await house.lines() == [("shop", "a")]
+    assert await house.at_rest()
+
+
+SLOW = text("WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c WHERE x < 1000000) SELECT max(x) FROM c")
+
+
+async def ask_slowly(order: PlaceOrder, session: AsyncSession) -> None:
+    """Take much too long."""
+    session.add(Line(endpoint="shop", what=order.order_id))
+    await session.execute(SLOW)
+
+
+def ask_slowly_sync(order: PlaceOrder, session: Session) -> None:
+    """Take much too long."""
+    session.add(Line(endpoint="shop", what=order.order_id))
+    session.execute(SLOW)
+
+
+@pytest.mark.parametrize("handler", [ask_slowly, ask_slowly_sync])
+async def test_a_time_out_in_the_middle_of_a_query_is_that_messages_failure_alone(house: House, handler: Any) -> None:
+    """Whatever the driver makes of being interrupted; the others of its batch are handled."""
+    shop = write_down(house.endpoint())
+    shop.handler(type="Slow", timeout=0.02, retry=Retry(immediate=0, delayed=0))(handler)
+    async with shop.opened():
+        """Declare the queue."""
+    await house.send(PlaceOrder("a"))
+    async with open_transport(house.queue, "web") as transport:
+        body = _encoded(PlaceOrder("slow"))
+        await transport.send([Send(message=Message(id="s", source="web", type="Slow", body=body), to="shop")])
+    watch = Watch()
+    async with shop.running(observer=watch):
+        await watch.until(Point.DEAD_LETTER, 1)
+        await watch.until(Point.ACK, 2)
+    assert await house.lines() == [("shop", "a")]
+    (letter,) = await house.dead()
+    assert letter.reason == f"handler {handler.__name__} took longer than 0.02 s"
