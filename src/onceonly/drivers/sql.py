@@ -1,0 +1,189 @@
+"""A SQL database as the adapters use it: one for each process and URL, with transactions that end on every path.
+
+A database transaction that is given up is *dropped*: that awaits nothing, it is rolled back in the background, and every
+later one waits until that is done.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager
+from typing import Any, TypeAlias
+
+from msgspec.structs import replace
+from sqlalchemy import Connection, RootTransaction
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession, async_sessionmaker
+
+from onceonly.drivers.dialect import Dialect
+from onceonly.drivers.guard import watch
+from onceonly.drivers.sqlite import SQLite
+from onceonly.drivers.transaction import DatabaseTransaction, Turns, nothing
+from onceonly.drivers.translation import translating
+from onceonly.drivers.urls import DEFAULT_PREFIX, Place, checked_prefix, read_url
+from onceonly.model.errors import Failed, OnceOnlyError, SetupError
+from onceonly.ports.surroundings import Clock
+
+Source: TypeAlias = str | AsyncEngine | async_sessionmaker[AsyncSession]
+"""What a user may name a database by."""
+
+DIALECTS: dict[str, Callable[[], Dialect]] = {"sqlite": SQLite}
+
+
+class Database:
+    """One SQL database in one process. Several adapters share it; who opened it closes it."""
+
+    def __init__(self, engine: AsyncEngine, dialect: Dialect, place: Place, *, clock: Clock, durable: bool) -> None:
+        self.engine = engine
+        self.dialect = dialect
+        self.prefix = place.prefix
+        self.lease = place.lease
+        self.creates = dialect.embedded and place.create
+        self.clock = clock
+        self.sessions: async_sessionmaker[AsyncSession] = async_sessionmaker()
+        self.owned = True
+        self._durable = durable
+        self._prepared = False
+        self._preparing = asyncio.Lock()
+        self._turns = Turns(place.timeout) if dialect.single_writer else None
+        self._dropping: set[asyncio.Task[None]] = set()
+        self._stranded: list[DatabaseTransaction] = []
+
+    async def open(self, *, writing: bool) -> DatabaseTransaction:
+        """Begin a database transaction, which must be committed or dropped. Raises the driver's own errors."""
+        if not self._prepared:
+            await self._prepare()
+        await self.settle()
+        end_turn = await self._turns.take() if writing and self._turns is not None else nothing
+        opening = asyncio.ensure_future(self._begin(writing=writing, end_turn=end_turn))
+        try:
+            return await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            self._spawn(_drop_opened(opening))
+            raise
+
+    def writing(self) -> AbstractAsyncContextManager[AsyncConnection]:
+        """Enclose a database transaction that writes; it commits at the end. Raises Failed, Unknown.
+
+        Never Conflict: a lock that could not be had within the time-out is Failed, nothing happened.
+        """
+        return self._transaction(writing=True)
+
+    def reading(self) -> AbstractAsyncContextManager[AsyncConnection]:
+        """Enclose a database transaction that only reads, all of it from one state. Raises Failed, Unknown."""
+        return self._transaction(writing=False)
+
+    def translate(
+        self,
+        *,
+        locked: type[OnceOnlyError] = Failed,
+        refused: type[OnceOnlyError] = Failed,
+        committing: bool = False,
+    ) -> AbstractContextManager[None]:
+        """Enclose driver calls: their errors come out as `locked`, `refused`, Failed or Unknown. See `translated`."""
+        return translating(self.dialect, locked=locked, refused=refused, committing=committing)
+
+    async def settle(self) -> None:
+        """Wait until every dropped transaction is rolled back."""
+        while self._stranded:
+            self._spawn(self._stranded.pop().end())
+        if self._dropping:
+            await asyncio.wait(self._dropping)
+
+    async def close(self) -> None:
+        """Roll back what was dropped, and close the connections that this library opened."""
+        await self.settle()
+        if self.owned:
+            await self.engine.dispose()
+
+    async def _prepare(self) -> None:
+        async with self._preparing:
+            if not self._prepared:
+                await self.dialect.prepare(self.engine, durable=self._durable)
+                self._prepared = True
+
+    async def _begin(self, *, writing: bool, end_turn: Callable[[], None]) -> DatabaseTransaction:
+        try:
+            connection = await self.engine.connect()
+            try:
+                root = await connection.run_sync(self._begin_root, writing)
+            except BaseException:
+                await connection.close()
+                raise
+        except BaseException:
+            end_turn()
+            raise
+        return DatabaseTransaction(connection, root, dialect=self.dialect, dropping=self._drop, end_turn=end_turn)
+
+    def _begin_root(self, connection: Connection, writing: bool) -> RootTransaction:  # noqa: FBT001 - as run_sync passes it
+        root = connection.begin()
+        self.dialect.begin(connection, writing=writing)
+        return root
+
+    @asynccontextmanager
+    async def _transaction(self, *, writing: bool) -> AsyncIterator[AsyncConnection]:
+        with self.translate():
+            transaction = await self.open(writing=writing)
+        try:
+            with self.translate():
+                yield transaction.connection
+            with self.translate(committing=True):
+                await transaction.commit()
+        except BaseException:
+            transaction.drop()
+            raise
+
+    def _drop(self, transaction: DatabaseTransaction) -> None:
+        """Have a transaction rolled back; awaits nothing."""
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:  # its coroutine is being closed outside of the loop
+            self._stranded.append(transaction)
+        else:
+            self._spawn(transaction.end())
+
+    def _spawn(self, ending: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(ending)
+        self._dropping.add(task)
+        task.add_done_callback(self._dropping.discard)
+
+
+async def open_database(source: Source, *, clock: Clock, durable: bool = True, prefix: str = "") -> Database:
+    """Give a database by its URL, or by a user's own engine or session factory. Connects at the first transaction.
+
+    A user's engine stays as it is and stays the user's to dispose. `durable=False` accepts commits that a power cut loses.
+    `prefix` overrides the URL's. Raises SetupError.
+    """
+    if isinstance(source, str):
+        return _open_url(read_url(source), clock=clock, durable=durable, prefix=prefix)
+    factory = source if isinstance(source, async_sessionmaker) else async_sessionmaker(source)
+    engine = factory.kw.get("bind")
+    if not isinstance(engine, AsyncEngine) or factory.kw.get("binds"):
+        raise SetupError("the async_sessionmaker must be bound to one AsyncEngine: async_sessionmaker(engine)")
+    dialect = _dialect(engine.dialect.name)
+    place = Place(url=engine.url, prefix=checked_prefix(prefix or DEFAULT_PREFIX))
+    database = _database(dialect.adopt(engine), dialect, place, clock=clock, durable=durable)
+    database.sessions, database.owned = factory, False
+    return database
+
+
+def _open_url(place: Place, *, clock: Clock, durable: bool, prefix: str) -> Database:
+    dialect = _dialect(place.url.get_backend_name())
+    named = replace(place, prefix=checked_prefix(prefix or place.prefix))
+    return _database(dialect.engine(place.url, timeout=place.timeout), dialect, named, clock=clock, durable=durable)
+
+
+def _database(engine: AsyncEngine, dialect: Dialect, place: Place, *, clock: Clock, durable: bool) -> Database:
+    watch(engine)
+    return Database(engine, dialect, place, clock=clock, durable=durable)
+
+
+def _dialect(name: str) -> Dialect:
+    if name not in DIALECTS:
+        raise SetupError(f"there is no adapter for {name} databases; there is one for {', '.join(sorted(DIALECTS))}")
+    return DIALECTS[name]()
+
+
+async def _drop_opened(opening: asyncio.Future[DatabaseTransaction]) -> None:
+    """End a transaction whose opener was cancelled; an opening that failed has nothing to end."""
+    await asyncio.wait([opening])
+    if not opening.cancelled() and opening.exception() is None:
+        await opening.result().end()

@@ -1,0 +1,152 @@
+"""SQLite, through aiosqlite: WAL, durable commits, and a write lock that is taken when a unit begins.
+
+The driver's own transaction control is off (it would begin late, and commit before DDL): `begin` says BEGIN itself.
+"""
+
+import asyncio
+import sqlite3
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection, Table, event
+from sqlalchemy.dialects.sqlite import insert
+from sqlalchemy.engine import URL, ExceptionContext
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+from sqlalchemy.sql.dml import ReturningInsert
+
+from onceonly.drivers.dialect import Said
+from onceonly.model.errors import SetupError
+
+OLDEST = (3, 35, 0)  # the first with RETURNING
+FULL = 2
+WAL_TRIES, WAL_PAUSE = 100, 0.05
+_OWN_CODE = 0xFF  # an extended result code keeps the primary one in its lowest byte
+
+# https://www.sqlite.org/rescode.html. IOERR, CORRUPT, INTERRUPT, NOMEM and all others say nothing that can be relied on.
+_SAID = {
+    sqlite3.SQLITE_BUSY: Said.LOCKED,
+    sqlite3.SQLITE_LOCKED: Said.LOCKED,
+    sqlite3.SQLITE_CONSTRAINT: Said.CONSTRAINT,
+    sqlite3.SQLITE_ERROR: Said.STATEMENT,
+    sqlite3.SQLITE_MISMATCH: Said.STATEMENT,
+    sqlite3.SQLITE_TOOBIG: Said.STATEMENT,
+    sqlite3.SQLITE_RANGE: Said.STATEMENT,
+    sqlite3.SQLITE_FULL: Said.UNABLE,
+    sqlite3.SQLITE_READONLY: Said.UNABLE,
+    sqlite3.SQLITE_CANTOPEN: Said.UNABLE,
+    sqlite3.SQLITE_PERM: Said.UNABLE,
+    sqlite3.SQLITE_AUTH: Said.UNABLE,
+    sqlite3.SQLITE_NOTADB: Said.UNABLE,
+}
+
+
+class SQLite:
+    """The dialect of SQLite files."""
+
+    name = "sqlite"
+    embedded = True
+    single_writer = True
+
+    def engine(self, url: URL, *, timeout: float) -> AsyncEngine:
+        """Make an engine for a file. Raises SetupError for an in-memory database and for a directory that is not there."""
+        _check_file(url)
+        engine = create_async_engine(
+            url.set(drivername="sqlite+aiosqlite"),
+            isolation_level="AUTOCOMMIT",
+            connect_args={"timeout": timeout},
+            pool_size=8,
+            max_overflow=-1,  # a handler that needs a second connection must not wait for its own unit
+        )
+        event.listen(engine.sync_engine, "connect", _configure)
+        _keep_when_cancelled(engine)
+        return engine
+
+    def adopt(self, engine: AsyncEngine) -> AsyncEngine:
+        """Give a view of a user's engine with the driver's own transaction control off. Raises SetupError as `engine` does."""
+        if engine.sync_engine.dialect.driver != "aiosqlite":
+            raise SetupError("a SQLite engine must use aiosqlite: create_async_engine('sqlite+aiosqlite:///shop.db')")
+        _check_file(engine.url)
+        view = engine.execution_options(isolation_level="AUTOCOMMIT")
+        _keep_when_cancelled(view)
+        return view
+
+    async def prepare(self, engine: AsyncEngine, *, durable: bool) -> None:
+        """Switch the file to WAL, and see that commits are durable. Raises SetupError when they are not."""
+        async with engine.connect() as connection:
+            version = await connection.run_sync(lambda it: it.dialect.server_version_info or ())
+            if version < OLDEST:
+                raise SetupError(f"SQLite {'.'.join(map(str, version))} is too old: 3.35 or newer is needed")
+            await _switch_to_wal(connection)
+            synchronous = (await connection.exec_driver_sql("PRAGMA synchronous")).scalar_one()
+        if durable and synchronous < FULL:
+            raise SetupError("this engine commits with PRAGMA synchronous below FULL, so a power cut loses commits: set FULL")
+
+    def begin(self, connection: Connection, *, writing: bool) -> None:
+        """Begin. A writing transaction waits for the write lock here, so it can never lose it to another one later."""
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if writing else "BEGIN")
+
+    def in_transaction(self, connection: Connection) -> bool:
+        """Ask SQLite itself (sqlite3_get_autocommit)."""
+        if connection.closed or connection.invalidated:
+            return False
+        driver = connection.connection.driver_connection
+        try:
+            return driver is not None and bool(driver.in_transaction)
+        except ValueError:  # aiosqlite: the connection was closed
+            return False
+
+    def insert_absent(self, table: Table, key: str, returning: Sequence[str]) -> ReturningInsert[Any]:
+        """Build INSERT ... ON CONFLICT (key) DO NOTHING RETURNING."""
+        statement = insert(table).on_conflict_do_nothing(index_elements=[key])
+        return statement.returning(*(table.c[name] for name in returning))
+
+    def said(self, error: DBAPIError) -> Said:
+        """Classify by SQLite's primary result code."""
+        code = getattr(error.orig, "sqlite_errorcode", None)
+        if code is not None:
+            return _SAID.get(code & _OWN_CODE, Said.NOTHING)
+        unbindable = isinstance(error.orig, sqlite3.InterfaceError | sqlite3.ProgrammingError)
+        return Said.STATEMENT if unbindable and "closed" not in str(error.orig) else Said.NOTHING
+
+
+def _check_file(url: URL) -> None:
+    name = url.database
+    if not name or name == ":memory:" or name.startswith("file:"):
+        raise SetupError(
+            "SQLite in memory has a single connection, so units could not be kept apart: use a file, sqlite:///shop.db, or memory://"
+        )
+    if not Path(name).absolute().parent.is_dir():
+        raise SetupError(f"the directory of the SQLite file {name} does not exist: create it first")
+
+
+def _configure(connection: Any, _record: object) -> None:
+    cursor = connection.cursor()
+    cursor.execute("PRAGMA synchronous = FULL")
+    cursor.execute("PRAGMA foreign_keys = ON")
+    cursor.close()
+
+
+async def _switch_to_wal(connection: AsyncConnection) -> None:
+    """Switch to WAL; when several processes create one file at once, SQLite refuses without waiting for its lock."""
+    for tries_left in reversed(range(WAL_TRIES)):
+        try:
+            await connection.exec_driver_sql("PRAGMA journal_mode = WAL")
+        except DBAPIError as error:
+            code = getattr(error.orig, "sqlite_errorcode", 0) & _OWN_CODE
+            if code not in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED) or not tries_left:
+                raise
+            await asyncio.sleep(WAL_PAUSE)
+        else:
+            return
+
+
+def _keep_when_cancelled(engine: AsyncEngine) -> None:
+    """Keep a connection whose statement was cancelled: its thread finishes the statement before it takes the next one."""
+
+    def keep(context: ExceptionContext) -> None:
+        if context.engine is engine.sync_engine and isinstance(context.original_exception, asyncio.CancelledError):
+            context.is_disconnect = False
+
+    event.listen(engine.sync_engine, "handle_error", keep)

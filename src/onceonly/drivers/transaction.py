@@ -1,0 +1,112 @@
+"""One database transaction on a connection of its own, and the turns that writers take."""
+
+import asyncio
+from collections.abc import Callable
+from enum import Enum
+
+from sqlalchemy import Connection, RootTransaction
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from onceonly.drivers.dialect import Dialect
+from onceonly.drivers.translation import TurnNotHad
+
+
+class Turns:
+    """Writers of this process take turns, first come, first served, where the database has one writer at a time.
+
+    SQLite itself lets waiting writers poll, and some of them starve.
+    """
+
+    def __init__(self, timeout: float) -> None:
+        self._timeout = timeout
+        self._lock = asyncio.Lock()
+
+    async def take(self) -> Callable[[], None]:
+        """Wait for a turn; gives the function that ends it. Raises TurnNotHad."""
+        try:
+            async with asyncio.timeout(self._timeout):
+                await self._lock.acquire()
+        except TimeoutError as error:
+            raise TurnNotHad(f"database is locked: another writer of this process had it for {self._timeout:g} s") from error
+        return self._lock.release
+
+
+class State(Enum):
+    """What has become of a database transaction."""
+
+    OPEN = "open"
+    ABORTED = "an error left it so that nothing can be committed"
+    ENDED = "it was committed or rolled back by other means"
+    LOST = "its connection is gone"
+
+
+class DatabaseTransaction:
+    """One open database transaction on a connection of its own. `dropping` has its `end` run in the background."""
+
+    def __init__(
+        self,
+        connection: AsyncConnection,
+        root: RootTransaction,
+        *,
+        dialect: Dialect,
+        dropping: "Callable[[DatabaseTransaction], None]",
+        end_turn: Callable[[], None],
+    ) -> None:
+        self.connection = connection
+        self.closing: Callable[[], None] = nothing
+        """Called when the transaction has ended, in the greenlet, before the connection is given back."""
+        self._dialect = dialect
+        self._dropping = dropping
+        self._root = root
+        self._end_turn = end_turn
+        self._is_over = False
+
+    @property
+    def state(self) -> State:
+        """Read the state: SQLAlchemy's account of it, and the driver's own. Costs no statement."""
+        if self._root.connection.closed or self._root.connection.invalidated:
+            return State.LOST
+        if not self._root.is_active:
+            return State.ABORTED
+        return State.OPEN if self._dialect.in_transaction(self._root.connection) else State.ENDED
+
+    async def commit(self) -> None:
+        """Commit, and give the connection back. Raises the driver's own errors; it must be dropped then."""
+        await self.connection.run_sync(lambda _: self._commit())
+        self._is_over = True
+        self._end_turn()
+
+    def drop(self) -> None:
+        """Give it up; awaits nothing. Harmless after a commit and when repeated."""
+        if not self._is_over:
+            self._is_over = True
+            self._dropping(self)
+
+    async def end(self) -> None:
+        """Roll back and give the connection back; a connection that cannot be rolled back is closed."""
+        try:
+            await self.connection.run_sync(lambda _: self._roll_back())
+        except Exception:  # noqa: BLE001 - whatever it is, this connection must not go back to the pool
+            await self.connection.invalidate()
+            await self.connection.run_sync(Connection.close)
+        finally:
+            self._end_turn()
+
+    def _commit(self) -> None:
+        self._root.commit()
+        self._close()
+
+    def _roll_back(self) -> None:
+        if self.state is State.ENDED:
+            self._root.connection.invalidate()  # somebody has been at it: nobody else shall have it
+        else:
+            self._root.close()  # also after a COMMIT that failed: only then does the pool reset the connection
+        self._close()
+
+    def _close(self) -> None:
+        self.closing()
+        Connection.close(self._root.connection)  # a unit's connection is guarded: its own `close` refuses
+
+
+def nothing() -> None:
+    """Do nothing."""

@@ -1,0 +1,55 @@
+"""Translating the errors of SQL drivers into the outcomes of a write, by allow-list, in one place."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+
+from onceonly.drivers.dialect import Dialect, Said
+from onceonly.model.errors import Failed, OnceOnlyError, Unknown
+
+
+class TurnNotHad(SQLAlchemyError):
+    """Another database transaction of this process was in the way for too long. Nothing happened."""
+
+
+def translated(
+    error: Exception,
+    dialect: Dialect,
+    *,
+    locked: type[OnceOnlyError] = Failed,
+    refused: type[OnceOnlyError] = Failed,
+    committing: bool = False,
+) -> OnceOnlyError:
+    """Translate a driver's error by allow-list; gives, never raises.
+
+    A lock that was not had becomes `locked`; a statement or constraint that can never work `refused`; what the database could
+    not do for now Failed. While `committing` only locks and constraints are definite. All the rest is Unknown.
+    """
+    text = _first_line(error)
+    if isinstance(error, TurnNotHad):
+        return locked(text)
+    if isinstance(error, PoolTimeout):
+        return Failed(f"no connection was free: {text}")
+    said = dialect.said(error) if isinstance(error, DBAPIError) and not error.connection_invalidated else Said.NOTHING
+    definite: dict[Said, type[OnceOnlyError]] = {Said.LOCKED: locked, Said.CONSTRAINT: refused}
+    if not committing:
+        definite |= {Said.STATEMENT: refused, Said.UNABLE: Failed}
+    return definite.get(said, Unknown)(text)
+
+
+@contextmanager
+def translating(
+    dialect: Dialect, *, locked: type[OnceOnlyError], refused: type[OnceOnlyError], committing: bool
+) -> Iterator[None]:
+    """Enclose driver calls, and raise what `translated` gives."""
+    try:
+        yield
+    except (SQLAlchemyError, OSError) as error:
+        raise translated(error, dialect, locked=locked, refused=refused, committing=committing) from error
+
+
+def _first_line(error: Exception) -> str:
+    cause = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
+    return f"{type(cause).__name__}: {cause}".splitlines()[0]

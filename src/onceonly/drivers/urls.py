@@ -1,0 +1,72 @@
+"""Reading the URL of a SQL database: where it is, and how this library's tables in it are named."""
+
+import re
+
+from msgspec import Struct
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError
+
+from onceonly.model.errors import SetupError
+
+DEFAULT_PREFIX = "onceonly_"
+_PREFIX = re.compile(r"[a-z][a-z0-9_]{0,30}_?")
+_TRUTH = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+_OPTIONS = frozenset({"prefix", "create", "timeout", "lease"})
+
+
+class Place(Struct, frozen=True, kw_only=True):
+    """A database as a URL names it, the options of this library taken out.
+
+    `prefix` begins every table name; `create` says whether missing tables may be made at start; `timeout` is for how many
+    seconds a lock is waited for; `lease` for how many a delivery of a queue in it is kept for its receiver.
+    """
+
+    url: URL
+    prefix: str = DEFAULT_PREFIX
+    create: bool = True
+    timeout: float = 5.0
+    lease: float = 30.0
+
+
+def read_url(url: str) -> Place:
+    """Take a database URL apart. Raises SetupError, saying what is wrong with it, and never repeats its password."""
+    try:
+        parsed = make_url(url)
+    except (ArgumentError, ValueError) as error:
+        raise SetupError("this is no database URL; write for example sqlite:///shop.db") from error
+    options = {name: _single(name, value) for name, value in parsed.query.items()}
+    unknown = sorted(options.keys() - _OPTIONS)
+    if unknown:
+        raise SetupError(f"unknown option {', '.join(unknown)} in a database URL; there are {', '.join(sorted(_OPTIONS))}")
+    return Place(
+        url=parsed.set(query={}),
+        prefix=checked_prefix(options.get("prefix", DEFAULT_PREFIX)),
+        create=_truth("create", options.get("create", "true")),
+        timeout=_seconds("timeout", options.get("timeout", "5")),
+        lease=_seconds("lease", options.get("lease", "30")),
+    )
+
+
+def checked_prefix(prefix: str) -> str:
+    """Give the prefix back. Raises SetupError unless it is on the allow-list of names that need no quoting anywhere."""
+    if not _PREFIX.fullmatch(prefix):
+        raise SetupError(f"prefix {prefix!r}: use a lower-case letter, then at most 31 of a-z, 0-9 and _")
+    return prefix
+
+
+def _single(name: str, value: str | tuple[str, ...]) -> str:
+    if not isinstance(value, str):
+        raise SetupError(f"option {name} is given more than once in a database URL")
+    return value
+
+
+def _truth(name: str, text: str) -> bool:
+    if text.lower() not in _TRUTH:
+        raise SetupError(f"option {name}={text!r}: write true or false")
+    return _TRUTH[text.lower()]
+
+
+def _seconds(name: str, text: str) -> float:
+    if not re.fullmatch(r"\d{1,4}(\.\d{1,3})?", text):
+        raise SetupError(f"option {name}={text!r}: write a number of seconds")
+    return float(text)

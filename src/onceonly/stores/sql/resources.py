@@ -1,0 +1,166 @@
+"""What a SQL unit gives its handlers: one session and one connection, in the unit's database transaction."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from sqlalchemy import Connection
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
+from sqlalchemy.orm import Session, SessionTransaction
+
+from onceonly.drivers.dialect import Said
+from onceonly.drivers.guard import guard_connection, guard_session
+from onceonly.drivers.sql import Database
+from onceonly.drivers.transaction import DatabaseTransaction, State
+from onceonly.drivers.translation import translated
+from onceonly.model.errors import CommitRefused, Conflict, HandlerFailed, OnceOnlyError, Unknown
+from onceonly.model.message import Failure, FailureKind
+
+ENDED = (
+    "a handler of this unit ended its database transaction by other means (a commit or rollback of the driver's own): what was"
+    " written before may be committed without its messages; remove that commit"
+)
+ABORTED = "it left the database transaction aborted: it swallowed an error after which nothing can be committed"
+SPOILT = "the work of a failed handler of this unit could not be undone by itself"
+LOST = "the connection of the unit was lost"
+_OUTAGES = frozenset({Said.LOCKED, Said.UNABLE})
+
+
+class SqlResources:
+    """The resources of one unit. The session is opened when it is first asked for."""
+
+    def __init__(self, database: Database, transaction: DatabaseTransaction, *, isolated: bool) -> None:
+        self._database = database
+        self._transaction = transaction
+        self._isolated = isolated
+        self._session: AsyncSession | None = None
+        self._is_guarded = False
+        self._is_spoilt = False
+        transaction.closing = self._close
+
+    def get(self, kind: type) -> object:
+        """Give the unit's AsyncSession (also by the factory's own class) or AsyncConnection. Raises LookupError."""
+        if _is_kind(kind, AsyncSession) and issubclass(self._database.sessions.class_, kind):
+            return self._opened()
+        if kind is AsyncConnection:
+            self._guard()
+            return self._transaction.connection
+        raise LookupError(f"a SQL unit has an AsyncSession and an AsyncConnection, no {kind!r}")
+
+    async def run_sync(self, function: Callable[[Callable[[type], object]], Any]) -> object:
+        """Run a synchronous handler; its `get` finds the unit's Session and Connection. SQL in it yields to the loop."""
+        return await self._transaction.connection.run_sync(lambda _: function(self._get_sync))
+
+    @asynccontextmanager
+    async def attempt(self) -> AsyncIterator[None]:
+        """Enclose one handler's work; see the port. Costs a statement in an isolated unit only."""
+        self.check()
+        savepoint = await self._begin_savepoint() if self._isolated else None
+        try:
+            yield
+            self._check_left()
+            if savepoint is not None:
+                await self._release(savepoint)
+        except BaseException as error:
+            if savepoint is not None:
+                await self._undo(savepoint)
+            graver = self._graver(error)
+            if graver is not None:
+                raise graver from error
+            raise
+
+    def check(self) -> None:
+        """Make sure that the unit can still be committed. Raises CommitRefused when its handlers saw to it that not."""
+        state = self._transaction.state
+        if state is State.LOST:
+            raise Unknown(LOST)
+        if self._is_spoilt or state is not State.OPEN:
+            raise CommitRefused({State.ENDED: ENDED, State.ABORTED: f"a handler failed: {ABORTED}"}.get(state, SPOILT))
+
+    def flush(self) -> None:
+        """Write what the handlers left in the session; in the greenlet. Raises Conflict, CommitRefused, Failed, Unknown."""
+        if self._session is None:
+            return
+        try:
+            self._session.sync_session.flush()
+        except DBAPIError as error:
+            raise translated(error, self._database.dialect, locked=Conflict, refused=CommitRefused) from error
+        except Exception as error:  # whatever a mapper, a type or a listener of the user's raises: nothing is committed yet
+            raise CommitRefused(f"what the handlers added cannot be written: {type(error).__name__}: {error}") from error
+
+    def _get_sync(self, kind: type) -> object:
+        if _is_kind(kind, Session) and isinstance(self._opened().sync_session, kind):
+            return self._opened().sync_session
+        if kind is Connection:
+            self._guard()
+            return self._transaction.connection.sync_connection
+        raise LookupError(f"a synchronous handler has a Session and a Connection, no {kind!r}")
+
+    def _opened(self) -> AsyncSession:
+        if self._session is None:
+            self._guard()
+            factory = self._database.sessions
+            own = {"bind": self._transaction.connection, "autoflush": True, "autobegin": True}
+            self._session = factory.class_(**{**factory.kw, **own, "join_transaction_mode": "rollback_only"})
+            guard_session(self._session.sync_session)
+        return self._session
+
+    def _guard(self) -> None:
+        if not self._is_guarded and self._transaction.connection.sync_connection is not None:
+            guard_connection(self._transaction.connection.sync_connection)
+            self._is_guarded = True
+
+    async def _begin_savepoint(self) -> SessionTransaction:
+        def begin(session: Session) -> SessionTransaction:
+            savepoint = session.begin_nested()
+            session.connection()  # only now is SAVEPOINT said, which encloses what goes around the session as well
+            return savepoint
+
+        with self._database.translate(locked=Conflict):
+            return await self._opened().run_sync(begin)
+
+    async def _release(self, savepoint: SessionTransaction) -> None:
+        if not savepoint.is_active:
+            raise HandlerFailed(Failure(kind=FailureKind.EXCEPTION, reason=ABORTED))
+        await self._opened().run_sync(lambda _: savepoint.commit())
+
+    async def _undo(self, savepoint: SessionTransaction) -> None:
+        """Undo one handler's work, in the database and in the session; when that fails nothing of the unit is committed."""
+        spoilt_before, self._is_spoilt = self._is_spoilt, True  # a second cancellation may end this half-way
+        if self._transaction.state is not State.OPEN:
+            return
+        try:
+            await self._opened().run_sync(lambda _: savepoint.rollback())
+        except SQLAlchemyError:  # it is closed already: the handler reached for it
+            return
+        self._is_spoilt = spoilt_before
+
+    def _check_left(self) -> None:
+        state = self._transaction.state
+        if state is State.ABORTED:
+            raise HandlerFailed(Failure(kind=FailureKind.EXCEPTION, reason=ABORTED))
+        if state is State.ENDED:
+            raise CommitRefused(ENDED)
+        if state is State.LOST:
+            raise Unknown(LOST)
+
+    def _graver(self, error: BaseException) -> OnceOnlyError | None:
+        """Tell what is to be raised instead of a handler's own error: what concerns the whole unit, or is no fault of it."""
+        if not isinstance(error, Exception) or isinstance(error, CommitRefused | Unknown):
+            return None
+        if self._transaction.state is State.ENDED:
+            return CommitRefused(ENDED)
+        if self._transaction.state is State.LOST:
+            return Unknown(LOST)
+        if isinstance(error, DBAPIError) and self._database.dialect.said(error) in _OUTAGES:
+            return translated(error, self._database.dialect, locked=Conflict)
+        return None
+
+    def _close(self) -> None:
+        if self._session is not None:
+            Session.close(self._session.sync_session)  # its own `close` refuses, now and later
+
+
+def _is_kind(kind: object, of: type) -> bool:
+    return isinstance(kind, type) and issubclass(kind, of)

@@ -1,0 +1,117 @@
+"""The statements of the store, on a synchronous connection inside the unit's database transaction."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from sqlalchemy import BindParameter, Connection, bindparam, delete, insert, select
+
+from onceonly.drivers.dialect import Dialect
+from onceonly.model.identity import Identity, claim_key
+from onceonly.model.message import Message
+from onceonly.model.record import Record
+from onceonly.serialization.records import decode_effects, encode_effects
+from onceonly.stores.sql.tables import Tables
+
+KEYS_AT_ONCE = 10_000
+"""How many keys go into one statement; SQLite takes 32,766 variables, asyncpg 32,767."""
+
+
+class Found(NamedTuple):
+    """What a claim found; see the Unit port."""
+
+    new: tuple[Message, ...] = ()
+    owed: tuple[Record, ...] = ()
+    done: tuple[Message, ...] = ()
+    clashing: tuple[Message, ...] = ()
+
+
+class Known(NamedTuple):
+    """What is stored about a message handled before."""
+
+    fingerprint: bytes
+    effects: bytes | None
+
+
+def claim(connection: Connection, tables: Tables, dialect: Dialect, messages: Mapping[bytes, Message]) -> Found:
+    """Claim messages by their keys: first the claim, in key order against deadlocks, then a current read of the rest."""
+    statement = dialect.insert_absent(tables.claims, "key", ["key"])
+    options = {"insertmanyvalues_page_size": KEYS_AT_ONCE}
+    rows = [{"key": key, "fingerprint": message.fingerprint} for key, message in sorted(messages.items(), key=_first)]
+    claimed = set(connection.scalars(statement, rows, execution_options=options)) if rows else set()
+    known = _read_known(connection, tables, [key for key in messages if key not in claimed])
+    return Found(
+        new=tuple(message for key, message in messages.items() if key in claimed),
+        owed=tuple(
+            Record(messages[key].identity, decode_effects(row.effects))
+            for key, row in known.items()
+            if row.effects is not None and row.fingerprint == messages[key].fingerprint
+        ),
+        done=tuple(
+            messages[key] for key, row in known.items() if row.effects is None and row.fingerprint == messages[key].fingerprint
+        ),
+        clashing=tuple(messages[key] for key, row in known.items() if row.fingerprint != messages[key].fingerprint),
+    )
+
+
+def write_records(connection: Connection, tables: Tables, endpoint: str, *, records: Sequence[Record], now: int) -> None:
+    """Store the records that have effects."""
+    rows = [
+        {
+            "key": claim_key(endpoint, record.identity),
+            "endpoint": endpoint,
+            "source": record.identity.source,
+            "id": record.identity.id,
+            "effects": encode_effects(record.effects),
+            "stored_at": now,
+        }
+        for record in records
+        if record.effects
+    ]
+    if rows:
+        connection.execute(insert(tables.records), rows)
+
+
+def delete_claims(connection: Connection, tables: Tables, keys: Sequence[bytes]) -> None:
+    """Let messages be new again."""
+    for some in _chunks(keys):
+        connection.execute(delete(tables.claims).where(tables.claims.c.key.in_(_keys())), {"keys": some})
+
+
+def delete_records(connection: Connection, tables: Tables, keys: Sequence[bytes]) -> None:
+    """Drop records; one that is not there is no matter."""
+    for some in _chunks(keys):
+        connection.execute(delete(tables.records).where(tables.records.c.key.in_(_keys())), {"keys": some})
+
+
+def read_undispatched(
+    connection: Connection, tables: Tables, endpoint: str, *, older_than: int, limit: int
+) -> tuple[Record, ...]:
+    """Read the records stored before an instant, oldest first."""
+    records = tables.records.c
+    found = connection.execute(
+        select(records.source, records.id, records.effects)
+        .where(records.endpoint == endpoint, records.stored_at < older_than)
+        .order_by(records.stored_at, records.key)
+        .limit(limit)
+    )
+    return tuple(Record(Identity(row.source, row.id), decode_effects(row.effects)) for row in found)
+
+
+def _read_known(connection: Connection, tables: Tables, keys: Sequence[bytes]) -> dict[bytes, Known]:
+    claims, records = tables.claims.c, tables.records.c
+    joined = tables.claims.outerjoin(tables.records, claims.key == records.key)
+    query = select(claims.key, claims.fingerprint, records.effects).select_from(joined).where(claims.key.in_(_keys()))
+    rows = {row.key: row for some in _chunks(keys) for row in connection.execute(query, {"keys": some})}
+    return {key: Known(rows[key].fingerprint, rows[key].effects) for key in keys}
+
+
+def _chunks(keys: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
+    return (keys[start : start + KEYS_AT_ONCE] for start in range(0, len(keys), KEYS_AT_ONCE))
+
+
+def _keys() -> BindParameter[Any]:
+    return bindparam("keys", expanding=True)
+
+
+def _first(pair: tuple[bytes, Message]) -> bytes:
+    return pair[0]

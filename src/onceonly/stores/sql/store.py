@@ -1,0 +1,63 @@
+"""The store in a SQL database: one table of claims, one of records, beside the business data (protocols, section 3)."""
+
+from collections.abc import Hashable, Sequence
+
+from sqlalchemy import Connection
+
+from onceonly.drivers.sql import Database
+from onceonly.model.errors import Conflict
+from onceonly.model.identity import Identity, claim_key
+from onceonly.model.message import Message
+from onceonly.model.record import Record
+from onceonly.stores.sql.statements import Found, claim, delete_records, read_undispatched
+from onceonly.stores.sql.tables import tables
+from onceonly.stores.sql.unit import Scope, SqlUnit
+
+
+class SqlStore:
+    """The store of one endpoint. `history=False` keeps no claims and no records: honest at-least-once, for control runs."""
+
+    def __init__(self, database: Database, endpoint: str, *, history: bool = True) -> None:
+        self._database = database
+        self._endpoint = endpoint
+        self._history = history
+        self._tables = tables(database.prefix)
+        self._scope = Scope(database, self._tables, endpoint, history)
+
+    async def begin(self, messages: Sequence[Message], *, isolated: bool = False) -> SqlUnit:
+        """Take the write lock, and claim all messages in one statement; see the port."""
+        with self._database.translate(locked=Conflict):
+            transaction = await self._database.open(writing=True)
+        try:
+            found = Found(new=tuple(messages))
+            if self._history and messages:
+                by_key = {claim_key(self._endpoint, message.identity): message for message in messages}
+                with self._database.translate(locked=Conflict):
+                    found = await transaction.connection.run_sync(claim, self._tables, self._database.dialect, by_key)
+            return SqlUnit(self._scope, transaction, found, isolated=isolated)
+        except BaseException:
+            transaction.drop()
+            raise
+
+    async def forget(self, identities: Sequence[Identity]) -> None:
+        """Drop records, one statement for ten thousand. Raises Failed, Unknown."""
+        if not self._history or not identities:
+            return
+        keys = sorted(claim_key(self._endpoint, identity) for identity in identities)
+        async with self._database.writing() as connection:
+            await connection.run_sync(delete_records, self._tables, keys)
+
+    async def undispatched(self, older_than: int, limit: int) -> tuple[Record, ...]:
+        """List records that wait, oldest first. Raises Failed, Unknown."""
+        if not self._history:
+            return ()
+
+        def read(connection: Connection) -> tuple[Record, ...]:
+            return read_undispatched(connection, self._tables, self._endpoint, older_than=older_than, limit=limit)
+
+        async with self._database.reading() as connection:
+            return await connection.run_sync(read)
+
+    def unit_key(self, message: Message) -> Hashable:
+        """Let all messages share a unit."""
+        return ""

@@ -1,0 +1,71 @@
+"""One unit of work: claims, business state and records in one database transaction."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from sqlalchemy import Connection
+
+from onceonly.drivers.sql import Database
+from onceonly.drivers.transaction import DatabaseTransaction
+from onceonly.model.errors import CommitRefused, Conflict, Failed
+from onceonly.model.identity import claim_key
+from onceonly.model.record import Record
+from onceonly.ports.store import Resources
+from onceonly.stores.sql.resources import SqlResources
+from onceonly.stores.sql.statements import Found, delete_claims, write_records
+from onceonly.stores.sql.tables import Tables
+
+
+class Scope(NamedTuple):
+    """Where a unit writes, for whom, and whether claims and records are kept."""
+
+    database: Database
+    tables: Tables
+    endpoint: str
+    history: bool
+
+
+class SqlUnit:
+    """A unit on an open database transaction, which ends with the unit."""
+
+    def __init__(self, scope: Scope, transaction: DatabaseTransaction, found: Found, *, isolated: bool) -> None:
+        self.new = found.new
+        self.owed = found.owed
+        self.done = found.done
+        self.clashing = found.clashing
+        self.resources: Resources
+        self._resources = self.resources = SqlResources(scope.database, transaction, isolated=isolated)
+        self._scope = scope
+        self._transaction = transaction
+        self._is_over = False
+
+    async def commit(self, records: Sequence[Record]) -> None:
+        """Write and commit; see the port."""
+        if self._is_over:
+            raise Failed("this unit was committed or given up before")
+        self._is_over = True
+        try:
+            await self._transaction.connection.run_sync(self._write, tuple(records))
+            # Crash here, "before-commit": 1 nothing is visible, 2 the database rolls back, 3 it comes again, 4 it is new.
+            with self._scope.database.translate(locked=Conflict, refused=CommitRefused, committing=True):
+                await self._transaction.commit()
+        except BaseException:
+            self._transaction.drop()
+            raise
+
+    def abandon(self) -> None:
+        """Give up; see the port. It is rolled back in the background, before the store begins another unit."""
+        self._is_over = True
+        self._transaction.drop()
+
+    def _write(self, connection: Connection, records: tuple[Record, ...]) -> None:
+        database, tables, endpoint, history = self._scope
+        self._resources.flush()
+        self._resources.check()  # before the records: outside of the claims' own transaction they must not be written
+        if not history:
+            return
+        handled = {record.identity for record in records}
+        unhandled = [claim_key(endpoint, message.identity) for message in self.new if message.identity not in handled]
+        with database.translate(locked=Conflict):
+            write_records(connection, tables, endpoint, records=records, now=database.clock.now())
+            delete_claims(connection, tables, sorted(unhandled))

@@ -1,0 +1,29 @@
+"""One new file for each test, with all tables."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from sql_house import opened, url
+
+from onceonly.drivers.sql import Database
+from onceonly.stores.sql import SqlStore
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """Name the file."""
+    return tmp_path / "shop.db"
+
+
+@pytest.fixture
+async def database(file: Path) -> AsyncIterator[Database]:
+    """Open it."""
+    async with opened(url(file), tables=True) as database:
+        yield database
+
+
+@pytest.fixture
+def store(database: Database) -> SqlStore:
+    """Give the store of an endpoint."""
+    return SqlStore(database, "shop")

@@ -1,0 +1,105 @@
+"""The shipping algorithm over the SQL store: the bad messages of a batch are found, the good ones are handled once."""
+
+from contextlib import suppress
+
+from sql_house import Line, Order, look, message, messages, orders, session_of, statements
+from sqlalchemy.exc import IntegrityError
+
+from onceonly.algorithms.admission import History
+from onceonly.algorithms.delivery import run
+from onceonly.algorithms.intake import Item
+from onceonly.drivers.memory import Live
+from onceonly.drivers.sql import Database
+from onceonly.model.errors import Conflict, HandlerFailed, TryAgain
+from onceonly.model.message import Delivery, Failure, FailureKind, Message, Unreadable
+from onceonly.model.record import Decision
+from onceonly.model.retry import Retry, Verdict, judge
+from onceonly.ports.bundle import Ports
+from onceonly.ports.store import Resources
+from onceonly.stores.sql import SqlDeadLetters, SqlStore
+from onceonly.transports.memory import MemoryTransport
+
+
+class ShopHandlers:
+    """Adds an order for each message; some messages name what goes wrong with them."""
+
+    def read(self, delivery: Delivery) -> Message | Unreadable:
+        """Read nothing: items are made by the test."""
+        return Unreadable(reason="not asked for")
+
+    async def handle(self, message: Message, resources: Resources) -> Decision:
+        """Add an order, the way an endpoint runs a handler."""
+        session = session_of(resources)
+        try:
+            async with resources.attempt():
+                session.add(Order(id=message.id))
+                match message.body:
+                    case b"raises":
+                        int("no number")
+                    case b"breaks a constraint":
+                        session.add(Order(id="m0"))
+                    case b"swallows":
+                        session.add(Order(id="m0"))
+                        with suppress(IntegrityError):
+                            await session.flush()
+                    case b"breaks it at commit":
+                        session.add(Line(order_id="nobody"))
+        except (HandlerFailed, TryAgain, Conflict):
+            raise
+        except Exception as error:
+            raise HandlerFailed(Failure(kind=FailureKind.EXCEPTION, reason=repr(error))) from error
+        return Decision()
+
+    def verdict(self, message: Message, failure: Failure, *, attempts: int, history: tuple[Failure, ...]) -> Verdict:
+        """Judge by the default policy."""
+        return judge(Retry(), failure, attempts=attempts, history=history, now=0, chance=0)
+
+
+def ports(database: Database) -> Ports:
+    """Put the ports together; nothing is sent here."""
+    driver = Live()
+    return Ports(
+        endpoint="shop",
+        store=SqlStore(database, "shop"),
+        handlers=ShopHandlers(),
+        admission=History(),
+        transport=MemoryTransport(driver, "shop", clock=database.clock),
+        dead_letters=SqlDeadLetters(database),
+    )
+
+
+def items(**bad: bytes) -> list[Item]:
+    """Make twenty messages, some of them bad."""
+    asked = [message(each.id, body=bad.get(each.id, b"{}")) for each in messages(20)]
+    return [Item(each, ()) for each in asked]
+
+
+async def test_any_number_of_bad_handlers_costs_one_extra_pass(database: Database, store: SqlStore) -> None:
+    """Whatever way they fail; the others are committed in the second pass."""
+    bad = {"m3": b"raises", "m7": b"breaks a constraint", "m11": b"swallows", "m19": b"raises"}
+    with statements(database) as heard:
+        ran = await run(items(**bad), ports(database))
+    (processed,) = ran.processed
+    assert {identity.id for identity, _ in processed.failed} == set(bad)
+    assert heard.count("BEGIN IMMEDIATE") == 2
+    assert await orders(database) == sorted(each.id for each in messages(20) if each.id not in bad)
+    assert (await look(store, message("m3"), message("m4"))) == {"new": ["m3"], "clashing": ["m4"]}
+
+
+async def test_what_only_commit_shows_is_found_by_halving(database: Database) -> None:
+    """Each good message is handled in some half; the bad one is alone in the end, and is blamed."""
+    ran = await run(items(m5=b"breaks it at commit"), ports(database))
+    failed = [(identity.id, failure) for part in ran.processed for identity, failure in part.failed]
+    assert [name for name, _ in failed] == ["m5"]
+    assert failed[0][1].kind is FailureKind.COMMIT
+    assert "FOREIGN KEY" in failed[0][1].reason
+    assert await orders(database) == sorted(each.id for each in messages(20) if each.id != "m5")
+
+
+async def test_both_kinds_together_are_told_apart(database: Database) -> None:
+    """Nothing good is lost, nothing bad is kept."""
+    ran = await run(items(m5=b"breaks it at commit", m6=b"swallows", m13=b"breaks it at commit"), ports(database))
+    failed = {identity.id for part in ran.processed for identity, _ in part.failed}
+    assert failed == {"m5", "m6", "m13"}
+    assert (ran.contended, ran.unsure) == ((), ())
+    assert await orders(database) == sorted(each.id for each in messages(20) if each.id not in failed)

@@ -1,0 +1,52 @@
+"""Real processes, one of them killed, over one file."""
+
+import asyncio
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from sql_house import add, look, message, orders, records, url
+
+from onceonly.drivers.sql import Database
+from onceonly.stores.sql import SqlStore
+
+
+@asynccontextmanager
+async def another_process(file: Path) -> AsyncIterator[Process]:
+    """Start a process that holds a unit, and wait until it does."""
+    script = Path(__file__).with_name("unit_process.py")
+    process = await asyncio.create_subprocess_exec(sys.executable, str(script), url(file), stdin=PIPE, stdout=PIPE)
+    try:
+        assert process.stdout is not None
+        assert await process.stdout.readline() == b"ready\n"
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.communicate()
+
+
+async def test_of_two_processes_that_claim_one_message_one_handles(file: Path, database: Database, store: SqlStore) -> None:
+    """The other waits for the commit, and finds it owed."""
+    async with another_process(file) as process:
+        waiting = asyncio.create_task(store.begin([message()]))
+        await process.communicate(b"commit\n")
+        unit = await waiting
+        unit.abandon()
+        assert (unit.new, [each.identity for each in unit.owed]) == ((), [message().identity])
+    assert await orders(database) == ["from-the-process"]
+
+
+async def test_a_process_killed_in_a_unit_leaves_nothing(file: Path, database: Database, store: SqlStore) -> None:
+    """Crash here: 1 claimed and written, 2 killed, 3 SQLite rolls back, 4 the message is new and is handled."""
+    async with another_process(file) as process:
+        process.kill()
+        await process.wait()
+        assert await look(store, message()) == {"new": ["m1"]}
+        assert await orders(database) == []
+        unit = await store.begin([message()])
+        await add(unit, "from-here")
+        await unit.commit(records(message()))
+    assert await orders(database) == ["from-here"]

@@ -1,0 +1,350 @@
+"""What a SQL unit gives its handlers, and how it keeps what one of them does from the others."""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+import pytest
+from sql_house import (
+    Line,
+    Order,
+    add,
+    attempt,
+    connection_of,
+    count_orders,
+    counted,
+    look,
+    message,
+    messages,
+    orders,
+    records,
+    session_of,
+)
+from sqlalchemy import Connection, event, func, insert, select, text
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
+from sqlalchemy.orm import Session
+
+from onceonly.drivers.sql import Database
+from onceonly.model.errors import CommitRefused, Conflict, HandlerFailed
+from onceonly.stores.sql import SqlStore
+from onceonly.stores.sql.unit import SqlUnit
+
+
+class Both(NamedTuple):
+    """What a handler may hold."""
+
+    session: AsyncSession
+    connection: AsyncConnection
+
+
+ENDING: tuple[Callable[[Both], Any], ...] = (
+    lambda unit: unit.session.commit(),
+    lambda unit: unit.session.rollback(),
+    lambda unit: unit.session.close(),
+    lambda unit: unit.session.reset(),
+    lambda unit: unit.session.begin().start(),
+    lambda unit: unit.connection.commit(),
+    lambda unit: unit.connection.rollback(),
+    lambda unit: unit.connection.close(),
+    lambda unit: unit.connection.begin().start(),
+    lambda unit: unit.session.execute(text("COMMIT")),
+    lambda unit: unit.session.execute(text("  /* now */ rollback")),
+    lambda unit: unit.session.execute(text("-- end\nEND TRANSACTION")),
+    lambda unit: unit.connection.exec_driver_sql("BEGIN"),
+    lambda unit: unit.session.run_sync(lambda session: session.commit()),
+    lambda unit: unit.connection.run_sync(lambda connection: connection.rollback()),
+)
+
+
+async def commit_in_the_driver(unit: SqlUnit) -> None:
+    """End the unit's transaction behind SQLAlchemy's back."""
+    raw = await connection_of(unit.resources).get_raw_connection()
+    await raw.driver_connection.commit()
+
+
+@pytest.mark.parametrize("ending", ENDING)
+async def test_what_would_end_the_unit_raises_and_does_nothing(
+    database: Database, store: SqlStore, ending: Callable[[Both], Any]
+) -> None:
+    """The unit goes on as if it had not been asked."""
+    unit = await store.begin([message()])
+    await add(unit, "a")
+    with pytest.raises(RuntimeError, match="not for handlers"):
+        await ending(Both(session_of(unit.resources), connection_of(unit.resources)))
+    await unit.commit(records(message()))
+    assert await orders(database) == ["a"]
+    assert await look(store, message()) == {"done": ["m1"]}
+
+
+async def test_savepoints_are_fine(database: Database, store: SqlStore) -> None:
+    """Of the session and of the connection, kept and undone, asynchronous and not."""
+    unit = await store.begin([message()])
+    session, connection = session_of(unit.resources), connection_of(unit.resources)
+    async with unit.resources.attempt():
+        async with session.begin_nested():
+            session.add(Order(id="a"))
+        async with session.begin_nested() as savepoint:
+            session.add(Order(id="b"))
+            await savepoint.rollback()
+        async with connection.begin_nested():
+            await connection.execute(insert(Order).values(id="c", total=1))
+        await connection.execute(text("SAVEPOINT mine"))
+        await connection.execute(insert(Order).values(id="d", total=1))
+        await connection.execute(text("ROLLBACK TO mine"))
+    await unit.commit(records(message()))
+    assert await orders(database) == ["a", "c"]
+
+
+async def test_a_constraint_met_in_a_savepoint_of_the_handlers_own_is_its_own_affair(
+    database: Database, store: SqlStore
+) -> None:
+    """Trying to insert and going on is an honest way to write a handler."""
+    unit = await store.begin(messages(2))
+    await add(unit, "a")
+    async with unit.resources.attempt():
+        session = session_of(unit.resources)
+        with pytest.raises(IntegrityError):
+            async with session.begin_nested():
+                session.add(Order(id="a"))
+        session.add(Order(id="b"))
+    await unit.commit(records(*unit.new))
+    assert await orders(database) == ["a", "b"]
+
+
+async def test_session_and_connection_see_each_others_work(store: SqlStore) -> None:
+    """They are one database transaction; a query sees what earlier handlers added."""
+    unit = await store.begin(messages(2))
+    await add(unit, "a")
+    async with unit.resources.attempt():
+        session, connection = session_of(unit.resources), connection_of(unit.resources)
+        assert await session.scalar(select(func.count()).select_from(Order)) == 1
+        assert await connection.scalar(select(func.count()).select_from(Order)) == 1
+        assert unit.resources.get(AsyncSession) is session
+    unit.abandon()
+
+
+async def test_synchronous_handlers_share_the_units_session(database: Database, store: SqlStore) -> None:
+    """And its connection."""
+
+    def handler(get: Callable[[type], object]) -> int:
+        session, connection = get(Session), get(Connection)
+        assert isinstance(session, Session)
+        assert isinstance(connection, Connection)
+        session.add(Order(id="b"))
+        connection.execute(insert(Order).values(id="c", total=1))
+        with pytest.raises(RuntimeError, match="not for handlers"):
+            session.commit()
+        with pytest.raises(RuntimeError, match="not for handlers"):
+            connection.close()
+        return count_orders(session)
+
+    unit = await store.begin(messages(2))
+    await add(unit, "a")
+    async with unit.resources.attempt():
+        assert await unit.resources.run_sync(handler) == 3
+    await unit.commit(records(*unit.new))
+    assert await orders(database) == ["a", "b", "c"]
+
+
+async def test_other_resources_are_lookup_errors(store: SqlStore) -> None:
+    """A synchronous session for an async handler, or the other way round, included."""
+    unit = await store.begin([])
+    for kind in (Session, Connection, str, object, list[int]):
+        with pytest.raises(LookupError):
+            unit.resources.get(kind)
+    for kind in (AsyncSession, AsyncConnection, str):
+        with pytest.raises(LookupError):
+            await unit.resources.run_sync(lambda get, kind=kind: get(kind))
+    unit.abandon()
+
+
+@pytest.mark.parametrize("isolated", [False, True])
+async def test_a_commit_of_the_drivers_own_is_reported_loudly(store: SqlStore, isolated: bool) -> None:  # noqa: FBT001 - pytest's way
+    """It cannot be refused, so it is found out: at the end of the handler, and again at commit."""
+    unit = await store.begin(messages(2), isolated=isolated)
+    with pytest.raises(CommitRefused, match="by other means"):
+        await attempt(unit, lambda: commit_in_the_driver(unit))
+    with pytest.raises(CommitRefused):
+        await add(unit, "too-late")
+    with pytest.raises(CommitRefused, match="by other means"):
+        await unit.commit(records(*unit.new))
+
+
+async def test_a_commit_of_the_drivers_own_is_reported_when_the_handler_raises_too(store: SqlStore) -> None:
+    """Its own error is the lesser one."""
+
+    async def handler() -> None:
+        await commit_in_the_driver(unit)
+        raise ZeroDivisionError
+
+    unit = await store.begin(messages(2))
+    with pytest.raises(CommitRefused, match="by other means"):
+        await attempt(unit, handler)
+    unit.abandon()
+
+
+async def test_a_rollback_by_the_database_is_found_out(database: Database, store: SqlStore) -> None:
+    """SQLite rolls everything back on a conflict clause that says so; a handler that swallows it commits nothing."""
+    async with database.writing() as connection:
+        await connection.execute(text("CREATE TABLE strict (id TEXT PRIMARY KEY ON CONFLICT ROLLBACK)"))
+
+    async def handler() -> None:
+        await connection_of(unit.resources).execute(text("INSERT INTO strict VALUES ('x')"))
+        with pytest.raises(IntegrityError):
+            await connection_of(unit.resources).execute(text("INSERT INTO strict VALUES ('x')"))
+
+    unit = await store.begin(messages(2))
+    await add(unit, "a")
+    with pytest.raises(CommitRefused, match="by other means"):
+        await attempt(unit, handler)
+    unit.abandon()
+    assert await orders(database) == []
+
+
+@pytest.mark.parametrize("isolated", [False, True])
+async def test_a_swallowed_failure_of_the_session_fails_the_handler(
+    database: Database,
+    store: SqlStore,
+    isolated: bool,  # noqa: FBT001 - pytest's way
+) -> None:
+    """After it nothing of the handler can be committed; in an isolated unit only of that handler."""
+
+    async def handler() -> None:
+        session_of(unit.resources).add(Order(id="a"))
+        with suppress(IntegrityError):
+            await session_of(unit.resources).flush()
+
+    unit = await store.begin(messages(3), isolated=isolated)
+    await add(unit, "a")
+    with pytest.raises(HandlerFailed, match="swallowed"):
+        await attempt(unit, handler)
+    if isolated:
+        await add(unit, "c")
+        await unit.commit(records(unit.new[0], unit.new[2]))
+        assert await orders(database) == ["a", "c"]
+        assert await look(store, unit.new[1]) == {"new": ["m1"]}
+    else:
+        with pytest.raises(CommitRefused):
+            await unit.commit(records(*unit.new))
+        assert await orders(database) == []
+
+
+async def test_a_failed_handler_leaves_nothing_in_the_session(database: Database, store: SqlStore) -> None:
+    """What it added, flushed or not, changed and deleted is as before; the next handlers share the session."""
+
+    async def handler() -> None:
+        kept = await session.get_one(Order, "a")
+        kept.total = 99
+        session.add(Order(id="flushed"))
+        await session.flush()
+        session.add(Order(id="pending"))
+        raise ZeroDivisionError
+
+    unit = await store.begin(messages(3), isolated=True)
+    await add(unit, "a")
+    session = session_of(unit.resources)
+    with pytest.raises(ZeroDivisionError):
+        await attempt(unit, handler)
+    assert not session.new
+    assert not session.dirty
+    async with unit.resources.attempt():
+        assert (await session.get_one(Order, "a")).total == 0
+        assert await session.get(Order, "flushed") is None
+        session.add(Order(id="c"))
+    await unit.commit(records(unit.new[0], unit.new[2]))
+    assert await orders(database) == ["a", "c"]
+
+
+async def test_an_isolated_handler_is_blamed_for_what_its_flush_shows(database: Database, store: SqlStore) -> None:
+    """The constraint it broke comes out of its own attempt."""
+    unit = await store.begin(messages(3), isolated=True)
+    await add(unit, "a")
+    with pytest.raises(IntegrityError):
+        await add(unit, "a")
+    await add(unit, "c")
+    await unit.commit(records(unit.new[0], unit.new[2]))
+    assert await orders(database) == ["a", "c"]
+
+
+async def test_work_beside_the_session_is_undone_too(database: Database, store: SqlStore) -> None:
+    """An isolated handler may use the connection alone."""
+
+    async def handler() -> None:
+        await connection_of(unit.resources).execute(insert(Order).values(id="a", total=1))
+        raise ZeroDivisionError
+
+    unit = await store.begin(messages(2), isolated=True)
+    with pytest.raises(ZeroDivisionError):
+        await attempt(unit, handler)
+    await add(unit, "b")
+    await unit.commit(records(unit.new[1]))
+    assert await orders(database) == ["b"]
+
+
+async def test_a_handler_that_is_cancelled_in_a_statement_is_undone_alone(database: Database, store: SqlStore) -> None:
+    """As a time-out does; the unit goes on with the others."""
+    slow = text("WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 300000) SELECT count(*) FROM n")
+    is_slow = asyncio.Event()
+
+    async def handler() -> None:
+        session_of(unit.resources).add(Order(id="b"))
+        await session_of(unit.resources).execute(slow)
+
+    def hear(_connection: object, _cursor: object, statement: str, *_: object) -> None:
+        if statement.startswith("WITH RECURSIVE"):
+            is_slow.set()
+
+    event.listen(database.engine.sync_engine, "before_cursor_execute", hear)
+    unit = await store.begin(messages(3), isolated=True)
+    await add(unit, "a")
+    running = asyncio.create_task(attempt(unit, handler))
+    await is_slow.wait()
+    await asyncio.sleep(0)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    await add(unit, "c")
+    await unit.commit(records(unit.new[0], unit.new[2]))
+    assert await orders(database) == ["a", "c"]
+
+
+async def test_a_lock_met_by_a_handler_is_no_failure_of_its_own(store: SqlStore) -> None:
+    """Deadlocks and locks are Conflicts of the unit; an outage dead-letters nothing."""
+
+    async def handler() -> None:
+        async with connection.stream(select(Order.id)) as rows:
+            await rows.fetchone()
+            await connection.execute(text("DROP TABLE orders"))
+
+    unit = await store.begin(messages(2))
+    await add(unit, "a", "b")
+    await session_of(unit.resources).flush()
+    connection = connection_of(unit.resources)
+    with pytest.raises(Conflict, match="locked"):
+        await attempt(unit, handler)
+    unit.abandon()
+    assert await look(store, *messages(2)) == {"new": ["m0", "m1"]}
+
+
+async def test_reaching_for_the_units_own_savepoint_spoils_the_unit(store: SqlStore) -> None:
+    """Nothing of it is committed: whose work was undone is no longer known."""
+    unit = await store.begin(messages(2), isolated=True)
+    session = session_of(unit.resources)
+    with pytest.raises(HandlerFailed):
+        await attempt(unit, lambda: session.run_sync(lambda it: it.get_nested_transaction().rollback()))
+    with pytest.raises(CommitRefused):
+        await unit.commit(records(unit.new[1]))
+    assert await look(store, *messages(2)) == {"new": ["m0", "m1"]}
+
+
+async def test_a_leaked_session_is_of_no_use_after_the_unit(store: SqlStore, database: Database) -> None:
+    """It cannot write outside of a transaction that nobody commits."""
+    unit = await store.begin([message()])
+    session = session_of(unit.resources)
+    await unit.commit(records(message()))
+    session.add(Line(order_id="a"))
+    with pytest.raises(Exception, match="not for handlers"):
+        await session.flush()
+    assert await counted(database, "claims") == 1
