@@ -1,0 +1,139 @@
+"""Stores that pass every call on, for the broken ones to spoil one of them."""
+
+from collections.abc import Callable, Hashable, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Any
+
+from onceonly.model.identity import Identity
+from onceonly.model.message import Message
+from onceonly.model.record import Record
+from onceonly.ports.store import Resources, Store, Unit
+from onceonly.testing.store_suite import StoreSubject
+from onceonly.testing.suite import ENDPOINT
+
+
+class WrappedUnit:
+    """A unit whose calls go through a `WrappedStores`."""
+
+    def __init__(self, owner: "WrappedStores", unit: Unit, store: Store) -> None:
+        self.new, self.owed, self.done, self.clashing = unit.new, unit.owed, unit.done, unit.clashing
+        self.resources = owner.resources(unit)
+        self.inner, self.store = unit, store
+        self.is_over = False
+        self._owner = owner
+
+    async def commit(self, records: Sequence[Record]) -> None:
+        """Commit, as the wrapper does it."""
+        await self._owner.commit(self, records)
+        self.is_over = True
+
+    def abandon(self) -> None:
+        """Abandon, as the wrapper does it."""
+        self._owner.abandon(self)
+        self.is_over = True
+
+
+class WrappedStore:
+    """A store whose calls go through a `WrappedStores`."""
+
+    def __init__(self, owner: "WrappedStores", inner: Store) -> None:
+        self._owner = owner
+        self._inner = inner
+
+    async def begin(self, messages: Sequence[Message], *, isolated: bool = False) -> Unit:
+        """Begin, as the wrapper does it."""
+        return await self._owner.begin(self._inner, messages, isolated=isolated)
+
+    async def forget(self, identities: Sequence[Identity]) -> None:
+        """Forget, as the wrapper does it."""
+        await self._owner.forget(self._inner, identities)
+
+    async def undispatched(self, older_than: int, limit: int) -> tuple[Record, ...]:
+        """List, as the wrapper does it."""
+        return await self._owner.undispatched(self._inner, older_than, limit)
+
+    def unit_key(self, message: Message) -> Hashable:
+        """Give the key, as the wrapper does it."""
+        return self._owner.unit_key(self._inner, message)
+
+
+class WrappedStores:
+    """A subject that passes everything on. What breaks a promise overrides one of these methods."""
+
+    def __init__(self, inner: StoreSubject) -> None:
+        self.inner = inner
+
+    async def store(self, endpoint: str = ENDPOINT) -> Store:
+        """Open a store."""
+        return WrappedStore(self, await self.inner.store(endpoint))
+
+    async def write(self, resources: Resources, key: str, value: str) -> None:
+        """Write a business value."""
+        await self.inner.write(resources, key, value)
+
+    def write_now(self, get: Callable[[type], object], key: str, value: str) -> None:
+        """Write a business value."""
+        self.inner.write_now(get, key, value)
+
+    async def refuse(self, resources: Resources) -> None:
+        """Have the commit refused."""
+        await self.inner.refuse(resources)
+
+    async def read(self) -> dict[str, str]:
+        """Read the business data."""
+        return await self.inner.read()
+
+    def now(self) -> int:
+        """Give the time."""
+        return self.inner.now()
+
+    async def pass_time(self, milliseconds: int) -> None:
+        """Let time pass."""
+        await self.inner.pass_time(milliseconds)
+
+    async def begin(self, store: Store, messages: Sequence[Message], *, isolated: bool) -> WrappedUnit:
+        """Begin a unit."""
+        return WrappedUnit(self, await store.begin(messages, isolated=isolated), store)
+
+    async def commit(self, unit: WrappedUnit, records: Sequence[Record]) -> None:
+        """Commit a unit."""
+        await unit.inner.commit(records)
+
+    def abandon(self, unit: WrappedUnit) -> None:
+        """Abandon a unit."""
+        unit.inner.abandon()
+
+    def resources(self, unit: Unit) -> Resources:
+        """Give a unit's resources."""
+        return unit.resources
+
+    async def forget(self, store: Store, identities: Sequence[Identity]) -> None:
+        """Forget records."""
+        await store.forget(identities)
+
+    async def undispatched(self, store: Store, older_than: int, limit: int) -> tuple[Record, ...]:
+        """List records."""
+        return await store.undispatched(older_than, limit)
+
+    def unit_key(self, store: Store, message: Message) -> Hashable:
+        """Give a message's unit key."""
+        return store.unit_key(message)
+
+
+class WrappedResources:
+    """Resources that pass everything on."""
+
+    def __init__(self, inner: Resources) -> None:
+        self.inner = inner
+
+    def get(self, kind: type) -> object:
+        """Give a resource."""
+        return self.inner.get(kind)
+
+    def attempt(self) -> AbstractAsyncContextManager[None]:
+        """Enclose a handler's work."""
+        return self.inner.attempt()
+
+    async def run_sync(self, function: Callable[[Callable[[type], object]], Any]) -> object:
+        """Run a synchronous handler."""
+        return await self.inner.run_sync(function)

@@ -1,0 +1,10 @@
+"""Failed rules show what they compared."""
+
+import pytest
+
+pytest.register_assert_rewrite(
+    "onceonly.testing.suite",
+    "onceonly.testing.store_suite",
+    "onceonly.testing.transport_suite",
+    "onceonly.testing.dead_letter_suite",
+)

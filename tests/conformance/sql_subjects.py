@@ -1,0 +1,109 @@
+"""SQL adapters as subjects of the suites: each opens a database object, and so connections, of its own."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Self, cast
+
+from sqlalchemy import Column, ForeignKey, MetaData, String, Table, insert, select
+from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy.orm import Session
+
+from onceonly.drivers.schema import create, create_user_tables
+from onceonly.drivers.sql import Database, open_database
+from onceonly.ports.store import Resources
+from onceonly.stores.sql import SCHEMA as STORE_SCHEMA
+from onceonly.stores.sql import SqlDeadLetters, SqlStore
+from onceonly.testing.clock import ManualClock
+from onceonly.testing.suite import ENDPOINT
+from onceonly.transports.sql import SCHEMA as QUEUE_SCHEMA
+from onceonly.transports.sql import SqlTransport
+
+LEASE = 30.0
+SMALL = 4096
+METADATA = MetaData()
+TRACES = Table("traces", METADATA, Column("key", String, primary_key=True), Column("value", String))
+DEFERRED = Table(
+    "deferred",
+    METADATA,
+    Column("key", String, primary_key=True),
+    Column("of", ForeignKey(TRACES.c.key, deferrable=True, initially="DEFERRED")),
+)
+
+
+class SqlSubject:
+    """Everything there is in one SQLite file."""
+
+    def __init__(self, file: Path) -> None:
+        self.clock = ManualClock()
+        self.url = f"sqlite:///{file}"
+        self._opened: list[Database] = []
+
+    @classmethod
+    @asynccontextmanager
+    async def open(cls, file: Path) -> AsyncIterator[Self]:
+        """Open a file that has the tables; close every database at the end."""
+        subject = cls(file)
+        try:
+            yield subject
+        finally:
+            for opened in subject._opened:
+                await opened.close()
+
+    async def database(self) -> Database:
+        """Open the database as a process of its own would."""
+        self._opened.append(await open_database(self.url, clock=self.clock))
+        return self._opened[-1]
+
+    async def store(self, endpoint: str = ENDPOINT) -> SqlStore:
+        """Open a store."""
+        return SqlStore(await self.database(), endpoint)
+
+    async def transport(self, endpoint: str = ENDPOINT) -> SqlTransport:
+        """Open a transport."""
+        return SqlTransport(await self.database(), endpoint, lease=LEASE, max_body=SMALL)
+
+    async def dead_letters(self) -> SqlDeadLetters:
+        """Open the dead letters."""
+        return SqlDeadLetters(await self.database())
+
+    async def write(self, resources: Resources, key: str, value: str) -> None:
+        """Add a row in the unit's session, as a handler would."""
+        session = cast("AsyncSession", resources.get(AsyncSession))
+        await session.execute(insert(TRACES).values(key=key, value=value))
+
+    def write_now(self, get: Callable[[type], object], key: str, value: str) -> None:
+        """Add a row in the unit's synchronous session."""
+        cast("Session", get(Session)).execute(insert(TRACES).values(key=key, value=value))
+
+    async def refuse(self, resources: Resources) -> None:
+        """Break a constraint that is checked at commit only."""
+        session = cast("AsyncSession", resources.get(AsyncSession))
+        await session.execute(insert(DEFERRED).values(key="x", of="no such key"))
+
+    async def read(self) -> dict[str, str]:
+        """Read the committed rows."""
+        async with (await self.database()).reading() as connection:
+            rows = await connection.execute(select(TRACES.c.key, TRACES.c.value))
+            return {row.key: row.value for row in rows}
+
+    def now(self) -> int:
+        """Give the time."""
+        return self.clock.now()
+
+    async def pass_time(self, milliseconds: int) -> None:
+        """Let time pass."""
+        self.clock.advance(milliseconds)
+
+    async def lapse(self) -> None:
+        """Let every lease end."""
+        self.clock.advance(int(LEASE * 1000))
+
+
+async def make_tables(file: Path) -> None:
+    """Make a file with all tables."""
+    async with SqlSubject.open(file) as subject:
+        database = await subject.database()
+        await create(database, STORE_SCHEMA)
+        await create(database, QUEUE_SCHEMA)
+        await create_user_tables(database, METADATA)

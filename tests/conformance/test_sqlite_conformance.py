@@ -1,0 +1,60 @@
+"""The SQL adapters keep every promise of their ports on SQLite."""
+
+import asyncio
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from sql_subjects import SqlSubject, make_tables
+
+from onceonly.testing.dead_letter_suite import DeadLetterSuite
+from onceonly.testing.store_suite import StoreSuite
+from onceonly.testing.transport_suite import TransportSuite
+
+
+@pytest.fixture(scope="module")
+def empty(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Make the tables once; each test works on a copy."""
+    file = tmp_path_factory.mktemp("empty") / "subject.db"
+    asyncio.run(make_tables(file))
+    return file
+
+
+class OnFile:
+    """What needs a file of its own for each test."""
+
+    @pytest.fixture(autouse=True)
+    def _place(self, tmp_path: Path, empty: Path) -> None:
+        self.file = Path(shutil.copy(empty, tmp_path))
+
+
+class TestSqliteStore(OnFile, StoreSuite):
+    """Business data, claims and records in one SQLite file."""
+
+    @asynccontextmanager
+    async def open_store(self) -> AsyncIterator[SqlSubject]:
+        """Open a new file."""
+        async with SqlSubject.open(self.file) as subject:
+            yield subject
+
+
+class TestSqliteQueue(OnFile, TransportSuite):
+    """The queue inside SQLite."""
+
+    @asynccontextmanager
+    async def open_transport(self) -> AsyncIterator[SqlSubject]:
+        """Open a new file."""
+        async with SqlSubject.open(self.file) as subject:
+            yield subject
+
+
+class TestSqliteDeadLetters(OnFile, DeadLetterSuite):
+    """Dead letters in SQLite."""
+
+    @asynccontextmanager
+    async def open_dead_letters(self) -> AsyncIterator[SqlSubject]:
+        """Open a new file."""
+        async with SqlSubject.open(self.file) as subject:
+            yield subject

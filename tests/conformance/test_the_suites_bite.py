@@ -1,0 +1,234 @@
+"""Every rule of every suite fails on a broken adapter, and every broken adapter is caught by a rule."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, ClassVar
+
+import pytest
+from memory_subjects import MemoryLetters, MemoryStores, MemoryTransports
+
+from onceonly.testing.broken import claims, commits, dead_letters, receiving, sending
+from onceonly.testing.broken.dead_letters import WrappedLetters
+from onceonly.testing.broken.wrapped_stores import WrappedStores
+from onceonly.testing.broken.wrapped_transports import WrappedTransports
+from onceonly.testing.dead_letter_suite import DeadLetterSuite
+from onceonly.testing.store_suite import StoreSuite
+from onceonly.testing.suite import Suite, broken, rules
+from onceonly.testing.transport_suite import TransportSuite
+
+STORES = {
+    commits.AgreeableStore: ["a_resource_of_an_unknown_kind_is_a_lookup_error"],
+    claims.BodyBlindStore: ["another_body_clashes", "another_body_clashes_with_an_owed_message_too"],
+    claims.CaselessStore: ["ids_are_exact"],
+    commits.ClaimlessStore: ["commit_makes_everything_visible_together", "a_handled_message_with_effects_is_owed"],
+    commits.ClingingStore: [
+        "an_abandoned_unit_holds_nobody_back",
+        "an_abandoned_unit_cannot_commit",
+        "a_claim_given_up_is_free_for_whoever_waits",
+    ],
+    claims.DenyingStore: ["a_message_never_seen_is_new"],
+    commits.EagerStore: ["nothing_is_visible_before_commit", "a_handlers_own_error_passes_through"],
+    claims.EarlyClaimStore: ["abandon_leaves_nothing"],
+    commits.EffectsOnlyStore: ["a_handled_message_without_effects_is_done"],
+    commits.ForgivingStore: ["a_refused_commit_leaves_nothing"],
+    commits.FickleStore: ["a_message_has_one_unit_key"],
+    claims.ForgetfulStore: ["two_units_never_both_handle_a_message", "a_handled_message_with_effects_is_owed"],
+    commits.GreedyStore: ["a_message_left_out_of_commit_is_new_again"],
+    commits.HoardingStore: ["a_handled_message_without_effects_leaves_no_record"],
+    commits.IdleStore: ["a_unit_without_messages_commits_its_writes"],
+    claims.JoiningStore: ["ids_that_join_to_the_same_text_are_distinct"],
+    commits.MuteStore: ["a_synchronous_handler_writes_in_the_unit"],
+    commits.NewestFirstStore: ["undispatched_lists_the_oldest_first"],
+    commits.OnceForgettingStore: ["forgetting_twice_is_fine"],
+    claims.OnceOwingStore: ["looking_at_an_owed_message_changes_nothing"],
+    commits.OverlappingStore: ["undispatched_lists_only_what_is_older"],
+    claims.OverwritingStore: ["a_clash_leaves_the_first_message_as_it_was"],
+    claims.ReissuingStore: ["owed_effects_are_identical_to_those_committed"],
+    commits.RepeatableStore: ["a_unit_commits_once"],
+    claims.SharingStore: ["endpoints_do_not_share_claims", "endpoints_do_not_share_records"],
+    claims.ShorteningStore: ["ids_are_exact"],
+    claims.SilentStore: ["a_batch_is_sorted_completely"],
+    claims.SortingStore: ["new_messages_are_in_the_order_asked"],
+    commits.StrictStore: ["abandoning_twice_is_harmless", "abandoning_after_commit_changes_nothing"],
+    claims.StuckStore: ["a_cancelled_claim_holds_nobody_back"],
+    commits.SwallowingStore: [
+        "a_handlers_own_error_passes_through",
+        "a_synchronous_handlers_own_error_passes_through",
+    ],
+    commits.SweepingStore: ["forgetting_leaves_other_records"],
+    commits.TombstoneStore: ["forgetting_a_message_never_seen_claims_nothing"],
+    commits.TwoStepStore: ["a_cancelled_commit_is_all_or_nothing"],
+    claims.UnclaimingStore: ["a_forgotten_message_is_done"],
+    commits.UnforgettingStore: ["a_forgotten_message_is_done"],
+    claims.UnisolatedStore: ["a_failed_isolated_attempt_is_undone_alone"],
+    commits.VagueStore: ["a_refused_commit_leaves_nothing"],
+    commits.UnlimitedStore: ["undispatched_lists_at_most_the_limit"],
+    claims.UnsortedStore: ["overlapping_batches_do_not_deadlock"],
+}
+
+TRANSPORTS = {
+    sending.AmnesicTransport: ["a_retry_copy_keeps_what_it_remembers"],
+    receiving.AnonymousTransport: ["a_delivery_names_its_queue"],
+    receiving.BlamingTransport: ["a_released_delivery_comes_again_at_once_and_is_no_suspect"],
+    sending.BroadcastingTransport: ["a_command_goes_to_its_endpoint_only"],
+    sending.CaselessTransport: ["an_event_is_matched_by_its_exact_type"],
+    receiving.CountingTransport: ["a_first_copy_remembers_nothing"],
+    sending.DeduplicatingTransport: ["the_same_id_sent_twice_arrives_twice"],
+    receiving.DroppingTransport: ["a_cancelled_receive_loses_nothing"],
+    receiving.EchoingTransport: ["receivers_never_share_a_delivery", "a_held_delivery_is_not_given_to_another"],
+    receiving.EndlessTransport: ["receive_is_empty_when_nothing_comes"],
+    receiving.FillingTransport: ["receive_does_not_wait_to_fill"],
+    sending.FirstDeclarationTransport: ["declaring_adds_subscriptions"],
+    sending.FirstSubscriberTransport: ["an_event_goes_to_every_endpoint_that_subscribed"],
+    sending.FussyTransport: ["sending_nothing_answers_nothing"],
+    receiving.GrudgingTransport: ["releasing_a_suspect_clears_it"],
+    sending.HeaderLosingTransport: ["a_message_arrives_as_it_was_sent"],
+    sending.ImpatientTransport: ["a_delayed_message_is_not_delivered_before_it_is_due"],
+    receiving.LateAckTransport: ["a_late_ack_does_not_take_the_delivery_of_another"],
+    receiving.LateReleaseTransport: ["a_late_release_does_not_take_the_delivery_of_another"],
+    sending.LateTransport: ["a_delayed_message_is_delivered_when_it_is_due"],
+    receiving.LeaseOnlyTransport: ["a_released_delivery_comes_again_at_once_and_is_no_suspect"],
+    sending.MirroringTransport: ["a_message_due_in_the_past_is_delivered_at_once"],
+    receiving.MultiReleaseTransport: ["a_release_gives_back_only_what_it_names"],
+    receiving.MultiAckTransport: ["an_ack_settles_only_what_it_names"],
+    receiving.NullTransport: ["an_empty_body_arrives_empty"],
+    receiving.OverfullTransport: ["receive_takes_at_most_the_limit"],
+    sending.PessimisticDepthTransport: ["depth_counts_what_came_back_as_waiting"],
+    sending.PickyTransport: ["an_event_nobody_subscribed_to_is_taken"],
+    sending.QueueingTransport: ["a_delayed_message_does_not_hold_up_others"],
+    sending.RecreatingTransport: ["declaring_again_is_harmless"],
+    sending.ReversingTransport: ["answers_are_in_the_order_of_the_sends"],
+    receiving.RevivingTransport: ["extending_too_late_does_nothing"],
+    sending.RoughDepthTransport: ["depth_counts_what_waits_is_held_and_is_delayed"],
+    receiving.SharedQueueTransport: ["a_message_for_one_endpoint_is_not_given_to_another"],
+    receiving.SleepyTransport: ["a_waiting_receive_wakes_when_a_message_comes"],
+    receiving.StrictTransport: ["a_late_ack_is_harmless", "acking_twice_is_harmless"],
+    receiving.SuspiciousTransport: ["a_first_delivery_is_no_suspect"],
+    sending.SwallowingTransport: ["a_command_that_cannot_be_routed_is_refused"],
+    receiving.TextTransport: ["a_message_arrives_as_it_was_sent"],
+    sending.TightTransport: ["a_body_of_the_greatest_size_arrives"],
+    sending.TruncatingTransport: ["a_body_over_the_greatest_size_is_refused"],
+    receiving.TrustingTransport: ["a_delivery_whose_lease_ended_comes_again_as_a_suspect"],
+    receiving.UnextendingTransport: ["extending_keeps_a_delivery"],
+    receiving.UnsettlingTransport: ["a_message_arrives_once_when_it_is_acked"],
+    sending.ZeroDepthTransport: ["the_depth_of_an_unknown_queue_is_a_setup_error"],
+}
+
+LETTERS = {
+    dead_letters.BoastingLetters: ["removing_says_how_many_there_were"],
+    dead_letters.BodyBlindLetters: ["another_body_is_another_letter"],
+    dead_letters.ChosenOnceLetters: ["pages_of_chosen_letters_follow_one_another"],
+    dead_letters.DuplicatingLetters: ["adding_twice_keeps_one"],
+    dead_letters.EndpointBlindLetters: ["letters_of_two_endpoints_are_two"],
+    dead_letters.EndpointIgnoringLetters: ["letters_are_chosen_by_endpoint"],
+    dead_letters.FirstChoiceLetters: ["choices_combine"],
+    dead_letters.FirstPageLetters: ["pages_follow_one_another", "nothing_follows_the_last_letter"],
+    dead_letters.HeaderBlindLetters: ["letters_without_identity_are_told_apart_by_what_came"],
+    dead_letters.HistoryLosingLetters: ["a_letter_comes_back_with_every_field"],
+    dead_letters.HoardingLetters: ["a_removed_letter_is_gone_and_the_others_stay"],
+    dead_letters.KeyOrderLetters: ["letters_are_listed_in_the_order_they_were_added"],
+    dead_letters.LastReasonLetters: ["the_first_reason_is_kept"],
+    dead_letters.MessagesOnlyLetters: ["a_letter_without_identity_comes_back_with_every_field"],
+    dead_letters.ReasonIgnoringLetters: ["letters_are_chosen_by_a_part_of_the_reason"],
+    dead_letters.RerunningLetters: ["a_finish_only_letter_says_so"],
+    dead_letters.ResentfulLetters: ["a_removed_letter_may_be_added_again"],
+    dead_letters.ReversedLetters: ["letters_are_listed_in_the_order_they_were_added"],
+    dead_letters.RoughCountLetters: ["letters_are_chosen_by_endpoint"],
+    dead_letters.StrictLetters: ["an_unknown_key_gives_nothing"],
+    dead_letters.TypeIgnoringLetters: ["letters_are_chosen_by_message_type"],
+    dead_letters.UndatedLetters: ["a_letter_comes_back_with_every_field"],
+    dead_letters.UnlimitedLetters: ["a_page_holds_at_most_the_limit"],
+    dead_letters.WildcardLetters: ["a_part_of_the_reason_has_no_wildcards"],
+    dead_letters.WipingLetters: ["removing_nothing_removes_nothing"],
+}
+
+TABLES: tuple[tuple[type[Suite], tuple[Any, ...], type, dict[Any, list[str]]], ...] = (
+    (StoreSuite, (claims, commits), WrappedStores, STORES),
+    (TransportSuite, (receiving, sending), WrappedTransports, TRANSPORTS),
+    (DeadLetterSuite, (dead_letters,), WrappedLetters, LETTERS),
+)
+BITES = [
+    pytest.param(suite, adapter, f"test_{rule}", id=f"{adapter.__name__}-{rule}")
+    for suite, _, _, table in TABLES
+    for adapter, broken_rules in table.items()
+    for rule in broken_rules
+]
+
+
+class Bent(Suite):
+    """A suite whose adapter is wrapped. What has to wait without end does not wait long."""
+
+    patience: ClassVar[float] = 0.2
+    wrapper: Any = staticmethod(lambda subject: subject)
+
+    @asynccontextmanager
+    async def open_store(self) -> AsyncIterator[Any]:
+        """Wrap a store that blocks."""
+        yield self.wrapper(MemoryStores(blocking=True))
+
+    @asynccontextmanager
+    async def open_transport(self) -> AsyncIterator[Any]:
+        """Wrap the memory transport."""
+        yield self.wrapper(MemoryTransports())
+
+    @asynccontextmanager
+    async def open_dead_letters(self) -> AsyncIterator[Any]:
+        """Wrap the dead letters in memory."""
+        yield self.wrapper(MemoryLetters())
+
+
+def bent(suite: type[Suite], wrapper: Any) -> Suite:
+    """Make a suite that runs on this adapter, wrapped."""
+    return type("Bent", (Bent, suite), {"wrapper": staticmethod(wrapper)})()
+
+
+@pytest.mark.parametrize(("suite", "adapter", "rule"), BITES)
+async def test_the_rule_fails_on_the_broken_adapter(suite: type[Suite], adapter: type, rule: str) -> None:
+    """And what it fails on is the promise, not a mistake in the adapter's code."""
+    assert await broken(bent(suite, adapter), rule)
+
+
+@pytest.mark.parametrize(("suite", "table"), [(suite, table) for suite, _, _, table in TABLES])
+async def test_every_rule_bites_somewhere(suite: type[Suite], table: dict[Any, list[str]]) -> None:
+    """A rule that nothing breaks proves nothing."""
+    assert {f"test_{rule}" for broken_rules in table.values() for rule in broken_rules} == set(rules(suite))
+
+
+@pytest.mark.parametrize(("modules", "plain", "table"), [rest for _, *rest in TABLES])
+async def test_every_broken_adapter_is_in_the_table(modules: tuple[Any, ...], plain: type, table: dict[Any, list[str]]) -> None:
+    """Apart from those that only pass on."""
+    named = [found for module in modules for found in vars(module).values()]
+    there = {found for found in named if isinstance(found, type) and issubclass(found, plain)}
+    helpers = {WrappedStores, WrappedTransports, WrappedLetters, claims.RenamingStores, dead_letters.ChoosingLetters}
+    assert there - helpers == set(table)
+
+
+PLAIN = [
+    pytest.param(suite, wrapper, rule, id=f"{wrapper.__name__}-{rule}")
+    for suite, wrapper in (
+        (StoreSuite, WrappedStores),
+        (StoreSuite, claims.RenamingStores),
+        (TransportSuite, WrappedTransports),
+        (DeadLetterSuite, WrappedLetters),
+    )
+    for rule in rules(suite)
+]
+
+
+@pytest.mark.parametrize(("suite", "wrapper", "rule"), PLAIN)
+async def test_an_adapter_that_is_only_wrapped_keeps_the_rule(suite: type[Suite], wrapper: type, rule: str) -> None:
+    """So it is the spoiled call that a rule fails on, and not the wrapping."""
+    assert not await broken(bent(suite, wrapper), rule)
+
+
+def test_a_waiver_needs_a_rule_and_a_reason() -> None:
+    """Otherwise it would hide more than it says."""
+    for waived in ({"test_no_such_rule": "because"}, {rules(StoreSuite)[0]: " "}):
+        with pytest.raises(TypeError):
+            type("Waiving", (StoreSuite,), {"waived": waived})
+
+
+class TestWaived(Bent, DeadLetterSuite):
+    """A suite with a waiver shows its reason."""
+
+    waived: ClassVar[dict[str, str]] = {"test_choices_combine": "this shows that a waiver is printed"}
