@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test check format verify bench demo-shop docs clean
+.PHONY: demo test check format verify docs
 
 .venv/ready: pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -28,3 +28,6 @@ format: .venv/ready
 
 verify: .venv/ready
 	$(BIN)/onceonly verify
+
+docs: .venv/ready
+	$(BIN)/python docs/generate.py

@@ -9,8 +9,10 @@ from sqlalchemy.dialects.sqlite import insert as upsert_into
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 from sqlalchemy.orm import registry
 
-from onceonly import Context, Endpoint, History, Off
+from onceonly import Context, Endpoint, History, Off, WorkerSettings
 from onceonly.demo.flights import LEDGER, LOYALTY, FlightDeparted, MilesFlown
+
+BATCH = 50  # what a killed process held runs alone when it comes again, so a demo that kills takes less than the default
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,6 +60,7 @@ def make(place: Place) -> tuple[Endpoint, Endpoint]:
             transport=place.transport,
             metadata=books.metadata,
             deduplication=deduplication,
+            worker=WorkerSettings(batch_size=BATCH),
         )
         for name in (LEDGER, LOYALTY)
     )

@@ -26,7 +26,8 @@ from onceonly.runtime.processes import Supervisor
 
 LEASE = 2  # seconds until a killed process's messages come back
 GRACE = 5.0
-LOOK = 0.02  # seconds between two looks of the parent
+GLANCE = 0.02  # seconds between two glances at what the processes hold
+GLANCES = 8  # between two looks at the queues, which cost the database something
 PATIENCE = 300.0
 KILLING_SHARE = 0.9  # the kills are spread over this share of the work
 
@@ -108,8 +109,7 @@ class Killer:
         """Stop the process first, so that what it holds cannot change between the look and the kill."""
         os.kill(pid, signal.SIGSTOP)
         if self._board.row(index).get(Column.HELD) > 0:
-            self._supervisor.kill(index)
-            return True
+            return self._supervisor.kill(index)
         os.kill(pid, signal.SIGCONT)
         return False
 
@@ -120,7 +120,6 @@ async def _until_done(stage: Stage, killer: Killer, board: Board, show: Callable
     while time.monotonic() < end:
         await stage.drain_sink()
         left = {name: _all(depth) for name, depth in (await stage.depths()).items()}
-        killer.look(left[LEDGER])
         show(
             Scene(
                 left=left,
@@ -133,7 +132,9 @@ async def _until_done(stage: Stage, killer: Killer, board: Board, show: Callable
         )
         if not any(left.values()):
             return
-        await asyncio.sleep(LOOK)
+        for _ in range(GLANCES):
+            killer.look(left[LEDGER])
+            await asyncio.sleep(GLANCE)
 
 
 @asynccontextmanager

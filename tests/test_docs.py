@@ -1,0 +1,84 @@
+"""The documentation runs: README snippets are executed, generated pages are current, links lead somewhere."""
+
+import os
+import re
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def snippet(first_line: str) -> str:
+    """Give the README's Python block that begins with this line."""
+    blocks = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    return next(block for block in blocks if block.startswith(first_line))
+
+
+@pytest.fixture(name="folder")
+def folder_with_the_program(tmp_path: Path) -> Path:
+    """Write the README's program into an empty folder."""
+    (tmp_path / "shop.py").write_text(snippet("# shop.py"))
+    return tmp_path
+
+
+def shell(folder: Path, command: str) -> str:
+    """Run one command line as a reader would, with the `onceonly` of this interpreter; gives what it printed."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        ["/bin/sh", "-c", command],
+        cwd=folder,
+        env={**os.environ, "PATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
+    return done.stdout
+
+
+def test_the_program_handles_an_order_sent_twice_once(folder: Path) -> None:
+    """The README's commands, word for word: one row, one event, nothing left."""
+    block = next(block for block in re.findall(r"```console\n(.*?)```", README, re.DOTALL) if "shop:shop" in block)
+    for line in block.strip().splitlines():
+        shell(folder, line.removeprefix("$ "))
+    count = "import sqlite3; print(sqlite3.connect('shop.db').execute('select count(*) from orders').fetchone()[0])"
+    assert shell(folder, f'{sys.executable} -c "{count}"').strip() == "1"
+    status = shell(folder, "onceonly status shop:shop --json")
+    assert '"waiting":0' in status.replace(" ", "")
+
+
+def test_the_programs_test_passes_at_every_crash_point(folder: Path) -> None:
+    """The README's test of its program, as pytest runs it."""
+    (folder / "test_shop.py").write_text(snippet("# test_shop.py"))
+    (folder / "pytest.ini").write_text("[pytest]\nasyncio_mode = auto\nasyncio_default_fixture_loop_scope = function\n")
+    printed = shell(folder, "python -m pytest -q test_shop.py")
+    assert re.search(r"\d\d passed", printed), printed
+
+
+def test_generated_pages_are_current() -> None:
+    """`make docs` would change nothing."""
+    generated = runpy.run_path(str(ROOT / "docs" / "generate.py"))["pages"]()
+    assert generated == {name: (ROOT / "docs" / name).read_text(encoding="utf-8") for name in generated}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_inside_the_project_lead_somewhere(page: Path) -> None:
+    """Every relative link names a file."""
+    text = page.read_text(encoding="utf-8")
+    targets = [target.split("#")[0] for target in re.findall(r"\]\(([^)]+)\)", text) if not target.startswith(("http", "#"))]
+    assert [target for target in targets if not (page.parent / target).exists()] == []
+
+
+def test_no_file_names_a_package_index_or_a_path_of_one_machine() -> None:
+    """Lock and settings files record no addresses."""
+    tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+    suspicious = re.compile(r"https?://|index-url|/simple(/|\b)|^ *file://", re.MULTILINE)
+    files = [ROOT / name for name in tracked if name.endswith((".toml", ".txt", ".lock", ".json", ".cfg", "Makefile"))]
+    assert [file.name for file in files if file.exists() and suspicious.search(file.read_text(encoding="utf-8"))] == []
