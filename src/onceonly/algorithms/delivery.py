@@ -64,12 +64,12 @@ class Ran(Struct, frozen=True, kw_only=True):
 async def deliver(deliveries: Sequence[Delivery], ports: Ports) -> Report:
     """Take a batch through, one unit after another. Returns when every delivery is settled or given back."""
     intake = sort(deliveries, ports)
-    report = await give_up(intake.letters, ports)
+    await _release(intake.back, ports)
+    report = await give_up(intake.letters, ports) + Report(postponed=len(intake.back))
     report += await count_starts(intake.suspects, ports)
-    ran = Ran()
-    for items in intake.units:
-        ran += await run(items, ports)
-    return report + await settle([item for items in intake.units for item in items], ran, ports)
+    for items in intake.units:  # settled one by one: a message that must run alone comes last, when nothing else is held
+        report += await settle(items, await run(items, ports), ports)
+    return report
 
 
 async def count_starts(suspects: Sequence[Item], ports: Ports) -> Report:
@@ -142,7 +142,7 @@ async def give_up(letters: Sequence[Letter], ports: Ports) -> Report:
     for letter in letters:
         try:
             await ports.dead_letters.add(letter.letter)
-        except TryAgain:
+        except (TryAgain, Conflict):
             await _release(letter.deliveries, ports)
             report += Report(unsure=len(letter.deliveries))
         else:
@@ -184,7 +184,7 @@ async def _finish(finished: Sequence[Record], of: Mapping[Identity, Item], ran: 
     items = [of[record.identity] for record in finished]
     try:
         await finish(finished, [delivery for item in items for delivery in item.deliveries], ports)
-    except TryAgain:
+    except (TryAgain, Conflict):
         await release(items, ports)
         return Report(unsure=_count(items))
     fresh = sum(item.message.identity in part.handled for part in ran.processed for item in items)

@@ -37,29 +37,37 @@ class Letter(Struct, frozen=True):
 
 
 class Intake(Struct, frozen=True):
-    """A batch, sorted: letters to store, messages whose start must be counted first, and units to run."""
+    """A batch, sorted: what to give back, letters to store, messages whose start must be counted first, and units to run."""
 
+    back: tuple[Delivery, ...]
     letters: tuple[Letter, ...]
     suspects: tuple[Item, ...]
     units: tuple[tuple[Item, ...], ...]
 
 
 def sort(deliveries: Sequence[Delivery], ports: Ports) -> Intake:
-    """Sort a batch. One identity is one message however many deliveries it has; the first body received is the message's."""
+    """Sort a batch. One identity is one message however many deliveries it has; the first body received is the message's.
+
+    Another body is given back, for the store to judge when it comes alone: this may be the one that was handled before, and
+    its effects may still be owed. Of those that must run alone all but one are given back: what ends the process holds no
+    other.
+    """
     copies: dict[Identity, list[Delivery]] = {}
     messages: dict[Identity, Message] = {}
     letters: list[Letter] = []
+    back: list[Delivery] = []
     for delivery in deliveries:
         message = ports.handlers.read(delivery)
         if isinstance(message, Unreadable):
             letters.append(letter_for(delivery, message.message, message.reason, ports))
         elif messages.setdefault(message.identity, message).fingerprint != message.fingerprint:
-            letters.append(letter_for(delivery, message, OTHER_BODY, ports))
+            back.append(delivery)
         else:
             copies.setdefault(message.identity, []).append(delivery)
     items = [Item(messages[identity], tuple(found)) for identity, found in copies.items()]
     suspects = tuple(item for item in items if any(delivery.suspect for delivery in item.deliveries))
-    return Intake(tuple(letters), suspects, _units(item for item in items if item not in suspects))
+    units, later = _units(item for item in items if item not in suspects)
+    return Intake((*back, *later), tuple(letters), suspects, units)
 
 
 def letter_for(delivery: Delivery, message: Message | None, reason: str, ports: Ports) -> Letter:
@@ -76,13 +84,11 @@ def letter_for(delivery: Delivery, message: Message | None, reason: str, ports: 
     return Letter(letter, (delivery,))
 
 
-def _units(items: Iterable[Item]) -> tuple[tuple[Item, ...], ...]:
-    """Let all share one unit, but those that must run alone: a process died while it held them."""
+def _units(items: Iterable[Item]) -> tuple[tuple[tuple[Item, ...], ...], tuple[Delivery, ...]]:
+    """Let all share one unit, but those that must run alone, because a process died while it held them: one of them, last."""
     together: list[Item] = []
-    alone: list[tuple[Item, ...]] = []
+    alone: list[Item] = []
     for item in items:
-        if any(delivery.alone for delivery in item.deliveries):
-            alone.append((item,))
-        else:
-            together.append(item)
-    return (*((tuple(together),) if together else ()), *alone)
+        (alone if any(delivery.alone for delivery in item.deliveries) else together).append(item)
+    units = (tuple(together), tuple(alone[:1]))
+    return tuple(unit for unit in units if unit), tuple(delivery for item in alone[1:] for delivery in item.deliveries)

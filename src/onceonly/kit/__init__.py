@@ -1,1 +1,33 @@
-"""Placeholder docstring."""
+"""For users' own tests: deliver twice, crash here, move the clock, and look at what came of it.
+
+    async with kit.run(shop) as t:
+        await t.deliver(PlaceOrder("1", 2), copies=2, crash_at="after-commit")
+    assert t.sent.bodies(OrderPlaced) == [OrderPlaced("1")]
+
+Names are imported when they are first used: the pytest plugin lives in this package and must cost nothing at start.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from onceonly.kit.runs import Run, run
+    from onceonly.kit.sent import Sent
+    from onceonly.kit.surroundings import Clock
+    from onceonly.runtime.crash import CRASH_POINTS
+
+__all__ = ["CRASH_POINTS", "Clock", "Run", "Sent", "run"]
+
+_HOME = {
+    "CRASH_POINTS": "onceonly.runtime.crash",
+    "Clock": "onceonly.kit.surroundings",
+    "Run": "onceonly.kit.runs",
+    "Sent": "onceonly.kit.sent",
+    "run": "onceonly.kit.runs",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_HOME[name]), name)

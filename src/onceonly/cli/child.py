@@ -1,0 +1,82 @@
+"""What runs in each process of `onceonly run`: the endpoints, named by a plan that crosses to the child as plain data."""
+
+import asyncio
+import logging
+import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+
+import msgspec
+from msgspec import Struct
+
+from onceonly.cli.loading import load_all
+from onceonly.cli.output import SETUP, complain
+from onceonly.cli.places import Instead
+from onceonly.endpoint import Endpoint
+from onceonly.model.errors import SetupError
+from onceonly.runtime.board import Row
+from onceonly.runtime.child import run_child
+from onceonly.runtime.logs import Logs, log_to_stderr
+from onceonly.runtime.observer import Observer
+from onceonly.runtime.worker import Worker, run_all
+from onceonly.wiring import wire
+from onceonly.wiring.settings import Settings
+
+
+class Plan(Struct, frozen=True, kw_only=True):
+    """What to run, and how: the endpoints' names and everything that the command line says instead of them."""
+
+    names: tuple[str, ...]
+    concurrency: int | None = None
+    store: str | None = None
+    transport: str | None = None
+    json_logs: bool = False
+
+    def load(self) -> list[tuple[Endpoint, Settings]]:
+        """Import the endpoints, and give each with its settings. Raises SetupError."""
+        instead = Instead(self.store, self.transport)
+        return [(endpoint, self._settings(instead.settings(endpoint))) for endpoint in load_all(self.names)]
+
+    def _settings(self, settings: Settings) -> Settings:
+        if self.concurrency is None:
+            return settings
+        return replace(settings, worker=msgspec.structs.replace(settings.worker, concurrency=self.concurrency))
+
+
+async def check(plan: Plan) -> None:
+    """Open and close everything once, without running anything of the user's. Raises SetupError."""
+    for endpoint, settings in plan.load():
+        topology = endpoint.topology()
+        async with wire(settings, lambda _: endpoint.handlers(settings=settings), events=topology.events):  # noqa: B023 - called at once
+            pass
+
+
+def work(index: int, board_path: str, plan: Plan) -> None:
+    """Run in a child of the Supervisor, until it is told to stop."""
+    log_to_stderr(json_lines=plan.json_logs)
+    try:
+        loaded = plan.load()
+
+        async def main(stop: asyncio.Event, row: Row) -> None:
+            async with opened(loaded, row, Logs()) as workers:
+                await run_all(workers, stop)
+
+        run_child(index, board_path, main)
+    except SetupError as error:
+        complain(str(error))
+        sys.exit(SETUP)
+    except Exception:  # the supervisor replaces this process; what ended it is for the log
+        logging.getLogger("onceonly").exception("the process cannot go on")
+        sys.exit(1)
+
+
+@asynccontextmanager
+async def opened(loaded: Sequence[tuple[Endpoint, Settings]], row: Row, observer: Observer) -> AsyncIterator[list[Worker]]:
+    """Open endpoints side by side, and give a worker for each, ready to run."""
+    async with AsyncExitStack() as stack:
+        workers = []
+        for endpoint, settings in loaded:
+            ports = await stack.enter_async_context(endpoint.opened(settings=settings, observer=observer))
+            workers.append(Worker(ports, settings.worker, board=row))
+        yield workers

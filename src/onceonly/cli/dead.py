@@ -1,0 +1,227 @@
+"""`onceonly dead`: look after messages that were given up on."""
+
+import asyncio
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Annotated, Any, TypeAlias
+
+import typer
+
+from onceonly.cli.letters import HEAD_START, Chosen, Retried, choose, find
+from onceonly.cli.letters import retry as retry_letters
+from onceonly.cli.output import NEGATIVE, refuse, say, show, show_json, show_table
+from onceonly.cli.places import Instead, JsonOption, Place, StoreOption, TransportOption, place_of, transport_of
+from onceonly.model.dead_letter import DeadLetter
+from onceonly.model.errors import SetupError
+from onceonly.model.message import Failure
+from onceonly.ports.dead_letters import Filter
+from onceonly.runtime.surroundings import LIVE
+from onceonly.wiring import open_dead_letters, open_transport
+
+SHORT_KEY = 12
+
+PlaceArgument: TypeAlias = Annotated[
+    str, typer.Argument(metavar="PLACE", help="module:endpoint, or the URL of the store that keeps the dead letters.")
+]
+KeysArgument: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="KEY", help="Keys of letters; their first digits are enough.", show_default=False),
+]
+EndpointOption: TypeAlias = Annotated[str, typer.Option("--endpoint", metavar="NAME", help="Only those of this endpoint.")]
+TypeOption: TypeAlias = Annotated[str, typer.Option("--type", metavar="TYPE", help="Only messages of this type.")]
+ReasonOption: TypeAlias = Annotated[
+    str, typer.Option("--reason", metavar="TEXT", help="Only those whose reason contains this.")
+]
+AllOption: TypeAlias = Annotated[bool, typer.Option("--all", help="All of them.")]
+
+app = typer.Typer(
+    no_args_is_help=True, rich_markup_mode="markdown", help="List, show, retry and purge messages that were given up on."
+)
+
+
+@app.command("list")
+def list_(  # noqa: PLR0913 - one parameter for each option
+    place: PlaceArgument,
+    *,
+    endpoint: EndpointOption = "",
+    type_: TypeOption = "",
+    reason: ReasonOption = "",
+    limit: Annotated[int, typer.Option(min=1, help="How many at most.")] = 100,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List dead letters, the oldest first."""
+    where = place_of(place, Instead(store))
+    chosen = Chosen(filter=_filter(where, endpoint, type_, reason))
+    found, count = asyncio.run(_list(where, chosen, limit))
+    if as_json:
+        show_json([_summary(letter) for letter in found])
+        return
+    rows = [
+        (
+            letter.key[:SHORT_KEY],
+            letter.endpoint,
+            _type(letter),
+            _id(letter),
+            letter.attempts,
+            _time(letter.at),
+            _line(letter.reason),
+        )
+        for letter in found
+    ]
+    show_table(f"dead letters: {count}", ("key", "endpoint", "type", "id", "attempts", "since", "reason"), rows)
+    if count > len(found):
+        say(f"only the first {len(found)} are shown; --limit shows more")
+
+
+@app.command("show")
+def show_(place: PlaceArgument, key: str, *, store: StoreOption = None, as_json: JsonOption = False) -> None:
+    """Show one dead letter: its message, why it was given up, and what happened before."""
+    letter = asyncio.run(_show(place_of(place, Instead(store)), key))
+    if as_json:
+        show_json(_details(letter))
+        return
+    for name, value in _details(letter).items():
+        if name not in ("history", "headers"):
+            show(f"{name}: {value}")
+    for name, value in letter.headers:
+        show(f"header {name}: {value}")
+    for number, failure in enumerate(letter.history, 1):
+        show(f"failure {number}: {_time(failure.at)} {failure.kind.value}: {failure.reason}")
+        if failure.traceback:
+            show(failure.traceback.rstrip())
+
+
+@app.command()
+def retry(  # noqa: PLR0913 - one parameter for each option
+    place: PlaceArgument,
+    keys: KeysArgument = None,
+    *,
+    endpoint: EndpointOption = "",
+    type_: TypeOption = "",
+    reason: ReasonOption = "",
+    all_: AllOption = False,
+    store: StoreOption = None,
+    transport: TransportOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Send the messages of dead letters back to their endpoint's queue, with the ids they had, and remove the letters.
+
+    A message that was handled already is not handled again: only what it could not send is sent. Exit code 1 when a letter
+    could not be retried.
+    """
+    where = place_of(place, Instead(store, transport))
+    chosen = _chosen(keys or (), _filter(where, endpoint, type_, reason), everything=all_)
+    done = asyncio.run(_retry(where, chosen, transport_of(where)))
+    if as_json:
+        show_json({"retried": done.sent, "kept": [{"key": key, "reason": why} for key, why in done.kept]})
+    else:
+        show(f"{done.sent} sent back")
+    for key, why in done.kept:
+        say(f"{key[:SHORT_KEY]} was kept: {why}")
+    if done.kept:
+        raise typer.Exit(NEGATIVE)
+
+
+@app.command()
+def purge(  # noqa: PLR0913 - one parameter for each option
+    place: PlaceArgument,
+    keys: KeysArgument = None,
+    *,
+    endpoint: EndpointOption = "",
+    type_: TypeOption = "",
+    reason: ReasonOption = "",
+    all_: AllOption = False,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Remove dead letters for good. Their messages are lost then: nothing else remembers them."""
+    where = place_of(place, Instead(store))
+    chosen = _chosen(keys or (), _filter(where, endpoint, type_, reason), everything=all_)
+    removed = asyncio.run(_purge(where, chosen))
+    if as_json:
+        show_json({"purged": removed})
+    else:
+        show(f"{removed} purged")
+
+
+async def _list(place: Place, chosen: Chosen, limit: int) -> tuple[list[DeadLetter], int]:
+    async with open_dead_letters(place.dead_letters) as letters:
+        return await choose(letters, chosen, limit=limit), await letters.count(chosen.filter)
+
+
+async def _show(place: Place, key: str) -> DeadLetter:
+    async with open_dead_letters(place.dead_letters) as letters:
+        return await find(letters, key)
+
+
+async def _retry(place: Place, chosen: Chosen, transport: str) -> Retried:
+    async with open_dead_letters(place.dead_letters) as letters:
+        found = await choose(letters, chosen)
+        async with open_transport(transport, place.name or "cli") as queue:
+            return await retry_letters(found, letters, queue, clock=LIVE.clock, head_start=HEAD_START)
+
+
+async def _purge(place: Place, chosen: Chosen) -> int:
+    async with open_dead_letters(place.dead_letters) as letters:
+        return await letters.remove([letter.key for letter in await choose(letters, chosen)])
+
+
+def _filter(place: Place, endpoint: str, type_: str, reason: str) -> Filter:
+    return Filter(endpoint=endpoint or place.name, type=type_, reason=reason)
+
+
+def _chosen(keys: Sequence[str], chosen: Filter, *, everything: bool) -> Chosen:
+    if not keys and not everything and not chosen.type and not chosen.reason:
+        raise SetupError("say which: give keys, --type, --reason, or --all")
+    if keys and everything:
+        refuse("keys and --all exclude each other", 2)
+    return Chosen(keys=tuple(keys), filter=chosen)
+
+
+def _summary(letter: DeadLetter) -> dict[str, Any]:
+    return {
+        "key": letter.key,
+        "endpoint": letter.endpoint,
+        "source": letter.message.source if letter.message else None,
+        "id": letter.message.id if letter.message else None,
+        "type": letter.message.type if letter.message else None,
+        "reason": letter.reason,
+        "attempts": letter.attempts,
+        "at": _time(letter.at),
+        "finish_only": letter.finish_only,
+        "retryable": letter.message is not None,
+    }
+
+
+def _details(letter: DeadLetter) -> dict[str, Any]:
+    return _summary(letter) | {
+        "headers": [list(pair) for pair in letter.headers],
+        "body": letter.body.decode(errors="replace"),
+        "history": [_failure(failure) for failure in letter.history],
+    }
+
+
+def _failure(failure: Failure) -> dict[str, Any]:
+    return {
+        "kind": failure.kind.value,
+        "reason": failure.reason,
+        "traceback": failure.traceback,
+        "at": _time(failure.at),
+    }
+
+
+def _type(letter: DeadLetter) -> str:
+    return letter.message.type if letter.message else "-"
+
+
+def _id(letter: DeadLetter) -> str:
+    return letter.message.id if letter.message else "-"
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())[:200]
+
+
+def _time(milliseconds: int) -> str:
+    return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")

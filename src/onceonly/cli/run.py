@@ -1,0 +1,148 @@
+"""`onceonly run`: endpoints in supervised processes, until somebody says stop."""
+
+import asyncio
+import logging
+from contextlib import suppress
+from enum import StrEnum
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Annotated
+
+import typer
+
+from onceonly.cli.child import Plan, check, opened, work
+from onceonly.cli.drain import stop_when_drained
+from onceonly.cli.output import say
+from onceonly.cli.places import StoreOption, TransportOption
+from onceonly.cli.reload import until_changed
+from onceonly.model.errors import SetupError
+from onceonly.runtime.board import Board, Column
+from onceonly.runtime.child import new_event_loop, run_here, stopping_on_signals
+from onceonly.runtime.logs import Logs, log_to_stderr
+from onceonly.runtime.processes import ChildEvent, ChildEventKind, Supervisor
+from onceonly.runtime.worker import run_all
+
+BESIDE_GRACE = 5.0
+"""Seconds a child gets on top of its workers' grace time, to close what it has open."""
+
+_log = logging.getLogger("onceonly")
+
+
+class LogFormat(StrEnum):
+    """How log lines look."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+def run(  # noqa: PLR0913 - one parameter for each option
+    endpoints: Annotated[list[str], typer.Argument(metavar="MODULE:ENDPOINT", help="Endpoints to run, such as shop:shop.")],
+    *,
+    processes: Annotated[int, typer.Option("--processes", "-p", min=1, max=1024, help="How many processes.")] = 1,
+    concurrency: Annotated[
+        int | None,
+        typer.Option("--concurrency", "-c", min=1, help="Batches in work at once, for each endpoint in each process."),
+    ] = None,
+    reload: Annotated[bool, typer.Option("--reload", help="Restart when a .py file below this directory changes.")] = False,
+    drain: Annotated[bool, typer.Option("--drain", help="Stop when the queues are empty. One process only.")] = False,
+    log_format: Annotated[LogFormat, typer.Option(help="Log lines for people, or for programs.")] = LogFormat.TEXT,
+    store: StoreOption = None,
+    transport: TransportOption = None,
+) -> None:
+    """Run endpoints until SIGTERM or Ctrl-C: then nothing more is taken, and what is in work is finished.
+
+    A process that dies or hangs is replaced; what it held comes again. Exit code 2 when the set-up is wrong.
+    """
+    if drain and (reload or processes > 1):
+        raise SetupError("--drain runs in one process, once: leave out --processes and --reload")
+    plan = Plan(
+        names=tuple(endpoints),
+        concurrency=concurrency,
+        store=store,
+        transport=transport,
+        json_logs=log_format is LogFormat.JSON,
+    )
+    if not drain:  # which opens everything here anyway, and an engine of the user's belongs to one event loop
+        asyncio.run(check(plan))
+    log_to_stderr(json_lines=plan.json_logs)
+    with TemporaryDirectory(prefix="onceonly-") as folder, Board.create(Path(folder) / "board", processes) as board:
+        if drain:
+            run_here(lambda stop: _drain(plan, stop, board))
+        else:
+            raise typer.Exit(_supervise(plan, board, reload=reload))
+
+
+def _supervise(plan: Plan, board: Board, *, reload: bool) -> int:
+    loaded = plan.load()
+    grace = max(settings.worker.grace for _, settings in loaded)
+    patience = max(endpoint.handlers(settings=settings).longest_timeout for endpoint, settings in loaded)
+    supervisor = Supervisor(
+        work,
+        (plan,),
+        processes=board.rows,
+        board=board,
+        watchdog=patience + grace,
+        grace=grace + BESIDE_GRACE,
+        on_event=_tell,
+    )
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        return runner.run(_until_signal(supervisor, reload=reload))
+
+
+async def _until_signal(supervisor: Supervisor, *, reload: bool) -> int:
+    """Run until a signal; with `reload` all children stop gracefully and begin anew whenever a file changes."""
+    told, hurry = asyncio.Event(), asyncio.Event()
+    with stopping_on_signals(told, hurry.set):
+        while True:
+            stop = asyncio.Event()
+            watching = asyncio.ensure_future(_set_when(told, stop, reload=reload))
+            try:
+                code = await supervisor.run(stop, hurry)
+            finally:
+                watching.cancel()
+                with suppress(asyncio.CancelledError):
+                    await watching
+            if told.is_set() or not stop.is_set():
+                return code
+
+
+async def _set_when(told: asyncio.Event, stop: asyncio.Event, *, reload: bool) -> None:
+    """Set `stop` when a person said so, or when a file changed."""
+    waiting = [asyncio.ensure_future(told.wait())]
+    changing = asyncio.ensure_future(until_changed(Path.cwd())) if reload else None
+    try:
+        await asyncio.wait([*waiting, *([changing] if changing else [])], return_when=asyncio.FIRST_COMPLETED)
+        if changing is not None and changing.done():
+            _log.info("reloading", extra={"changed": ", ".join(path.name for path in changing.result())})
+    finally:
+        for task in (*waiting, *([changing] if changing else [])):
+            task.cancel()
+    stop.set()
+
+
+async def _drain(plan: Plan, stop: asyncio.Event, board: Board) -> None:
+    loaded, row = plan.load(), board.row(0)
+    queues = [settings for _, settings in loaded]
+    async with opened(loaded, row, Logs()) as workers:
+        drained = asyncio.create_task(stop_when_drained(queues, stop, row))
+        try:
+            await run_all(workers, stop)
+            delayed = await drained
+        finally:
+            drained.cancel()
+    counted = {column.name.lower(): row.get(column) for column in (Column.HANDLED, Column.KNOWN, Column.RETRIED, Column.DEAD)}
+    say("drained: " + ", ".join(f"{number} {name}" for name, number in (counted | {"not yet due": delayed}).items()))
+
+
+def _tell(event: ChildEvent) -> None:
+    """Log what happens to the processes."""
+    fields = {"child": event.index, "pid": event.pid}
+    match event.kind:
+        case ChildEventKind.DIED:
+            _log.warning("a process died", extra=fields | {"exitcode": event.exitcode, "replaced_in": event.delay})
+        case ChildEventKind.UNRESPONSIVE:
+            _log.error("a process hangs, and is killed: a handler blocks it", extra=fields)
+        case ChildEventKind.KILLED:
+            _log.warning("a process did not stop in time, and was killed", extra=fields)
+        case _:
+            _log.info("process %s", event.kind.value, extra=fields)

@@ -1,0 +1,124 @@
+"""`onceonly send`: messages from a file or standard input into a queue."""
+
+import asyncio
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, BinaryIO, NamedTuple
+
+import typer
+
+from onceonly.cli.events import BadItem, Form, read_items, to_message
+from onceonly.cli.loading import load
+from onceonly.cli.output import NEGATIVE, complain, progress, say, show, show_json
+from onceonly.cli.places import Instead, JsonOption, TransportOption
+from onceonly.cli.sending import Tally, send_all
+from onceonly.model.errors import SetupError
+from onceonly.model.message import Message
+from onceonly.model.settings import NAME_RULE, is_endpoint_name
+from onceonly.ports.transport import Topology
+from onceonly.wiring import open_transport
+
+SHOWN = 10
+"""Refused messages that are named one by one; --json names all of them."""
+
+
+class Target(NamedTuple):
+    """Where messages go: an endpoint's queue (empty: whoever subscribed), over which transport, declared before or not."""
+
+    endpoint: str
+    transport: str
+    topology: Topology | None = None
+
+
+def send(  # noqa: PLR0913 - one parameter for each option
+    file: Annotated[str, typer.Argument(metavar="FILE", help="JSON Lines, or CloudEvents in JSON; - is standard input.")] = "-",
+    *,
+    to: Annotated[str, typer.Option(metavar="ENDPOINT", help="Command: the endpoint's name, or module:endpoint.")] = "",
+    event: Annotated[bool, typer.Option("--event", help="Event: whoever subscribed to its type gets it.")] = False,
+    type_: Annotated[str, typer.Option("--type", metavar="TYPE", help="Message type of plain bodies.")] = "",
+    id_from: Annotated[
+        str, typer.Option(metavar="FIELD,FIELD", help="Fields of plain bodies that make the id: equal fields, same message.")
+    ] = "",
+    source: Annotated[str, typer.Option(help="Source of what brings none; identity is source and id.")] = "cli",
+    transport: TransportOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Send messages, one for each line of a file.
+
+    A line is a body (give --type and --id-from) or a CloudEvent, which brings its own id, source and type. Sending a file
+    again is safe: the ids are the same, so nothing is handled twice. Exit code 1 when a message was refused or is none.
+    """
+    target = _target(to, Instead(transport=transport), event=event)
+    form = Form(type=type_, source=source, id_from=tuple(name.strip() for name in id_from.split(",") if name.strip()))
+    tally, problem = Tally(), ""
+    with _opened(file) as stream:
+        try:
+            asyncio.run(_send(stream, form, target, tally))
+        except BadItem as error:
+            problem = str(error)
+    _answer(tally, target, problem, as_json=as_json)
+
+
+async def _send(stream: BinaryIO, form: Form, target: Target, tally: Tally) -> None:
+    async with open_transport(target.transport, target.endpoint or "cli") as transport:
+        if target.topology is not None:
+            await transport.declare([target.topology])
+        with progress() as bar:
+            task = bar.add_task("sending", total=None)
+            await send_all(
+                _messages(stream, form),
+                transport,
+                to=target.endpoint,
+                tally=tally,
+                tick=lambda count: bar.advance(task, count),
+            )
+
+
+def _messages(stream: BinaryIO, form: Form) -> Iterator[Message]:
+    return (to_message(item, form) for item in read_items(stream))
+
+
+def _target(to: str, instead: Instead, *, event: bool) -> Target:
+    if bool(to) == event:
+        raise SetupError("say where to: --to ENDPOINT for commands, or --event for events")
+    if ":" in to:
+        endpoint = load(to)
+        return Target(endpoint.name, instead.settings(endpoint).transport, endpoint.topology())
+    if to and not is_endpoint_name(to):
+        raise SetupError(f"--to {to!r}: {NAME_RULE}")
+    if instead.transport is None:
+        raise SetupError("say over what: --transport URL (or ONCEONLY_TRANSPORT), or --to module:endpoint for its own")
+    return Target(to, instead.transport)
+
+
+def _answer(tally: Tally, target: Target, problem: str, *, as_json: bool) -> None:
+    if as_json:
+        show_json({"sent": tally.sent, "refused": tally.refused, "unsure": tally.unsure, "error": problem or None})
+    else:
+        where = f"to {target.endpoint}" if target.endpoint else "as events"
+        show(f"{tally.sent} sent {where}")
+        for refused in tally.refused[:SHOWN]:
+            say(f"refused {refused.source} {refused.id}: {refused.reason}")
+        if len(tally.refused) > SHOWN:
+            say(f"... and {len(tally.refused) - SHOWN} more; --json names them all")
+    if problem:
+        complain(f"{problem} (sending stopped there; correct it and send the file again: what was sent keeps its ids)")
+    elif tally.refused:
+        complain(f"{len(tally.refused)} refused: {tally.refused[0].reason}")
+    elif tally.unsure:
+        complain(f"{tally.unsure} may or may not have been taken: send the file again, the same ids make that safe")
+    if problem or tally.refused or tally.unsure:
+        raise typer.Exit(NEGATIVE)
+
+
+@contextmanager
+def _opened(file: str) -> Iterator[BinaryIO]:
+    if file == "-":
+        yield sys.stdin.buffer
+        return
+    if not Path(file).is_file():
+        raise SetupError(f"there is no file {file}: name one, or - for standard input")
+    with Path(file).open("rb") as stream:
+        yield stream

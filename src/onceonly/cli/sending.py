@@ -1,0 +1,92 @@
+"""Sending many messages, batch by batch, without losing sight of one. No terminal here."""
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+
+from msgspec import Struct
+
+from onceonly.cli.events import BadItem
+from onceonly.model.errors import TryAgain
+from onceonly.model.message import Message, Send
+from onceonly.model.record import Answer
+from onceonly.ports.transport import Transport
+
+BATCH = 500
+TRIES = 5
+FIRST_PAUSE = 0.1
+"""Seconds before an unsure send is repeated; four times as long each time. The ids stay, so repeating is safe."""
+
+
+class Refused(Struct, frozen=True):
+    """A message that the transport will not take, and why."""
+
+    id: str
+    source: str
+    reason: str
+
+
+class Tally(Struct):
+    """What came of sending: how many were taken, which were refused, how many nobody knows about."""
+
+    sent: int = 0
+    refused: list[Refused] = []
+    unsure: int = 0
+
+
+async def send_all(
+    messages: Iterable[Message], transport: Transport, *, to: str, tally: Tally, tick: Callable[[int], object]
+) -> None:
+    """Send messages to an endpoint, or publish them when `to` is empty; `tally` is kept up to date, also when it raises.
+
+    Raises BadItem at the first item of the input that is no message, once all before it are sent.
+    """
+    source = iter(messages)
+    problem = None
+    while problem is None:
+        batch, problem = _take(source, BATCH)
+        if not batch and problem is None:
+            return
+        if batch:
+            await _send_some(batch, transport, to, tally)
+            tick(len(batch))
+    raise problem
+
+
+def _take(messages: Iterator[Message], limit: int) -> tuple[list[Message], BadItem | None]:
+    """Give the next messages, and what is wrong with the one behind them: those before it are sent all the same."""
+    taken: list[Message] = []
+    try:
+        taken.extend(islice(messages, limit))
+    except BadItem as error:
+        return taken, error
+    return taken, None
+
+
+async def _send_some(batch: Sequence[Message], transport: Transport, to: str, tally: Tally) -> None:
+    left = [Send(message=message, to=to) for message in batch]
+    for number in range(TRIES):
+        if number:
+            await asyncio.sleep(FIRST_PAUSE * 4 ** (number - 1))
+        try:
+            answers = await transport.send(left)
+        except TryAgain:
+            continue
+        tally.sent += answers.count(Answer.TAKEN)
+        refused = [send for send, answer in zip(left, answers, strict=True) if answer is Answer.REFUSED]
+        tally.refused += [_reason(send, transport) for send in refused]
+        left = [send for send, answer in zip(left, answers, strict=True) if answer is Answer.UNKNOWN]
+        if not left:
+            return
+    tally.unsure += len(left)
+
+
+def _reason(send: Send, transport: Transport) -> Refused:
+    message, limit = send.message, transport.traits.max_body
+    if len(message.body) > limit:
+        reason = f"its body has {len(message.body)} bytes, and this transport takes {limit}"
+    elif send.to:
+        reason = f"there is no queue for endpoint {send.to!r}: run the endpoint once, or name it as module:endpoint"
+    else:
+        reason = "the transport does not take it"
+    return Refused(message.id, message.source, reason)

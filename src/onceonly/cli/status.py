@@ -1,0 +1,82 @@
+"""`onceonly status`: what waits, what is owed, and what was given up."""
+
+import asyncio
+from dataclasses import replace
+from typing import Annotated
+
+import typer
+from msgspec import Struct
+from msgspec.structs import astuple
+
+from onceonly.cli.loading import load_all
+from onceonly.cli.output import show_json, show_table
+from onceonly.cli.places import Instead, JsonOption, StoreOption, TransportOption
+from onceonly.model.errors import SetupError
+from onceonly.ports.dead_letters import Filter
+from onceonly.ports.transport import Depth, Transport
+from onceonly.runtime.surroundings import LIVE
+from onceonly.wiring import open_dead_letters, open_store, open_transport
+from onceonly.wiring.settings import Settings
+
+COUNTED = 10_000
+"""Records are counted up to here; more than this is a number nobody needs to know exactly."""
+
+
+class Status(Struct, frozen=True, kw_only=True):
+    """One endpoint's numbers. The first three are those of its queue, None when it has none yet."""
+
+    endpoint: str
+    waiting: int | None
+    held: int | None
+    delayed: int | None
+    records: int
+    dead_letters: int
+
+
+def status(
+    endpoints: Annotated[list[str], typer.Argument(metavar="MODULE:ENDPOINT", help="Endpoints to look at.")],
+    *,
+    store: StoreOption = None,
+    transport: TransportOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show each endpoint's queue, the records whose messages are not sent yet, and its dead letters.
+
+    waiting: messages nobody has taken; held: in work; delayed: not due yet; records: committed, their messages not all sent.
+    """
+    found = [Instead(store, transport).settings(endpoint) for endpoint in load_all(endpoints)]
+    numbers = asyncio.run(_look(found))
+    if as_json:
+        show_json(numbers)
+        return
+    columns = tuple(name.replace("_", " ") for name in Status.__struct_fields__)
+    show_table("", columns, [["-" if cell is None else cell for cell in astuple(each)] for each in numbers])
+
+
+async def _look(found: list[Settings]) -> list[Status]:
+    return [await _look_at(settings) for settings in found]
+
+
+async def _look_at(settings: Settings) -> Status:
+    letters_in = settings.store if settings.dead_letters is None else settings.dead_letters
+    async with (
+        open_transport(settings.transport, settings.name) as transport,
+        open_store(replace(settings, metadata=None)) as (store, _),
+        open_dead_letters(letters_in) as letters,
+    ):
+        depth = await _depth(transport, settings.name)
+        return Status(
+            endpoint=settings.name,
+            waiting=depth.waiting if depth else None,
+            held=depth.held if depth else None,
+            delayed=depth.delayed if depth else None,
+            records=len(await store.undispatched(LIVE.clock.now() + 1, COUNTED)),
+            dead_letters=await letters.count(Filter(endpoint=settings.name)),
+        )
+
+
+async def _depth(transport: Transport, name: str) -> Depth | None:
+    try:
+        return await transport.depth(name)
+    except SetupError:  # no queue yet: it never ran, and that is an answer
+        return None

@@ -1,0 +1,220 @@
+"""Running one endpoint in a test, step by step: nothing happens by itself, so nothing has to be waited for."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+from tempfile import TemporaryDirectory, mkdtemp
+from typing import Any, TypeVar, overload
+
+from onceonly.algorithms.delivery import Report, deliver
+from onceonly.drivers.memory import Live, Operation
+from onceonly.endpoint import Endpoint
+from onceonly.kit.sent import Sent, collect
+from onceonly.kit.surroundings import Clock, CountedIds, NoChance
+from onceonly.kit.wire import Tape, TapedTransport, drop_holders, put
+from onceonly.model.dead_letter import DeadLetter
+from onceonly.model.message import Headers, Message, Send
+from onceonly.ports.bundle import Ports
+from onceonly.ports.dead_letters import Filter
+from onceonly.runtime.crash import CrashAt, Crashed
+from onceonly.runtime.observed import observed
+from onceonly.runtime.surroundings import Surroundings
+from onceonly.serialization.bodies import encode_body, type_name
+from onceonly.serialization.cloudevents import encode
+from onceonly.transports.memory import PLACE, MemoryTransport
+from onceonly.wiring import open_dead_letters
+from onceonly.wiring.schemes import offer_of, scheme_of
+from onceonly.wiring.settings import Settings
+
+BATCH = 100
+PATIENCE = 200
+"""Batches without an end in sight before a test is told that its messages never settle."""
+
+_Resource = TypeVar("_Resource")
+Connect = Callable[[Surroundings], AbstractAsyncContextManager[Ports]]
+"""Opens what one process of the endpoint has open: its store, its resources. Closed and opened again after a crash."""
+
+
+class Run:
+    """One endpoint under test. Only `deliver` and `settle` make anything happen; both return when nothing is left to do now.
+
+    `clock` stands still until it is advanced. `crashes` counts how often the process died. `dead_letters` are those there
+    were when the last `deliver` or `settle` returned.
+    """
+
+    def __init__(self, endpoint: Endpoint, connect: Connect, kind: type[Any]) -> None:
+        self.clock = Clock()
+        self.crashes = 0
+        self.dead_letters: tuple[DeadLetter, ...] = ()
+        self._endpoint = endpoint
+        self._connect = connect
+        self._kind = kind
+        self._surroundings = Surroundings(clock=self.clock, chance=NoChance(), ids=CountedIds())
+        self._broker = Live()
+        self._tape = Tape()
+        self._ids = CountedIds()
+        self._open = AsyncExitStack()
+        self._ports: Ports
+
+    @property
+    def sent(self) -> list[Sent]:
+        """What the endpoint put on the wire, each message once however often it was sent; equal to the bodies themselves."""
+        return collect(self._tape.raw)
+
+    @property
+    def raw(self) -> tuple[Send, ...]:
+        """Every send, copies included: after a crash a message may be sent again, with the same id."""
+        return self._tape.raw
+
+    @property
+    def store(self) -> Any:
+        """The endpoint's store itself, as the process has it open now."""
+        return self._ports.store
+
+    def message(self, body: object, *, id: str = "", source: str = "kit", type: str = "", **extensions: str) -> Message:  # noqa: A002 - the CloudEvents names
+        """Make a message with everything but its body chosen; `id` is a fresh one unless given."""
+        encoded, content_type = encode_body(body)
+        return Message(
+            id=id or self._ids.fresh(),
+            source=source,
+            type=type or type_name(body.__class__) or "",
+            body=encoded,
+            datacontenttype=content_type,
+            extensions=tuple(extensions.items()),
+        )
+
+    async def deliver(
+        self,
+        body: object,
+        *,
+        id: str = "",  # noqa: A002 - the CloudEvents name
+        copies: int = 1,
+        crash_at: str | None = None,
+        together: bool = False,
+    ) -> Report:
+        """Deliver a message, `copies` times, and settle; `body` is a body or a whole `Message`.
+
+        The copies come one after another, each when the one before it is settled, or all in one batch if `together`. At
+        the crash point `crash_at` (one of `kit.CRASH_POINTS`) the process dies, once: its connections are gone, it starts
+        again, and what it held comes again. A point that is not on this message's way does nothing. The report counts
+        deliveries as the last process saw them. Raises SetupError for a crash point that does not exist.
+        """
+        message = body if isinstance(body, Message) else self.message(body, id=id)
+        headers, encoded = encode(Send(message=message, to=self._endpoint.name))
+        return await self.deliver_raw(headers, encoded, copies=copies, crash_at=crash_at, together=together)
+
+    async def deliver_raw(
+        self, headers: Headers, body: bytes, *, copies: int = 1, crash_at: str | None = None, together: bool = False
+    ) -> Report:
+        """Deliver these very headers and bytes, readable or not; otherwise as `deliver`."""
+        if copies < 1:
+            raise ValueError(f"copies must be 1 or more, not {copies}")
+        trap = CrashAt(crash_at) if crash_at is not None else None
+        report = Report()
+        for last in (False,) * (copies - 1) + (True,):
+            self._broker.at_once(Operation("put", PLACE, put, (self._endpoint.name, headers, body)))
+            if last or not together:
+                report += await self._settle(trap)
+        return report
+
+    async def settle(self, *, crash_at: str | None = None) -> Report:
+        """Handle whatever is due now: after the clock was advanced, delayed retries and delayed messages."""
+        return await self._settle(CrashAt(crash_at) if crash_at is not None else None)
+
+    async def restart(self) -> None:
+        """Let the process die and start again, between two messages."""
+        await self.stop()
+        self._broker.at_once(Operation("drop-holders", PLACE, drop_holders, ()))
+        await self.start()
+
+    async def start(self) -> None:
+        """Open everything; `run` has done so."""
+        ports = await self._open.enter_async_context(self._connect(self._surroundings))
+        inner = MemoryTransport(self._broker, self._endpoint.name, clock=self.clock)
+        self._ports = ports._replace(transport=TapedTransport(inner, self._endpoint.name, self._tape))
+        await self._ports.transport.declare([self._endpoint.topology()])
+
+    async def stop(self) -> None:
+        """Close everything; `run` does so at its end."""
+        await self._open.aclose()
+
+    @overload
+    def session(self) -> AbstractAsyncContextManager[Any]: ...
+    @overload
+    def session(self, kind: type[_Resource]) -> AbstractAsyncContextManager[_Resource]: ...
+    @asynccontextmanager
+    async def session(self, kind: type[Any] | None = None) -> AsyncIterator[Any]:
+        """Look into the endpoint's store, or prepare what a test needs there: committed when the block ends well.
+
+        Gives what handlers get as their session, an `AsyncSession` on SQL stores; `kind` names another of the store's
+        resources. Nothing can be delivered inside the block.
+        """
+        unit = await self._ports.store.begin([])
+        try:
+            yield unit.resources.get(kind or self._kind)
+            await unit.commit([])
+        except BaseException:
+            unit.abandon()
+            raise
+
+    async def _settle(self, trap: CrashAt | None) -> Report:
+        report = Report()
+        for _ in range(PATIENCE):
+            ports = observed(self._ports, trap)
+            try:
+                batch = await ports.transport.receive(BATCH, 0)
+                if not batch:
+                    break
+                report += await deliver(batch, ports)
+            except Crashed:
+                self.crashes += 1
+                await self.restart()
+        else:
+            raise AssertionError(
+                f"not settled after {PATIENCE} batches: {report}; does a handler always ask to be retried at once?"
+            )
+        self.dead_letters = await self._ports.dead_letters.page(Filter(endpoint=self._endpoint.name), limit=10_000)
+        return report
+
+
+@asynccontextmanager
+async def run(endpoint: Endpoint, *, own_store: bool = False, directory: Path | None = None) -> AsyncIterator[Run]:
+    """Run an endpoint for a test, on a fresh SQLite file and a queue in memory; everything is gone at the end.
+
+    An endpoint whose own store is `memory://` gets a fresh one of these. `own_store` keeps the endpoint's own store, and what
+    is in it. `directory` is where the file is put, and left. Raises SetupError, as the endpoint's start does.
+    """
+    with TemporaryDirectory(prefix="onceonly-") as own:
+        folder = Path(own) if directory is None else Path(mkdtemp(prefix="onceonly-", dir=directory))
+        settings = _settings(endpoint, folder, own_store=own_store)
+        async with AsyncExitStack() as stack:
+            if _is_memory(settings.store):  # a world in memory ends with its last user: this one outlives every crash
+                await stack.enter_async_context(open_dead_letters(settings.store))
+
+            def connect(surroundings: Surroundings) -> AbstractAsyncContextManager[Ports]:
+                return endpoint.opened(settings=settings, surroundings=surroundings)
+
+            t = Run(endpoint, connect, _session_kind(settings.store))
+            stack.push_async_callback(t.stop)
+            await t.start()
+            yield t
+
+
+def _settings(endpoint: Endpoint, folder: Path, *, own_store: bool) -> Settings:
+    own = endpoint.settings.store
+    fresh = f"memory://{folder.name}" if _is_memory(own) else f"sqlite:///{folder}/store.db"
+    return replace(endpoint.settings, store=own if own_store else fresh, transport="memory://onceonly-kit", dead_letters=None)
+
+
+def _is_memory(store: object) -> bool:
+    return isinstance(store, str) and scheme_of(store) == "memory"
+
+
+def _session_kind(store: object) -> type[Any]:
+    """Give the type that handlers ask this store for, first of all; imported here only, so that the kit needs no driver."""
+    name = next(iter(sorted(offer_of(store).asynchronous, key=lambda name: "Session" not in name)))
+    module, _, attribute = name.rpartition(".")
+    kind: type[Any] = getattr(import_module(module), attribute)
+    return kind

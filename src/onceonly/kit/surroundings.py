@@ -1,0 +1,41 @@
+"""Time, chance and ids that a test decides."""
+
+START = 1_750_000_000_000
+"""When every run begins: 2025-06-15, 15:06:40 UTC."""
+
+
+class Clock:
+    """A clock that stands still until the test moves it: delays, retries and leases follow it."""
+
+    def __init__(self, start: int = START) -> None:
+        self._now = start
+
+    def now(self) -> int:
+        """Give milliseconds since 1970."""
+        return self._now
+
+    def advance(self, seconds: float) -> None:
+        """Move the time forward; whatever became due is delivered by the next `settle()` or `deliver(...)`."""
+        if seconds < 0:
+            raise ValueError("time moves forward only")
+        self._now += round(seconds * 1000)
+
+
+class NoChance:
+    """Chance without surprise: jitter adds nothing."""
+
+    def fraction(self) -> float:
+        """Give zero."""
+        return 0.0
+
+
+class CountedIds:
+    """Ids that count up, so that two runs of a test see the same ones."""
+
+    def __init__(self) -> None:
+        self._given = 0
+
+    def fresh(self) -> str:
+        """Give the next number as 32 hexadecimal digits."""
+        self._given += 1
+        return f"{self._given:032x}"

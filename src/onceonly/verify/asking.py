@@ -1,0 +1,49 @@
+"""The checker's driver: it carries nothing out, it hands every operation to whoever steps the coroutine."""
+
+from collections.abc import Generator, Hashable
+from types import coroutine
+from typing import Any, NamedTuple
+
+from onceonly.drivers.memory import Operation, Raises
+
+
+class Choice(NamedTuple):
+    """A handler's run, as the checker sees it: nothing of it is visible, so only its end is chosen."""
+
+    name: str
+
+
+Call = Operation | Choice
+
+
+@coroutine
+def ask(call: Call) -> Generator[Call, Any, Any]:
+    """Hand a call to the checker; give or raise the outcome it answers."""
+    outcome = yield call
+    if isinstance(outcome, Raises):
+        raise outcome.error()
+    return outcome
+
+
+class Asking:
+    """A driver whose operations are decided by the checker. Names are fresh for each delivery, and the same in every replay."""
+
+    def __init__(self, name: Hashable) -> None:
+        """Name units and attempts after `name`, which no other run of the program has."""
+        self.marks: list[Operation] = []
+        """The operations done at once since the last call; none of them waits or answers."""
+        self._name = name
+        self._count = 0
+
+    async def perform(self, operation: Operation, patience: float | None = None) -> Any:
+        """Ask the checker."""
+        return await ask(operation)
+
+    def at_once(self, operation: Operation) -> None:
+        """Leave a note for the checker, which applies it before anything else happens."""
+        self.marks.append(operation)
+
+    def token(self) -> tuple[Hashable, int]:
+        """Count, under this run's name."""
+        self._count += 1
+        return (self._name, self._count)

@@ -1,0 +1,124 @@
+"""The checks: small worlds, each explored completely."""
+
+from msgspec import Struct
+
+from onceonly.model.retry import Retry
+from onceonly.verify.workload import NOWHERE, Arrival, Behaviour, Workload, copies
+from onceonly.verify.world import Bounds
+
+
+class Check(Struct, frozen=True, kw_only=True):
+    """One small world to explore: what arrives, how much may go wrong, and how many deliveries of one copy are too many."""
+
+    name: str
+    workload: Workload
+    bounds: Bounds
+    workers: int = 2
+    batch: int = 1
+    patience: int = 12
+    reaches: tuple[str, ...] = ("begin", "commit", "send", "forget", "ack")
+    """Calls that must occur, so that a check that does nothing fails."""
+
+    @property
+    def bound(self) -> str:
+        """Say in words how large the world is."""
+        arrivals = self.workload.arrivals
+        messages = len({arrival.name for arrival in arrivals})
+        return (
+            f"{len(arrivals)} deliveries of {messages} message{'s' if messages > 1 else ''}, "
+            f"{self.workers} worker{'s' if self.workers > 1 else ''}, batches of {self.batch}, {self.bounds.text()}"
+        )
+
+
+TWICE = copies("a", "a")
+ONE_OF_EACH = Bounds(crashes=1, expiries=1, failures=1)
+IMPATIENT = Retry(immediate=1, delayed=0)
+
+CHECKS: tuple[Check, ...] = (
+    Check(
+        name="two copies, blocking store",
+        workload=Workload(arrivals=TWICE),
+        bounds=ONE_OF_EACH,
+    ),
+    Check(
+        name="two copies, optimistic store",
+        workload=Workload(arrivals=TWICE, blocking=False),
+        bounds=ONE_OF_EACH,
+    ),
+    Check(
+        name="one message",
+        workload=Workload(arrivals=copies("a")),
+        bounds=ONE_OF_EACH,
+    ),
+    Check(
+        name="a duplicate within a batch",
+        workload=Workload(arrivals=TWICE),
+        bounds=Bounds(crashes=1, failures=1),
+        batch=2,
+    ),
+    Check(
+        name="two messages in one unit, one is unsteady",
+        workload=Workload(arrivals=copies("a", "b"), behaviours=(("b", Behaviour.UNSTEADY),)),
+        bounds=Bounds(failures=1, whims=2),
+        workers=1,
+        batch=2,
+    ),
+    Check(
+        name="two messages in one unit, and a crash",
+        workload=Workload(arrivals=copies("a", "b"), behaviours=(("b", Behaviour.UNSTEADY),)),
+        bounds=Bounds(crashes=1, whims=1),
+        batch=2,
+    ),
+    Check(
+        name="overlapping batches",
+        workload=Workload(arrivals=copies("a", "b", "a"), blocking=False),
+        bounds=Bounds(failures=1),
+        batch=2,
+    ),
+    Check(
+        name="a handler that fails: retry, then dead letter",
+        workload=Workload(arrivals=copies("a"), behaviours=(("a", Behaviour.FAILS),), retry=IMPATIENT),
+        bounds=Bounds(crashes=1, failures=1),
+        patience=5,
+        reaches=("begin", "send", "dead-letter", "ack", "release"),
+    ),
+    Check(
+        name="a commit that is refused",
+        workload=Workload(arrivals=copies("a", "b"), behaviours=(("b", Behaviour.REFUSED),), retry=IMPATIENT),
+        bounds=Bounds(failures=1),
+        workers=1,
+        batch=2,
+    ),
+    Check(
+        name="a message that kills its process",
+        workload=Workload(arrivals=copies("a", "b"), behaviours=(("a", Behaviour.KILLS),), retry=Retry(immediate=3, delayed=0)),
+        bounds=Bounds(),
+        batch=2,
+        patience=20,
+    ),
+    Check(
+        name="the same id with another body",
+        workload=Workload(arrivals=(Arrival("a", "a"), Arrival("a", "b"))),
+        bounds=Bounds(crashes=1),
+        batch=2,
+        reaches=("begin", "commit", "send", "forget", "dead-letter", "ack", "release"),
+    ),
+    Check(
+        name="an effect that is always refused",
+        workload=Workload(arrivals=TWICE, to=NOWHERE, retry=IMPATIENT),
+        bounds=Bounds(crashes=1, failures=1),
+        workers=1,
+    ),
+    Check(
+        name="given up with its effects owed",
+        workload=Workload(arrivals=copies("a"), retry=Retry(immediate=0, delayed=0), may_be_given_up=True),
+        bounds=Bounds(crashes=1, failures=1),
+        workers=1,
+        reaches=("begin", "commit", "send", "forget", "dead-letter", "ack"),
+    ),
+    Check(
+        name="two effects of one message",
+        workload=Workload(arrivals=TWICE, effects=2),
+        bounds=Bounds(crashes=1, failures=1),
+    ),
+)

@@ -1,0 +1,163 @@
+"""What one port call can come to: applied, or failed in every form of the protocols' section 9.
+
+A form is a label, the part of the world afterwards, what is still under way, and the outcome that the worker sees.
+"""
+
+from collections.abc import Iterator, Sequence
+from itertools import chain, combinations
+from typing import Any, NamedTuple
+
+from msgspec.structs import replace
+
+from onceonly.drivers.memory import Operation, Raises
+from onceonly.model.errors import Conflict, Failed, Unknown
+from onceonly.model.record import Answer
+
+APPLIED = "applied"
+LATE_IGNORED, LATE_ACCEPTED = "late, ignored", "late, accepted"
+DUPLICATED, LANDS_LATER = "duplicated by the network", "Unknown, lands later"
+CONFLICT, FAILED = "Conflict", "Failed"
+UNKNOWN_APPLIED, UNKNOWN_NOT, UNKNOWN_PART = "Unknown, applied", "Unknown, not applied", "Unknown, partly applied"
+ONE_REFUSED = "one refused"
+ONE_APPLIED, ONE_NOT, ONE_LATER = "one unknown, applied", "one unknown, not applied", "one unknown, lands later"
+
+_UNKNOWN = (UNKNOWN_APPLIED, UNKNOWN_NOT, LANDS_LATER)
+FORMS: dict[str, tuple[str, ...]] = {
+    "begin": (CONFLICT, FAILED, UNKNOWN_NOT),
+    "commit": (CONFLICT, FAILED, *_UNKNOWN),
+    "forget": (CONFLICT, FAILED, *_UNKNOWN, DUPLICATED),
+    "dead-letter": (CONFLICT, FAILED, *_UNKNOWN, DUPLICATED),
+    "send": (FAILED, *_UNKNOWN, DUPLICATED, ONE_REFUSED, ONE_APPLIED, ONE_NOT, ONE_LATER),
+    "ack": (FAILED, *_UNKNOWN, DUPLICATED),
+    "release": (FAILED, *_UNKNOWN, DUPLICATED),
+}
+"""Which forms each call can fail in. A call that is not here cannot fail; a crash can interrupt every one."""
+
+
+class Form(NamedTuple):
+    """One thing that a call can come to."""
+
+    form: str
+    part: Any
+    outcome: Any
+    pending: tuple[Operation, ...] = ()
+
+
+def raises(kind: type[Exception]) -> Raises:
+    """Give the outcome of a call that failed."""
+    return Raises(kind, "by a fault")
+
+
+def subsets(operation: Operation) -> list[tuple[Any, ...]]:
+    """List the subsets of a many-item call's items, but none and all."""
+    if not operation.many:
+        return []
+    items = operation.arguments[0]
+    return list(chain.from_iterable(combinations(items, size) for size in range(1, len(items))))
+
+
+def only(operation: Operation, items: Sequence[Any]) -> Operation:
+    """Give the same call over some of its items."""
+    return operation._replace(arguments=(tuple(items), *operation.arguments[1:]))
+
+
+def do(operation: Operation, part: Any) -> tuple[Any, Any]:
+    """Apply a call that does not have to wait."""
+    step = operation.function(part, *operation.arguments)
+    if step is None:
+        raise RuntimeError(f"{operation.point} has to wait")
+    return step
+
+
+def successes(operation: Operation, part: Any) -> Iterator[Form]:
+    """Apply a call; nothing when it has to wait. A late settlement is ignored or accepted, as brokers differ."""
+    step = operation.function(part, *operation.arguments)
+    if step is None:
+        return
+    if operation.point in {"ack", "release"}:
+        accepting = operation._replace(
+            arguments=(*operation.arguments[:-1], replace(operation.arguments[-1], accepts_late=True))
+        )
+        accepted, outcome = do(accepting, part)
+        if accepted != step[0]:
+            yield Form(LATE_IGNORED, *step)
+            yield Form(LATE_ACCEPTED, accepted, outcome)
+            return
+    yield Form(APPLIED, *step)
+
+
+def failures(operation: Operation, part: Any, *, blocking: bool) -> Iterator[Form]:
+    """Fail a call in every form it can fail in."""
+    if operation.point not in FORMS or operation.function(part, *operation.arguments) is None:
+        return
+    if operation.point == "begin":
+        yield from (
+            Form(form, part, raises(kind)) for form, kind in zip(FORMS["begin"], (Conflict, Failed, Unknown), strict=True)
+        )
+    elif operation.point == "commit":
+        yield from _commit_failures(operation, part, blocking=blocking)
+    else:
+        yield from _write_failures(operation, part)
+        if operation.point == "send":
+            yield from _answer_failures(operation, part)
+
+
+def interrupted(operation: Operation, part: Any) -> Iterator[Form]:
+    """Interrupt a call by the death of its process: not yet made, partly applied, or still under way."""
+    yield Form("crash before", part, None)
+    for items in subsets(operation):
+        yield Form("crash, partly applied", do(only(operation, items), part)[0], None)
+    if operation.point == "commit":
+        part, operation = adrift(operation, part)
+    if operation.point in {"commit", "send"}:
+        yield Form("crash, lands later", part, None, (operation,))
+
+
+def adrift(operation: Operation, store: Any) -> tuple[Any, Operation]:
+    """Cut a commit loose from its worker: the unit lives on, under another name, until the commit lands."""
+    token, *rest = operation.arguments
+    name = ("adrift", token)
+    units = tuple(replace(unit, token=name) if unit.token == token else unit for unit in store.open)
+    return replace(store, open=units), operation._replace(arguments=(name, *rest))
+
+
+def _commit_failures(operation: Operation, part: Any, *, blocking: bool) -> Iterator[Form]:
+    token = operation.arguments[0]
+    gone = replace(part, open=tuple(unit for unit in part.open if unit.token != token))
+    applied, outcome = do(operation, part)
+    yield Form(CONFLICT, gone, raises(Conflict))
+    yield Form(FAILED, gone, raises(Failed))
+    yield Form(UNKNOWN_APPLIED, applied, raises(Unknown))
+    yield Form(UNKNOWN_NOT, gone, raises(Unknown))
+    drifting, late = adrift(operation, part)
+    yield Form(LANDS_LATER, drifting, raises(Unknown), (late,))
+    if not blocking:  # where units block, a second COMMIT finds its unit over
+        twin = tuple(unit for unit in drifting.open if unit not in part.open)
+        yield Form(DUPLICATED, replace(applied, open=(*applied.open, *twin)), outcome, (late,))
+
+
+def _write_failures(operation: Operation, part: Any) -> Iterator[Form]:
+    applied, outcome = do(operation, part)
+    if CONFLICT in FORMS[operation.point]:
+        yield Form(CONFLICT, part, raises(Conflict))
+    yield Form(FAILED, part, raises(Failed))
+    yield Form(UNKNOWN_APPLIED, applied, raises(Unknown))
+    yield Form(UNKNOWN_NOT, part, raises(Unknown))
+    for items in subsets(operation):
+        yield Form(UNKNOWN_PART, do(only(operation, items), part)[0], raises(Unknown))
+    yield Form(LANDS_LATER, part, raises(Unknown), (operation,))
+    yield Form(DUPLICATED, applied, outcome, (operation,))
+
+
+def _answer_failures(operation: Operation, part: Any) -> Iterator[Form]:
+    """Answer badly for one of the messages sent, well for the others."""
+    applied, answers = do(operation, part)
+    for index, item in enumerate(operation.arguments[0]):
+        others = only(operation, [*operation.arguments[0][:index], *operation.arguments[0][index + 1 :]])
+        without, _ = do(others, part)
+        refused = (*answers[:index], Answer.REFUSED, *answers[index + 1 :])
+        unknown = (*answers[:index], Answer.UNKNOWN, *answers[index + 1 :])
+        yield Form(ONE_REFUSED, without, refused)
+        yield Form(ONE_APPLIED, applied, unknown)
+        yield Form(ONE_NOT, without, unknown)
+        yield Form(ONE_LATER, without, unknown, (only(operation, [item]),))

@@ -1,0 +1,88 @@
+"""The code under check: the shipping modules themselves, or a fresh set of them with patches applied."""
+
+import builtins
+import importlib
+import inspect
+from collections.abc import Iterable, Mapping, Sequence
+from types import ModuleType
+from typing import Any, NamedTuple
+
+from onceonly.model.errors import OnceOnlyError
+
+MODULES = (
+    "onceonly.algorithms.admission",
+    "onceonly.algorithms.intake",
+    "onceonly.algorithms.outbox",
+    "onceonly.algorithms.delivery",
+    "onceonly.stores.memory",
+    "onceonly.transports.memory",
+)
+"""Each comes after those it imports."""
+
+
+class DoesNotApply(OnceOnlyError):
+    """A mutant's old text is not in the source exactly once: the source moved on, so the mutant must as well."""
+
+
+class Patch(NamedTuple):
+    """A change of one module's source: `old` must be there exactly once."""
+
+    module: str
+    old: str
+    new: str
+
+
+class Programs(NamedTuple):
+    """The modules a check runs."""
+
+    admission: Any
+    delivery: Any
+    stores: Any
+    transports: Any
+
+
+def shipped() -> Programs:
+    """Give the modules as every user of the library imports them."""
+    return _together({name: importlib.import_module(name) for name in MODULES})
+
+
+def patched(patches: Sequence[Patch]) -> Programs:
+    """Compile all modules anew, with these patches; what is imported elsewhere stays as it is. Raises DoesNotApply."""
+    fresh: dict[str, ModuleType] = {}
+    unknown = {patch.module for patch in patches} - {name.removeprefix("onceonly.") for name in MODULES}
+    if unknown:
+        raise DoesNotApply(f"no module under check is called {', '.join(sorted(unknown))}")
+    for name in MODULES:
+        source = inspect.getsource(importlib.import_module(name))
+        fresh[name] = _compile(name, _apply(source, (p for p in patches if "onceonly." + p.module == name)), fresh)
+    return _together(fresh)
+
+
+def _apply(source: str, patches: Iterable[Patch]) -> str:
+    for patch in patches:
+        found = source.count(patch.old)
+        if found != 1:
+            raise DoesNotApply(f"{patch.module} has this text {found} times, it must be there once:\n{patch.old}")
+        source = source.replace(patch.old, patch.new)
+    return source
+
+
+def _compile(name: str, source: str, fresh: Mapping[str, ModuleType]) -> ModuleType:
+    """Run a module's source so that it imports the fresh modules instead of the shipping ones."""
+
+    def load(wanted: str, *rest: Any, **named: Any) -> Any:
+        return fresh.get(wanted) or builtins.__import__(wanted, *rest, **named)
+
+    module = ModuleType(name)
+    vars(module)["__builtins__"] = {**vars(builtins), "__import__": load}
+    exec(compile(source, f"<{name}, patched>", "exec"), vars(module))  # noqa: S102 - our own source, changed by our own patch
+    return module
+
+
+def _together(modules: Mapping[str, ModuleType]) -> Programs:
+    return Programs(
+        admission=modules["onceonly.algorithms.admission"],
+        delivery=modules["onceonly.algorithms.delivery"],
+        stores=modules["onceonly.stores.memory"],
+        transports=modules["onceonly.transports.memory"],
+    )

@@ -1,0 +1,117 @@
+"""Running checks and mutants, with progress for whoever watches."""
+
+import time
+from collections.abc import Callable, Sequence
+
+from onceonly.verify.auditor import Auditor
+from onceonly.verify.checks import CHECKS, Check
+from onceonly.verify.environment import Environment, Scale
+from onceonly.verify.explorer import Exploration, Explorer
+from onceonly.verify.faults import FORMS, LATE_ACCEPTED, LATE_IGNORED
+from onceonly.verify.mutants import MUTANTS, Mutant
+from onceonly.verify.programs import DoesNotApply, Programs, patched, shipped
+from onceonly.verify.results import CheckResult, MutantResult
+
+LIMIT = 5_000_000
+MUTANT_LIMIT = 400_000
+"""States after which a search gives up; a check that reaches it is not complete, a mutant that does has survived."""
+
+Progress = Callable[[str, int, int], None]
+"""Called now and then with a check's name, and the states and transitions seen so far."""
+
+
+def run_check(
+    check: Check, *, programs: Programs | None = None, limit: int = LIMIT, progress: Progress | None = None
+) -> CheckResult:
+    """Explore one check, of the shipping code unless other programs are given."""
+    found, happened = _explore(check, programs or shipped(), limit, progress)
+    return CheckResult(
+        algorithm=check.name,
+        bound=check.bound,
+        states=found.states,
+        transitions=found.transitions,
+        seconds=found.seconds,
+        complete=found.complete,
+        violation=found.violation,
+        stuck=found.stuck or 0,
+        missing=tuple(sorted(required(check, happened) - happened)) if found.complete else (),
+        steps=found.steps,
+    )
+
+
+def run_checks(
+    checks: Sequence[Check] = CHECKS,
+    *,
+    progress: Progress | None = None,
+    done: Callable[[CheckResult], None] | None = None,
+) -> tuple[CheckResult, ...]:
+    """Explore checks one after another; `done` is called with each result."""
+    results = []
+    for check in checks:
+        results.append(run_check(check, progress=progress))
+        if done:
+            done(results[-1])
+    return tuple(results)
+
+
+def run_mutant(mutant: Mutant, checks: Sequence[Check] = CHECKS, *, limit: int = MUTANT_LIMIT) -> MutantResult:
+    """Run the mutant's checks until one catches it. One whose patch does not apply is not caught."""
+    began = time.perf_counter()
+    named = {check.name: check for check in checks}
+    try:
+        programs = patched(mutant.patches)
+    except DoesNotApply as error:
+        return MutantResult(name=mutant.name, caught=False, violation=f"does not apply: {error}")
+    states = 0
+    for name in mutant.checks:
+        found, _ = _explore(named[name], programs, limit, None)
+        states += found.states
+        wrong = found.violation or (f"stuck: {found.stuck} states never come to rest" if found.stuck else "")
+        if wrong:
+            spent = time.perf_counter() - began
+            return MutantResult(
+                name=mutant.name, caught=True, check=name, violation=wrong, states=states, seconds=spent, steps=found.steps
+            )
+    return MutantResult(name=mutant.name, caught=False, states=states, seconds=time.perf_counter() - began)
+
+
+def run_mutants(
+    mutants: Sequence[Mutant] = MUTANTS, *, done: Callable[[MutantResult], None] | None = None
+) -> tuple[MutantResult, ...]:
+    """Run mutants one after another; `done` is called with each result."""
+    results = []
+    for mutant in mutants:
+        results.append(run_mutant(mutant))
+        if done:
+            done(results[-1])
+    return tuple(results)
+
+
+def required(check: Check, happened: frozenset[str]) -> frozenset[str]:
+    """Name what must have happened somewhere: each call of the check, and each fault that its bounds allow, in every form."""
+    wanted = {f"{point}: applied" for point in check.reaches}
+    reached = [point for point in FORMS if f"{point}: applied" in happened]
+    if check.bounds.failures:
+        wanted |= {f"{point}: {form}" for point in reached for form in FORMS[point]} | {"receive: answer lost"}
+        if "commit" in reached:
+            wanted.add("commit: lands now, applied")
+    if check.bounds.crashes:
+        wanted |= {f"{point}: crash before" for point in reached} | {"lease: ends"}
+    if check.bounds.expiries:
+        wanted |= {f"ack: {LATE_IGNORED}", f"ack: {LATE_ACCEPTED}", "lease: ends with its worker at work"}
+    ends = {end for _, behaviour in check.workload.behaviours for end in behaviour.value}
+    return frozenset(wanted | {f"handler: {end.value}" for end in ends})
+
+
+def _explore(check: Check, programs: Programs, limit: int, progress: Progress | None) -> tuple[Exploration, frozenset[str]]:
+    environment = Environment(check.workload, check.bounds, programs=programs, scale=Scale(check.workers, check.batch))
+    auditor = Auditor(environment, check.workload, check.patience)
+
+    def tick(states: int, transitions: int) -> None:
+        if progress:
+            progress(check.name, states, transitions)
+
+    try:
+        return Explorer(environment, auditor, tick).explore(limit), frozenset(environment.happened)
+    finally:
+        environment.trie.close()

@@ -1,0 +1,119 @@
+"""What a worker knows: its program, its arguments and the outcomes so far, memoised so that it is one small number.
+
+A coroutine cannot be copied, but it can be run again: given the same outcomes it makes the same calls. A node of the trie is
+one such run; its call is what the worker does next. That running again does give the same calls is checked every time.
+"""
+
+from collections.abc import Callable, Coroutine, Hashable, Sequence
+from typing import Any
+
+from onceonly.drivers.memory import Operation
+from onceonly.model.errors import OnceOnlyError
+from onceonly.model.message import Delivery
+from onceonly.verify.asking import Asking, Call
+
+Start = Callable[[tuple[Delivery, ...]], tuple[Asking, Coroutine[Any, Any, Any]]]
+Run = tuple[Asking, Coroutine[Any, Any, Any]]
+
+
+class NotDeterministic(OnceOnlyError):
+    """The same program with the same outcomes made another call: it looks at something that is not an argument."""
+
+
+class Node:
+    """A worker in the middle of a batch. `call` is None when the batch is over; `escaped` is what it raised, if it did."""
+
+    __slots__ = ("batch", "call", "children", "escaped", "marks", "number", "outcome", "parent", "receipts", "run")
+
+    def __init__(self, number: int, batch: tuple[Delivery, ...], parent: "Node | None", outcome: Hashable) -> None:
+        """Place a node below its parent."""
+        self.number = number
+        self.batch = batch
+        self.receipts: frozenset[Hashable] = parent.receipts if parent else frozenset(delivery.receipt for delivery in batch)
+        self.parent = parent
+        self.outcome = outcome
+        self.children: dict[Hashable, Node] = {}
+        self.marks: tuple[Operation, ...] = ()
+        self.call: Call | None = None
+        self.escaped: BaseException | None = None
+        self.run: Run | None = None  # suspended at this node's call, until a child takes it over
+
+
+class Trie:
+    """All the nodes of one check. Node 0 is an idle worker."""
+
+    def __init__(self, start: Start) -> None:
+        """Run programs that `start` begins."""
+        self._start = start
+        self._roots: dict[tuple[Delivery, ...], Node] = {}
+        self.nodes = [Node(0, (), None, None)]
+
+    def root(self, batch: tuple[Delivery, ...]) -> Node:
+        """Give the worker that has just received this batch."""
+        found = self._roots.get(batch)
+        if found is None:
+            found = self._roots[batch] = self._node(batch, None, None)
+            self._advance(found, self._start(batch), None)
+        return found
+
+    def child(self, node: Node, outcome: Hashable) -> Node:
+        """Give the worker after its call had this outcome."""
+        found = node.children.get(outcome)
+        if found is None:
+            found = node.children[outcome] = self._node(node.batch, node, outcome)
+            run, node.run = node.run, None
+            self._advance(found, run or self._again(node), outcome)
+        return found
+
+    def close(self) -> None:
+        """End every suspended run."""
+        for node in self.nodes:
+            if node.run:
+                node.run[1].close()
+                node.run = None
+
+    def _node(self, batch: tuple[Delivery, ...], parent: Node | None, outcome: Hashable) -> Node:
+        node = Node(len(self.nodes), batch, parent, outcome)
+        self.nodes.append(node)
+        return node
+
+    def _advance(self, node: Node, run: Run, outcome: Hashable) -> None:
+        driver, coroutine = run
+        driver.marks.clear()
+        try:
+            node.call = coroutine.send(outcome)
+            node.run = run
+        except StopIteration:
+            node.call = None
+        except Exception as error:  # noqa: BLE001 - what a program lets escape is a finding, not an end of the search
+            node.escaped = error
+        node.marks = tuple(driver.marks)
+
+    def _again(self, node: Node) -> Run:
+        """Run up to this node's call once more."""
+        path: list[Node] = []
+        walk: Node | None = node
+        while walk:
+            path.append(walk)
+            walk = walk.parent
+        driver, coroutine = self._start(node.batch)
+        for step in reversed(path):
+            try:
+                call = coroutine.send(step.outcome)
+            except StopIteration:
+                call = None
+            if call != step.call:
+                coroutine.close()
+                raise NotDeterministic(f"a second run made the call\n  {call}\nwhere the first made\n  {step.call}")
+        return driver, coroutine
+
+
+def calls_of(node: Node) -> Sequence[Call]:
+    """List the calls that led to this node, first to last."""
+    calls: list[Call] = []
+    walk = node.parent
+    while walk:
+        if walk.call:
+            calls.append(walk.call)
+        walk = walk.parent
+    return calls[::-1]

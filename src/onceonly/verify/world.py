@@ -1,0 +1,96 @@
+"""The world as the search sees it: a few small numbers, each naming an immutable part that was seen before."""
+
+from collections.abc import Hashable
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from onceonly.drivers.memory import Operation
+
+STORE, BROKER, LETTERS, LEDGER, WORKERS = 0, 1, 2, 3, 4
+"""Where a state keeps which number; from WORKERS on there is one for each worker, in ascending order."""
+
+State = tuple[int, ...]
+Part = TypeVar("Part", bound=Hashable)
+
+
+class Known(Generic[Part]):
+    """Numbers for values: equal values have one number."""
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self.values: list[Part] = []
+        self._numbers: dict[Part, int] = {}
+
+    def number(self, value: Part) -> int:
+        """Give the value's number."""
+        found = self._numbers.get(value)
+        if found is None:
+            found = self._numbers[value] = len(self.values)
+            self.values.append(value)
+        return found
+
+
+class Bounds(Struct, frozen=True, kw_only=True):
+    """How often each thing may still go wrong in one history."""
+
+    crashes: int = 0
+    expiries: int = 0
+    failures: int = 0
+    whims: int = 0
+
+    def text(self) -> str:
+        """Say it in words."""
+        words = (
+            (self.crashes, "crash", "crashes"),
+            (self.expiries, "early lease expiry", "early lease expiries"),
+            (self.failures, "failed call", "failed calls"),
+            (self.whims, "handler's whim", "handlers' whims"),
+        )
+        return ", ".join(f"{n} {one if n == 1 else many}" for n, one, many in words if n) or "no faults"
+
+
+class Ledger(Struct, frozen=True):
+    """What may still go wrong, what is still under way, and how often a message could be counted as failed."""
+
+    left: Bounds
+    pending: tuple[tuple[int, Operation], ...] = ()
+    excuses: int = 0
+    left_behind: bool = False
+    """Whether a worker ended a batch, with nothing having failed, and neither acked nor released a delivery."""
+
+    def spend(self, name: str) -> "Ledger | None":
+        """Use one of a bound, or give None when none is left."""
+        left: int = getattr(self.left, name)
+        if not left:
+            return None
+        return replace(self, left=replace(self.left, **{name: left - 1}))
+
+    def excuse(self) -> "Ledger":
+        """Note that one more failure may be counted."""
+        return replace(self, excuses=self.excuses + 1)
+
+    def later(self, place: int, operation: Operation) -> "Ledger":
+        """Put an operation under way: it is applied at some later moment."""
+        return replace(self, pending=(*self.pending, (place, operation)))
+
+
+class Label(NamedTuple):
+    """What happened in one transition; `form` is the kind of it, which must occur somewhere for the check to count."""
+
+    point: str
+    about: str
+    form: str
+
+    @property
+    def kind(self) -> str:
+        """Name the kind of transition."""
+        return f"{self.point}: {self.form}"
+
+
+class BrokerPart(Struct, frozen=True):
+    """The broker, and everything that ever reached the sink, which takes every message at once: (id, body)."""
+
+    broker: Any
+    sunk: frozenset[tuple[str, str]] = frozenset()

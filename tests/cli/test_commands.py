@@ -1,0 +1,253 @@
+"""The commands, from one end to the other, as a person or a script uses them."""
+
+import io
+import json
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from conftest import Terminal
+
+ORDERS = [{"order_id": "A-1", "total": 30}, {"order_id": "A-2", "total": 5}]
+SEND = ("send", "orders.jsonl", "--to", "shop:shop", "--type", "PlaceOrder", "--id-from", "order_id")
+
+WORKS = """
+from dataclasses import dataclass
+from pathlib import Path
+from onceonly import Context, Endpoint, Retry
+
+@dataclass
+class Go:
+    number: int
+
+@dataclass
+class Bill:
+    number: int
+
+works = Endpoint("works", store="sqlite:///w.db", transport="sqlite:///q.db", retry=Retry(immediate=0, delayed=0))
+billing = Endpoint("billing", store="sqlite:///w.db", transport="sqlite:///q.db")
+
+def log(text):
+    with Path("log").open("a") as file:
+        file.write(text + "\\n")
+
+@works.handler
+async def go(message: Go, context: Context) -> None:
+    log(f"worked {message.number}")
+    context.send(Bill(message.number), to="billing")
+
+@billing.handler
+async def bill(message: Bill) -> None:
+    log(f"billed {message.number}")
+"""
+
+
+def test_what_is_sent_twice_is_handled_once(onceonly: "Terminal") -> None:
+    """Send, send again, drain, look: two rows."""
+    onceonly.write("orders.jsonl", ORDERS)
+    for _ in range(2):
+        done = onceonly(*SEND)
+        assert (done.code, done.out) == (0, "2 sent to shop\n")
+    assert onceonly("status", "shop:shop", "--json").answer == [
+        {"endpoint": "shop", "waiting": 4, "held": 0, "delayed": 0, "records": 0, "dead_letters": 0}
+    ]
+    drained = onceonly("run", "shop:shop", "shop:mailer", "--drain")
+    assert (drained.code, drained.out) == (0, "")
+    assert "drained: 4 handled, 2 known" in drained.err
+    assert onceonly.rows("shop.db", "SELECT id, total FROM orders ORDER BY id") == [("A-1", 30), ("A-2", 5)]
+    table = onceonly("status", "shop:shop", "shop:mailer")
+    assert (table.code, table.err) == (0, "")
+    assert "mailer" in table.out
+
+
+def test_cloudevents_and_events_from_standard_input(onceonly: "Terminal", monkeypatch: pytest.MonkeyPatch) -> None:
+    """An event goes to whoever subscribed; one document on standard input is enough."""
+    onceonly("run", "shop:mailer", "--drain")
+    event = {"specversion": "1.0", "id": "1", "source": "/s", "type": "OrderPlaced", "data": {"order_id": "A-1"}}
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(json.dumps(event, indent=2).encode())))
+    done = onceonly("send", "--event", "--transport", "sqlite:///queue.db", "--json")
+    assert (done.code, done.answer) == (0, {"sent": 1, "refused": [], "unsure": 0, "error": None})
+    assert onceonly("status", "shop:mailer", "--json").answer[0]["waiting"] == 1
+
+
+def test_a_line_without_an_id_is_named_and_what_came_before_it_is_counted(onceonly: "Terminal") -> None:
+    """Nothing is dropped silently, and sending the corrected file again is safe."""
+    onceonly.write("orders.jsonl", [*ORDERS, {"total": 1}, {"order_id": "A-4", "total": 1}])
+    done = onceonly(*SEND)
+    assert (done.code, done.out) == (1, "2 sent to shop\n")
+    assert "line 3: the field 'order_id' of --id-from is missing" in done.error
+    assert onceonly(*SEND, "--json").answer["error"].startswith("line 3")
+
+
+def test_messages_to_an_endpoint_nobody_knows_are_refused(onceonly: "Terminal") -> None:
+    """Exit code 1, with the reason."""
+    onceonly.write("orders.jsonl", ORDERS)
+    to = ("--transport", "sqlite:///queue.db", "--to", "shpo", "--type", "PlaceOrder", "--id-from", "order_id")
+    done = onceonly("send", "orders.jsonl", *to)
+    assert done.code == 1
+    assert "there is no queue for endpoint 'shpo'" in done.error
+    refused = onceonly("send", "orders.jsonl", *to, "--json").answer["refused"]
+    assert [each["id"] for each in refused] == ["A-1", "A-2"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (("run", "shop"), "write module:attribute"),
+        (("run", "nowhere:shop"), "there is no module 'nowhere'"),
+        (("run", "shop:shpo"), "it has shop:mailer, shop:shop"),
+        (("run", "shop:not_an_endpoint"), "is no Endpoint"),
+        (("run", "shop:shop", "shop:shop"), "two endpoints are named shop"),
+        (("run", "broken:shop"), "ZeroDivisionError: division by zero (broken.py, line 2)"),
+        (("run", "shop:shop", "--store", "nosql://x"), "nosql"),
+        (("run", "shop:shop", "--store", "postgresql://u:secret@h/d"), "asyncpg"),
+        (("run", "shop:shop", "--store", "sqlite:///no/such/place.db"), "does not exist"),
+        (("run", "shop:shop", "--drain", "-p", "2"), "--drain runs in one process"),
+        (("send", "orders.jsonl"), "--to ENDPOINT"),
+        (("send", "orders.jsonl", "--to", "shop"), "--transport URL"),
+        (("send", "orders.jsonl", "--to", "Shop!", "--transport", "sqlite:///queue.db"), "an endpoint's name is"),
+        (("send", "missing.jsonl", "--to", "shop:shop"), "there is no file missing.jsonl"),
+        (("dead", "retry", "shop:shop"), "say which"),
+        (("dead", "retry", "sqlite:///shop.db", "--all"), "--transport URL"),
+        (("dead", "show", "shop:shop", "123"), "no dead letter with key '123'"),
+        (("schema", "create", "memory://x"), "it has no tables"),
+    ],
+)
+def test_a_wrong_set_up_is_one_clear_error(onceonly: "Terminal", arguments: tuple[str, ...], complaint: str) -> None:
+    """Exit code 2, one error that says what to do, nothing on standard output, no traceback, no password."""
+    (onceonly.folder / "broken.py").write_text("# a program with a fault\n1 / 0\n")
+    done = onceonly(*arguments)
+    assert (done.code, done.out) == (2, "")
+    assert complaint in done.err
+    assert done.error
+    assert "secret" not in done.err
+
+
+def test_urls_come_from_the_environment_as_well(onceonly: "Terminal", monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same program on another database, without touching it."""
+    monkeypatch.setenv("ONCEONLY_STORE", "sqlite:///other.db")
+    monkeypatch.setenv("ONCEONLY_TRANSPORT", "sqlite:///other.db")
+    onceonly.write("orders.jsonl", ORDERS)
+    onceonly(*SEND)
+    onceonly("run", "shop:shop", "--drain")
+    assert len(onceonly.rows("other.db", "SELECT * FROM orders")) == 2
+    assert not (onceonly.folder / "shop.db").exists()
+
+
+def test_dead_letters_are_listed_shown_retried_and_purged(onceonly: "Terminal") -> None:
+    """A rejected message, corrected nowhere, comes back as the same letter when it is retried."""
+    onceonly.write("orders.jsonl", [{"order_id": "A-1", "total": -1}, {"order_id": "A-2", "total": -2}])
+    onceonly(*SEND)
+    onceonly("run", "shop:shop", "--drain")
+    letters = onceonly("dead", "list", "shop:shop", "--json").answer
+    assert [(letter["id"], letter["type"], letter["reason"]) for letter in letters] == [
+        ("A-1", "PlaceOrder", "a total below zero"),
+        ("A-2", "PlaceOrder", "a total below zero"),
+    ]
+    key = letters[0]["key"]
+    shown = onceonly("dead", "show", "shop:shop", key[:10], "--json").answer
+    assert json.loads(shown["body"]) == {"order_id": "A-1", "total": -1}
+    assert shown["history"][0]["kind"] == "rejected"
+    assert "a total below zero" in onceonly("dead", "show", "sqlite:///shop.db", key).out
+    assert "dead letters: 2" in onceonly("dead", "list", "sqlite:///shop.db", "--reason", "below").out
+    assert onceonly("dead", "list", "sqlite:///shop.db", "--endpoint", "mailer", "--json").answer == []
+    assert onceonly("dead", "retry", "shop:shop", key, "--json").answer == {"retried": 1, "kept": []}
+    assert len(onceonly("dead", "list", "shop:shop", "--json").answer) == 1
+    assert "1 dead" in onceonly("run", "shop:shop", "--drain").err
+    assert len(onceonly("dead", "list", "shop:shop", "--json").answer) == 2
+    assert onceonly("dead", "purge", "shop:shop", "--type", "PlaceOrder", "--json").answer == {"purged": 2}
+    assert onceonly("dead", "list", "shop:shop", "--json").answer == []
+
+
+def test_a_letter_without_identity_cannot_be_retried_and_says_why(onceonly: "Terminal") -> None:
+    """It stays, and the exit code is 1."""
+    onceonly("send", onceonly.write("none.jsonl", []), "--to", "shop:shop")
+    headers = json.dumps([["content-type", "application/json"]])
+    onceonly("run", "shop:shop", "--drain")
+    with_nothing = (
+        "INSERT INTO onceonly_messages (queue, visible_at, leases, receipt, headers, body) VALUES (?, 0, 0, '', ?, ?)"
+    )
+    onceonly.change("queue.db", with_nothing, ("shop", headers, b"{}"))
+    onceonly("run", "shop:shop", "--drain")
+    done = onceonly("dead", "retry", "shop:shop", "--all")
+    assert (done.code, done.out) == (1, "0 sent back\n")
+    assert "no identity" in done.err
+    assert len(onceonly("dead", "list", "shop:shop", "--json").answer) == 1
+
+
+def test_retrying_a_message_whose_effects_were_refused_sends_them_without_handling_it_again(onceonly: "Terminal") -> None:
+    """Its work is committed; once its command has a queue, only that is left to do."""
+    (onceonly.folder / "works.py").write_text(WORKS)
+    onceonly.write("go.jsonl", [{"number": 1}])
+    onceonly("send", "go.jsonl", "--to", "works:works", "--type", "Go", "--id-from", "number")
+    onceonly("run", "works:works", "--drain")
+    (letter,) = onceonly("dead", "list", "works:works", "--json").answer
+    assert letter["finish_only"]
+    refused = onceonly("dead", "retry", "works:works", letter["key"])
+    onceonly("run", "works:works", "--drain")
+    assert (refused.code, len(onceonly("dead", "list", "works:works", "--json").answer)) == (0, 1)
+    onceonly("topology", "create", "works:billing")
+    onceonly("dead", "retry", "works:works", "--reason", "refused")
+    onceonly("run", "works:works", "works:billing", "--drain")
+    assert onceonly("status", "works:works", "works:billing", "--json").answer == [
+        {"endpoint": name, "waiting": 0, "held": 0, "delayed": 0, "records": 0, "dead_letters": 0}
+        for name in ("works", "billing")
+    ]
+    assert (onceonly.folder / "log").read_text() == "worked 1\nbilled 1\n"
+
+
+def test_tables_are_printed_checked_and_created_on_command(onceonly: "Terminal") -> None:
+    """Printing connects to nothing; checking says what is missing, with exit code 1."""
+    printed = onceonly("schema", "print", "sqlite:///new.db", "--component", "store")
+    assert "CREATE TABLE IF NOT EXISTS onceonly_claims" in printed.out
+    assert not (onceonly.folder / "new.db").exists()
+    missing = onceonly("schema", "check", "sqlite:///new.db?create=false", "--json")
+    assert missing.code == 1
+    assert [(each["component"], each["ready"]) for each in missing.answer] == [("store", False), ("transport", False)]
+    assert "onceonly schema create" in missing.answer[0]["problem"]
+    assert onceonly("run", "shop:shop", "--store", "sqlite:///new.db?create=false", "--drain").code == 2
+    for command in ("create", "upgrade", "check"):
+        done = onceonly("schema", command, "sqlite:///new.db", "--json")
+        assert (done.code, [each["ready"] for each in done.answer]) == (0, [True, True])
+    assert "ready" in onceonly("schema", "check", "shop:shop", "--store", "sqlite:///new.db", "--component", "store").out
+
+
+def test_queues_are_declared_before_anything_runs(onceonly: "Terminal") -> None:
+    """After that, a plain name is enough to send to."""
+    expected = [{"endpoint": "shop", "events": ["PlaceOrder"]}]
+    assert onceonly("topology", "print", "shop:shop", "--json").answer == expected
+    assert not (onceonly.folder / "queue.db").exists()
+    onceonly.write("orders.jsonl", ORDERS)
+    assert onceonly("topology", "create", "shop:shop", "--json").answer == expected
+    to = ("--to", "shop", "--transport", "sqlite:///queue.db", "--type", "PlaceOrder", "--id-from", "order_id")
+    assert onceonly("send", "orders.jsonl", *to).out == "2 sent to shop\n"
+    assert "PlaceOrder" in onceonly("topology", "print", "shop:shop").out
+
+
+def test_help_and_version_are_answers(onceonly: "Terminal") -> None:
+    """Every command has a help text of its own."""
+    assert onceonly("--version").out.startswith("onceonly ")
+    for command in (
+        (),
+        ("run",),
+        ("send",),
+        ("status",),
+        ("schema",),
+        ("schema", "create"),
+        ("dead",),
+        ("dead", "retry"),
+        ("topology",),
+        ("verify",),
+    ):
+        done = onceonly(*command, "--help")
+        assert (done.code, done.err) == (0, "")
+        assert "Usage: onceonly" in done.out
+
+
+def test_an_unknown_option_is_a_usage_error(onceonly: "Terminal") -> None:
+    """Exit code 2, on standard error."""
+    done = onceonly("run", "shop:shop", "--fast")
+    assert (done.code, done.out) == (2, "")
+    assert "--fast" in done.err

@@ -1,0 +1,105 @@
+"""`onceonly run` as a process: what a service manager sees of it."""
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from conftest import Terminal
+
+ORDERS = [{"order_id": f"A-{number}", "total": number} for number in range(20)]
+SEND = ("send", "orders.jsonl", "--to", "shop:shop", "--type", "PlaceOrder", "--id-from", "order_id")
+
+
+class Running:
+    """A command that runs, and what it has said so far."""
+
+    def __init__(self, process: "subprocess.Popen[str]") -> None:
+        self.process = process
+        self.said: list[str] = []
+
+    def until(self, words: str, times: int = 1) -> str:
+        """Read on until a line has these words for the `times`-th time from here on; gives that line."""
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.said.append(line)
+            times -= words in line
+            if not times:
+                return line
+        raise AssertionError(f"it ended without saying {words!r}:\n" + "".join(self.said))
+
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
+        """Send a signal to the parent, and give its exit code."""
+        self.process.send_signal(number)
+        said, _ = self.process.communicate(timeout=60)
+        self.said.append(said)
+        return self.process.returncode
+
+
+@contextmanager
+def running(onceonly: "Terminal", *arguments: str) -> Iterator[Running]:
+    """Run a command; whatever happens, it is over at the end."""
+    with onceonly.start("run", *arguments) as process:
+        try:
+            yield Running(process)
+        finally:
+            if process.poll() is None:
+                process.kill()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_stops_it_gracefully(onceonly: "Terminal", number: signal.Signals) -> None:
+    """Exit code 0, every process stopped, no traceback."""
+    with running(onceonly, "shop:shop", "shop:mailer", "-p", "2") as run:
+        run.until("worker started", times=4)
+        assert run.stop(number) == 0
+        said = "".join(run.said)
+        assert said.count("process stopped") == 2
+        assert "Traceback" not in said
+
+
+def test_messages_are_handled_by_processes_of_which_one_is_killed(onceonly: "Terminal") -> None:
+    """A killed process is replaced, and the work goes on: each order has one row."""
+    onceonly.write("orders.jsonl", ORDERS)
+    with running(onceonly, "shop:shop", "--log-format", "json") as run:
+        started = json.loads(run.until("process started"))
+        run.until("worker started")
+        os.kill(started["pid"], signal.SIGKILL)
+        assert json.loads(run.until("a process died"))["exitcode"] == -signal.SIGKILL
+        run.until("process replaced")
+        onceonly(*SEND)
+        onceonly(*SEND)
+        with onceonly.start("run", "shop:shop", "--drain") as drain:
+            said, _ = drain.communicate(timeout=60)
+        assert drain.returncode == 0, said
+        assert run.stop() == 0
+    assert onceonly.rows("shop.db", "SELECT count(*), count(DISTINCT id) FROM orders") == [(20, 20)]
+
+
+def test_it_starts_again_when_its_program_changes(onceonly: "Terminal") -> None:
+    """The new code runs, the old process stopped gracefully."""
+    program = onceonly.folder / "shop.py"
+    with running(onceonly, "shop:shop", "--reload") as run:
+        run.until("worker started")
+        program.write_text(program.read_text().replace("a total below zero", "what a total"))
+        assert "shop.py" in run.until("reloading")
+        run.until("process stopped")
+        run.until("worker started")
+        onceonly.write("orders.jsonl", [{"order_id": "A-1", "total": -1}])
+        onceonly(*SEND)
+        run.until("what a total")
+        assert run.stop() == 0
+
+
+def test_a_set_up_error_ends_it_before_any_process_is_started(onceonly: "Terminal") -> None:
+    """Exit code 2, one line."""
+    with running(onceonly, "shop:nothing", "-p", "3") as run:
+        said, _ = run.process.communicate(timeout=60)
+    assert run.process.returncode == 2
+    assert said.splitlines() == ["error: 'shop:nothing' does not exist in module 'shop': it has shop:mailer, shop:shop"]

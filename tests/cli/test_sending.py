@@ -1,0 +1,98 @@
+"""Sending batch by batch: whatever happens, every message of the input is accounted for."""
+
+from collections.abc import Iterator, Sequence
+
+import pytest
+
+from onceonly.cli import sending
+from onceonly.cli.events import BadItem
+from onceonly.cli.sending import Tally, send_all
+from onceonly.drivers.memory import Live
+from onceonly.model.errors import Unknown
+from onceonly.model.message import Message, Send
+from onceonly.model.record import Answer
+from onceonly.ports.transport import Topology
+from onceonly.transports.memory import MemoryTransport
+
+
+class ForgetfulTransport(MemoryTransport):
+    """Takes messages, but its first answers are lost: as an exception, then as UNKNOWN."""
+
+    def __init__(self) -> None:
+        super().__init__(Live(), "shop")
+        self.asked: list[int] = []
+
+    async def send(self, sends: Sequence[Send]) -> tuple[Answer, ...]:
+        """Send, and answer only at the third time."""
+        self.asked.append(len(sends))
+        answers = await super().send(sends)
+        if len(self.asked) == 1:
+            raise Unknown("the line went dead")
+        return (*answers[:-1], Answer.UNKNOWN) if len(self.asked) == 2 else answers
+
+
+def numbered(count: int, problem: BadItem | None = None) -> Iterator[Message]:
+    """Give messages, then fail if there is a problem."""
+    for number in range(count):
+        yield Message(id=str(number), source="cli", type="T", body=b"{}")
+    if problem is not None:
+        raise problem
+
+
+async def shop() -> MemoryTransport:
+    """Give a transport on which only the endpoint `shop` is known."""
+    transport = MemoryTransport(Live(), "shop")
+    await transport.declare([Topology(endpoint="shop")])
+    return transport
+
+
+async def test_batches_are_sent_and_the_progress_adds_up() -> None:
+    """More than one batch arrives completely."""
+    transport, tally, ticks = await shop(), Tally(), []
+    await send_all(numbered(1200), transport, to="shop", tally=tally, tick=ticks.append)
+    assert (tally.sent, tally.refused, tally.unsure, sum(ticks)) == (1200, [], 0, 1200)
+    assert (await transport.depth("shop")).waiting == 1200
+
+
+async def test_what_came_before_a_bad_item_is_sent_and_counted() -> None:
+    """Nothing that was read is dropped silently."""
+    transport, tally = await shop(), Tally()
+    with pytest.raises(BadItem, match="line 8"):
+        await send_all(numbered(7, BadItem("line 8")), transport, to="shop", tally=tally, tick=lambda _: None)
+    assert (tally.sent, (await transport.depth("shop")).waiting) == (7, 7)
+
+
+async def test_unsure_messages_are_sent_again_and_only_they() -> None:
+    """A lost answer is asked for again, with the same ids."""
+    transport, tally = ForgetfulTransport(), Tally()
+    await transport.declare([Topology(endpoint="shop")])
+    await send_all(numbered(3), transport, to="shop", tally=tally, tick=lambda _: None)
+    assert transport.asked == [3, 3, 1]
+    assert (tally.sent, tally.unsure) == (3, 0)
+    ids = {value for d in await transport.receive(100, 0) for key, value in d.headers if key == "ce-id"}
+    assert ids == {"0", "1", "2"}
+
+
+async def test_what_stays_unsure_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a few tries it gives up, and says so."""
+
+    class DeadLine(MemoryTransport):
+        async def send(self, sends: Sequence[Send]) -> tuple[Answer, ...]:
+            raise Unknown("no answer")
+
+    monkeypatch.setattr(sending, "FIRST_PAUSE", 0)
+    tally = Tally()
+    await send_all(numbered(2), DeadLine(Live(), "shop"), to="shop", tally=tally, tick=lambda _: None)
+    assert (tally.sent, tally.unsure) == (0, 2)
+
+
+async def test_refused_messages_are_listed_with_their_reason() -> None:
+    """An unknown endpoint and an oversize body are different troubles."""
+    transport, tally = await shop(), Tally()
+    await send_all(numbered(1), transport, to="shpo", tally=tally, tick=lambda _: None)
+    huge = Message(id="huge", source="cli", type="T", body=bytes(transport.traits.max_body + 1))
+    await send_all([huge], transport, to="shop", tally=tally, tick=lambda _: None)
+    unknown, oversize = tally.refused
+    assert (unknown.id, oversize.id) == ("0", "huge")
+    assert "no queue for endpoint 'shpo'" in unknown.reason
+    assert "bytes" in oversize.reason
