@@ -102,7 +102,7 @@ def test_messages_to_an_endpoint_nobody_knows_are_refused(onceonly: "Terminal") 
         (("run", "shop:shop", "shop:shop"), "two endpoints are named shop"),
         (("run", "broken:shop"), "ZeroDivisionError: division by zero (broken.py, line 2)"),
         (("run", "shop:shop", "--store", "nosql://x"), "nosql"),
-        (("run", "shop:shop", "--store", "postgresql://u:secret@h/d"), "asyncpg"),
+        (("run", "shop:shop", "--store", "postgresql://u:secret@h/d?schema=Bad"), "use a lower-case letter"),
         (("run", "shop:shop", "--store", "sqlite:///no/such/place.db"), "does not exist"),
         (("run", "shop:shop", "--drain", "-p", "2"), "--drain runs in one process"),
         (("send", "orders.jsonl"), "--to ENDPOINT"),

@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Self, cast
 
-from sqlalchemy import Column, ForeignKey, MetaData, String, Table, insert, select
+from sqlalchemy import Column, ForeignKey, MetaData, String, Table, delete, insert, select
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import Session
 
@@ -22,7 +22,7 @@ from onceonly.transports.sql import SqlTransport
 LEASE = 30.0
 SMALL = 4096
 METADATA = MetaData()
-TRACES = Table("traces", METADATA, Column("key", String, primary_key=True), Column("value", String))
+TRACES = Table("traces", METADATA, Column("key", String(200), primary_key=True), Column("value", String(200)))
 DEFERRED = Table(
     "deferred",
     METADATA,
@@ -32,18 +32,18 @@ DEFERRED = Table(
 
 
 class SqlSubject:
-    """Everything there is in one SQLite file."""
+    """Everything there is in one SQL database, named by its URL, or in one SQLite file."""
 
-    def __init__(self, file: Path) -> None:
+    def __init__(self, place: Path | str) -> None:
         self.clock = ManualClock()
-        self.url = f"sqlite:///{file}"
+        self.url = place if isinstance(place, str) else f"sqlite:///{place}"
         self._opened: list[Database] = []
 
     @classmethod
     @asynccontextmanager
-    async def open(cls, file: Path) -> AsyncIterator[Self]:
-        """Open a file that has the tables; close every database at the end."""
-        subject = cls(file)
+    async def open(cls, place: Path | str) -> AsyncIterator[Self]:
+        """Open a database that has the tables; close every connection at the end."""
+        subject = cls(place)
         try:
             yield subject
         finally:
@@ -99,10 +99,19 @@ class SqlSubject:
         """Let every lease end."""
         self.clock.advance(int(LEASE * 1000))
 
+    async def empty(self) -> None:
+        """Delete every row of every table."""
+        database = await self.database()
+        kinds = (STORE_SCHEMA.tables, QUEUE_SCHEMA.tables)
+        own = [table for tables in kinds for table in tables(database.prefix, database.schema).sorted_tables]
+        async with database.writing() as connection:
+            for table in (DEFERRED, TRACES, *own):
+                await connection.execute(delete(table))
 
-async def make_tables(file: Path) -> None:
-    """Make a file with all tables."""
-    async with SqlSubject.open(file) as subject:
+
+async def make_tables(place: Path | str) -> None:
+    """Make all tables in a database."""
+    async with SqlSubject.open(place) as subject:
         database = await subject.database()
         await create(database, STORE_SCHEMA)
         await create(database, QUEUE_SCHEMA)

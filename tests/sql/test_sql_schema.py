@@ -15,7 +15,7 @@ from onceonly.model.errors import SchemaMissing, SchemaTooNew
 from onceonly.stores.sql import SCHEMA
 
 
-def toys(prefix: str) -> MetaData:
+def toys(prefix: str, _schema: str | None = None) -> MetaData:
     """Give the tables of a component as of version 3."""
     metadata = MetaData()
     Table(
@@ -24,7 +24,7 @@ def toys(prefix: str) -> MetaData:
     return metadata
 
 
-def old_toys(prefix: str) -> MetaData:
+def old_toys(prefix: str, _schema: str | None = None) -> MetaData:
     """Give its table as of version 1."""
     metadata = MetaData()
     Table(f"{prefix}toys", metadata, Column("id", Integer, primary_key=True))

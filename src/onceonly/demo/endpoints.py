@@ -1,11 +1,12 @@
 """The two endpoints of the demo, written as a user would write them."""
 
+from collections.abc import Callable
 from typing import Any
 from uuid import uuid4
 
 import msgspec
 from sqlalchemy import Column, Insert, Integer, MetaData, String, Table
-from sqlalchemy.dialects.sqlite import insert as upsert_into
+from sqlalchemy.dialects import mysql, postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 from sqlalchemy.orm import registry
 
@@ -27,8 +28,9 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
 class Books:
     """The users' own tables: miles by carrier for each endpoint, and a journal that nothing protects from repetition."""
 
-    def __init__(self, prefix: str) -> None:
-        """Name the tables behind `prefix`."""
+    def __init__(self, prefix: str, store: str) -> None:
+        """Name the tables behind `prefix`; `store` is the URL of the database they are in."""
+        adding = _ADDING[store.partition(":")[0].partition("+")[0]]
         self.metadata = MetaData()
         self.ledger = self._miles(prefix + "ledger")
         self.loyalty = self._miles(prefix + "loyalty")
@@ -42,7 +44,7 @@ class Books:
             Column("mark", String(32), nullable=False),
         )
         self.entry: Any = registry(metadata=self.metadata).mapped(type("Entry", (), {"__table__": self.journal}))
-        self.add = {table.name.removeprefix(prefix): _adding(table) for table in (self.ledger, self.loyalty)}
+        self.add = {table.name.removeprefix(prefix): adding(table) for table in (self.ledger, self.loyalty)}
 
     def _miles(self, name: str) -> Table:
         carrier = Column("carrier", String(2), primary_key=True)
@@ -51,7 +53,7 @@ class Books:
 
 def make(place: Place) -> tuple[Endpoint, Endpoint]:
     """Make `ledger`, which adds up miles and announces them, and `loyalty`, which adds up what is announced."""
-    books = Books(place.prefix)
+    books = Books(place.prefix, place.store)
     deduplication = History() if place.deduplicates else Off()
     ledger, loyalty = (
         Endpoint(
@@ -84,8 +86,27 @@ def make(place: Place) -> tuple[Endpoint, Endpoint]:
     return ledger, loyalty
 
 
-def _adding(table: Table) -> Insert:
-    """Make the one atomic statement that adds miles to a carrier's row."""
-    row = upsert_into(table)
+def _adding_in_sqlite(table: Table) -> Insert:
+    row = sqlite.insert(table)
     grown = {"miles": table.c.miles + row.excluded.miles}
     return row.on_conflict_do_update(index_elements=[table.c.carrier], set_=grown)
+
+
+def _adding_in_postgresql(table: Table) -> Insert:
+    row = postgresql.insert(table)
+    grown = {"miles": table.c.miles + row.excluded.miles}
+    return row.on_conflict_do_update(index_elements=[table.c.carrier], set_=grown)
+
+
+def _adding_in_mariadb(table: Table) -> Insert:
+    row = mysql.insert(table)
+    return row.on_duplicate_key_update(miles=table.c.miles + row.inserted.miles)
+
+
+_ADDING: dict[str, Callable[[Table], Insert]] = {
+    "sqlite": _adding_in_sqlite,
+    "postgresql": _adding_in_postgresql,
+    "mysql": _adding_in_mariadb,
+    "mariadb": _adding_in_mariadb,
+}
+"""The one atomic statement that adds miles to a carrier's row, as each database says it."""

@@ -20,6 +20,7 @@ from onceonly.demo.flights import LEDGER, Flight, sends
 from onceonly.demo.options import Options
 from onceonly.demo.stage import Stage, staged
 from onceonly.demo.view import Scene
+from onceonly.model.errors import TryAgain
 from onceonly.ports.transport import Depth
 from onceonly.runtime.board import Board, Column
 from onceonly.runtime.processes import Supervisor
@@ -118,8 +119,12 @@ async def _until_done(stage: Stage, killer: Killer, board: Board, show: Callable
     """Return when every queue is empty, or patience has run out: the audit says what is missing then."""
     end = time.monotonic() + PATIENCE
     while time.monotonic() < end:
-        await stage.drain_sink()
-        left = {name: _all(depth) for name, depth in (await stage.depths()).items()}
+        try:
+            await stage.drain_sink()
+            left = {name: _all(depth) for name, depth in (await stage.depths()).items()}
+        except TryAgain:  # a server is away; the workers wait for it as well
+            await asyncio.sleep(GLANCE)
+            continue
         show(
             Scene(
                 left=left,

@@ -8,7 +8,7 @@ from sqlalchemy import Table, select
 from onceonly.demo.audit import Line, Remains, Sunk
 from onceonly.demo.endpoints import Books, Place, make
 from onceonly.demo.flights import LEDGER, LOYALTY, MILES_FLOWN, SINK
-from onceonly.drivers.schema import drop
+from onceonly.drivers.schema import create, create_user_tables, drop
 from onceonly.drivers.sql import Database
 from onceonly.model.message import Delivery, Send
 from onceonly.model.record import Answer
@@ -16,7 +16,7 @@ from onceonly.ports.bundle import Ports
 from onceonly.ports.dead_letters import Filter
 from onceonly.ports.transport import Depth, Topology, Transport
 from onceonly.serialization.cloudevents import take_apart
-from onceonly.wiring import open_database, open_transport, schemas
+from onceonly.wiring import open_database, open_transport, schemas, temporary_transport
 
 CHUNK = 500
 EVERYTHING = 10**9
@@ -53,7 +53,7 @@ class Stage:
 
     async def remains(self) -> Remains:
         """Collect everything that the run left."""
-        books = Books(self._place.prefix)
+        books = Books(self._place.prefix, self._place.store)
         async with self._database.reading() as connection:
             rows = await connection.execute(select(books.journal).order_by(books.journal.c.line))
             journal = [Line(row.endpoint, row.source, row.id, row.mark) for row in rows]
@@ -78,20 +78,25 @@ class Stage:
 @asynccontextmanager
 async def staged(place: Place) -> AsyncIterator[Stage]:
     """Make a run's queues and tables; drops them at the end."""
-    books = Books(place.prefix)
+    books = Books(place.prefix, place.store)
     async with AsyncExitStack() as stack:
-        ports = {endpoint.name: await stack.enter_async_context(endpoint.opened()) for endpoint in make(place)}
-        sink = await stack.enter_async_context(open_transport(place.transport, SINK))
-        await sink.declare([Topology(endpoint=SINK, events=(MILES_FLOWN,))])
+        endpoints, sinks = make(place), Topology(endpoint=SINK, events=(MILES_FLOWN,))
         database = await stack.enter_async_context(open_database(place.store))
-        queue = await stack.enter_async_context(open_database(place.transport, "transport"))
-        try:
-            yield Stage(place, ports, sink, database)
-        finally:
-            async with database.writing() as connection:
-                await connection.run_sync(books.metadata.drop_all)
-            await drop(database, *schemas("store"))
-            await drop(queue, *schemas("transport"))
+        stack.push_async_callback(_drop, database, books)
+        await create(database, *schemas("store"))
+        await create_user_tables(database, books.metadata)
+        topologies = [sinks, *(endpoint.topology() for endpoint in endpoints)]
+        await stack.enter_async_context(temporary_transport(place.transport, topologies))
+        ports = {endpoint.name: await stack.enter_async_context(endpoint.opened()) for endpoint in endpoints}
+        sink = await stack.enter_async_context(open_transport(place.transport, SINK))
+        await sink.declare([sinks])
+        yield Stage(place, ports, sink, database)
+
+
+async def _drop(database: Database, books: Books) -> None:
+    async with database.writing() as connection:
+        await connection.run_sync(books.metadata.drop_all)
+    await drop(database, *schemas("store"))
 
 
 def _miles(books: Books) -> dict[str, Table]:

@@ -1,20 +1,15 @@
 """What differs between SQL databases, on one screen. A new database is one file that implements this."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import Any, Protocol
 
-from sqlalchemy import Connection, LargeBinary, Table
+from sqlalchemy import Column, ColumnElement, Connection, Row, Select, Table
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncEngine
-from sqlalchemy.sql.dml import ReturningInsert
-from sqlalchemy.types import TypeEngine
 
-from onceonly.model.identity import CLAIM_KEY_BYTES
-
-KEY: TypeEngine[bytes] = LargeBinary(CLAIM_KEY_BYTES)
-"""The type of a claim key; a database with a better one for 16 bytes adds its variant here."""
+from onceonly.model.errors import SetupError
 
 
 class Said(Enum):
@@ -24,7 +19,25 @@ class Said(Enum):
     CONSTRAINT = "a constraint refused the change"
     STATEMENT = "this statement can never work here"
     UNABLE = "the database cannot do it at the moment"
+    ABORTED = "an error before left the transaction so that it cannot be committed"
     NOTHING = "nothing that can be relied on"
+
+
+class State(Enum):
+    """What has become of a database transaction."""
+
+    OPEN = "open"
+    ABORTED = "an error left it so that nothing can be committed"
+    ENDED = "it was committed or rolled back by other means"
+    LOST = "its connection is gone"
+
+
+class Purpose(Enum):
+    """What a database transaction is begun for."""
+
+    UNIT = "a unit: handlers work in it, at the isolation that the user chose or the database's own"
+    WRITING = "statements of this library that write; each sees what is committed when it starts"
+    READING = "statements of this library that only read, all of them one state"
 
 
 class Dialect(Protocol):
@@ -37,8 +50,17 @@ class Dialect(Protocol):
     single_writer: bool
     """Whether one writing transaction at a time is all there can be."""
 
+    has_schemas: bool
+    """Whether tables live in schemas, which `?schema=` names."""
+
+    isolations: frozenset[str]
+    """The isolation levels that a unit may ask for."""
+
+    errors: tuple[type[Exception], ...]
+    """What the driver raises past SQLAlchemy; all of it is Unknown."""
+
     def engine(self, url: URL, *, timeout: float) -> AsyncEngine:
-        """Make an engine of this library's own. Raises SetupError, DriverMissing."""
+        """Make an engine of this library's own; a lock is waited for `timeout` seconds. Raises SetupError, DriverMissing."""
 
     def adopt(self, engine: AsyncEngine) -> AsyncEngine:
         """Give a view of a user's engine on which `begin` works; shares its pool and changes nothing of it."""
@@ -46,17 +68,72 @@ class Dialect(Protocol):
     async def prepare(self, engine: AsyncEngine, *, durable: bool) -> None:
         """Bring the database into the state that the promise needs, once, before its first transaction.
 
-        Raises SetupError when it is not durable and cannot be made so.
+        Raises SetupError when it is not durable and cannot be made so, or cannot be written.
         """
 
-    def begin(self, connection: Connection, *, writing: bool) -> None:
-        """Begin a database transaction in the driver; a writing one takes what it needs to be sure of its writes."""
+    def begin(self, connection: Connection, purpose: Purpose, *, isolation: str | None) -> None:
+        """Begin a database transaction in the driver, now; `isolation` is one of `isolations`, for units only."""
 
-    def in_transaction(self, connection: Connection) -> bool:
-        """Read the driver's own transaction state: True while the one that was begun is open and not aborted."""
+    def commit(self, connection: Connection) -> None:
+        """Commit in the driver what `begin` began, where SQLAlchemy's own commit does not; raises when it was rolled back."""
 
-    def insert_absent(self, table: Table, key: str, returning: Sequence[str]) -> ReturningInsert[Any]:
-        """Build the statement that inserts the rows whose `key` is not there yet, and returns columns of these only."""
+    def roll_back(self, connection: Connection) -> None:
+        """Roll back in the driver what `begin` began, where SQLAlchemy's own rollback does not; harmless when it is over."""
+
+    def state(self, connection: Connection) -> State:
+        """Read the driver's own transaction state; costs no statement."""
+
+    def insert_absent(
+        self, connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]], *, key: Sequence[str]
+    ) -> Sequence[Row[Any]]:
+        """Insert the rows whose `key` columns are not there yet, in the order given; gives the `key` columns of these only.
+
+        One statement for some thousand rows. It waits for another transaction that has inserted one of the keys to end.
+        """
+
+    def among(self, column: Column[Any], parameter: str) -> ColumnElement[bool]:
+        """Build the condition that `column` is one of a list; the list is passed as `parameter`."""
+
+    def current(self, query: Select[Any]) -> Select[Any]:
+        """Make a unit's read see what was committed before it, whatever its transaction has seen."""
+
+    def take(self, table: Table, first: Select[Any], marks: Mapping[str, Any], returning: Sequence[str]) -> "Taking":
+        """Build how a queue takes the rows of its table that `first` selects (its primary key alone, in order, limited).
+
+        Rows that another transaction is taking are passed over. `marks` is what they are set to.
+        """
+
+    def lock_schema(self, connection: Connection, name: str) -> None:
+        """Let one transaction at a time create or upgrade the tables of this name."""
 
     def said(self, error: DBAPIError) -> Said:
         """Classify a driver's error by allow-list."""
+
+
+class Taking(Protocol):
+    """How a queue takes messages, in a writing transaction."""
+
+    def __call__(self, connection: Connection, parameters: Mapping[str, Any]) -> Sequence[Row[Any]]:
+        """Take, and give the `returning` columns of what was taken, in any order."""
+
+
+class OneUpdate:
+    """Taking by one statement that updates and returns."""
+
+    def __init__(self, statement: Any) -> None:
+        """Keep the statement."""
+        self.statement = statement
+
+    def __call__(self, connection: Connection, parameters: Mapping[str, Any]) -> Sequence[Row[Any]]:
+        """Run it."""
+        return connection.execute(self.statement, dict(parameters)).all()
+
+
+def checked_isolation(dialect: Dialect, isolation: str | None) -> str | None:
+    """Give an isolation level as SQL writes it. Raises SetupError unless the database has it."""
+    if isolation is None:
+        return None
+    level = " ".join(isolation.upper().replace("_", " ").replace("-", " ").split())
+    if level not in dialect.isolations:
+        raise SetupError(f"isolation={isolation!r}: {dialect.name} has {', '.join(sorted(dialect.isolations))}")
+    return level

@@ -33,6 +33,11 @@ def guard_connection(connection: Connection) -> None:
     _guard(connection, CONNECTION_METHODS)
 
 
+def is_guarded(connection: Connection) -> bool:
+    """Tell whether this connection is a unit's, which handlers may reach."""
+    return bool(connection.get_execution_options().get(_OPTION))
+
+
 def guard_session(session: Session) -> None:
     """Make the methods of this one session that begin or end a transaction raise RuntimeError; `begin_nested` works."""
     _guard(session, SESSION_METHODS)
@@ -53,7 +58,7 @@ def _refusal(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _refuse_ending(connection: Connection, _cursor: object, statement: str, *_: object) -> None:
-    if _ENDING.match(statement) and connection.get_execution_options().get(_OPTION):
+    if _ENDING.match(statement) and is_guarded(connection):
         raise RuntimeError(_told(f"SQL {statement.strip()[:40]!r}"))
 
 

@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping
 
 from msgspec import Struct
 from sqlalchemy import Column, Connection, Integer, MetaData, String, Table, insert, inspect, select, update
-from sqlalchemy.schema import CreateIndex, CreateTable
+from sqlalchemy.schema import CreateIndex, CreateSchema, CreateTable
 
+from onceonly.drivers.columns import TRANSACTIONAL
 from onceonly.drivers.sql import Database
 from onceonly.model.errors import SchemaMissing, SchemaTooNew
 
@@ -17,11 +18,14 @@ Step = Callable[[Connection, MetaData], None]
 
 
 class Schema(Struct, frozen=True, kw_only=True):
-    """The tables of one component. `upgrades` holds, for each older version, the step to the one after it."""
+    """The tables of one component, given a prefix and a schema of the database.
+
+    `upgrades` holds, for each older version, the step to the one after it.
+    """
 
     component: str
     version: int
-    tables: Callable[[str], MetaData]
+    tables: Callable[[str, str | None], MetaData]
     upgrades: Mapping[int, Step] = {}
 
 
@@ -32,7 +36,7 @@ async def create(database: Database, schema: Schema) -> None:
     """
     if await _version(database, schema) is None:  # most starts find all in place, and take no write lock
         async with database.writing() as connection:
-            await connection.run_sync(_create, database.prefix, schema)
+            await connection.run_sync(_create, database, schema)
     await check(database, schema)
 
 
@@ -42,8 +46,8 @@ async def upgrade(database: Database, schema: Schema) -> None:
     Raises SchemaTooNew, SchemaMissing when a step is missing.
     """
     async with database.writing() as connection:
-        await connection.run_sync(_create, database.prefix, schema)
-        await connection.run_sync(_upgrade, database.prefix, schema)
+        await connection.run_sync(_create, database, schema)
+        await connection.run_sync(_upgrade, database, schema)
     await check(database, schema)
 
 
@@ -55,15 +59,15 @@ async def check(database: Database, schema: Schema) -> None:
 def render(database: Database, schema: Schema) -> str:
     """Give the statements that create these tables, for a person to run or to review. Does not connect."""
     dialect = database.engine.dialect
-    statements: list[str] = []
-    for metadata in (_versions(database.prefix).metadata, schema.tables(database.prefix)):
+    statements: list[str] = [str(_place(database).compile(dialect=dialect))] if database.schema else []
+    for metadata in (_versions(database).metadata, _tables(database, schema)):
         for table in metadata.sorted_tables:
             statements.append(str(CreateTable(table, if_not_exists=True).compile(dialect=dialect)).strip())
             statements += [
                 str(CreateIndex(index, if_not_exists=True).compile(dialect=dialect)).strip()
                 for index in sorted(table.indexes, key=lambda index: str(index.name))
             ]
-    mark = insert(_versions(database.prefix)).values(component=schema.component, version=schema.version)
+    mark = insert(_versions(database)).values(component=schema.component, version=schema.version)
     statements.append(str(mark.compile(dialect=dialect, compile_kwargs={"literal_binds": True})))
     return ";\n\n".join(statements) + ";\n"
 
@@ -72,8 +76,8 @@ async def drop(database: Database, *schemas: Schema) -> None:
     """Drop these components' tables, and the schema table with them; harmless when they are gone."""
     async with database.writing() as connection:
         for schema in schemas:
-            await connection.run_sync(schema.tables(database.prefix).drop_all)
-        await connection.run_sync(_versions(database.prefix).metadata.drop_all)
+            await connection.run_sync(_tables(database, schema).drop_all)
+        await connection.run_sync(_versions(database).metadata.drop_all)
 
 
 async def create_user_tables(database: Database, metadata: MetaData) -> None:
@@ -82,23 +86,32 @@ async def create_user_tables(database: Database, metadata: MetaData) -> None:
         await connection.run_sync(metadata.create_all)
 
 
-def _versions(prefix: str) -> Table:
+def _tables(database: Database, schema: Schema) -> MetaData:
+    return schema.tables(database.prefix, database.schema)
+
+
+def _place(database: Database) -> CreateSchema:
+    return CreateSchema(database.schema or "", if_not_exists=True)
+
+
+def _versions(database: Database) -> Table:
     return Table(
-        f"{prefix}schema",
-        MetaData(),
+        f"{database.prefix}schema",
+        MetaData(schema=database.schema),
         Column("component", String(40), primary_key=True),
         Column("version", Integer, nullable=False),
+        **TRANSACTIONAL,
     )
 
 
 async def _version(database: Database, schema: Schema) -> int | None:
     async with database.reading() as connection:
-        return await connection.run_sync(_read_version, database.prefix, schema.component)
+        return await connection.run_sync(_read_version, database, schema.component)
 
 
-def _read_version(connection: Connection, prefix: str, component: str) -> int | None:
-    versions = _versions(prefix)
-    if not inspect(connection).has_table(versions.name):
+def _read_version(connection: Connection, database: Database, component: str) -> int | None:
+    versions = _versions(database)
+    if not inspect(connection).has_table(versions.name, schema=database.schema):
         return None
     return connection.scalar(select(versions.c.version).where(versions.c.component == component))
 
@@ -118,17 +131,20 @@ def _judge(found: int | None, schema: Schema) -> None:
         )
 
 
-def _create(connection: Connection, prefix: str, schema: Schema) -> None:
-    versions = _versions(prefix)
+def _create(connection: Connection, database: Database, schema: Schema) -> None:
+    versions = _versions(database)
+    database.dialect.lock_schema(connection, versions.name)
+    if database.schema is not None and not inspect(connection).has_schema(database.schema):
+        connection.execute(_place(database))
     versions.create(connection, checkfirst=True)
-    if _read_version(connection, prefix, schema.component) is None:
-        schema.tables(prefix).create_all(connection)
+    if _read_version(connection, database, schema.component) is None:
+        _tables(database, schema).create_all(connection)
         connection.execute(insert(versions).values(component=schema.component, version=schema.version))
 
 
-def _upgrade(connection: Connection, prefix: str, schema: Schema) -> None:
-    versions = _versions(prefix)
-    found = _read_version(connection, prefix, schema.component) or 0
+def _upgrade(connection: Connection, database: Database, schema: Schema) -> None:
+    versions = _versions(database)
+    found = _read_version(connection, database, schema.component) or 0
     if found > schema.version:
         _judge(found, schema)
     for version in range(found, schema.version):
@@ -136,5 +152,6 @@ def _upgrade(connection: Connection, prefix: str, schema: Schema) -> None:
             raise SchemaMissing(
                 f"no step leads from version {version} of the {schema.component}: upgrade with an older onceonly"
             )
-        schema.upgrades[version](connection, schema.tables(prefix))
-    connection.execute(update(versions).where(versions.c.component == schema.component).values(version=schema.version))
+        schema.upgrades[version](connection, _tables(database, schema))
+        # said after each step: MariaDB commits with every table it changes, and takes no step back
+        connection.execute(update(versions).where(versions.c.component == schema.component).values(version=version + 1))

@@ -13,9 +13,8 @@ from msgspec.structs import replace
 from sqlalchemy import Connection, RootTransaction
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession, async_sessionmaker
 
-from onceonly.drivers.dialect import Dialect
+from onceonly.drivers.dialect import Dialect, Purpose, checked_isolation
 from onceonly.drivers.guard import watch
-from onceonly.drivers.sqlite import SQLite
 from onceonly.drivers.transaction import DatabaseTransaction, Turns, nothing
 from onceonly.drivers.translation import translating
 from onceonly.drivers.urls import DEFAULT_PREFIX, Place, checked_prefix, read_url
@@ -25,7 +24,32 @@ from onceonly.ports.surroundings import Clock
 Source: TypeAlias = str | AsyncEngine | async_sessionmaker[AsyncSession]
 """What a user may name a database by."""
 
-DIALECTS: dict[str, Callable[[], Dialect]] = {"sqlite": SQLite}
+
+def _sqlite(_driver: str) -> Dialect:
+    from onceonly.drivers.sqlite import SQLite  # noqa: PLC0415 - each driver is imported when a URL names it
+
+    return SQLite()
+
+
+def _postgresql(driver: str) -> Dialect:
+    from onceonly.drivers.postgresql import PostgreSQL  # noqa: PLC0415 - the same
+
+    return PostgreSQL(driver)
+
+
+def _mariadb(_driver: str) -> Dialect:
+    from onceonly.drivers.mariadb import MariaDB  # noqa: PLC0415 - only when it is named
+
+    return MariaDB()
+
+
+DIALECTS: dict[str, Callable[[str], Dialect]] = {
+    "sqlite": _sqlite,
+    "postgresql": _postgresql,
+    "mysql": _mariadb,
+    "mariadb": _mariadb,
+}
+"""By the name of the database system; called with the name of the driver, empty when a URL leaves it open."""
 
 
 class Database:
@@ -35,6 +59,8 @@ class Database:
         self.engine = engine
         self.dialect = dialect
         self.prefix = place.prefix
+        self.schema = place.schema
+        self.isolation = checked_isolation(dialect, place.isolation)
         self.lease = place.lease
         self.creates = dialect.embedded and place.create
         self.clock = clock
@@ -47,13 +73,14 @@ class Database:
         self._dropping: set[asyncio.Task[None]] = set()
         self._stranded: list[DatabaseTransaction] = []
 
-    async def open(self, *, writing: bool) -> DatabaseTransaction:
+    async def open(self, purpose: Purpose, *, isolation: str | None = None) -> DatabaseTransaction:
         """Begin a database transaction, which must be committed or dropped. Raises the driver's own errors."""
         if not self._prepared:
             await self._prepare()
         await self.settle()
+        writing = purpose is not Purpose.READING
         end_turn = await self._turns.take() if writing and self._turns is not None else nothing
-        opening = asyncio.ensure_future(self._begin(writing=writing, end_turn=end_turn))
+        opening = asyncio.ensure_future(self._begin(purpose, isolation, end_turn))
         try:
             return await asyncio.shield(opening)
         except asyncio.CancelledError:
@@ -65,11 +92,11 @@ class Database:
 
         Never Conflict: a lock that could not be had within the time-out is Failed, nothing happened.
         """
-        return self._transaction(writing=True)
+        return self._transaction(Purpose.WRITING)
 
     def reading(self) -> AbstractAsyncContextManager[AsyncConnection]:
         """Enclose a database transaction that only reads, all of it from one state. Raises Failed, Unknown."""
-        return self._transaction(writing=False)
+        return self._transaction(Purpose.READING)
 
     def translate(
         self,
@@ -100,12 +127,13 @@ class Database:
                 await self.dialect.prepare(self.engine, durable=self._durable)
                 self._prepared = True
 
-    async def _begin(self, *, writing: bool, end_turn: Callable[[], None]) -> DatabaseTransaction:
+    async def _begin(self, purpose: Purpose, isolation: str | None, end_turn: Callable[[], None]) -> DatabaseTransaction:
         try:
             connection = await self.engine.connect()
             try:
-                root = await connection.run_sync(self._begin_root, writing)
+                root = await connection.run_sync(self._begin_root, purpose, isolation)
             except BaseException:
+                await connection.invalidate()  # nobody knows whether it has begun
                 await connection.close()
                 raise
         except BaseException:
@@ -113,15 +141,15 @@ class Database:
             raise
         return DatabaseTransaction(connection, root, dialect=self.dialect, dropping=self._drop, end_turn=end_turn)
 
-    def _begin_root(self, connection: Connection, writing: bool) -> RootTransaction:  # noqa: FBT001 - as run_sync passes it
+    def _begin_root(self, connection: Connection, purpose: Purpose, isolation: str | None) -> RootTransaction:
         root = connection.begin()
-        self.dialect.begin(connection, writing=writing)
+        self.dialect.begin(connection, purpose, isolation=isolation)
         return root
 
     @asynccontextmanager
-    async def _transaction(self, *, writing: bool) -> AsyncIterator[AsyncConnection]:
+    async def _transaction(self, purpose: Purpose) -> AsyncIterator[AsyncConnection]:
         with self.translate():
-            transaction = await self.open(writing=writing)
+            transaction = await self.open(purpose)
         try:
             with self.translate():
                 yield transaction.connection
@@ -158,7 +186,7 @@ async def open_database(source: Source, *, clock: Clock, durable: bool = True, p
     engine = factory.kw.get("bind")
     if not isinstance(engine, AsyncEngine) or factory.kw.get("binds"):
         raise SetupError("the async_sessionmaker must be bound to one AsyncEngine: async_sessionmaker(engine)")
-    dialect = _dialect(engine.dialect.name)
+    dialect = _dialect(engine.dialect.name, engine.dialect.driver)
     place = Place(url=engine.url, prefix=checked_prefix(prefix or DEFAULT_PREFIX))
     database = _database(dialect.adopt(engine), dialect, place, clock=clock, durable=durable)
     database.sessions, database.owned = factory, False
@@ -166,20 +194,22 @@ async def open_database(source: Source, *, clock: Clock, durable: bool = True, p
 
 
 def _open_url(place: Place, *, clock: Clock, durable: bool, prefix: str) -> Database:
-    dialect = _dialect(place.url.get_backend_name())
+    dialect = _dialect(*place.url.drivername.partition("+")[::2])
     named = replace(place, prefix=checked_prefix(prefix or place.prefix))
     return _database(dialect.engine(place.url, timeout=place.timeout), dialect, named, clock=clock, durable=durable)
 
 
 def _database(engine: AsyncEngine, dialect: Dialect, place: Place, *, clock: Clock, durable: bool) -> Database:
+    if place.schema is not None and not dialect.has_schemas:
+        raise SetupError(f"schema={place.schema!r}: {dialect.name} has no schemas; use ?prefix=")
     watch(engine)
     return Database(engine, dialect, place, clock=clock, durable=durable)
 
 
-def _dialect(name: str) -> Dialect:
+def _dialect(name: str, driver: str) -> Dialect:
     if name not in DIALECTS:
         raise SetupError(f"there is no adapter for {name} databases; there is one for {', '.join(sorted(DIALECTS))}")
-    return DIALECTS[name]()
+    return DIALECTS[name](driver)
 
 
 async def _drop_opened(opening: asyncio.Future[DatabaseTransaction]) -> None:

@@ -5,22 +5,22 @@ The driver's own transaction control is off (it would begin late, and commit bef
 
 import asyncio
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Table, event
+from sqlalchemy import Column, ColumnElement, Connection, Row, Select, Table, bindparam, event, update
 from sqlalchemy.dialects.sqlite import insert
 from sqlalchemy.engine import URL, ExceptionContext
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
-from sqlalchemy.sql.dml import ReturningInsert
 
-from onceonly.drivers.dialect import Said
+from onceonly.drivers.dialect import OneUpdate, Purpose, Said, State, Taking
 from onceonly.model.errors import SetupError
 
 OLDEST = (3, 35, 0)  # the first with RETURNING
 FULL = 2
+ROWS_AT_ONCE = 10_000  # SQLite takes 32,766 variables
 WAL_TRIES, WAL_PAUSE = 100, 0.05
 _OWN_CODE = 0xFF  # an extended result code keeps the primary one in its lowest byte
 
@@ -48,6 +48,11 @@ class SQLite:
     name = "sqlite"
     embedded = True
     single_writer = True
+    has_schemas = False
+    isolations: frozenset[str] = frozenset({"READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"})
+    """Whatever is asked for, units get SERIALIZABLE: one writer at a time."""
+
+    errors: tuple[type[Exception], ...] = ()
 
     def engine(self, url: URL, *, timeout: float) -> AsyncEngine:
         """Make an engine for a file. Raises SetupError for an in-memory database and for a directory that is not there."""
@@ -83,24 +88,50 @@ class SQLite:
         if durable and synchronous < FULL:
             raise SetupError("this engine commits with PRAGMA synchronous below FULL, so a power cut loses commits: set FULL")
 
-    def begin(self, connection: Connection, *, writing: bool) -> None:
+    def begin(self, connection: Connection, purpose: Purpose, *, isolation: str | None) -> None:
         """Begin. A writing transaction waits for the write lock here, so it can never lose it to another one later."""
-        connection.exec_driver_sql("BEGIN IMMEDIATE" if writing else "BEGIN")
+        connection.exec_driver_sql("BEGIN" if purpose is Purpose.READING else "BEGIN IMMEDIATE")
 
-    def in_transaction(self, connection: Connection) -> bool:
+    def commit(self, connection: Connection) -> None:
+        """Leave it to SQLAlchemy: the driver commits what was begun in any way."""
+
+    def roll_back(self, connection: Connection) -> None:
+        """Leave it to SQLAlchemy."""
+
+    def state(self, connection: Connection) -> State:
         """Ask SQLite itself (sqlite3_get_autocommit)."""
-        if connection.closed or connection.invalidated:
-            return False
         driver = connection.connection.driver_connection
         try:
-            return driver is not None and bool(driver.in_transaction)
+            return State.OPEN if driver is not None and driver.in_transaction else State.ENDED
         except ValueError:  # aiosqlite: the connection was closed
-            return False
+            return State.ENDED
 
-    def insert_absent(self, table: Table, key: str, returning: Sequence[str]) -> ReturningInsert[Any]:
-        """Build INSERT ... ON CONFLICT (key) DO NOTHING RETURNING."""
-        statement = insert(table).on_conflict_do_nothing(index_elements=[key])
-        return statement.returning(*(table.c[name] for name in returning))
+    def insert_absent(
+        self, connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]], *, key: Sequence[str]
+    ) -> Sequence[Row[Any]]:
+        """Run INSERT ... VALUES ... ON CONFLICT (key) DO NOTHING RETURNING."""
+        if not rows:
+            return []
+        statement = insert(table).on_conflict_do_nothing(index_elements=list(key)).returning(*(table.c[name] for name in key))
+        options = {"insertmanyvalues_page_size": ROWS_AT_ONCE}
+        return connection.execute(statement, [dict(row) for row in rows], execution_options=options).all()
+
+    def among(self, column: Column[Any], parameter: str) -> ColumnElement[bool]:
+        """Build an IN with as many variables as the list is long."""
+        return column.in_(bindparam(parameter, expanding=True))
+
+    def current(self, query: Select[Any]) -> Select[Any]:
+        """Change nothing: who has the write lock sees everything."""
+        return query
+
+    def take(self, table: Table, first: Select[Any], marks: Mapping[str, Any], returning: Sequence[str]) -> Taking:
+        """Take by one statement; nobody else can be taking."""
+        (number,) = table.primary_key.columns
+        taken = update(table).where(number.in_(first)).values(dict(marks))
+        return OneUpdate(taken.returning(*(table.c[name] for name in returning)))
+
+    def lock_schema(self, connection: Connection, name: str) -> None:
+        """Rely on the write lock."""
 
     def said(self, error: DBAPIError) -> Said:
         """Classify by SQLite's primary result code."""

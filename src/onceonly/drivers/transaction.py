@@ -2,12 +2,11 @@
 
 import asyncio
 from collections.abc import Callable
-from enum import Enum
 
 from sqlalchemy import Connection, RootTransaction
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from onceonly.drivers.dialect import Dialect
+from onceonly.drivers.dialect import Dialect, State
 from onceonly.drivers.translation import TurnNotHad
 
 
@@ -31,15 +30,6 @@ class Turns:
         return self._lock.release
 
 
-class State(Enum):
-    """What has become of a database transaction."""
-
-    OPEN = "open"
-    ABORTED = "an error left it so that nothing can be committed"
-    ENDED = "it was committed or rolled back by other means"
-    LOST = "its connection is gone"
-
-
 class DatabaseTransaction:
     """One open database transaction on a connection of its own. `dropping` has its `end` run in the background."""
 
@@ -60,6 +50,7 @@ class DatabaseTransaction:
         self._root = root
         self._end_turn = end_turn
         self._is_over = False
+        self._has_said_commit = False
 
     @property
     def state(self) -> State:
@@ -68,7 +59,7 @@ class DatabaseTransaction:
             return State.LOST
         if not self._root.is_active:
             return State.ABORTED
-        return State.OPEN if self._dialect.in_transaction(self._root.connection) else State.ENDED
+        return self._dialect.state(self._root.connection)
 
     async def commit(self) -> None:
         """Commit, and give the connection back. Raises the driver's own errors; it must be dropped then."""
@@ -93,13 +84,18 @@ class DatabaseTransaction:
             self._end_turn()
 
     def _commit(self) -> None:
+        self._has_said_commit = True
+        self._dialect.commit(self._root.connection)
         self._root.commit()
         self._close()
 
     def _roll_back(self) -> None:
-        if self.state is State.ENDED:
-            self._root.connection.invalidate()  # somebody has been at it: nobody else shall have it
+        state = self.state
+        if state is State.LOST or (state is State.ENDED and not self._has_said_commit):
+            self._root.connection.invalidate()  # it is gone, or somebody has been at it: nobody else shall have it
         else:
+            if state is not State.ENDED:
+                self._dialect.roll_back(self._root.connection)
             self._root.close()  # also after a COMMIT that failed: only then does the pool reset the connection
         self._close()
 

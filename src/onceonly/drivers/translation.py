@@ -7,7 +7,7 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from onceonly.drivers.dialect import Dialect, Said
-from onceonly.model.errors import Failed, OnceOnlyError, Unknown
+from onceonly.model.errors import CommitRefused, Failed, OnceOnlyError, Unknown
 
 
 class TurnNotHad(SQLAlchemyError):
@@ -24,8 +24,9 @@ def translated(
 ) -> OnceOnlyError:
     """Translate a driver's error by allow-list; gives, never raises.
 
-    A lock that was not had becomes `locked`; a statement or constraint that can never work `refused`; what the database could
-    not do for now Failed. While `committing` only locks and constraints are definite. All the rest is Unknown.
+    A lock that was not had becomes `locked`; a statement or constraint that can never work `refused`; a transaction that was
+    left aborted CommitRefused; what the database could not do for now Failed. While `committing` only locks, constraints and
+    aborted transactions are definite. All the rest is Unknown.
     """
     text = _first_line(error)
     if isinstance(error, TurnNotHad):
@@ -33,7 +34,7 @@ def translated(
     if isinstance(error, PoolTimeout):
         return Failed(f"no connection was free: {text}")
     said = dialect.said(error) if isinstance(error, DBAPIError) and not error.connection_invalidated else Said.NOTHING
-    definite: dict[Said, type[OnceOnlyError]] = {Said.LOCKED: locked, Said.CONSTRAINT: refused}
+    definite: dict[Said, type[OnceOnlyError]] = {Said.LOCKED: locked, Said.CONSTRAINT: refused, Said.ABORTED: CommitRefused}
     if not committing:
         definite |= {Said.STATEMENT: refused, Said.UNABLE: Failed}
     return definite.get(said, Unknown)(text)
@@ -44,9 +45,10 @@ def translating(
     dialect: Dialect, *, locked: type[OnceOnlyError], refused: type[OnceOnlyError], committing: bool
 ) -> Iterator[None]:
     """Enclose driver calls, and raise what `translated` gives."""
+    drivers: tuple[type[Exception], ...] = (SQLAlchemyError, OSError, *dialect.errors)
     try:
         yield
-    except (SQLAlchemyError, OSError) as error:
+    except drivers as error:
         raise translated(error, dialect, locked=locked, refused=refused, committing=committing) from error
 
 

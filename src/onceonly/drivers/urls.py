@@ -10,19 +10,23 @@ from onceonly.model.errors import SetupError
 
 DEFAULT_PREFIX = "onceonly_"
 _PREFIX = re.compile(r"[a-z][a-z0-9_]{0,30}_?")
+_SCHEMA = re.compile(r"[a-z][a-z0-9_]{0,62}")
 _TRUTH = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
-_OPTIONS = frozenset({"prefix", "create", "timeout", "lease"})
+_OPTIONS = frozenset({"prefix", "schema", "isolation", "create", "timeout", "lease"})
 
 
 class Place(Struct, frozen=True, kw_only=True):
     """A database as a URL names it, the options of this library taken out.
 
-    `prefix` begins every table name; `create` says whether missing tables may be made at start; `timeout` is for how many
+    `prefix` begins every table name; `schema` is where the tables are, on a database that has schemas; `isolation` is the level
+    of the store's units; `create` says whether missing tables may be made at start; `timeout` is for how many
     seconds a lock is waited for; `lease` for how many a delivery of a queue in it is kept for its receiver.
     """
 
     url: URL
     prefix: str = DEFAULT_PREFIX
+    schema: str | None = None
+    isolation: str | None = None
     create: bool = True
     timeout: float = 5.0
     lease: float = 30.0
@@ -41,6 +45,8 @@ def read_url(url: str) -> Place:
     return Place(
         url=parsed.set(query={}),
         prefix=checked_prefix(options.get("prefix", DEFAULT_PREFIX)),
+        schema=_checked_schema(options["schema"]) if "schema" in options else None,
+        isolation=options.get("isolation"),
         create=_truth("create", options.get("create", "true")),
         timeout=_seconds("timeout", options.get("timeout", "5")),
         lease=_seconds("lease", options.get("lease", "30")),
@@ -52,6 +58,12 @@ def checked_prefix(prefix: str) -> str:
     if not _PREFIX.fullmatch(prefix):
         raise SetupError(f"prefix {prefix!r}: use a lower-case letter, then at most 31 of a-z, 0-9 and _")
     return prefix
+
+
+def _checked_schema(schema: str) -> str:
+    if not _SCHEMA.fullmatch(schema):
+        raise SetupError(f"schema {schema!r}: use a lower-case letter, then at most 62 of a-z, 0-9 and _")
+    return schema
 
 
 def _single(name: str, value: str | tuple[str, ...]) -> str:

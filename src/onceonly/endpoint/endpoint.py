@@ -43,6 +43,7 @@ class Endpoint:
         store: object,
         transport: str,
         metadata: object = None,
+        isolation: str | None = None,
         deduplication: Deduplication = History(),  # noqa: B008 - immutable
         identity: IdentityRule | None = None,
         retry: Retry = Retry(),  # noqa: B008 - immutable
@@ -56,6 +57,7 @@ class Endpoint:
             store=store,
             transport=transport,
             metadata=metadata,
+            isolation=isolation,
             deduplication=deduplication,
             identity=identity,
             retry=retry,

@@ -48,7 +48,7 @@ class SqlTransport:
         self.traits = Traits(lease=lease, max_body=max_body)
         self._database = database
         self._endpoint = endpoint
-        self._sql = Statements(database.prefix)
+        self._sql = Statements(database)
         self._bell = _BELLS.setdefault(database, Bell())
         self._expects_more = False
         self._pause = _SHORTEST
@@ -101,18 +101,16 @@ class SqlTransport:
         await self._change(self._sql.keep, deliveries, now=now, until=self._until(now))
 
     async def declare(self, topologies: Sequence[Topology]) -> None:
-        """Make queues and subscriptions; takes no write lock when all are there."""
+        """Make queues and subscriptions; takes no write lock when all are there. Safe in several processes at once."""
         queues = {topology.endpoint for topology in topologies}
         subscriptions = {(event, topology.endpoint) for topology in topologies for event in topology.events}
         async with self._database.reading() as connection:
             missing = await self._missing(connection, queues, subscriptions)
         if any(missing):
             async with self._database.writing() as connection:
-                new_queues, new_subscriptions = await self._missing(connection, queues, subscriptions)
-                if new_queues:
-                    await connection.execute(insert(self._sql.queues), new_queues)
-                if new_subscriptions:
-                    await connection.execute(insert(self._sql.subscriptions), new_subscriptions)
+                insert_absent = self._database.dialect.insert_absent
+                await connection.run_sync(insert_absent, self._sql.queues, missing[0], key=["name"])
+                await connection.run_sync(insert_absent, self._sql.subscriptions, missing[1], key=["event", "queue"])
 
     async def depth(self, endpoint: str) -> Depth:
         """Count a queue; see the port."""
@@ -121,11 +119,11 @@ class SqlTransport:
             declared, waiting, held, delayed = (await connection.execute(self._sql.depth, asked)).one()
         if not declared:
             raise SetupError(f"there is no queue {endpoint!r}: run its endpoint, or `onceonly topology create`, first")
-        return Depth(waiting=waiting, held=held, delayed=delayed)
+        return Depth(waiting=waiting, held=int(held), delayed=int(delayed))  # a sum is a Decimal on MariaDB
 
     async def _look_and_take(self, limit: int) -> tuple[Delivery, ...]:
-        """Look before taking: a look takes no lock. While there is a backlog it would be wasted."""
-        if not self._expects_more:
+        """Look before taking where that takes a lock from others. While there is a backlog a look would be wasted."""
+        if self._database.dialect.single_writer and not self._expects_more:
             asked = {"of": self._endpoint, "now": self._database.clock.now()}
             async with self._database.reading() as connection:
                 if (await connection.execute(self._sql.is_waiting, asked)).first() is None:
@@ -143,10 +141,10 @@ class SqlTransport:
         now, token = self._database.clock.now(), token_hex(8)
         asked = {"of": self._endpoint, "now": now, "most": limit, "until": self._until(now), "by": token}
         async with self._database.writing() as connection:
-            rows = (await connection.execute(self._sql.take, asked)).all()
+            rows = await connection.run_sync(self._sql.take, asked)
         return tuple(
             arrival(Receipt(token, seq), self._endpoint, decode_headers(headers), body, suspect=leases > 1)
-            for seq, leases, headers, body in sorted(rows)  # RETURNING promises no order
+            for seq, leases, headers, body in sorted(map(tuple, rows))  # RETURNING promises no order
         )
 
     async def _undo(self, taking: "asyncio.Task[tuple[Delivery, ...]]") -> None:

@@ -8,18 +8,15 @@ from functools import cached_property
 from typing import Any
 
 from sqlalchemy import (
-    BigInteger,
     BindParameter,
     Column,
     Delete,
     Index,
     Integer,
-    LargeBinary,
     MetaData,
     Select,
     String,
     Table,
-    Text,
     Update,
     bindparam,
     case,
@@ -28,36 +25,37 @@ from sqlalchemy import (
     select,
     update,
 )
-from sqlalchemy.sql.dml import ReturningUpdate
 
+from onceonly.drivers.columns import DATA, INSTANT, LONG, NAME, SEQUENCE, TRANSACTIONAL
+from onceonly.drivers.dialect import Taking
 from onceonly.drivers.schema import Schema
-
-_INSTANT = BigInteger  # milliseconds since 1970
-_SEQUENCE = BigInteger().with_variant(Integer, "sqlite")  # only an INTEGER PRIMARY KEY counts up by itself there
+from onceonly.drivers.sql import Database
 
 
-def tables(prefix: str) -> MetaData:
-    """Give the tables, named with this prefix."""
-    metadata = MetaData()
+def tables(prefix: str, schema: str | None = None) -> MetaData:
+    """Give the tables, named with this prefix, in a schema of the database."""
+    metadata = MetaData(schema=schema)
     messages = Table(
         f"{prefix}messages",
         metadata,
-        Column("seq", _SEQUENCE, primary_key=True, autoincrement=True),
-        Column("queue", String(255), nullable=False),
-        Column("visible_at", _INSTANT, nullable=False),
+        Column("seq", SEQUENCE, primary_key=True, autoincrement=True),
+        Column("queue", NAME, nullable=False),
+        Column("visible_at", INSTANT, nullable=False),
         Column("leases", Integer, nullable=False),
         Column("receipt", String(32), nullable=False),
-        Column("headers", Text, nullable=False),
-        Column("body", LargeBinary, nullable=False),
+        Column("headers", LONG, nullable=False),
+        Column("body", DATA, nullable=False),
         sqlite_autoincrement=True,  # a number is never used again, so an old receipt names nothing new
+        **TRANSACTIONAL,
     )
     Index(f"{prefix}messages_next", messages.c.queue, messages.c.visible_at, messages.c.seq)
-    Table(f"{prefix}queues", metadata, Column("name", String(255), primary_key=True))
+    Table(f"{prefix}queues", metadata, Column("name", NAME, primary_key=True), **TRANSACTIONAL)
     Table(
         f"{prefix}subscriptions",
         metadata,
-        Column("event", String(255), primary_key=True),
-        Column("queue", String(255), primary_key=True),
+        Column("event", NAME, primary_key=True),
+        Column("queue", NAME, primary_key=True),
+        **TRANSACTIONAL,
     )
     return metadata
 
@@ -69,11 +67,12 @@ SCHEMA = Schema(component="queue", version=1, tables=tables)
 class Statements:
     """Every statement of the queue, each built once; the docstrings name their parameters."""
 
-    def __init__(self, prefix: str) -> None:
-        metadata = tables(prefix)
-        self.messages = metadata.tables[f"{prefix}messages"]
-        self.queues = metadata.tables[f"{prefix}queues"]
-        self.subscriptions = metadata.tables[f"{prefix}subscriptions"]
+    def __init__(self, database: Database) -> None:
+        self._dialect = database.dialect
+        named = {table.name: table for table in tables(database.prefix, database.schema).sorted_tables}
+        self.messages = named[f"{database.prefix}messages"]
+        self.queues = named[f"{database.prefix}queues"]
+        self.subscriptions = named[f"{database.prefix}subscriptions"]
 
     @cached_property
     def is_waiting(self) -> Select[Any]:
@@ -81,13 +80,12 @@ class Statements:
         return self._ready().limit(1)
 
     @cached_property
-    def take(self) -> ReturningUpdate[Any]:
+    def take(self) -> Taking:
         """Take at most `most` messages `of` a queue that are visible `now`, until `until`, for `by`."""
         columns = self.messages.c
         first = self._ready().order_by(columns.visible_at, columns.seq).limit(bindparam("most"))
-        taken = update(self.messages).where(columns.seq.in_(first.with_for_update(skip_locked=True)))
         marks = {"visible_at": bindparam("until"), "receipt": bindparam("by"), "leases": columns.leases + 1}
-        return taken.values(marks).returning(columns.seq, columns.leases, columns.headers, columns.body)
+        return self._dialect.take(self.messages, first, marks, ("seq", "leases", "headers", "body"))
 
     @cached_property
     def settle(self) -> Delete:
@@ -108,13 +106,13 @@ class Statements:
     @cached_property
     def known(self) -> Select[Any]:
         """List which of the queues `names` are declared."""
-        return select(self.queues.c.name).where(self.queues.c.name.in_(bindparam("names", expanding=True)))
+        return select(self.queues.c.name).where(self._dialect.among(self.queues.c.name, "names"))
 
     @cached_property
     def subscribed(self) -> Select[Any]:
         """List (event, queue) for the event types `names`."""
         columns = self.subscriptions.c
-        return select(columns.event, columns.queue).where(columns.event.in_(bindparam("names", expanding=True)))
+        return select(columns.event, columns.queue).where(self._dialect.among(columns.event, "names"))
 
     @cached_property
     def depth(self) -> Select[Any]:
@@ -137,4 +135,4 @@ class Statements:
 
     def _held(self) -> tuple[Any, ...]:
         columns = self.messages.c
-        return columns.seq.in_(bindparam("numbers", expanding=True)), columns.receipt == bindparam("by")
+        return self._dialect.among(columns.seq, "numbers"), columns.receipt == bindparam("by")

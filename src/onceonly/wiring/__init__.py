@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from onceonly.drivers.schema import Schema
     from onceonly.drivers.sql import Database
 
+AMQP = frozenset({"amqp", "amqps"})
+
 __all__ = [
     "Settings",
     "offer_of",
@@ -32,23 +34,33 @@ __all__ = [
     "open_transport",
     "schemas",
     "shown",
+    "temporary_transport",
     "wire",
 ]
 
 
-class Adapters(Protocol):
-    """What each family of adapters opens; `wiring.sql` and `wiring.memory` are such modules."""
+class Stores(Protocol):
+    """What a family of adapters that are stores opens; `wiring.sql` and `wiring.memory` are such modules."""
 
     def open_store(
-        self, setting: Any, endpoint: str, *, clock: Clock, history: bool, metadata: Any
+        self, setting: Any, endpoint: str, *, clock: Clock, history: bool, metadata: Any, isolation: str | None
     ) -> AbstractAsyncContextManager[tuple[Store, DeadLetters]]:
         """Open a store and the dead letters beside it."""
 
     def open_dead_letters(self, setting: Any, *, clock: Clock) -> AbstractAsyncContextManager[DeadLetters]:
         """Open dead letters alone."""
 
+
+class Transports(Protocol):
+    """What a family of adapters that are transports opens; `wiring.rabbitmq` is such a module, and so are those two."""
+
     def open_transport(self, setting: Any, endpoint: str, *, clock: Clock) -> AbstractAsyncContextManager[Transport]:
         """Open one endpoint's queue."""
+
+    def temporary_transport(
+        self, setting: Any, topologies: Sequence[Topology], *, clock: Clock
+    ) -> AbstractAsyncContextManager[None]:
+        """Make what must be there before any queue is declared; at the end delete it with these queues."""
 
 
 @asynccontextmanager
@@ -92,21 +104,34 @@ def open_store(
     """Open an endpoint's store, and the dead letters beside it. Raises SetupError."""
     require(settings.store, "store")
     history = isinstance(settings.deduplication, History)
-    return _adapters(settings.store).open_store(
-        settings.store, settings.name, clock=surroundings.clock, history=history, metadata=settings.metadata
+    return _stores(settings.store).open_store(
+        settings.store,
+        settings.name,
+        clock=surroundings.clock,
+        history=history,
+        metadata=settings.metadata,
+        isolation=settings.isolation,
     )
 
 
 def open_dead_letters(setting: object, *, surroundings: Surroundings = LIVE) -> AbstractAsyncContextManager[DeadLetters]:
     """Open the dead letters of a store, named by its URL, engine or session factory. Raises SetupError."""
     require(setting, "dead_letters")
-    return _adapters(setting).open_dead_letters(setting, clock=surroundings.clock)
+    return _stores(setting).open_dead_letters(setting, clock=surroundings.clock)
 
 
 def open_transport(url: str, endpoint: str, *, surroundings: Surroundings = LIVE) -> AbstractAsyncContextManager[Transport]:
     """Open the queue of one endpoint, to receive or only to send; declares nothing. Raises SetupError."""
     require(url, "transport")
-    return _adapters(url).open_transport(url, endpoint, clock=surroundings.clock)
+    return _transports(url).open_transport(url, endpoint, clock=surroundings.clock)
+
+
+def temporary_transport(
+    url: str, topologies: Sequence[Topology], *, surroundings: Surroundings = LIVE
+) -> AbstractAsyncContextManager[None]:
+    """Let a transport be used for a while, behind a prefix of its own: at the end nothing of it is left. Raises SetupError."""
+    require(url, "transport")
+    return _transports(url).temporary_transport(url, topologies, clock=surroundings.clock)
 
 
 def open_database(
@@ -114,7 +139,7 @@ def open_database(
 ) -> "AbstractAsyncContextManager[Database]":
     """Open the database that a store or transport setting names, whatever tables it has. Raises SetupError if it is none."""
     require(setting, role)
-    if _is_memory(setting):
+    if isinstance(setting, str) and scheme_of(setting) in {*AMQP, "memory"}:
         raise SetupError(f"{role}={shown(setting)!r} is no database: it has no tables to look after")
     opened: AbstractAsyncContextManager[Database] = _sql().open_database(setting, clock=surroundings.clock)
     return opened
@@ -126,12 +151,25 @@ def schemas(*roles: str) -> "tuple[Schema, ...]":
     return tuple(known[role] for role in roles or known)
 
 
-def _adapters(setting: object) -> Adapters:
+def _stores(setting: object) -> Stores:
     if _is_memory(setting):
         from onceonly.wiring import memory  # noqa: PLC0415 - only when it is named
 
         return memory
-    adapters: Adapters = _sql()
+    adapters: Stores = _sql()
+    return adapters
+
+
+def _transports(url: str) -> Transports:
+    if scheme_of(url) in AMQP:
+        from onceonly.wiring import rabbitmq  # noqa: PLC0415 - imports the driver, so only when a URL names it
+
+        return rabbitmq
+    if _is_memory(url):
+        from onceonly.wiring import memory  # noqa: PLC0415 - only when it is named
+
+        return memory
+    adapters: Transports = _sql()
     return adapters
 
 

@@ -1,6 +1,6 @@
 """The memory adapters, put together: one world for each name, for as long as anybody in this process uses it."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
@@ -9,7 +9,7 @@ from onceonly.model.errors import SetupError
 from onceonly.ports.dead_letters import DeadLetters
 from onceonly.ports.store import Store
 from onceonly.ports.surroundings import Clock
-from onceonly.ports.transport import Transport
+from onceonly.ports.transport import Topology, Transport
 from onceonly.stores.memory import MemoryDeadLetters, MemoryStore
 from onceonly.transports.memory import MemoryTransport
 from onceonly.wiring.shared import Shared
@@ -39,10 +39,13 @@ async def open_store(
     clock: Clock,
     history: bool,
     metadata: Any,  # noqa: ARG001 - as all adapters
+    isolation: str | None,
 ) -> AsyncIterator[tuple[Store, DeadLetters]]:
     """Give a store and the dead letters beside it."""
     if not history:
         raise SetupError("deduplication=Off() needs a SQL store; the memory store always keeps its claims")
+    if isolation is not None:
+        raise SetupError("isolation= needs a SQL store; units of the memory store never overlap")
     async with open_world(setting) as world:
         yield MemoryStore(world, endpoint, clock=clock), MemoryDeadLetters(world, clock=clock)
 
@@ -59,3 +62,15 @@ async def open_transport(setting: Any, endpoint: str, *, clock: Clock) -> AsyncI
     """Give the queue of one endpoint."""
     async with open_world(setting) as world:
         yield MemoryTransport(world, endpoint, clock=clock)
+
+
+@asynccontextmanager
+async def temporary_transport(
+    setting: Any,
+    topologies: Sequence[Topology],  # noqa: ARG001 - as all adapters
+    *,
+    clock: Clock,  # noqa: ARG001 - the same
+) -> AsyncIterator[None]:
+    """Keep a world; it ends with whoever uses it last."""
+    async with open_world(setting):
+        yield

@@ -49,13 +49,13 @@ SCHEMES: Mapping[str, Scheme] = {
     "sqlite": Scheme(("sqlalchemy", "aiosqlite"), store=True, transport=True),
     "sqlite+aiosqlite": Scheme(("sqlalchemy", "aiosqlite"), store=True, transport=True),
     "memory": Scheme(store=True, transport=True),
-    "postgresql": Scheme(("asyncpg",), "postgresql"),
-    "postgresql+asyncpg": Scheme(("asyncpg",), "postgresql"),
-    "postgresql+psycopg": Scheme(("psycopg",), "psycopg"),
-    "mysql": Scheme(("asyncmy",), "mysql"),
-    "mariadb": Scheme(("asyncmy",), "mysql"),
-    "amqp": Scheme(("aio_pika",), "rabbitmq"),
-    "amqps": Scheme(("aio_pika",), "rabbitmq"),
+    "postgresql": Scheme(("asyncpg",), "postgresql", store=True, transport=True),
+    "postgresql+asyncpg": Scheme(("asyncpg",), "postgresql", store=True, transport=True),
+    "postgresql+psycopg": Scheme(("psycopg",), "psycopg", store=True, transport=True),
+    "mysql": Scheme(("asyncmy",), "mysql", store=True, transport=True),
+    "mariadb": Scheme(("asyncmy",), "mysql", store=True, transport=True),
+    "amqp": Scheme(("aiormq",), "rabbitmq", transport=True),
+    "amqps": Scheme(("aiormq",), "rabbitmq", transport=True),
 }
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")

@@ -19,13 +19,15 @@ class Settings:
 
     `store` is a URL, an `AsyncEngine` or an `async_sessionmaker`; `transport` is a URL; `dead_letters` names another database
     than the store's. `metadata` is a SQLAlchemy `MetaData` whose tables an embedded database gets at start. `timeout` is in
-    seconds, for each handler.
+    seconds, for each handler. `isolation` is the level of its units in a SQL store, such as "SERIALIZABLE"; without it what
+    the URL says, or the database's own.
     """
 
     name: str
     store: object
     transport: str
     metadata: object = None
+    isolation: str | None = None
     deduplication: Deduplication = field(default_factory=History)
     dead_letters: object = None
     identity: IdentityRule | None = None
@@ -46,8 +48,7 @@ class Settings:
         for role, setting in (*databases, ("transport", self.transport)):
             if problem := url_problem(setting, role):
                 yield problem
-        if self.metadata is not None and not hasattr(self.metadata, "create_all"):
-            yield f"metadata must be a SQLAlchemy MetaData, such as Base.metadata, not {type(self.metadata).__name__}"
+        yield from self._sql_problems()
         if not isinstance(self.deduplication, History | Off):
             yield f"deduplication must be History(...) or Off(), not {self.deduplication!r}"
         if problem := rule_problem(self.identity):
@@ -60,3 +61,9 @@ class Settings:
             yield f"timeout must be a number of seconds above 0, a day at most, not {self.timeout!r}"
         if not isinstance(self.worker, WorkerSettings):
             yield f"worker must be WorkerSettings(...), not {self.worker!r}"
+
+    def _sql_problems(self) -> Iterator[str]:
+        if self.metadata is not None and not hasattr(self.metadata, "create_all"):
+            yield f"metadata must be a SQLAlchemy MetaData, such as Base.metadata, not {type(self.metadata).__name__}"
+        if self.isolation is not None and not isinstance(self.isolation, str):
+            yield f'isolation must be a level such as "SERIALIZABLE", not {self.isolation!r}'

@@ -1,16 +1,16 @@
 """The SQL adapters, put together: databases are shared by URL within a process, and have their tables before they are used."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
-from onceonly.drivers.schema import Schema, check, create, create_user_tables
+from onceonly.drivers.schema import Schema, check, create, create_user_tables, drop
 from onceonly.drivers.sql import Database
 from onceonly.drivers.sql import open_database as connect
 from onceonly.ports.dead_letters import DeadLetters
 from onceonly.ports.store import Store
 from onceonly.ports.surroundings import Clock
-from onceonly.ports.transport import Transport
+from onceonly.ports.transport import Topology, Transport
 from onceonly.stores.sql import SqlDeadLetters, SqlStore
 from onceonly.stores.sql.tables import SCHEMA as STORE
 from onceonly.transports.sql import SqlTransport
@@ -33,14 +33,14 @@ def open_database(setting: Any, *, clock: Clock) -> AbstractAsyncContextManager[
 
 @asynccontextmanager
 async def open_store(
-    setting: Any, endpoint: str, *, clock: Clock, history: bool, metadata: Any
+    setting: Any, endpoint: str, *, clock: Clock, history: bool, metadata: Any, isolation: str | None
 ) -> AsyncIterator[tuple[Store, DeadLetters]]:
     """Give a store and the dead letters beside it; an embedded database gets the user's tables as well."""
     async with open_database(setting, clock=clock) as database:
         await _ensure(database, STORE)
         if metadata is not None and database.creates:
             await create_user_tables(database, metadata)
-        yield SqlStore(database, endpoint, history=history), SqlDeadLetters(database)
+        yield SqlStore(database, endpoint, history=history, isolation=isolation), SqlDeadLetters(database)
 
 
 @asynccontextmanager
@@ -57,6 +57,22 @@ async def open_transport(setting: Any, endpoint: str, *, clock: Clock) -> AsyncI
     async with open_database(setting, clock=clock) as database:
         await _ensure(database, QUEUE)
         yield SqlTransport(database, endpoint, lease=database.lease)
+
+
+@asynccontextmanager
+async def temporary_transport(
+    setting: Any,
+    topologies: Sequence[Topology],  # noqa: ARG001 - as all adapters
+    *,
+    clock: Clock,
+) -> AsyncIterator[None]:
+    """Make the queue's tables, and drop them with all that is in them."""
+    async with open_database(setting, clock=clock) as database:
+        await create(database, QUEUE)
+        try:
+            yield
+        finally:
+            await drop(database, QUEUE)
 
 
 async def _ensure(database: Database, schema: Schema) -> None:

@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 
 from msgspec.structs import replace
-from sqlalchemy import ColumnElement, Connection, and_, bindparam, delete, func, select, true
+from sqlalchemy import ColumnElement, Connection, and_, delete, func, literal, select, true
 
+from onceonly.drivers.columns import READABLE
 from onceonly.drivers.sql import Database
 from onceonly.model.dead_letter import DeadLetter
 from onceonly.ports.dead_letters import Filter
@@ -18,7 +19,7 @@ class SqlDeadLetters:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._letters = tables(database.prefix).dead_letters
+        self._letters = tables(database.prefix, database.schema).dead_letters
 
     async def add(self, letter: DeadLetter) -> None:
         """Store it, unless one with its key is there."""
@@ -32,7 +33,7 @@ class SqlDeadLetters:
             "letter": encode_letter(stamped),
         }
         async with self._database.writing() as connection:
-            await connection.execute(self._database.dialect.insert_absent(self._letters, "key", ["key"]), [row])
+            await connection.run_sync(self._database.dialect.insert_absent, self._letters, [row], key=["key"])
 
     async def page(self, chosen: Filter, *, after: str = "", limit: int = 100) -> tuple[DeadLetter, ...]:
         """List letters in the order they were added; from the beginning when no letter has the key `after`."""
@@ -59,7 +60,7 @@ class SqlDeadLetters:
     async def remove(self, keys: Sequence[str]) -> int:
         """Remove letters, in one database transaction."""
         distinct = sorted(set(keys))
-        statement = delete(self._letters).where(self._letters.c.key.in_(bindparam("keys", expanding=True)))
+        statement = delete(self._letters).where(self._database.dialect.among(self._letters.c.key, "keys"))
 
         def remove(connection: Connection) -> int:
             chunks = (distinct[start : start + KEYS_AT_ONCE] for start in range(0, len(distinct), KEYS_AT_ONCE))
@@ -74,6 +75,6 @@ class SqlDeadLetters:
             letters.endpoint == chosen.endpoint if chosen.endpoint else true(),
             letters.type == chosen.type if chosen.type else true(),
             # LIKE ignores case here and not there, and would need escapes; this compares exactly, everywhere
-            func.replace(letters.reason, chosen.reason, "") != letters.reason if chosen.reason else true(),
+            func.replace(letters.reason, literal(chosen.reason, READABLE), "") != letters.reason if chosen.reason else true(),
         ]
         return and_(*conditions)

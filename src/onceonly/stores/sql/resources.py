@@ -9,10 +9,10 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 from sqlalchemy.orm import Session, SessionTransaction
 
-from onceonly.drivers.dialect import Said
+from onceonly.drivers.dialect import Said, State
 from onceonly.drivers.guard import guard_connection, guard_session
 from onceonly.drivers.sql import Database
-from onceonly.drivers.transaction import DatabaseTransaction, State
+from onceonly.drivers.transaction import DatabaseTransaction
 from onceonly.drivers.translation import translated
 from onceonly.model.errors import CommitRefused, Conflict, HandlerFailed, OnceOnlyError, Unknown
 from onceonly.model.message import Failure, FailureKind
@@ -73,9 +73,9 @@ class SqlResources:
     def check(self) -> None:
         """Make sure that the unit can still be committed. Raises CommitRefused when its handlers saw to it that not."""
         state = self._transaction.state
-        if state is State.LOST:
+        if state is State.LOST and not self._is_spoilt:
             raise Unknown(LOST)
-        if self._is_spoilt or state is not State.OPEN:
+        if self._is_spoilt or state is not State.OPEN:  # a statement that was cut off may have cost the connection: SPOILT
             raise CommitRefused({State.ENDED: ENDED, State.ABORTED: f"a handler failed: {ABORTED}"}.get(state, SPOILT))
 
     def flush(self) -> None:
@@ -86,6 +86,8 @@ class SqlResources:
             self._session.sync_session.flush()
         except DBAPIError as error:
             raise translated(error, self._database.dialect, locked=Conflict, refused=CommitRefused) from error
+        except self._database.dialect.errors as error:
+            raise Unknown(f"{type(error).__name__}: {error}") from error
         except Exception as error:  # whatever a mapper, a type or a listener of the user's raises: nothing is committed yet
             raise CommitRefused(f"what the handlers added cannot be written: {type(error).__name__}: {error}") from error
 
@@ -128,7 +130,7 @@ class SqlResources:
     async def _undo(self, savepoint: SessionTransaction) -> None:
         """Undo one handler's work, in the database and in the session; when that fails nothing of the unit is committed."""
         spoilt_before, self._is_spoilt = self._is_spoilt, True  # a second cancellation may end this half-way
-        if self._transaction.state is not State.OPEN:
+        if self._transaction.state in (State.ENDED, State.LOST):
             return
         try:
             await self._opened().run_sync(lambda _: savepoint.rollback())

@@ -1,9 +1,9 @@
 """The statements of the store, on a synchronous connection inside the unit's database transaction."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from sqlalchemy import BindParameter, Connection, bindparam, delete, insert, select
+from sqlalchemy import Connection, Table, delete, insert, select
 
 from onceonly.drivers.dialect import Dialect
 from onceonly.model.identity import Identity, claim_key
@@ -13,7 +13,7 @@ from onceonly.serialization.records import decode_effects, encode_effects
 from onceonly.stores.sql.tables import Tables
 
 KEYS_AT_ONCE = 10_000
-"""How many keys go into one statement; SQLite takes 32,766 variables, asyncpg 32,767."""
+"""How many keys go into one statement; SQLite takes 32,766 variables."""
 
 
 class Found(NamedTuple):
@@ -34,11 +34,9 @@ class Known(NamedTuple):
 
 def claim(connection: Connection, tables: Tables, dialect: Dialect, messages: Mapping[bytes, Message]) -> Found:
     """Claim messages by their keys: first the claim, in key order against deadlocks, then a current read of the rest."""
-    statement = dialect.insert_absent(tables.claims, "key", ["key"])
-    options = {"insertmanyvalues_page_size": KEYS_AT_ONCE}
     rows = [{"key": key, "fingerprint": message.fingerprint} for key, message in sorted(messages.items(), key=_first)]
-    claimed = set(connection.scalars(statement, rows, execution_options=options)) if rows else set()
-    known = _read_known(connection, tables, [key for key in messages if key not in claimed])
+    claimed = {row.key for row in dialect.insert_absent(connection, tables.claims, rows, key=["key"])}
+    known = _read_known(connection, tables, dialect, [key for key in messages if key not in claimed])
     return Found(
         new=tuple(message for key, message in messages.items() if key in claimed),
         owed=tuple(
@@ -71,16 +69,10 @@ def write_records(connection: Connection, tables: Tables, endpoint: str, *, reco
         connection.execute(insert(tables.records), rows)
 
 
-def delete_claims(connection: Connection, tables: Tables, keys: Sequence[bytes]) -> None:
-    """Let messages be new again."""
+def delete_keys(connection: Connection, table: Table, dialect: Dialect, keys: Sequence[bytes]) -> None:
+    """Delete claims, so that their messages are new again, or records; one that is not there is no matter."""
     for some in _chunks(keys):
-        connection.execute(delete(tables.claims).where(tables.claims.c.key.in_(_keys())), {"keys": some})
-
-
-def delete_records(connection: Connection, tables: Tables, keys: Sequence[bytes]) -> None:
-    """Drop records; one that is not there is no matter."""
-    for some in _chunks(keys):
-        connection.execute(delete(tables.records).where(tables.records.c.key.in_(_keys())), {"keys": some})
+        connection.execute(delete(table).where(dialect.among(table.c.key, "keys")), {"keys": some})
 
 
 def read_undispatched(
@@ -97,20 +89,17 @@ def read_undispatched(
     return tuple(Record(Identity(row.source, row.id), decode_effects(row.effects)) for row in found)
 
 
-def _read_known(connection: Connection, tables: Tables, keys: Sequence[bytes]) -> dict[bytes, Known]:
+def _read_known(connection: Connection, tables: Tables, dialect: Dialect, keys: Sequence[bytes]) -> dict[bytes, Known]:
     claims, records = tables.claims.c, tables.records.c
     joined = tables.claims.outerjoin(tables.records, claims.key == records.key)
-    query = select(claims.key, claims.fingerprint, records.effects).select_from(joined).where(claims.key.in_(_keys()))
+    selected = select(claims.key, claims.fingerprint, records.effects).select_from(joined)
+    query = dialect.current(selected.where(dialect.among(claims.key, "keys")))
     rows = {row.key: row for some in _chunks(keys) for row in connection.execute(query, {"keys": some})}
     return {key: Known(rows[key].fingerprint, rows[key].effects) for key in keys}
 
 
 def _chunks(keys: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
     return (keys[start : start + KEYS_AT_ONCE] for start in range(0, len(keys), KEYS_AT_ONCE))
-
-
-def _keys() -> BindParameter[Any]:
-    return bindparam("keys", expanding=True)
 
 
 def _first(pair: tuple[bytes, Message]) -> bytes:

@@ -4,30 +4,35 @@ from collections.abc import Hashable, Sequence
 
 from sqlalchemy import Connection
 
+from onceonly.drivers.dialect import Purpose, checked_isolation
 from onceonly.drivers.sql import Database
 from onceonly.model.errors import Conflict
 from onceonly.model.identity import Identity, claim_key
 from onceonly.model.message import Message
 from onceonly.model.record import Record
-from onceonly.stores.sql.statements import Found, claim, delete_records, read_undispatched
+from onceonly.stores.sql.statements import Found, claim, delete_keys, read_undispatched
 from onceonly.stores.sql.tables import tables
 from onceonly.stores.sql.unit import Scope, SqlUnit
 
 
 class SqlStore:
-    """The store of one endpoint. `history=False` keeps no claims and no records: honest at-least-once, for control runs."""
+    """The store of one endpoint. `history=False` keeps no claims and no records: honest at-least-once, for control runs.
 
-    def __init__(self, database: Database, endpoint: str, *, history: bool = True) -> None:
+    `isolation` is the level of its units; without it the URL's, without that the database's own. Raises SetupError.
+    """
+
+    def __init__(self, database: Database, endpoint: str, *, history: bool = True, isolation: str | None = None) -> None:
         self._database = database
+        self._isolation = checked_isolation(database.dialect, isolation) or database.isolation
         self._endpoint = endpoint
         self._history = history
-        self._tables = tables(database.prefix)
+        self._tables = tables(database.prefix, database.schema)
         self._scope = Scope(database, self._tables, endpoint, history)
 
     async def begin(self, messages: Sequence[Message], *, isolated: bool = False) -> SqlUnit:
-        """Take the write lock, and claim all messages in one statement; see the port."""
+        """Begin, and claim all messages in one statement; see the port."""
         with self._database.translate(locked=Conflict):
-            transaction = await self._database.open(writing=True)
+            transaction = await self._database.open(Purpose.UNIT, isolation=self._isolation)
         try:
             found = Found(new=tuple(messages))
             if self._history and messages:
@@ -45,7 +50,7 @@ class SqlStore:
             return
         keys = sorted(claim_key(self._endpoint, identity) for identity in identities)
         async with self._database.writing() as connection:
-            await connection.run_sync(delete_records, self._tables, keys)
+            await connection.run_sync(delete_keys, self._tables.records, self._database.dialect, keys)
 
     async def undispatched(self, older_than: int, limit: int) -> tuple[Record, ...]:
         """List records that wait, oldest first. Raises Failed, Unknown."""

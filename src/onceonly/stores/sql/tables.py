@@ -3,11 +3,10 @@
 from functools import cache
 from typing import NamedTuple
 
-from sqlalchemy import BigInteger, Column, Integer, LargeBinary, MetaData, String, Table, Text
+from sqlalchemy import Column, MetaData, String, Table
 
-from onceonly.drivers.dialect import KEY
+from onceonly.drivers.columns import DATA, EXACT, FINGERPRINT, INSTANT, KEY, NAME, READABLE, SEQUENCE, TRANSACTIONAL
 from onceonly.drivers.schema import Schema
-from onceonly.model.identity import FINGERPRINT_BYTES
 
 KEY_TEXT = 32
 
@@ -22,39 +21,47 @@ class Tables(NamedTuple):
 
 
 @cache
-def tables(prefix: str) -> Tables:
-    """Give the tables under a prefix; times are milliseconds since 1970."""
-    metadata = MetaData()
+def tables(prefix: str, schema: str | None = None) -> Tables:
+    """Give the tables under a prefix, in a schema of the database; times are milliseconds since 1970."""
+    metadata = MetaData(schema=schema)
     claims = Table(
         f"{prefix}claims",
         metadata,
         Column("key", KEY, primary_key=True),
-        Column("fingerprint", LargeBinary(FINGERPRINT_BYTES), nullable=False),
+        Column("fingerprint", FINGERPRINT, nullable=False),
         sqlite_with_rowid=False,
+        **TRANSACTIONAL,
     )
     records = Table(
         f"{prefix}records",
         metadata,
         Column("key", KEY, primary_key=True),
-        Column("endpoint", Text, nullable=False),
-        Column("source", Text, nullable=False),
-        Column("id", Text, nullable=False),
-        Column("effects", LargeBinary, nullable=False),
-        Column("stored_at", BigInteger, nullable=False),
+        Column("endpoint", NAME, nullable=False),
+        Column("source", EXACT, nullable=False),
+        Column("id", EXACT, nullable=False),
+        Column("effects", DATA, nullable=False),
+        Column("stored_at", INSTANT, nullable=False),
+        **TRANSACTIONAL,
     )
     dead_letters = Table(
         f"{prefix}dead_letters",
         metadata,
-        Column("position", BigInteger().with_variant(Integer, "sqlite"), primary_key=True),
+        Column("position", SEQUENCE, primary_key=True),
         Column("key", String(KEY_TEXT), nullable=False, unique=True),
-        Column("endpoint", Text, nullable=False),
-        Column("type", Text, nullable=False),
-        Column("reason", Text, nullable=False),
-        Column("stored_at", BigInteger, nullable=False),
-        Column("letter", LargeBinary, nullable=False),
+        Column("endpoint", NAME, nullable=False),
+        Column("type", READABLE, nullable=False),
+        Column("reason", READABLE, nullable=False),
+        Column("stored_at", INSTANT, nullable=False),
+        Column("letter", DATA, nullable=False),
         sqlite_autoincrement=True,  # a removed letter's position never comes again, so pages stay in order
+        **TRANSACTIONAL,
     )
     return Tables(metadata, claims, records, dead_letters)
 
 
-SCHEMA = Schema(component="store", version=1, tables=lambda prefix: tables(prefix).metadata)
+def metadata(prefix: str, schema: str | None = None) -> MetaData:
+    """Give the tables under a prefix, in a schema of the database."""
+    return tables(prefix, schema).metadata
+
+
+SCHEMA = Schema(component="store", version=1, tables=metadata)

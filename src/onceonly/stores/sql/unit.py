@@ -12,7 +12,7 @@ from onceonly.model.identity import claim_key
 from onceonly.model.record import Record
 from onceonly.ports.store import Resources
 from onceonly.stores.sql.resources import SqlResources
-from onceonly.stores.sql.statements import Found, delete_claims, write_records
+from onceonly.stores.sql.statements import Found, delete_keys, write_records
 from onceonly.stores.sql.tables import Tables
 
 
@@ -68,4 +68,4 @@ class SqlUnit:
         unhandled = [claim_key(endpoint, message.identity) for message in self.new if message.identity not in handled]
         with database.translate(locked=Conflict):
             write_records(connection, tables, endpoint, records=records, now=database.clock.now())
-            delete_claims(connection, tables, sorted(unhandled))
+            delete_keys(connection, tables.claims, database.dialect, sorted(unhandled))

@@ -1,0 +1,113 @@
+"""The types of this library's columns, each as every database stores it best. In Python a column is the same everywhere."""
+
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import BigInteger, Dialect, Integer, LargeBinary, String, Text, Uuid
+from sqlalchemy.dialects.mysql import BINARY, LONGBLOB, LONGTEXT, VARCHAR
+from sqlalchemy.types import TypeDecorator, TypeEngine
+
+from onceonly.model.identity import CLAIM_KEY_BYTES, FINGERPRINT_BYTES
+
+NAME_LENGTH = 255
+MYSQL = ("mysql", "mariadb")
+_EXACTLY = {"charset": "utf8mb4", "collation": "utf8mb4_bin"}  # what MariaDB compares as it is written; the default does not
+
+TRANSACTIONAL: dict[str, Any] = {"mysql_engine": "InnoDB", "mariadb_engine": "InnoDB"}
+"""Options of every table: MariaDB has table engines that cannot roll back."""
+
+
+class BytesAsUuid(TypeDecorator[bytes]):
+    """Sixteen bytes in a native `uuid` column, which compares them as bytes."""
+
+    impl = Uuid(as_uuid=True)
+    cache_ok = True
+
+    def process_bind_param(self, value: bytes | None, dialect: Dialect) -> UUID | None:
+        """Make it a UUID."""
+        return None if value is None else UUID(bytes=value)
+
+    def process_result_value(self, value: Any, dialect: Dialect) -> bytes | None:
+        """Give its bytes."""
+        return None if value is None else value.bytes
+
+
+class BytesAsNumber(TypeDecorator[bytes]):
+    """Eight bytes in a `bigint`, which has no length of its own to store."""
+
+    impl = BigInteger
+    cache_ok = True
+
+    def process_bind_param(self, value: bytes | None, dialect: Dialect) -> int | None:
+        """Make it a number."""
+        return None if value is None else int.from_bytes(value, "big", signed=True)
+
+    def process_result_value(self, value: int | None, dialect: Dialect) -> bytes | None:
+        """Give its bytes."""
+        return None if value is None else value.to_bytes(FINGERPRINT_BYTES, "big", signed=True)
+
+
+class TextAsBytes(TypeDecorator[str]):
+    """Any text, with zero characters and half surrogates, exactly: text columns take neither, or compare loosely."""
+
+    impl = LargeBinary
+    cache_ok = True
+
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        """Take the longest type there is."""
+        return dialect.type_descriptor(LONGBLOB() if dialect.name in MYSQL else LargeBinary())
+
+    def process_bind_param(self, value: str | None, dialect: Dialect) -> bytes | None:
+        """Encode."""
+        return None if value is None else value.encode(errors="surrogatepass")
+
+    def process_result_value(self, value: bytes | None, dialect: Dialect) -> str | None:
+        """Decode."""
+        return None if value is None else bytes(value).decode(errors="surrogatepass")
+
+
+class ReadableText(TypeDecorator[str]):
+    """Text for people and their filters; what the database cannot store is written as an escape."""
+
+    impl = Text
+    cache_ok = True
+
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        """Take the longest type there is, compared exactly."""
+        return dialect.type_descriptor(LONGTEXT(**_EXACTLY) if dialect.name in MYSQL else Text())
+
+    def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
+        """Escape what a text column takes nowhere."""
+        return None if value is None else value.replace("\0", "\\0").encode(errors="backslashreplace").decode()
+
+
+KEY: TypeEngine[bytes] = (
+    LargeBinary(CLAIM_KEY_BYTES).with_variant(BytesAsUuid(), "postgresql").with_variant(BINARY(CLAIM_KEY_BYTES), *MYSQL)
+)
+"""A claim's key: 16 bytes that sort as bytes."""
+
+FINGERPRINT: TypeEngine[bytes] = (
+    LargeBinary(FINGERPRINT_BYTES).with_variant(BytesAsNumber(), "postgresql").with_variant(BINARY(FINGERPRINT_BYTES), *MYSQL)
+)
+"""A body's fingerprint: 8 bytes."""
+
+EXACT: TypeEngine[str] = Text().with_variant(TextAsBytes(), "postgresql", *MYSQL)
+"""Text of any length that comes back exactly, whatever is in it."""
+
+READABLE: TypeEngine[str] = Text().with_variant(ReadableText(), "postgresql", *MYSQL)
+"""Text that people filter by, compared exactly."""
+
+NAME: TypeEngine[str] = String(NAME_LENGTH).with_variant(VARCHAR(NAME_LENGTH, **_EXACTLY), *MYSQL)
+"""A short name that may be part of a key, compared exactly."""
+
+DATA: TypeEngine[bytes] = LargeBinary().with_variant(LONGBLOB(), *MYSQL)
+"""Bytes of any length."""
+
+LONG: TypeEngine[str] = Text().with_variant(LONGTEXT(**_EXACTLY), *MYSQL)
+"""Text of any length, made by this library."""
+
+INSTANT = BigInteger()
+"""Milliseconds since 1970."""
+
+SEQUENCE: TypeEngine[int] = BigInteger().with_variant(Integer, "sqlite")
+"""A number that counts up by itself; only an INTEGER PRIMARY KEY does that in SQLite."""

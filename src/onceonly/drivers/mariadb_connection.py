@@ -1,0 +1,103 @@
+"""What is special about a connection to MariaDB: what ends its transaction unasked, and how a cancelled statement ends.
+
+After a deadlock the server has rolled the transaction back, and in autocommit mode every later statement would be committed by
+itself. An error carries no status flag, so the errors that do this are noted, and nothing more is sent until the next `begin`.
+"""
+
+import asyncio
+import re
+from typing import Any
+
+from sqlalchemy import Connection, event
+from sqlalchemy.engine import ExceptionContext
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from onceonly.drivers.guard import is_guarded
+from onceonly.model.errors import Conflict
+
+_ROLLED_BACK = "onceonly_rolled_back"
+_ENDING = frozenset({1020, 1205, 1213, 3572})  # 1205 undoes its statement only, unless innodb_rollback_on_timeout is set
+
+# https://mariadb.com/kb/en/sql-statements-that-cause-an-implicit-commit/. `/*! ... */` and `/*M! ... */` are executed.
+_COMMITTING = re.compile(
+    r"(?:\s|;|--[^\n]*\n|\#[^\n]*\n|/\*(?!M?!).*?\*/|/\*M?!\d*)*"
+    r"(?:COMMIT|BEGIN(?!\s+NOT\s+ATOMIC)|START|STOP|ROLLBACK(?!\s+(?:WORK\s+)?TO\b)|XA|ALTER|ANALYZE\s+(?:LOCAL\s+|NO_WRITE_TO_BINLOG\s+)?TABLE"
+    r"|CACHE|CHANGE|CHECK|(?:CREATE(?:\s+OR\s+REPLACE)?|DROP)(?!\s+(?:OR\s+REPLACE\s+)?TEMPORARY\b)|FLUSH|GRANT|INSTALL|UNINSTALL"
+    r"|LOAD\s+INDEX|LOCK|UNLOCK|OPTIMIZE|RENAME|REPAIR|RESET|REVOKE|SET\s+PASSWORD|SHUTDOWN|TRUNCATE"
+    r"|SET\s+(?:(?:SESSION|LOCAL)\s+|@@(?:(?:SESSION|LOCAL)\.)?)?AUTOCOMMIT)\b",
+    re.IGNORECASE | re.DOTALL,
+)
+
+
+def listen(engine: AsyncEngine) -> None:
+    """Watch the statements and errors of this engine."""
+
+    def note(context: ExceptionContext) -> None:
+        if context.engine is engine.sync_engine and context.connection is not None:
+            _note(context, context.connection)
+
+    event.listen(engine.sync_engine, "handle_error", note)
+    event.listen(engine.sync_engine, "before_cursor_execute", _refuse)
+
+
+def start_over(connection: Connection) -> None:
+    """Forget what ended the last transaction."""
+    connection.info.pop(_ROLLED_BACK, None)
+
+
+def rolled_back_by(connection: Connection) -> str | None:
+    """Give the error with which the server ended this transaction, or None."""
+    return connection.info.get(_ROLLED_BACK)
+
+
+def code_of(error: DBAPIError) -> int | None:
+    """Give the server's error code."""
+    code = error.orig.args[0] if error.orig is not None and error.orig.args else None
+    return code if isinstance(code, int) else None
+
+
+def reset(connection: Any, _record: object, state: Any) -> None:
+    """Roll back, before it goes back to the pool, a connection whose transaction is open; most have none."""
+    if not state.terminate_only and state.asyncio_safe and connection._connection.get_transaction_status():  # noqa: SLF001 - SQLAlchemy's own name for it
+        connection.rollback()
+
+
+def make_interruptible(_dialect: object, _record: object, _arguments: object, parameters: dict[str, Any]) -> None:
+    """Have a new connection's statements interrupted when their task is cancelled, by a connection made in the same way."""
+    from asyncmy import connect  # noqa: PLC0415 - a driver is imported when a URL names it
+
+    from onceonly.drivers.mariadb_cursor import interruptible  # noqa: PLC0415 - the same
+
+    if isinstance(parameters.get("password"), str):
+        parameters["password"] = parameters["password"].encode()  # asyncmy would encode it as latin-1
+    plain = {name: value for name, value in parameters.items() if name != "init_command"}
+
+    async def interrupt(thread: int) -> None:
+        async with connect(**plain) as other, other.cursor() as cursor:
+            await cursor.execute(f"KILL QUERY {int(thread)}")
+
+    parameters["cursor_cls"] = interruptible(interrupt)
+
+
+def _note(context: ExceptionContext, connection: Connection) -> None:
+    if connection.closed or connection.invalidated:
+        return
+    if isinstance(context.original_exception, asyncio.CancelledError):
+        driver = connection.connection.driver_connection
+        if driver is not None and driver.connected:  # its statement was interrupted, and its answer read
+            context.is_disconnect = False
+        return
+    error = context.sqlalchemy_exception
+    if isinstance(error, DBAPIError) and code_of(error) in _ENDING:
+        connection.info[_ROLLED_BACK] = f"{type(error.orig).__name__}: {error.orig}".splitlines()[0]
+
+
+def _refuse(connection: Connection, _cursor: object, statement: str, *_: object) -> None:
+    cause = rolled_back_by(connection)
+    if cause is not None:
+        raise Conflict(f"the database has rolled this unit back, nothing more can be done in it: {cause}")
+    if is_guarded(connection) and _COMMITTING.match(statement):
+        raise RuntimeError(
+            f"SQL {statement.strip()[:40]!r} is not for handlers: the server commits the unit for it, without its records"
+        )

@@ -1,0 +1,49 @@
+"""The cursor of this library's own connections: a statement whose task is cancelled is interrupted, and its answer read.
+
+asyncmy would close the connection: the unit would be lost with it, and the server would wait on for a lock that nobody wants
+any more, holding others.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from asyncmy.connection import Connection
+from asyncmy.cursors import Cursor
+
+SECONDS_TO_INTERRUPT = 2.0
+
+
+def interruptible(interrupt: Callable[[int], Awaitable[None]]) -> type[Cursor]:
+    """Make the class of such cursors; `interrupt` ends the statement of a thread of the server."""
+
+    class InterruptibleCursor(Cursor):
+        """Asks the server for no warnings either: that would be a round trip, and log lines, for every duplicate."""
+
+        async def _query(self, q: str | bytes) -> int:
+            thread = self.connection.thread_id()
+            asked = asyncio.ensure_future(super()._query(q))  # type: ignore[misc]  # its stub leaves it out
+            try:
+                return await asyncio.shield(asked)
+            except asyncio.CancelledError:
+                await _end(asked, lambda: interrupt(thread))
+                raise
+
+        async def _show_warnings(self, conn: Connection) -> None:
+            """Leave them."""
+
+    return InterruptibleCursor
+
+
+async def _end(asked: asyncio.Future[int], interrupt: Callable[[], Awaitable[None]]) -> None:
+    """Wait until the statement is over; a cancelled `asked` closes its connection."""
+    asked.add_done_callback(lambda ended: ended.cancelled() or ended.exception())  # nobody else asks how it ended
+    try:
+        async with asyncio.timeout(SECONDS_TO_INTERRUPT):
+            if not asked.done():
+                await interrupt()
+            await asyncio.wait([asked])
+    except Exception:  # noqa: BLE001 - whatever it is, there is a second way
+        asked.cancel()
+        await asyncio.wait([asked])
+    finally:
+        asked.cancel()

@@ -1,0 +1,203 @@
+"""PostgreSQL, through asyncpg or psycopg.
+
+Both drivers run in autocommit, and `begin` says BEGIN itself: at once, with the isolation that is wanted, so that the driver's
+own state tells at any time whether the transaction is still there.
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any
+
+from sqlalchemy import ARRAY, Column, ColumnElement, Connection, Row, Select, Table, any_, bindparam, func, select, text, update
+from sqlalchemy.dialects.postgresql import Insert, insert
+from sqlalchemy.engine import URL
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+
+from onceonly.drivers.dialect import OneUpdate, Purpose, Said, State, Taking
+from onceonly.drivers.postgresql_drivers import Driver, driver_named
+from onceonly.model.errors import SetupError
+
+OLDEST = 12
+
+# https://www.postgresql.org/docs/current/errcodes-appendix.html. Connection errors (08), operator intervention (57),
+# internal and system errors (XX, 58) and all others say nothing that can be relied on.
+_SAID = {
+    "40001": Said.LOCKED,  # serialization failure
+    "40P01": Said.LOCKED,  # deadlock
+    "55P03": Said.LOCKED,  # lock_timeout
+    "40002": Said.CONSTRAINT,
+    "25P02": Said.ABORTED,
+    "25006": Said.UNABLE,  # read only
+    "42501": Said.UNABLE,  # no privilege: no message is to blame
+    "55006": Said.UNABLE,  # object in use
+    "57014": Said.STATEMENT,  # statement_timeout, or cancelled by hand
+}
+_SAID_BY_CLASS = {
+    "23": Said.CONSTRAINT,
+    "44": Said.CONSTRAINT,
+    "P0": Said.CONSTRAINT,  # a trigger's RAISE
+    "0A": Said.STATEMENT,
+    "21": Said.STATEMENT,
+    "22": Said.STATEMENT,
+    "42": Said.STATEMENT,
+    "54": Said.STATEMENT,
+    "53": Said.UNABLE,  # disk full, out of memory, too many connections
+}
+# A plan is kept with its prepared statement. One that was made while the queue was empty would read all of a later backlog.
+_BY_INDEX = "".join(f"; SET LOCAL enable_{step} = off" for step in ("seqscan", "bitmapscan", "sort"))
+_BEGIN = {
+    Purpose.WRITING: f"BEGIN ISOLATION LEVEL READ COMMITTED{_BY_INDEX}",
+    Purpose.READING: "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY",
+}
+_PROBE = text(
+    "SELECT pg_is_in_recovery(), current_setting('transaction_read_only'), current_setting('synchronous_commit'),"
+    " current_setting('fsync')"
+)
+_NO_ENTRY = {"28": "the server refuses this user or password", "3D": "there is no such database on the server"}
+_NO_ENTRY_IN_WORDS = {"authentication failed": "28", '" does not exist': "3D"}  # libpq keeps no SQLSTATE of a failed connection
+
+
+class PostgreSQL:
+    """The dialect of PostgreSQL, by one of its drivers."""
+
+    name = "postgresql"
+    embedded = False
+    single_writer = False
+    has_schemas = True
+    isolations: frozenset[str] = frozenset({"READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"})
+
+    def __init__(self, driver: str) -> None:
+        """Use the driver that a URL or an engine names; asyncpg when it names none. Raises SetupError, DriverMissing."""
+        self._driver: Driver = driver_named(driver)
+        self._isolation: str | None = None
+        self.errors = self._driver.errors
+
+    def engine(self, url: URL, *, timeout: float) -> AsyncEngine:
+        """Make an engine for a server."""
+        engine = create_async_engine(
+            url.set(drivername=f"postgresql+{self._driver.name}"),
+            isolation_level="AUTOCOMMIT",
+            connect_args=self._driver.connect_arguments({"lock_timeout": f"{round(timeout * 1000)}"}),
+            pool_size=8,
+            max_overflow=-1,  # a handler that needs a second connection must not wait for its own unit
+        )
+        self._driver.watch(engine)
+        return engine
+
+    def adopt(self, engine: AsyncEngine) -> AsyncEngine:
+        """Give a view of a user's engine in autocommit; units get the isolation that the engine was made with."""
+        chosen = engine.sync_engine.get_execution_options().get("isolation_level")
+        # private, but without it an engine made for SERIALIZABLE would silently get less
+        chosen = chosen or getattr(engine.sync_engine.dialect, "_on_connect_isolation_level", None)
+        self._isolation = chosen if chosen in self.isolations else None
+        view = engine.execution_options(isolation_level="AUTOCOMMIT")
+        self._driver.watch(view)
+        return view
+
+    async def prepare(self, engine: AsyncEngine, *, durable: bool) -> None:
+        """Look whether this server keeps what it commits, and can be written. Raises SetupError when not."""
+        drivers: tuple[type[Exception], ...] = (DBAPIError, *self.errors)
+        try:
+            async with engine.connect() as connection:
+                version: tuple[Any, ...] = await connection.run_sync(lambda it: it.dialect.server_version_info or (0,))
+                replica, read_only, synchronous, fsync = (await connection.execute(_PROBE)).one()
+        except drivers as error:
+            state = self._driver.sqlstate(error) or next(
+                (it for words, it in _NO_ENTRY_IN_WORDS.items() if words in str(error)), ""
+            )
+            if state[:2] in _NO_ENTRY:
+                raise SetupError(f"PostgreSQL: {_NO_ENTRY[state[:2]]}") from error
+            raise
+        if version[0] < OLDEST:
+            raise SetupError(f"PostgreSQL {'.'.join(map(str, version))} is too old: {OLDEST} or newer is needed")
+        if replica:
+            raise SetupError("this PostgreSQL server is a standby, in recovery: name the primary")
+        if read_only == "on":
+            raise SetupError(
+                "transactions are read only here: set default_transaction_read_only to off for this user and database"
+            )
+        if durable and "off" in (synchronous, fsync):
+            which = "synchronous_commit" if synchronous == "off" else "fsync"
+            raise SetupError(f"PostgreSQL commits with {which}=off, so a crash loses commits: set it to on for this database")
+
+    def begin(self, connection: Connection, purpose: Purpose, *, isolation: str | None) -> None:
+        """Begin. Units get the database's own isolation unless another was chosen."""
+        chosen = isolation or self._isolation
+        unit = f"BEGIN ISOLATION LEVEL {chosen}" if chosen in self.isolations else "BEGIN"
+        drivers: tuple[type[Exception], ...] = (OSError, *self.errors)
+        try:
+            self._driver.say(connection, _BEGIN.get(purpose, unit))
+        except drivers:
+            connection.exec_driver_sql("ROLLBACK")  # fails as well, and so lets the pool know that its connections are cut off
+            raise
+        self._driver.begun(connection)
+
+    def commit(self, connection: Connection) -> None:
+        """Commit as the driver needs it."""
+        self._driver.commit(connection)
+
+    def roll_back(self, connection: Connection) -> None:
+        """Roll back as the driver needs it."""
+        self._driver.roll_back(connection)
+
+    def state(self, connection: Connection) -> State:
+        """Ask the driver."""
+        return self._driver.state(connection)
+
+    def insert_absent(
+        self, connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]], *, key: Sequence[str]
+    ) -> Sequence[Row[Any]]:
+        """Run INSERT ... SELECT FROM unnest(...) ON CONFLICT (key) DO NOTHING RETURNING: one text for any number of rows.
+
+        Above READ COMMITTED a row that was committed after the transaction's first look is a serialization failure.
+        """
+        if not rows:
+            return []
+        names = tuple(rows[0])
+        lists = {_list(name): [row[name] for row in rows] for name in names}
+        return connection.execute(_insert_absent(table, names, tuple(key)), lists).all()
+
+    def among(self, column: Column[Any], parameter: str) -> ColumnElement[bool]:
+        """Build `= ANY(array)`: one text for any number."""
+        return column == any_(bindparam(parameter, type_=ARRAY(column.type)))
+
+    def current(self, query: Select[Any]) -> Select[Any]:
+        """Change nothing: at READ COMMITTED a new statement sees what is committed; above, what is newer was a Conflict."""
+        return query
+
+    def take(self, table: Table, first: Select[Any], marks: Mapping[str, Any], returning: Sequence[str]) -> Taking:
+        """Take by one statement. The array makes sure that the rows are chosen once, whatever join the planner would like."""
+        (number,) = table.primary_key.columns
+        chosen = func.array(first.with_for_update(skip_locked=True).scalar_subquery(), type_=ARRAY(number.type))
+        taken = update(table).where(number == any_(chosen)).values(dict(marks))
+        return OneUpdate(taken.returning(*(table.c[name] for name in returning)))
+
+    def lock_schema(self, connection: Connection, name: str) -> None:
+        """Take an advisory lock that the transaction's end gives back; CREATE TABLE IF NOT EXISTS alone is no protection."""
+        connection.execute(select(func.pg_advisory_xact_lock(func.hashtextextended(name, 0))))
+
+    def said(self, error: DBAPIError) -> Said:
+        """Classify by SQLSTATE."""
+        state = self._driver.sqlstate(error)
+        if state is None:
+            return Said.STATEMENT if self._driver.refused(error) else Said.NOTHING
+        return _SAID.get(state) or _SAID_BY_CLASS.get(state[:2], Said.NOTHING)
+
+
+@cache
+def _insert_absent(table: Table, names: tuple[str, ...], key: tuple[str, ...]) -> Any:
+    columns = [table.c[name] for name in names]
+    lists = [bindparam(_list(column.name), type_=ARRAY(column.type)) for column in columns]
+    rows = func.unnest(*lists).table_valued(*(_untyped(column) for column in columns)).render_derived()
+    statement: Insert = insert(table).from_select(names, select(*(rows.c[name] for name in names)))
+    absent = statement.on_conflict_do_nothing(index_elements=list(key))
+    return absent.returning(*(table.c[name] for name in key))
+
+
+def _untyped(column: Column[Any]) -> Column[Any]:
+    return Column(column.name, column.type)
+
+
+def _list(name: str) -> str:
+    return f"{name}_list"

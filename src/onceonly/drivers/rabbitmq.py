@@ -1,0 +1,343 @@
+"""RabbitMQ: where it is, one connection that comes back, and what its errors mean.
+
+The driver is aiormq (decision 0007). What is not on the list of definite errors below is Unknown.
+"""
+
+import asyncio
+import logging
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager, suppress
+from enum import Enum
+from typing import TypeAlias, TypeVar
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit
+
+import aiormq
+from aiormq.abc import DeliveredMessage
+from aiormq.channel import Channel as AmqpChannel
+from aiormq.exceptions import (
+    AMQPError,
+    AuthenticationError,
+    ChannelAccessRefused,
+    ChannelLockedResource,
+    ChannelNotFoundEntity,
+    ChannelPreconditionFailed,
+    ConnectionNotAllowed,
+    InvalidFrameError,
+    ProbableAuthenticationError,
+    PublishError,
+)
+from msgspec import Struct
+from pamqp import commands as spec
+
+from onceonly.model.errors import Failed, OnceOnlyError, SetupError, Unknown
+from onceonly.ports.surroundings import Chance
+
+DEFAULT_MAX_BODY = 1024 * 1024
+GREATEST_MAX_BODY = 128 * 1024 * 1024  # what a server takes by default
+LEAST_HEARTBEAT = 5.0  # below this RabbitMQ's makers warn of false alarms
+FIRST_PAUSE, LONGEST_PAUSE = 0.05, 1.0  # seconds between two attempts to connect
+_PREFIX = re.compile(r"[a-z][a-z0-9_.-]{0,30}")
+_OPTIONS = ("prefix", "lease", "max_body", "timeout", "cafile", "capath", "certfile", "keyfile", "verify")
+_FILES = ("cafile", "capath", "certfile", "keyfile")
+_TRUTH = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+_BROKEN = (AMQPError, OSError, RuntimeError, EOFError, TimeoutError, asyncio.InvalidStateError)
+_Result = TypeVar("_Result")
+Channel: TypeAlias = AmqpChannel
+Properties: TypeAlias = spec.Basic.Properties
+Delivered: TypeAlias = DeliveredMessage
+
+if logging.getLogger("aiormq").level == logging.NOTSET:
+    # An outage is this library's to tell, once; the driver tells it, with tracebacks, at every attempt.
+    logging.getLogger("aiormq").setLevel(logging.CRITICAL)
+
+
+class Address(Struct, frozen=True, kw_only=True):
+    """A server as a URL names it, the options of this library taken out.
+
+    `url` is the driver's, with credentials; `place` is what may be shown. `prefix` begins every name, `lease` is for how
+    many seconds a receiver may be silent (the heartbeat) until its deliveries are given to others, `timeout` for how many
+    an answer of the server is waited for, `max_body` in bytes.
+    """
+
+    url: str
+    place: str
+    prefix: str = ""
+    lease: float = 30.0
+    max_body: int = DEFAULT_MAX_BODY
+    timeout: float = 30.0
+
+
+class Outcome(Enum):
+    """What became of one published message."""
+
+    CONFIRMED = "confirmed"
+    RETURNED = "returned"
+    UNKNOWN = "unknown"
+
+
+class Parcel(Struct, frozen=True, kw_only=True):
+    """One message to publish, in the broker's words."""
+
+    exchange: str = ""
+    routing_key: str
+    properties: spec.Basic.Properties
+    body: bytes
+
+
+def read_address(url: str) -> Address:
+    """Take an amqp:// or amqps:// URL apart. Raises SetupError, saying what is wrong with it; never repeats its password."""
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+        given = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
+    except ValueError as error:
+        raise SetupError("this is no RabbitMQ URL; write for example amqp://user:password@host/") from error
+    if not host or "@" in parts.path:
+        raise SetupError("this RabbitMQ URL has no host: write / in a password as %2F")
+    options = _checked(given, secure=parts.scheme == "amqps")
+    lease, timeout = _seconds("lease", options.get("lease", "30")), _seconds("timeout", options.get("timeout", "30"))
+    driver = {name: options[name] for name in _FILES if name in options}
+    driver |= {"heartbeat": str(round(max(lease, LEAST_HEARTBEAT))), "name": "onceonly"}
+    if not _truth("verify", options.get("verify", "true")):
+        driver["no_verify_ssl"] = "1"
+    return Address(
+        url=parts._replace(query=urlencode(driver), fragment="").geturl(),
+        place=f"{parts.scheme}://{host}{f':{port}' if port else ''}{quote(parts.path)}",
+        prefix=_prefix(options.get("prefix", "")),
+        lease=lease,
+        max_body=_bytes(options.get("max_body", str(DEFAULT_MAX_BODY))),
+        timeout=timeout,
+    )
+
+
+class Link:
+    """One connection to a server, shared by what a process has there. It is made when it is needed, again and again.
+
+    Attempts are spaced by a growing pause with jitter; a call within it fails as the last attempt did, without waiting.
+    """
+
+    def __init__(self, address: Address, chance: Chance) -> None:
+        """Prepare; connects to nothing."""
+        self.address = address
+        self._chance = chance
+        self._connection: aiormq.Connection | None = None
+        self._connecting = asyncio.Lock()
+        self._failures = 0
+        self._not_before = 0.0
+        self._last: OnceOnlyError | None = None
+        self._closed = False
+
+    async def channel(self, *, confirms: bool) -> Channel:
+        """Open a channel, connecting first if need be. Raises Failed when the server is away, SetupError when it refuses."""
+        connection = await self._connected()
+        async with translated("open a channel", definite=True):
+            channel = await shielded(connection.channel(publisher_confirms=confirms, timeout=self.address.timeout))
+        assert isinstance(channel, Channel)  # noqa: S101 - the driver has no other
+        return channel
+
+    @asynccontextmanager
+    async def errand(self, *, confirms: bool = False) -> AsyncIterator[Channel]:
+        """Give a channel for a few calls any of which may close it."""
+        channel = await self.channel(confirms=confirms)
+        try:
+            yield channel
+        finally:
+            with suppress(Unknown):
+                async with translated("close a channel"):
+                    await shielded(channel.close())
+
+    async def ready(self, seconds: float) -> bool:
+        """Tell whether the server takes messages, waiting for it this long: it blocks connections when it runs full."""
+        connection = await self._connected()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await connection.ready()
+                return True
+        return False
+
+    async def close(self) -> None:
+        """Close the connection for good."""
+        self._closed = True
+        await self.drop()
+
+    async def drop(self) -> None:
+        """Close the connection; the next call makes a new one."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with suppress(Unknown):
+                async with translated("close the connection"):
+                    await connection.close()
+
+    async def _connected(self) -> aiormq.Connection:
+        async with self._connecting:
+            if self._closed:
+                raise Failed("the connection was closed by this process")
+            if self._connection is not None and self._connection.is_opened:
+                return self._connection
+            now = asyncio.get_running_loop().time()
+            if self._last is not None and now < self._not_before:
+                raise type(self._last)(str(self._last))
+            await self.drop()
+            try:
+                self._connection = await self._connect()
+            except OnceOnlyError as error:
+                self._failures, self._last = self._failures + 1, error
+                pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(self._failures - 1, 30))
+                self._not_before = asyncio.get_running_loop().time() + pause * (1 + self._chance.fraction()) / 2
+                raise
+            self._failures, self._last = 0, None
+            return self._connection
+
+    async def _connect(self) -> aiormq.Connection:
+        place, connection = self.address.place, aiormq.Connection(self.address.url)
+        try:
+            async with asyncio.timeout(self.address.timeout), translated(f"connect to {place}", definite=True):
+                await connection.connect()
+        except Failed as error:
+            if isinstance(error.__cause__, InvalidFrameError):  # the driver keeps the server's own words to itself
+                hint = "the server took this user, then closed the connection: is there such a virtual host?"
+                raise Failed(f"cannot connect to {place}: {hint}") from error
+            raise
+        except TimeoutError as error:
+            raise Failed(f"cannot connect to {place}: no answer for {self.address.timeout:g} s") from error
+        return connection
+
+
+@asynccontextmanager
+async def translated(what: str, *, definite: bool = False) -> AsyncIterator[None]:
+    """Translate the driver's errors: SetupError for what a person must change; else Unknown, or Failed where `definite`.
+
+    `definite` says that nothing can have happened that matters. The driver reports a lost connection also by cancelling
+    whoever waits, and by an `Exception` of no kind.
+    """
+    try:
+        yield
+    except (AuthenticationError, ProbableAuthenticationError) as error:
+        raise SetupError(f"cannot {what}: the server refuses this user or password") from error
+    except ConnectionNotAllowed as error:
+        raise SetupError(f"cannot {what}: {_words(error)}; name an existing virtual host that this user may use") from error
+    except ChannelAccessRefused as error:
+        raise SetupError(f"cannot {what}: {_words(error)}; grant this user the right") from error
+    except (ChannelPreconditionFailed, ChannelLockedResource) as error:
+        remedy = "it was made with other settings; delete it, or keep apart with the option prefix="
+        raise SetupError(f"cannot {what}: {_words(error)}; {remedy}") from error
+    except ChannelNotFoundEntity as error:
+        raise SetupError(f"cannot {what}: {_words(error)}; run its endpoint, or `onceonly topology create`, first") from error
+    except _BROKEN as error:
+        raise (Failed if definite else Unknown)(f"cannot {what}: {_words(error)}") from error
+    except (Exception, asyncio.CancelledError) as error:
+        if not _means_lost(error):
+            raise
+        raise (Failed if definite else Unknown)(f"cannot {what}: the connection was lost") from error
+
+
+async def shielded(call: Awaitable[_Result]) -> _Result:
+    """Let a call end even when its caller is cancelled: a call cut off half-way would close its channel."""
+    task = asyncio.ensure_future(call)
+    task.add_done_callback(_retrieve)
+    return await asyncio.shield(task)
+
+
+async def publish(channel: Channel, parcels: Sequence[Parcel], timeout: float) -> list[Outcome]:  # noqa: ASYNC109 - it ends in outcomes, not in an error
+    """Publish all at once and wait for every confirm; what is not answered in time, or refused by a nack, is UNKNOWN."""
+    tasks = [asyncio.ensure_future(_publish(channel, parcel)) for parcel in parcels]
+    try:
+        await asyncio.wait(tasks, timeout=timeout)
+    finally:
+        for task in tasks:
+            task.cancel()
+    return [task.result() if task.done() and not task.cancelled() else Outcome.UNKNOWN for task in tasks]
+
+
+async def _publish(channel: Channel, parcel: Parcel) -> Outcome:
+    try:
+        frame = await channel.basic_publish(
+            parcel.body,
+            exchange=parcel.exchange,
+            routing_key=parcel.routing_key,
+            properties=parcel.properties,
+            mandatory=True,
+            wait=False,
+        )
+    except PublishError:
+        return Outcome.RETURNED
+    except _BROKEN:
+        return Outcome.UNKNOWN
+    except (Exception, asyncio.CancelledError) as error:
+        if not _means_lost(error):
+            raise
+        return Outcome.UNKNOWN
+    return Outcome.CONFIRMED if isinstance(frame, spec.Basic.Ack) else Outcome.UNKNOWN
+
+
+async def attempt(link: Link, what: str, call: Callable[[Channel], Awaitable[_Result]]) -> _Result | None:
+    """Make one call on a channel of its own; gives None when what it names does not exist."""
+    try:
+        async with link.errand() as channel, translated(what, definite=True):
+            return await shielded(call(channel))
+    except SetupError as error:
+        if isinstance(error.__cause__, ChannelNotFoundEntity):
+            return None
+        raise
+
+
+def is_open(channel: Channel | None) -> bool:
+    """Tell whether a channel and its connection can still be used."""
+    return channel is not None and not channel.is_closed and channel.connection.is_opened
+
+
+def _means_lost(error: BaseException) -> bool:
+    """Tell whether the driver means a lost connection: a cancellation that nobody asked for, or an error without a kind."""
+    if isinstance(error, asyncio.CancelledError):
+        task = asyncio.current_task()
+        return task is None or not task.cancelling()
+    return type(error) is Exception
+
+
+def _retrieve(task: "asyncio.Future[_Result]") -> None:
+    if not task.cancelled():
+        task.exception()
+
+
+def _words(error: BaseException) -> str:
+    """Say what the driver said; its texts name hosts and queues, never credentials."""
+    said = " ".join(str(part) for part in error.args if isinstance(part, str | int) and part != "")
+    return said or type(error).__name__
+
+
+def _checked(given: Iterable[tuple[str, str]], *, secure: bool) -> dict[str, str]:
+    options: dict[str, str] = {}
+    for name, value in given:
+        if name not in _OPTIONS:
+            raise SetupError(f"unknown option {name!r} in a RabbitMQ URL; there are {', '.join(sorted(_OPTIONS))}")
+        if name in options:
+            raise SetupError(f"option {name} is given more than once in a RabbitMQ URL")
+        options[name] = value
+    if not secure and (extra := sorted(options.keys() & {*_FILES, "verify"})):
+        raise SetupError(f"option {', '.join(extra)} is about TLS: write amqps:// instead of amqp://")
+    return options
+
+
+def _prefix(prefix: str) -> str:
+    if prefix and not _PREFIX.fullmatch(prefix):
+        raise SetupError(f"prefix {prefix!r}: use a lower-case letter, then at most 30 of a-z, 0-9, '_', '.' and '-'")
+    return prefix
+
+
+def _seconds(name: str, text: str) -> float:
+    if not re.fullmatch(r"\d{1,4}(\.\d{1,3})?", text) or float(text) <= 0:
+        raise SetupError(f"option {name}={text!r}: write a number of seconds")
+    return float(text)
+
+
+def _bytes(text: str) -> int:
+    if not re.fullmatch(r"\d{1,9}", text) or not 0 < int(text) <= GREATEST_MAX_BODY:
+        raise SetupError(f"option max_body={text!r}: write a number of bytes up to {GREATEST_MAX_BODY}")
+    return int(text)
+
+
+def _truth(name: str, text: str) -> bool:
+    if text.lower() not in _TRUTH:
+        raise SetupError(f"option {name}={text!r}: write true or false")
+    return _TRUTH[text.lower()]

@@ -1,0 +1,248 @@
+"""A transport on RabbitMQ: durable quorum queues, publisher confirms, acknowledgements of many at once.
+
+A delivery is held until its connection ends; then the broker gives it to another, marked. A release is a copy, sent to the
+own queue and confirmed, then the original is acknowledged: a copy bears no mark, whereas whatever the broker itself puts
+back does. Crash between the two: 1 the copy is taken, 2 the original is not acknowledged, 3 both come, the original as a
+suspect, 4 one claim: handled once.
+
+What was brought ahead to a process that dies comes again as a suspect too, although nobody had begun it; and so does what a
+process held that only lost its connection, unless it comes back to that very process.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+
+from onceonly.drivers.rabbitmq import (
+    Channel,
+    Delivered,
+    Link,
+    Outcome,
+    Parcel,
+    Properties,
+    is_open,
+    publish,
+    shielded,
+)
+from onceonly.model.errors import Failed, SetupError, TryAgain, Unknown
+from onceonly.model.message import Delivery, Headers, Send
+from onceonly.model.record import Answer
+from onceonly.ports.surroundings import Clock
+from onceonly.ports.transport import Depth, Topology, Traits
+from onceonly.serialization.cloudevents import arrival, encode
+from onceonly.transports import rabbitmq_topology as topology
+from onceonly.transports.rabbitmq_census import Census
+from onceonly.transports.rabbitmq_inbox import Inbox, Receipt
+from onceonly.transports.rabbitmq_topology import Names
+from onceonly.transports.rabbitmq_wire import due_of, headers_of, properties
+
+__all__ = ["RabbitMQTransport"]
+
+_ANSWERS = {Outcome.CONFIRMED: Answer.TAKEN, Outcome.RETURNED: Answer.REFUSED, Outcome.UNKNOWN: Answer.UNKNOWN}
+
+
+class RabbitMQTransport:
+    """One endpoint's queue on a RabbitMQ server. Any number of processes may share it.
+
+    `unsubscribed` counts the events sent from here that nobody had subscribed to.
+    """
+
+    def __init__(self, link: Link, endpoint: str, *, clock: Clock, names: Names | None = None) -> None:
+        """Use this connection; opens nothing. `names` is for tests, which cannot wait for seconds."""
+        self.traits = Traits(lease=None, max_body=link.address.max_body)
+        self.unsubscribed = 0
+        self._link = link
+        self._endpoint = endpoint
+        self._clock = clock
+        self._names = names or Names(link.address.prefix)
+        self._queue = self._names.queue(endpoint)
+        self._publisher: Channel | None = None
+        self._known: set[str] = set()
+        self._inbox = Inbox(link, self._queue, self._give_back)
+        self._census = Census(link, self._names, endpoint, self._inbox)
+
+    async def receive(self, limit: int, wait: float) -> tuple[Delivery, ...]:
+        """Take what waits; see the port. While the server blocks this connection nothing is taken: no ack would get through.
+
+        Raises Failed while the server is away, SetupError when there is no such queue; a later call may work again.
+        """
+        clock = asyncio.get_running_loop().time
+        end = clock() + wait
+        await self._census.attend()
+        while True:
+            taken, early = await self._inbox.take(limit, max(0.0, end - clock()), self._is_early)
+            if not early:
+                return tuple(self._delivery(message) for message in taken)
+            await shielded(self._put_off(taken, [self._inbox.receipt(message) for message in taken]))
+
+    async def send(self, sends: Sequence[Send]) -> tuple[Answer, ...]:
+        """Publish all, then wait for all confirms; see the port. Raises Failed when the server is away.
+
+        REFUSED: a command that cannot be routed, a body over `max_body`, headers that AMQP cannot carry. UNKNOWN: no
+        confirm came. A delayed message is late by up to a second and what its way takes, never early.
+        """
+        if not sends:
+            return ()
+        now = self._clock.now()
+        parcels = [await self._parcel(send, now) for send in sends]
+        outcomes = iter(await self._publish([parcel for parcel in parcels if parcel]))
+        return tuple(
+            self._answer(send, next(outcomes)) if parcel else Answer.REFUSED
+            for send, parcel in zip(sends, parcels, strict=True)
+        )
+
+    async def ack(self, deliveries: Sequence[Delivery]) -> None:
+        """Settle deliveries; those of an earlier connection are ignored, they come again."""
+        await self._inbox.settle(self._current(deliveries))
+
+    async def release(self, deliveries: Sequence[Delivery]) -> None:
+        """Give deliveries back as copies; those of an earlier connection are ignored, they come again."""
+        held = [delivery for delivery in deliveries if self._inbox.is_current(delivery.receipt)]
+        await shielded(self._copy([(delivery.headers, delivery.body, 0) for delivery in held], self._current(held)))
+
+    async def extend(self, deliveries: Sequence[Delivery]) -> None:
+        """Do nothing: a delivery is held as long as its connection lives."""
+
+    async def declare(self, topologies: Sequence[Topology]) -> None:
+        """Make queues, exchanges and bindings; see the port. Raises SetupError when one is there with other arguments."""
+        await topology.declare(self._link, self._names, topologies)
+
+    async def depth(self, endpoint: str) -> Depth:
+        """Count a queue; see the port.
+
+        RabbitMQ tells how many wait; what is held, and what waits with a receiver, the receivers are asked for. One that
+        does not answer counts as holding a delivery. The levels of delay are shared, so `delayed` counts those of all
+        endpoints behind the same prefix, events too; one on its way from level to level is counted nowhere for that moment.
+        """
+        if await topology.count(self._link, self._names.queue(endpoint)) is None:
+            raise SetupError(f"there is no queue {endpoint!r}: run its endpoint, or `onceonly topology create`, first")
+        delayed = await topology.count_delayed(self._link, self._names)  # first: what falls due meanwhile is counted below
+        waiting, held = await self._census.take(endpoint)
+        return Depth(waiting=waiting, held=held, delayed=delayed)
+
+    async def remove(self, topologies: Sequence[Topology]) -> None:
+        """Delete these queues with all that is in them, their events' exchanges, and the delays: for demos and tests."""
+        await topology.remove(self._link, self._names, topologies)
+
+    async def close(self) -> None:
+        """Stop receiving, and give back what was brought and not taken."""
+        await self._inbox.close()
+        await self._census.close()
+        if self._publisher is not None and is_open(self._publisher):
+            with suppress(Exception):  # nothing is in flight, and the connection goes as well
+                await self._publisher.close()
+
+    def _delivery(self, message: Delivered) -> Delivery:
+        receipt: Receipt = self._inbox.receipt(message)
+        suspect = self._inbox.is_suspect(message)
+        return arrival(receipt, self._endpoint, headers_of(message), message.body, suspect=suspect)
+
+    def _is_early(self, message: Delivered) -> bool:
+        due = due_of(message)
+        return due > 0 and due > self._clock.now()
+
+    def _current(self, deliveries: Sequence[Delivery]) -> list[Receipt]:
+        receipts = [delivery.receipt for delivery in deliveries if self._inbox.is_current(delivery.receipt)]
+        return [receipt for receipt in receipts if isinstance(receipt, Receipt)]
+
+    async def _give_back(self, messages: list[Delivered]) -> None:
+        """Give back what nobody took: as copies, which bear no mark."""
+        receipts = [self._inbox.receipt(message) for message in messages]
+        await self._copy([(headers_of(message), message.body, due_of(message)) for message in messages], receipts)
+
+    async def _put_off(self, messages: list[Delivered], receipts: Sequence[Receipt]) -> None:
+        """Send what came too early round again."""
+        now = self._clock.now()
+        try:
+            await self._exchange([self._again(message, now) for message in messages], receipts)
+        except (TryAgain, SetupError):
+            self._inbox.put_back(messages)
+            raise
+
+    def _again(self, message: Delivered, now: int) -> Parcel:
+        due = due_of(message)
+        exchange, key = self._names.route(topology.command(self._endpoint), due - now)
+        known = _carried(headers_of(message), due)
+        return Parcel(exchange=exchange, routing_key=key, properties=known, body=message.body)
+
+    async def _copy(self, contents: Sequence[tuple[Headers, bytes, int]], receipts: Sequence[Receipt]) -> None:
+        """Send copies to the own queue, each with its headers, body and due instant; then settle the originals."""
+        parcels = [
+            Parcel(routing_key=self._queue, properties=_carried(headers, due), body=body) for headers, body, due in contents
+        ]
+        await self._exchange(parcels, receipts)
+
+    async def _exchange(self, parcels: Sequence[Parcel], receipts: Sequence[Receipt]) -> None:
+        """Acknowledge what has been taken as a copy. Raises Unknown, Failed when some was not."""
+        outcomes = await self._publish(parcels)
+        taken = [receipt for receipt, outcome in zip(receipts, outcomes, strict=True) if outcome is Outcome.CONFIRMED]
+        # Crash here: 1 copy taken, 2 original not acked, 3 both come, the original as a suspect, 4 one claim: handled once.
+        await self._inbox.settle(taken)
+        if Outcome.RETURNED in outcomes:
+            raise Failed(f"cannot give deliveries back: queue {self._queue!r} is not there")
+        if Outcome.UNKNOWN in outcomes:
+            raise Unknown("cannot give deliveries back: not every copy was confirmed")
+
+    async def _publish(self, parcels: Sequence[Parcel]) -> list[Outcome]:
+        if not parcels:
+            return []
+        return await publish(await self._channel(), parcels, self._link.address.timeout)
+
+    async def _channel(self) -> Channel:
+        if self._publisher is None or not is_open(self._publisher):
+            self._known.clear()
+            self._publisher = await self._link.channel(confirms=True)
+        return self._publisher
+
+    async def _parcel(self, send: Send, now: int) -> Parcel | None:
+        """Address a message; None when it can never be taken."""
+        if len(send.message.body) > self.traits.max_body:
+            return None
+        headers, body = encode(send)
+        waits = send.due > now
+        known = properties(headers, due=send.due if waits else 0)
+        if known is None or not await self._is_routable(send, waits=waits):
+            return None
+        if waits:
+            words = topology.command(send.to) if send.to else topology.event(send.message.type, waits=True)
+            exchange, key = self._names.route(words, send.due - now)
+        elif send.to:
+            exchange, key = "", self._names.queue(send.to)
+        else:
+            exchange, key = self._names.exchange(send.message.type), ""
+        return Parcel(exchange=exchange, routing_key=key, properties=known, body=body)
+
+    async def _is_routable(self, send: Send, *, waits: bool) -> bool:
+        """Make sure that what the broker does not answer for is there: events' exchanges, delays, delayed commands' queues."""
+        if send.to and not waits:
+            return True
+        await self._channel()  # what is known is forgotten with it
+        if waits and topology.DELAYS not in self._known:
+            await topology.declare_delays(self._link, self._names)
+            self._known.add(topology.DELAYS)
+        place = topology.command(send.to) if send.to else topology.event(send.message.type, waits=waits)
+        if place not in self._known and not await self._is_there(send, waits=waits):
+            return False
+        self._known.add(place)
+        return True
+
+    async def _is_there(self, send: Send, *, waits: bool) -> bool:
+        if send.to:
+            return await topology.count(self._link, self._names.queue(send.to)) is not None
+        async with self._link.errand() as channel:
+            await topology.declare_event(channel, self._names, send.message.type, delayed=waits)
+        return True
+
+    def _answer(self, send: Send, outcome: Outcome) -> Answer:
+        if outcome is Outcome.RETURNED and not send.to:
+            self.unsubscribed += 1
+            return Answer.TAKEN
+        return _ANSWERS[outcome]
+
+
+def _carried(headers: Headers, due: int) -> Properties:
+    """Give the properties of a copy; AMQP carried its headers before. Raises Failed when it cannot carry them again."""
+    known = properties(headers, due=due)
+    if known is None:
+        raise Failed("cannot give a delivery back: its headers are too large for a copy")
+    return known

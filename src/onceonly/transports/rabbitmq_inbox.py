@@ -1,0 +1,259 @@
+"""What one process has of one queue in RabbitMQ: a consumer, what it brought, and what is in work.
+
+A consumer may bring what the receivers ask for and no more: what it brings beyond waits here while others are idle, and comes
+again as a suspect when this process dies. Reading ahead was measured to gain nothing (decision 0007).
+
+A consumer is there while somebody receives. Soon after the last receiver has gone it is cancelled, and what it brought for
+nobody is given back as copies: a delivery put back by the broker would come again marked, as if its process had died.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from contextlib import suppress
+from itertools import count
+from typing import Any
+
+from msgspec import Struct
+
+from onceonly.drivers.rabbitmq import Channel, Delivered, Link, is_open, shielded, translated
+from onceonly.model.errors import SetupError, TryAgain
+
+LINGER = 0.1  # seconds a consumer outlives its last receiver
+CLOSING = 2.0  # seconds to give back what waits here; then the end of the connection does it
+MOST_AHEAD = 5_000  # deliveries a consumer may bring before any is settled
+TURNS = 3  # of the loop without a new delivery: what was on its way has come
+SHRINK = 8  # a consumer that may bring this many times what is asked for is replaced
+REMEMBERED = 10_000
+_SERIAL = count(1)
+
+
+class Receipt(Struct, frozen=True):
+    """Which opening of a channel brought it, and its delivery tag there."""
+
+    channel: int
+    tag: int
+
+
+class Inbox:
+    """Deliveries of one queue, for all receivers of one process. `give_back` copies deliveries to the queue and acks them."""
+
+    def __init__(self, link: Link, queue: str, give_back: Callable[[list[Delivered]], Awaitable[None]]) -> None:
+        self._link = link
+        self._queue = queue
+        self._give_back = give_back
+        self._channel: Channel | None = None
+        self._serial = 0
+        self._consumer = ""
+        self._prefetch = 0
+        self._wanted = 0  # what the present receivers ask for, together
+        self._waiting: deque[Delivered] = deque()
+        self._held: dict[int, Delivered] = {}
+        self._lost: dict[str, None] = {}
+        self._changing = asyncio.Lock()
+        self._rung = asyncio.Event()
+        self._resting: asyncio.Task[None] | None = None
+        self._idle_since = 0.0
+        self.brought = 0
+
+    async def take(self, limit: int, wait: float, is_early: Callable[[Delivered], bool]) -> tuple[list[Delivered], bool]:
+        """Take deliveries that wait, at most `limit`, none after `wait` seconds; when some are early, those alone, and True."""
+        clock = asyncio.get_running_loop().time
+        end = clock() + wait
+        self._wanted += limit
+        try:
+            while True:
+                if not await self._link.ready(max(0.0, end - clock())):
+                    return [], False
+                self._rung.clear()
+                await shielded(self._consume())
+                if self._waiting:
+                    await self._let_come(limit)
+                    return self._hand_out(limit, is_early)
+                left = end - clock()
+                if left <= 0:
+                    await self._let_come(limit)
+                    return self._hand_out(limit, is_early)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(left):
+                        await self._rung.wait()
+        finally:
+            self._wanted -= limit
+            self._idle_since = clock()
+            if not self._wanted and self._resting is None:
+                self._resting = asyncio.create_task(self._rest())
+
+    def put_back(self, messages: Iterable[Delivered]) -> None:
+        """Let deliveries that were taken wait here again."""
+        for message in messages:
+            if self._held.get(message.delivery_tag or 0) is message:
+                del self._held[message.delivery_tag or 0]
+                self._waiting.appendleft(message)
+
+    def is_current(self, receipt: object) -> bool:
+        """Tell whether a delivery is still held: those of an earlier channel come again by themselves."""
+        return (
+            isinstance(receipt, Receipt)
+            and receipt.channel == self._serial
+            and receipt.tag in self._held
+            and is_open(self._channel)
+        )
+
+    def receipt(self, message: Delivered) -> Receipt:
+        """Give the receipt of a delivery that was just taken."""
+        return Receipt(self._serial, message.delivery_tag or 0)
+
+    def is_suspect(self, message: Delivered) -> bool:
+        """Tell whether whoever held it may have died of it; not when it was this process, which lost its connection."""
+        if not message.redelivered:
+            return False
+        copy, known = _copy_of(message), len(self._lost)
+        self._lost.pop(copy, None)
+        return len(self._lost) == known
+
+    async def settle(self, receipts: Iterable[Receipt]) -> None:
+        """Acknowledge what is held: many at once up to a tag below which all is settled, the others one by one.
+
+        Receipts of an earlier channel are ignored: there the same tags were other deliveries.
+        """
+        channel = self._channel
+        mine = sorted(each.tag for each in receipts if self.is_current(each) and self._held.pop(each.tag, None) is not None)
+        if channel is None or not mine:
+            return
+        lowest = min([*self._held, *(message.delivery_tag or 0 for message in self._waiting), mine[-1] + 1])
+        below = [tag for tag in mine if tag < lowest]
+        async with translated("acknowledge"):
+            if below:
+                await channel.basic_ack(below[-1], multiple=True, wait=len(below) == len(mine))
+            for tag in mine[len(below) :]:
+                await channel.basic_ack(tag, wait=tag == mine[-1])
+
+    def counts(self) -> tuple[int, int, int]:
+        """Give how many deliveries are in work, how many wait here, and how many consumers of the queue these are."""
+        if not is_open(self._channel):
+            return 0, 0, 0
+        consumers = {message.consumer_tag for message in (*self._held.values(), *self._waiting)}
+        return len(self._held), len(self._waiting), len(consumers | ({self._consumer} if self._consumer else set()))
+
+    async def close(self) -> None:
+        """Stop consuming, and give back what waits here."""
+        if self._resting is not None:
+            self._resting.cancel()
+            await asyncio.wait([self._resting])
+        if is_open(self._channel):
+            with suppress(TryAgain, SetupError, TimeoutError):
+                async with asyncio.timeout(CLOSING):
+                    await shielded(self._stop_consuming())
+
+    def _hand_out(self, limit: int, is_early: Callable[[Delivered], bool]) -> tuple[list[Delivered], bool]:
+        early = [message for message in self._waiting if is_early(message)]
+        if early:
+            self._waiting = deque(message for message in self._waiting if not is_early(message))
+        taken = early or [self._waiting.popleft() for _ in range(min(limit, len(self._waiting)))]
+        self._held |= {message.delivery_tag or 0: message for message in taken}
+        return taken, bool(early)
+
+    async def _let_come(self, limit: int) -> None:
+        """Let the loop read what the server has sent already; this waits for nothing that is not there."""
+        quiet, seen = 0, len(self._waiting)
+        while quiet < TURNS and seen < limit:
+            await asyncio.sleep(0)
+            quiet = quiet + 1 if len(self._waiting) == seen else 0
+            seen = len(self._waiting)
+
+    async def _consume(self) -> None:
+        """Make sure that a consumer is there which may bring what the receivers ask for, and not much more."""
+        async with self._changing:
+            if not is_open(self._channel):
+                await self._open()
+            needed = min(MOST_AHEAD, len(self._held) + self._wanted)
+            if self._consumer and needed <= self._prefetch < SHRINK * needed:
+                return
+            channel = self._channel
+            assert channel is not None  # noqa: S101 - opened above
+            async with translated(f"receive from queue {self._queue!r}", definite=True):
+                await self._cancel(channel)
+                self._prefetch = needed
+                await channel.basic_qos(prefetch_count=self._prefetch)
+                started = await channel.basic_consume(self._queue, self._bringer(self._serial))
+                self._consumer = started.consumer_tag or ""
+                # What waits in the queue is here after two more answers: the first is given by the queue behind its
+                # deliveries, the second by the channel behind those. So a receive that does not wait takes them as well.
+                await channel.queue_declare(self._queue, passive=True)
+                await channel.basic_qos(prefetch_count=self._prefetch)
+            await self._return([self._waiting.pop() for _ in range(len(self._waiting) - 2 * needed)])
+
+    async def _open(self) -> None:
+        self._serial = next(_SERIAL)  # first: what the old channel still brings is refused from here on
+        self._remember(self._held.values())
+        self._remember(self._waiting)
+        self._held.clear()
+        self._waiting.clear()
+        self._consumer = ""
+        self._channel = await self._link.channel(confirms=False)
+        self._channel.on_consumer_cancel_callbacks.add(self._cancelled)
+        self._channel.closing.add_done_callback(lambda _: self._rung.set())
+
+    def _bringer(self, serial: int) -> Callable[[Delivered], Coroutine[Any, Any, None]]:
+        async def bring(message: Delivered) -> None:
+            if serial == self._serial:
+                self._waiting.append(message)
+                self.brought += 1
+                self._rung.set()
+
+        return bring
+
+    def _cancelled(self, frame: Any) -> None:
+        """Note that the server ended the consumer: its queue was deleted, or moved."""
+        if frame.consumer_tag == self._consumer:
+            self._consumer = ""
+            self._rung.set()
+
+    def _remember(self, messages: Iterable[Delivered]) -> None:
+        """Keep in mind what was lost with its channel while this process lived on."""
+        self._lost |= dict.fromkeys(copy for message in messages if (copy := _copy_of(message)))
+        for forgotten in list(self._lost)[:-REMEMBERED]:
+            del self._lost[forgotten]
+
+    async def _rest(self) -> None:
+        clock = asyncio.get_running_loop().time
+        try:
+            while (left := self._idle_since + LINGER - clock()) > 0:  # noqa: ASYNC110 - waits for time, not for an event
+                await asyncio.sleep(left)
+            if not self._wanted:
+                with suppress(TryAgain, SetupError):  # a broken channel gives all back by itself
+                    await shielded(self._stop_consuming())
+        finally:
+            self._resting = None
+
+    async def _stop_consuming(self) -> None:
+        async with self._changing:
+            channel = self._channel
+            if channel is None or not is_open(channel):
+                return
+            async with translated("cancel a consumer"):
+                await self._cancel(channel)
+            if not self._wanted:  # else somebody came meanwhile: it is theirs
+                back = list(self._waiting)
+                self._waiting.clear()
+                await self._return(back)
+
+    async def _cancel(self, channel: Channel) -> None:
+        consumer, self._consumer = self._consumer, ""
+        if consumer:
+            await channel.basic_cancel(consumer)
+
+    async def _return(self, messages: list[Delivered]) -> None:
+        """Give back to the queue what would wait here while others are idle."""
+        self._held |= {message.delivery_tag or 0: message for message in messages}
+        if messages:
+            try:
+                await self._give_back(messages)
+            except (TryAgain, SetupError):
+                self.put_back(messages)
+                raise
+
+
+def _copy_of(message: Delivered) -> str:
+    """Name this very copy: whoever publishes gives each a message id of its own."""
+    return message.header.properties.message_id or ""

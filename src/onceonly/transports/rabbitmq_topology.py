@@ -1,0 +1,174 @@
+"""What stands in RabbitMQ: one queue for each endpoint, one exchange for each event type, and the levels of delay.
+
+A delay is written in binary, in ticks of a second. Level n is a queue that keeps a message for 2^n ticks; a message passes
+the levels of its ones, the greatest first, and then goes to its destination. Its routing key says all that: one word for
+each digit, then the destination.
+
+    delay:05 (exchange) --1--> delay:05 (queue, 32 s) --expired--+
+            |                                                    v
+            +-------------------0--------------------> delay:04 (exchange) ... --> delay:due (exchange) --> destination
+"""
+
+from collections.abc import Sequence
+from hashlib import blake2b
+from typing import Any
+
+from msgspec import Struct
+
+from onceonly.drivers.rabbitmq import Channel, Link, attempt, shielded, translated
+from onceonly.ports.transport import Topology
+
+LEVELS = 17  # one pass keeps a message for 36 hours; whoever must wait longer goes round again
+TICK = 1000  # milliseconds
+NEVER = 1_000_000_000  # deliveries: a limit would count conflicts; RabbitMQ 4 has one of 20 unless told otherwise
+_LONGEST = 80  # of the 127 bytes of an exchange's name, and the 255 of a routing key
+_PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_")
+DELAYS = "delays"
+_QUORUM: dict[str, Any] = {"x-queue-type": "quorum"}
+
+
+class Names(Struct, frozen=True):
+    """The names of everything, behind a prefix. A colon keeps our own apart from endpoints: their names have none."""
+
+    prefix: str = ""
+    levels: int = LEVELS
+    tick: int = TICK
+
+    def queue(self, endpoint: str) -> str:
+        """Name an endpoint's input queue."""
+        return self.prefix + endpoint
+
+    def exchange(self, event: str) -> str:
+        """Name the exchange of an event type: plain where AMQP allows it, else escaped, and hashed when it is long."""
+        return f"{self.prefix}event:{_written(event, _PLAIN | {'.'})}"
+
+    def level(self, number: int) -> str:
+        """Name the queue and the exchange of a level; below the lowest is the exchange of what is due."""
+        return f"{self.prefix}delay:{number:02}" if number >= 0 else f"{self.prefix}delay:due"
+
+    @property
+    def unheard(self) -> str:
+        """Name the queue where every delayed event goes as well, and is dropped: one without subscribers must not wait."""
+        return f"{self.prefix}delay:unheard"
+
+    @property
+    def census(self) -> str:
+        """Name the exchange through which receivers are asked what they hold."""
+        return f"{self.prefix}census:ask"
+
+    def route(self, destination: str, milliseconds: int) -> tuple[str, str]:
+        """Give the exchange and the routing key of a message that is to wait; late by less than a tick, never early."""
+        ticks = min(max(1, -(-milliseconds // self.tick)), 2**self.levels - 1)
+        digits = f"{ticks:0{self.levels}b}"
+        return self.level(ticks.bit_length() - 1), ".".join((*digits, destination))
+
+
+def command(endpoint: str) -> str:
+    """Give the last words of a delayed command's routing key."""
+    return f"{_written(endpoint, _PLAIN)}.command"
+
+
+def event(kind: str, *, waits: bool) -> str:
+    """Give the last words of a delayed event's routing key, and how a prompt one is remembered."""
+    return f"{_written(kind, _PLAIN)}.{'event' if waits else 'prompt'}"
+
+
+async def declare(link: Link, names: Names, topologies: Sequence[Topology]) -> None:
+    """Make what is missing; harmless when all is there, also when several processes do it. Raises SetupError, Failed."""
+    await declare_delays(link, names)
+    async with link.errand() as channel:
+        for topology in topologies:
+            await _declare_endpoint(channel, names, topology)
+
+
+async def declare_event(channel: Channel, names: Names, kind: str, *, delayed: bool) -> None:
+    """Make the exchange of an event type: whoever publishes first may come before all subscribers."""
+    exchange = names.exchange(kind)
+    async with translated(f"declare exchange {exchange!r}", definite=True):
+        await shielded(channel.exchange_declare(exchange, exchange_type="fanout", durable=True))
+        if delayed:
+            await shielded(channel.exchange_bind(exchange, names.level(-1), f"#.{event(kind, waits=True)}"))
+
+
+async def remove(link: Link, names: Names, topologies: Sequence[Topology]) -> None:
+    """Delete everything behind a prefix: these queues with what is in them, their events, the delays."""
+    levels = [names.level(number) for number in range(names.levels)]
+    queues = [*(names.queue(topology.endpoint) for topology in topologies), *levels, names.unheard]
+    events = {names.exchange(kind) for topology in topologies for kind in topology.events}
+    async with link.errand() as channel, translated("delete queues and exchanges"):
+        for queue in queues:
+            await shielded(channel.queue_delete(queue))
+        for exchange in (*sorted(events), *levels, names.level(-1), names.census):
+            await shielded(channel.exchange_delete(exchange))
+
+
+async def count(link: Link, queue: str) -> tuple[int, int] | None:
+    """Count the messages that wait in a queue and its consumers; None when there is no such queue."""
+    found = await attempt(link, f"look at queue {queue!r}", lambda channel: channel.queue_declare(queue, passive=True))
+    return None if found is None else (found.message_count or 0, found.consumer_count or 0)
+
+
+async def count_delayed(link: Link, names: Names) -> int:
+    """Count what the levels keep, for whomever: they are shared."""
+    total = 0
+    async with link.errand() as channel, translated("look at the levels of delay", definite=True):
+        for number in reversed(range(names.levels)):  # the way that messages go: none is overtaken
+            found = await shielded(channel.queue_declare(names.level(number), passive=True))
+            total += found.message_count or 0
+    return total
+
+
+async def _declare_endpoint(channel: Channel, names: Names, topology: Topology) -> None:
+    queue = names.queue(topology.endpoint)
+    async with translated(f"declare queue {queue!r}", definite=True):
+        await shielded(channel.queue_declare(queue, durable=True, arguments=_QUORUM | {"x-delivery-limit": NEVER}))
+        await shielded(channel.queue_bind(queue, names.level(-1), f"#.{command(topology.endpoint)}"))
+    for kind in topology.events:
+        await declare_event(channel, names, kind, delayed=True)
+        async with translated(f"bind queue {queue!r} to events {kind!r}", definite=True):
+            await shielded(channel.queue_bind(queue, names.exchange(kind)))
+
+
+async def declare_delays(link: Link, names: Names) -> None:
+    """Make the levels of delay, from the lowest up and one exchange at last: when that is there, all are."""
+    last = names.census
+
+    def look(channel: Channel) -> Any:
+        return channel.exchange_declare(last, passive=True)
+
+    if await attempt(link, f"look at exchange {last!r}", look) is not None:
+        return
+    async with link.errand() as channel, translated("declare the levels of delay", definite=True):
+        await shielded(channel.exchange_declare(names.level(-1), exchange_type="topic", durable=True))
+        await shielded(channel.queue_declare(names.unheard, durable=True, arguments={"x-message-ttl": 0}))
+        await shielded(channel.queue_bind(names.unheard, names.level(-1), "#.event"))
+        for number in range(names.levels):
+            await _declare_level(channel, names, number)
+        await shielded(channel.exchange_declare(last, exchange_type="direct", durable=True))
+
+
+async def _declare_level(channel: Channel, names: Names, number: int) -> None:
+    here, below = names.level(number), names.level(number - 1)
+    before = "*." * (names.levels - 1 - number)
+    await shielded(channel.queue_declare(here, durable=True, arguments=_level_arguments(names, number)))
+    await shielded(channel.exchange_declare(here, exchange_type="topic", durable=True))
+    await shielded(channel.queue_bind(here, here, f"{before}1.#"))
+    await shielded(channel.exchange_bind(below, here, f"{before}0.#"))
+
+
+def _level_arguments(names: Names, number: int) -> dict[str, Any]:
+    """Dead-letter at least once: by default a message vanishes when its next place is not there at the moment."""
+    return _QUORUM | {
+        "x-message-ttl": names.tick * 2**number,
+        "x-dead-letter-exchange": names.level(number - 1),
+        "x-dead-letter-strategy": "at-least-once",
+        "x-overflow": "reject-publish",
+        "x-delivery-limit": NEVER,
+    }
+
+
+def _written(name: str, plain: frozenset[str]) -> str:
+    """Write a name in these characters, every other byte as a colon and two digits; no two names become one."""
+    parts = (letter if letter in plain else "".join(f":{byte:02x}" for byte in letter.encode()) for letter in name)
+    written = "".join(parts)
+    return written if len(written) <= _LONGEST else ":hash:" + blake2b(name.encode(), digest_size=16).hexdigest()

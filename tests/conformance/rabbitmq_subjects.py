@@ -1,0 +1,69 @@
+"""RabbitMQ as a subject of the suites: each transport has a connection of its own, and names that nobody else has."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import Self
+from uuid import uuid4
+
+from onceonly.drivers.rabbitmq import Link, read_address
+from onceonly.model.errors import OnceOnlyError
+from onceonly.ports.transport import Topology
+from onceonly.runtime.surroundings import SystemChance
+from onceonly.testing.clock import ManualClock
+from onceonly.testing.suite import ENDPOINT, OTHER
+from onceonly.transports.rabbitmq import RabbitMQTransport
+from onceonly.transports.rabbitmq_topology import Names
+from servers import RABBITMQ, need
+
+SMALL = 4096
+TICK = 200  # milliseconds of the server's time that pass for a second of the tests'
+LEVELS = 3
+QUEUES = (ENDPOINT, OTHER, "audit", "idle")
+
+
+class RabbitMQSubject:
+    """Everything behind one prefix on a server. The clock is the test's; delays run five times as fast."""
+
+    def __init__(self, events: tuple[str, ...]) -> None:
+        self.clock = ManualClock()
+        self.names = Names(f"t{uuid4().hex[:10]}.", levels=LEVELS, tick=TICK)
+        self.url = f"{need(RABBITMQ)}?max_body={SMALL}&timeout=10"
+        self._events = events
+        self._links: list[Link] = []
+        self._transports: list[RabbitMQTransport] = []
+
+    @classmethod
+    @asynccontextmanager
+    async def open(cls, *events: str) -> AsyncIterator[Self]:
+        """Begin with nothing; close every connection at the end, and delete what was made."""
+        subject = cls(events)
+        try:
+            yield subject
+        finally:
+            await (await subject.transport()).remove([Topology(endpoint=name, events=events) for name in QUEUES])
+            for transport in subject._transports:
+                with suppress(OnceOnlyError):
+                    await transport.close()
+            for link in subject._links:
+                await link.close()
+
+    async def transport(self, endpoint: str = ENDPOINT) -> RabbitMQTransport:
+        """Open a transport on a connection of its own."""
+        self._links.append(Link(read_address(self.url), SystemChance()))
+        self._transports.append(RabbitMQTransport(self._links[-1], endpoint, clock=self.clock, names=self.names))
+        return self._transports[-1]
+
+    def now(self) -> int:
+        """Give the time."""
+        return self.clock.now()
+
+    async def pass_time(self, milliseconds: int) -> None:
+        """Let time pass, and wait for as long as the levels take to keep up."""
+        self.clock.advance(milliseconds)
+        await asyncio.sleep((-(-milliseconds // 1000) * TICK + TICK) / 1000)
+
+    async def lapse(self) -> None:
+        """Cut every connection."""
+        for link in self._links:
+            await link.drop()

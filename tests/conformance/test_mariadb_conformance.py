@@ -1,0 +1,89 @@
+"""The SQL adapters keep every promise of their ports on MariaDB."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import cast
+
+import pytest
+from sql_subjects import TRACES, SqlSubject
+from sqlalchemy import MetaData, delete
+from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy.orm import registry
+
+from onceonly.drivers.schema import create, create_user_tables
+from onceonly.ports.store import Resources
+from onceonly.stores.sql import SCHEMA as STORE_SCHEMA
+from onceonly.testing.dead_letter_suite import DeadLetterSuite
+from onceonly.testing.store_suite import StoreSuite
+from onceonly.testing.transport_suite import TransportSuite
+from onceonly.transports.sql import SCHEMA as QUEUE_SCHEMA
+
+USERS = MetaData()
+TRACE = registry(metadata=USERS).mapped(type("Trace", (), {"__table__": TRACES.to_metadata(USERS)}))
+
+
+class MariaDBSubject(SqlSubject):
+    """Everything there is in one MariaDB database."""
+
+    async def refuse(self, resources: Resources) -> None:
+        """Leave a row with too long a key in the session: MariaDB has no constraint that only COMMIT checks."""
+        cast("AsyncSession", resources.get(AsyncSession)).add(TRACE(key="x" * 201))
+
+    async def empty(self) -> None:
+        """Delete every row of every table."""
+        database = await self.database()
+        kinds = (STORE_SCHEMA.tables, QUEUE_SCHEMA.tables)
+        own = [table for tables in kinds for table in tables(database.prefix, database.schema).sorted_tables]
+        async with database.writing() as connection:
+            for table in (TRACES, *own):
+                await connection.execute(delete(table))
+
+
+async def make_tables(url: str) -> None:
+    """Make all tables."""
+    async with MariaDBSubject.open(url) as subject:
+        database = await subject.database()
+        await create(database, STORE_SCHEMA)
+        await create(database, QUEUE_SCHEMA)
+        await create_user_tables(database, USERS)
+
+
+@pytest.fixture(scope="module")
+def url(mariadb_url: str) -> str:
+    """Make the tables once; each test empties them."""
+    asyncio.run(make_tables(mariadb_url))
+    return mariadb_url
+
+
+class OnServer:
+    """What needs empty tables for each test."""
+
+    @pytest.fixture(autouse=True)
+    def _place(self, url: str) -> None:
+        self.url = url
+
+    @asynccontextmanager
+    async def opened(self) -> AsyncIterator[MariaDBSubject]:
+        """Open the database, and empty its tables."""
+        async with MariaDBSubject.open(self.url) as subject:
+            await subject.empty()
+            yield subject
+
+
+class TestMariaDBStore(OnServer, StoreSuite):
+    """Business data, claims and records in MariaDB."""
+
+    open_store = OnServer.opened
+
+
+class TestMariaDBQueue(OnServer, TransportSuite):
+    """The queue inside MariaDB."""
+
+    open_transport = OnServer.opened
+
+
+class TestMariaDBDeadLetters(OnServer, DeadLetterSuite):
+    """Dead letters in MariaDB."""
+
+    open_dead_letters = OnServer.opened

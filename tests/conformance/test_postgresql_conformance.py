@@ -1,0 +1,56 @@
+"""The SQL adapters keep every promise of their ports on PostgreSQL, with both drivers."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+from sql_subjects import SqlSubject, make_tables
+
+from onceonly.testing.dead_letter_suite import DeadLetterSuite
+from onceonly.testing.store_suite import StoreSuite
+from onceonly.testing.transport_suite import TransportSuite
+
+DRIVERS = ("postgresql", "postgresql+psycopg")
+
+
+@pytest.fixture(scope="module", params=DRIVERS)
+def url(request: pytest.FixtureRequest, postgresql_url: str) -> str:
+    """Make the tables once for each driver; each test empties them."""
+    schema = str(request.param).replace("+", "_")
+    place = f"{request.param}:{postgresql_url.partition(':')[2]}?schema={schema}"
+    asyncio.run(make_tables(place))
+    return place
+
+
+class OnServer:
+    """What needs empty tables for each test."""
+
+    @pytest.fixture(autouse=True)
+    def _place(self, url: str) -> None:
+        self.url = url
+
+    @asynccontextmanager
+    async def opened(self) -> AsyncIterator[SqlSubject]:
+        """Open the database, and empty its tables."""
+        async with SqlSubject.open(self.url) as subject:
+            await subject.empty()
+            yield subject
+
+
+class TestPostgresqlStore(OnServer, StoreSuite):
+    """Business data, claims and records in PostgreSQL."""
+
+    open_store = OnServer.opened
+
+
+class TestPostgresqlQueue(OnServer, TransportSuite):
+    """The queue inside PostgreSQL."""
+
+    open_transport = OnServer.opened
+
+
+class TestPostgresqlDeadLetters(OnServer, DeadLetterSuite):
+    """Dead letters in PostgreSQL."""
+
+    open_dead_letters = OnServer.opened

@@ -1,0 +1,29 @@
+"""Databases on real servers, made once for a test session, and the loud line about servers that did not answer."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from servers import MISSING, mariadb_database, postgresql_database
+
+
+@pytest.fixture(scope="session")
+def postgresql_url() -> Iterator[str]:
+    """Make a database on the PostgreSQL server; gives `postgresql://...`."""
+    with postgresql_database() as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def mariadb_url() -> Iterator[str]:
+    """Make a database on the MariaDB server; gives `mysql://...`."""
+    with mariadb_database() as url:
+        yield url
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say what was not tested."""
+    for server in sorted(MISSING):
+        terminalreporter.write_line(
+            f"!!! NOT TESTED: {server.name} does not answer, see {server.variable}", red=True, bold=True
+        )

@@ -1,0 +1,64 @@
+"""What the tests of the store on MariaDB share: empty tables, a user's table of orders, and a view from the server's side."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from sql_house import connection_of, opened
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from onceonly.drivers.schema import create
+from onceonly.drivers.sql import Database
+from onceonly.stores.sql import SCHEMA
+from onceonly.stores.sql.unit import SqlUnit
+from onceonly.testing.samples import message
+from servers import on_mariadb
+
+PREFIX = "house_"
+EMPTY = ["DELETE FROM house_claims", "DELETE FROM house_records", "DELETE FROM house_dead_letters"]
+A, B = message("a"), message("b")
+
+
+def place(url: str, **options: object) -> str:
+    """Give the URL of the tests' tables, with options."""
+    return url + "?" + "&".join(f"{name}={value}" for name, value in {"prefix": PREFIX, **options}.items())
+
+
+async def make_tables(url: str) -> None:
+    """Make this library's tables, and the user's."""
+    async with opened(place(url)) as database:
+        await create(database, SCHEMA)
+    orders = "CREATE TABLE IF NOT EXISTS orders (id VARCHAR(100) PRIMARY KEY, total INT NOT NULL DEFAULT 0) ENGINE=InnoDB"
+    await on_mariadb(orders, url=url)
+
+
+@asynccontextmanager
+async def opened_empty(url: str) -> AsyncIterator[Database]:
+    """Open the database with empty tables."""
+    await on_mariadb(*EMPTY, "DELETE FROM orders", url=url)
+    async with opened(place(url)) as database:
+        yield database
+
+
+async def session_status(connection: AsyncConnection, name: str) -> int:
+    """Ask the server what it counted for this very connection."""
+    query = "SELECT variable_value FROM information_schema.session_status WHERE variable_name = :name"
+    return int((await connection.execute(text(query), {"name": name})).scalar_one())
+
+
+async def run(unit: SqlUnit, statement: str) -> None:
+    """Run a statement as a handler does."""
+    await connection_of(unit.resources).execute(text(statement))
+
+
+async def thread_of(unit: SqlUnit) -> int:
+    """Give the number that the server knows the unit's connection by."""
+    return int((await connection_of(unit.resources).execute(text("SELECT CONNECTION_ID()"))).scalar_one())
+
+
+async def is_waiting(unit: SqlUnit, thread: int) -> None:
+    """Wait until the server says that this connection waits for a row; `unit` is one that does not."""
+    query = "SELECT COUNT(*) FROM information_schema.innodb_trx WHERE trx_mysql_thread_id = :thread AND trx_state = 'LOCK WAIT'"
+    while not (await connection_of(unit.resources).execute(text(query), {"thread": thread})).scalar_one():  # noqa: ASYNC110 - the server has no event
+        await asyncio.sleep(0.15)  # the view stays as it was while it is looked at more often than every 0.1 s

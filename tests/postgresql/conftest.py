@@ -1,0 +1,42 @@
+"""One database for all tests on PostgreSQL, with both drivers; each test empties its tables."""
+
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from sqlalchemy import delete
+
+sys.path.append(str(Path(__file__).parents[1] / "sql"))  # sql_house serves every SQL database
+
+from sql_house import Base, opened
+
+from onceonly.drivers.schema import create
+from onceonly.drivers.sql import Database
+from onceonly.stores.sql import SCHEMA as STORE
+from onceonly.stores.sql import SqlStore
+from onceonly.transports.sql import SCHEMA as QUEUE
+
+
+@pytest.fixture(params=["asyncpg", "psycopg"])
+def url(request: pytest.FixtureRequest, postgresql_url: str) -> str:
+    """Name the database with each driver."""
+    return f"postgresql+{request.param}:{postgresql_url.partition(':')[2]}"
+
+
+@pytest.fixture
+async def database(url: str) -> AsyncIterator[Database]:
+    """Open it, with all tables, all of them empty."""
+    async with opened(url, tables=True) as database:
+        await create(database, QUEUE)
+        own = [*STORE.tables(database.prefix, None).sorted_tables, *QUEUE.tables(database.prefix, None).sorted_tables]
+        async with database.writing() as connection:
+            for table in (*reversed(Base.metadata.sorted_tables), *own):
+                await connection.execute(delete(table))
+        yield database
+
+
+@pytest.fixture
+def store(database: Database) -> SqlStore:
+    """Give the store of an endpoint."""
+    return SqlStore(database, "shop")

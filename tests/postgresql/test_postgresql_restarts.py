@@ -1,0 +1,51 @@
+"""A server of the test's own: refused as a standby, stopped and crashed under units, and used again when it is back."""
+
+from collections.abc import Iterator
+
+import pytest
+from sql_house import add, handle, look, message, opened, orders, records
+
+from onceonly.drivers.schema import check
+from onceonly.model.errors import SetupError, Unknown
+from onceonly.stores.sql import SCHEMA, SqlStore
+from servers import OwnPostgresql, own_postgresql
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[OwnPostgresql]:
+    """Make one, and start it."""
+    with own_postgresql() as server:
+        server.start()
+        yield server
+
+
+@pytest.mark.parametrize(("driver", "how"), [("asyncpg", "fast"), ("psycopg", "immediate"), ("asyncpg", "immediate")])
+async def test_a_restart_in_the_middle_of_a_unit_loses_nothing(server: OwnPostgresql, driver: str, how: str) -> None:
+    """Crash here: 1 a unit is open and another committed, 2 the server is gone, 3 it is back: one is new, one owed."""
+    names = [f"{driver}-{how}-{number}" for number in range(3)]
+    async with opened(server.url.replace("postgresql:", f"postgresql+{driver}:"), tables=True) as database:
+        store = SqlStore(database, "shop")
+        await handle(store, message(names[0]), decided=True)
+        unit = await store.begin([message(names[1])])
+        await add(unit, names[1])
+        server.stop(how)
+        with pytest.raises(Unknown):
+            await unit.commit(records(message(names[1])))
+        with pytest.raises(Unknown):
+            await store.begin([message(names[2])])
+        server.start()
+        found = {"new": [names[1]], "owed": [names[0]]}
+        assert await look(store, *(message(name) for name in names[:2])) == found
+        await handle(store, message(names[1]))
+        assert {names[0], names[1]} <= set(await orders(database))
+        await database.settle()
+        assert database.engine.pool.checkedout() == 0
+
+
+async def test_a_standby_is_refused(server: OwnPostgresql) -> None:
+    """Nothing can be claimed there."""
+    server.stop()
+    server.start(standby=True)
+    async with opened(server.url) as database:
+        with pytest.raises(SetupError, match="standby"):
+            await check(database, SCHEMA)

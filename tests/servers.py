@@ -1,0 +1,172 @@
+"""The servers that tests use where they answer: a missing one is a loud skip, and with CI=true a failure.
+
+Every test session makes a database of its own on a server, and drops it at the end. Where a server is, the environment says:
+ONCEONLY_POSTGRESQL, ONCEONLY_MARIADB and ONCEONLY_RABBITMQ are URLs.
+"""
+
+import asyncio
+import os
+import shutil
+import socket
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import NamedTuple
+from urllib.parse import urlsplit
+from uuid import uuid4
+
+import pytest
+from sqlalchemy import text
+from sqlalchemy.engine import make_url
+from sqlalchemy.ext.asyncio import create_async_engine
+
+
+class Server(NamedTuple):
+    """A server, by its name, the variable that says where it is, and where it is otherwise."""
+
+    name: str
+    variable: str
+    default: str
+
+    @property
+    def url(self) -> str:
+        """Give its URL."""
+        return os.environ.get(self.variable, self.default)
+
+    def answers(self) -> bool:
+        """Tell whether something listens there."""
+        place = urlsplit(self.url)
+        try:
+            socket.create_connection((place.hostname or "127.0.0.1", place.port or 0), timeout=2).close()
+        except OSError:
+            return False
+        return True
+
+
+POSTGRESQL = Server("PostgreSQL", "ONCEONLY_POSTGRESQL", "postgresql://root@127.0.0.1:5432/postgres")
+MARIADB = Server("MariaDB", "ONCEONLY_MARIADB", "mysql://root@127.0.0.1:3306/test")
+RABBITMQ = Server("RabbitMQ", "ONCEONLY_RABBITMQ", "amqp://guest:guest@127.0.0.1:5672/")
+
+MISSING: set[Server] = set()
+"""What this session looked for and did not find; the summary line names it."""
+
+
+def need(server: Server) -> str:
+    """Give a server's URL; skips the test, or fails it with CI=true, when it does not answer."""
+    if server not in MISSING and server.answers():
+        return server.url
+    raise gone(server, f"{server.name} does not answer at {urlsplit(server.url).hostname}: start it, or set {server.variable}")
+
+
+def gone(server: Server, reason: str) -> BaseException:
+    """Give what skips a test for want of a server, loudly; with CI=true it fails the test."""
+    MISSING.add(server)
+    is_ci = os.environ.get("CI", "").lower() in {"true", "1"}
+    return pytest.fail.Exception(reason) if is_ci else pytest.skip.Exception(reason)
+
+
+@contextmanager
+def postgresql_database() -> Iterator[str]:
+    """Make a database on the PostgreSQL server, and drop it; gives its URL, with the default driver."""
+    server = make_url(need(POSTGRESQL))
+    name = f"onceonly_test_{uuid4().hex[:12]}"
+    asyncio.run(on_postgresql(f"CREATE DATABASE {name}"))
+    try:
+        yield server.set(database=name).render_as_string(hide_password=False)
+    finally:
+        asyncio.run(on_postgresql(f"DROP DATABASE {name} WITH (FORCE)"))
+
+
+async def on_postgresql(*statements: str, url: str = "") -> None:
+    """Run statements past the library, each in its own transaction."""
+    place = make_url(url or POSTGRESQL.url).set(drivername="postgresql+asyncpg")
+    engine = create_async_engine(place, isolation_level="AUTOCOMMIT")
+    try:
+        async with engine.connect() as connection:
+            for statement in statements:
+                await connection.execute(text(statement))
+    finally:
+        await engine.dispose()
+
+
+@contextmanager
+def mariadb_database() -> Iterator[str]:
+    """Make a database on the MariaDB server, and drop it; gives its URL."""
+    server = make_url(need(MARIADB))
+    name = f"onceonly_test_{uuid4().hex[:12]}"
+    asyncio.run(on_mariadb(f"CREATE DATABASE {name}"))
+    try:
+        yield server.set(database=name).render_as_string(hide_password=False)
+    finally:
+        asyncio.run(on_mariadb(f"DROP DATABASE {name}"))
+
+
+async def on_mariadb(*statements: str, url: str = "") -> None:
+    """Run statements past the library, each in its own transaction."""
+    place = make_url(url or MARIADB.url).set(drivername="mysql+asyncmy", query={})
+    engine = create_async_engine(place, isolation_level="AUTOCOMMIT")
+    try:
+        async with engine.connect() as connection:
+            for statement in statements:
+                await connection.exec_driver_sql(statement)
+    finally:
+        await engine.dispose()
+
+
+class OwnPostgresql:
+    """A PostgreSQL server of this test's own, made from the installed binaries; it may be stopped and started at will."""
+
+    def __init__(self, binaries: Path, folder: Path) -> None:
+        self._binaries = binaries
+        self._data = folder / "data"
+        self._log = folder / "log"
+        self.port = free_port()
+        self.url = f"postgresql://onceonly@127.0.0.1:{self.port}/postgres"
+        self._run("initdb", "--pgdata", self._data, "--username", "onceonly", "--auth", "trust", "--no-sync")
+
+    def start(self, *, standby: bool = False) -> None:
+        """Start it and wait until it answers."""
+        if standby:
+            signal = self._data / "standby.signal"
+            signal.touch()
+            shutil.chown(signal, *_owner())
+        options = f"-p {self.port} -c listen_addresses=127.0.0.1 -c unix_socket_directories= -c shared_buffers=16MB"
+        self._run("pg_ctl", "--pgdata", self._data, "--log", self._log, "--wait", "--options", options, "start")
+
+    def stop(self, how: str = "fast") -> None:
+        """Stop it: `fast` ends its connections, `immediate` is a crash."""
+        self._run("pg_ctl", "--pgdata", self._data, "--wait", "--mode", how, "stop")
+
+    def _run(self, program: str, *arguments: object) -> None:
+        command = [str(self._binaries / program), *map(str, arguments)]
+        user = "postgres" if os.geteuid() == 0 else None  # it refuses to run as root
+        subprocess.run(command, check=True, user=user, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, cwd=self._data.parent)
+
+
+@contextmanager
+def own_postgresql() -> Iterator[OwnPostgresql]:
+    """Make a server that is not started yet, and remove it at the end; a loud skip where there are no binaries."""
+    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb")) or [Path(it) for it in [shutil.which("initdb")] if it]
+    if not found:
+        raise gone(POSTGRESQL, "PostgreSQL's own programs, initdb and pg_ctl, are not installed")
+    with TemporaryDirectory(prefix="onceonly-postgresql-", ignore_cleanup_errors=True) as name:
+        shutil.chown(name, *_owner())
+        server = OwnPostgresql(found[-1].parent, Path(name))
+        try:
+            yield server
+        finally:
+            with suppress(subprocess.CalledProcessError):
+                server.stop("immediate")
+
+
+def free_port() -> int:
+    """Find a port that nobody listens on."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+def _owner() -> tuple[str | int, str | int]:
+    return ("postgres", "postgres") if os.geteuid() == 0 else (os.geteuid(), os.getegid())
