@@ -1,6 +1,6 @@
 """The delivery shell: from deliveries to settled deliveries. Every one is acked, released, retried or dead-lettered.
 
-    sort      group the copies of one message; set aside what cannot be read; single out suspects
+    sort      group the copies of one message; set aside what cannot be read or has to wait; single out suspects
     run       one unit of work (`outbox.process`); on a message's own failure once more, isolated; then by halves
     settle    finish what is done; copy, then ack, what is retried; store, then ack, what is given up; release the rest
 

@@ -4,7 +4,7 @@ from msgspec import Struct
 
 from onceonly.model.retry import Retry
 from onceonly.verify.workload import NOWHERE, Arrival, Behaviour, Workload, copies
-from onceonly.verify.world import Bounds
+from onceonly.verify.world import Bounds, count
 
 
 class Check(Struct, frozen=True, kw_only=True):
@@ -24,10 +24,8 @@ class Check(Struct, frozen=True, kw_only=True):
         """Say in words how large the world is."""
         arrivals = self.workload.arrivals
         messages = len({arrival.name for arrival in arrivals})
-        return (
-            f"{len(arrivals)} deliveries of {messages} message{'s' if messages > 1 else ''}, "
-            f"{self.workers} worker{'s' if self.workers > 1 else ''}, batches of {self.batch}, {self.bounds.text()}"
-        )
+        copies_of = f"{count(len(arrivals), 'copy', 'copies')} of {count(messages, 'message', 'messages')}"
+        return f"{copies_of}, {count(self.workers, 'worker', 'workers')}, batches of {self.batch}, {self.bounds.text()}"
 
 
 TWICE = copies("a", "a")
@@ -105,9 +103,10 @@ CHECKS: tuple[Check, ...] = (
     ),
     Check(
         name="an effect that is always refused",
-        workload=Workload(arrivals=TWICE, to=NOWHERE, retry=IMPATIENT),
+        workload=Workload(arrivals=copies("a"), to=NOWHERE, retry=Retry(immediate=2, delayed=0)),
         bounds=Bounds(crashes=1, failures=1),
         workers=1,
+        reaches=("begin", "commit", "send", "dead-letter", "ack"),
     ),
     Check(
         name="given up with its effects owed",
