@@ -24,12 +24,14 @@ from onceonly.verify.world import Bounds, Label, State
 
 NAMED = {check.name: check for check in CHECKS}
 SMALL = (
-    ("two messages in one unit, one is unsteady", 15142, 20306),
-    ("a handler that fails: retry, then dead letter", 5478, 11615),
-    ("a commit that is refused", 2842, 3768),
-    ("a message that kills its process", 2060, 2939),
+    ("two messages in one unit, one is unsteady", 14963, 20113),
+    ("a handler that fails: retry, then dead letter", 20167, 41383),
+    ("a handler that fails, and nothing else does", 65, 91),
+    ("a commit that is refused", 3201, 4142),
+    ("a message that kills its process", 3514, 5063),
+    ("a message that kills its process, no retries", 460, 635),
     ("the same id with another body", 1776, 2582),
-    ("given up with its effects owed", 285, 483),
+    ("given up with its effects owed", 4078, 7524),
 )
 
 

@@ -55,6 +55,15 @@ class Dialect(Protocol):
     def in_transaction(self, connection: Connection) -> bool:
         """Read the driver's own transaction state: True while the one that was begun is open and not aborted."""
 
+    def hold(self, connection: Connection) -> None:
+        """Have the database refuse to commit the open database transaction, whoever asks, until `let_go`.
+
+        It can be rolled back, and has savepoints. Does nothing where the database has no way to refuse it.
+        """
+
+    def let_go(self, connection: Connection) -> None:
+        """Undo `hold`; harmless without one."""
+
     def insert_absent(self, table: Table, key: str, returning: Sequence[str]) -> ReturningInsert[Any]:
         """Build the statement that inserts the rows whose `key` is not there yet, and returns columns of these only."""
 

@@ -172,7 +172,7 @@ def _open_url(place: Place, *, clock: Clock, durable: bool, prefix: str) -> Data
 
 
 def _database(engine: AsyncEngine, dialect: Dialect, place: Place, *, clock: Clock, durable: bool) -> Database:
-    watch(engine)
+    watch(engine, dialect.in_transaction)
     return Database(engine, dialect, place, clock=clock, durable=durable)
 
 

@@ -5,7 +5,7 @@ The driver's own transaction control is off (it would begin late, and commit bef
 
 import asyncio
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ _SAID = {
     sqlite3.SQLITE_LOCKED: Said.LOCKED,
     sqlite3.SQLITE_CONSTRAINT: Said.CONSTRAINT,
     sqlite3.SQLITE_ERROR: Said.STATEMENT,
+    sqlite3.SQLITE_AUTH: Said.STATEMENT,
     sqlite3.SQLITE_MISMATCH: Said.STATEMENT,
     sqlite3.SQLITE_TOOBIG: Said.STATEMENT,
     sqlite3.SQLITE_RANGE: Said.STATEMENT,
@@ -37,7 +38,6 @@ _SAID = {
     sqlite3.SQLITE_READONLY: Said.UNABLE,
     sqlite3.SQLITE_CANTOPEN: Said.UNABLE,
     sqlite3.SQLITE_PERM: Said.UNABLE,
-    sqlite3.SQLITE_AUTH: Said.UNABLE,
     sqlite3.SQLITE_NOTADB: Said.UNABLE,
 }
 
@@ -97,6 +97,17 @@ class SQLite:
         except ValueError:  # aiosqlite: the connection was closed
             return False
 
+    def hold(self, connection: Connection) -> None:
+        """Have SQLite itself refuse COMMIT, and BEGIN after a rollback; a user's own authorizer is replaced.
+
+        Setting an authorizer also expires what is prepared, so that a COMMIT in the driver's statement cache is refused too.
+        """
+        _authorize(connection, _refuse_commit)
+
+    def let_go(self, connection: Connection) -> None:
+        """Take the authorizer away."""
+        _authorize(connection, None)
+
     def insert_absent(self, table: Table, key: str, returning: Sequence[str]) -> ReturningInsert[Any]:
         """Build INSERT ... ON CONFLICT (key) DO NOTHING RETURNING."""
         statement = insert(table).on_conflict_do_nothing(index_elements=[key])
@@ -126,6 +137,17 @@ def _configure(connection: Any, _record: object) -> None:
     cursor.execute("PRAGMA synchronous = FULL")
     cursor.execute("PRAGMA foreign_keys = ON")
     cursor.close()
+
+
+def _authorize(connection: Connection, authorizer: Callable[..., int] | None) -> None:
+    """Set SQLite's authorizer in the thread of the driver's connection; in the greenlet."""
+    adapted: Any = connection.connection.dbapi_connection
+    adapted.run_async(lambda driver: driver.set_authorizer(authorizer))
+
+
+def _refuse_commit(action: int, operation: object, *_: object) -> int:
+    is_refused = action == sqlite3.SQLITE_TRANSACTION and operation != "ROLLBACK"
+    return sqlite3.SQLITE_DENY if is_refused else sqlite3.SQLITE_OK
 
 
 async def _switch_to_wal(connection: AsyncConnection) -> None:

@@ -60,6 +60,7 @@ class DatabaseTransaction:
         self._root = root
         self._end_turn = end_turn
         self._is_over = False
+        self._is_held = False
 
     @property
     def state(self) -> State:
@@ -69,6 +70,11 @@ class DatabaseTransaction:
         if not self._root.is_active:
             return State.ABORTED
         return State.OPEN if self._dialect.in_transaction(self._root.connection) else State.ENDED
+
+    async def hold(self) -> None:
+        """Have the database refuse its commit from now on, unless `commit` asks. Raises the driver's own errors."""
+        self._is_held = True
+        await self.connection.run_sync(self._dialect.hold)
 
     async def commit(self) -> None:
         """Commit, and give the connection back. Raises the driver's own errors; it must be dropped then."""
@@ -93,6 +99,7 @@ class DatabaseTransaction:
             self._end_turn()
 
     def _commit(self) -> None:
+        self._let_go()
         self._root.commit()
         self._close()
 
@@ -101,7 +108,12 @@ class DatabaseTransaction:
             self._root.connection.invalidate()  # somebody has been at it: nobody else shall have it
         else:
             self._root.close()  # also after a COMMIT that failed: only then does the pool reset the connection
+            self._let_go()
         self._close()
+
+    def _let_go(self) -> None:
+        if self._is_held and self.state is not State.LOST:
+            self._dialect.let_go(self._root.connection)
 
     def _close(self) -> None:
         self.closing()

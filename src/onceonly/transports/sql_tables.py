@@ -28,7 +28,10 @@ from sqlalchemy import (
     select,
     update,
 )
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.dml import ReturningUpdate
+from sqlalchemy.sql.functions import FunctionElement
 
 from onceonly.drivers.schema import Schema
 
@@ -66,6 +69,22 @@ SCHEMA = Schema(component="queue", version=1, tables=tables)
 """What `onceonly schema` makes for this transport."""
 
 
+class Raw(FunctionElement[Any]):
+    """A column as it is stored: SQLite keeps text in a column of bytes, and bytes that are no text in one of text."""
+
+    inherit_cache = True
+
+
+@compiles(Raw)
+def _as_it_is(element: Raw, compiler: SQLCompiler, **options: Any) -> str:
+    return compiler.process(element.clauses, **options)
+
+
+@compiles(Raw, "sqlite")
+def _as_bytes(element: Raw, compiler: SQLCompiler, **options: Any) -> str:
+    return f"CAST({compiler.process(element.clauses, **options)} AS BLOB)"
+
+
 class Statements:
     """Every statement of the queue, each built once; the docstrings name their parameters."""
 
@@ -87,7 +106,7 @@ class Statements:
         first = self._ready().order_by(columns.visible_at, columns.seq).limit(bindparam("most"))
         taken = update(self.messages).where(columns.seq.in_(first.with_for_update(skip_locked=True)))
         marks = {"visible_at": bindparam("until"), "receipt": bindparam("by"), "leases": columns.leases + 1}
-        return taken.values(marks).returning(columns.seq, columns.leases, columns.headers, columns.body)
+        return taken.values(marks).returning(columns.seq, columns.leases, Raw(columns.headers), Raw(columns.body))
 
     @cached_property
     def settle(self) -> Delete:

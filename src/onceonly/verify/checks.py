@@ -77,8 +77,15 @@ CHECKS: tuple[Check, ...] = (
         name="a handler that fails: retry, then dead letter",
         workload=Workload(arrivals=copies("a"), behaviours=(("a", Behaviour.FAILS),), retry=IMPATIENT),
         bounds=Bounds(crashes=1, failures=1),
-        patience=5,
+        patience=8,
         reaches=("begin", "send", "dead-letter", "ack", "release"),
+    ),
+    Check(
+        name="a handler that fails, and nothing else does",
+        workload=Workload(arrivals=TWICE, behaviours=(("a", Behaviour.FAILS),), retry=IMPATIENT),
+        bounds=Bounds(),
+        patience=6,
+        reaches=("begin", "send", "dead-letter", "ack"),
     ),
     Check(
         name="a commit that is refused",
@@ -93,6 +100,13 @@ CHECKS: tuple[Check, ...] = (
         bounds=Bounds(),
         batch=2,
         patience=20,
+    ),
+    Check(
+        name="a message that kills its process, no retries",
+        workload=Workload(arrivals=copies("a", "b"), behaviours=(("a", Behaviour.KILLS),), retry=Retry(immediate=0, delayed=0)),
+        bounds=Bounds(),
+        batch=2,
+        reaches=("begin", "commit", "send", "forget", "dead-letter", "ack"),
     ),
     Check(
         name="the same id with another body",
@@ -111,7 +125,7 @@ CHECKS: tuple[Check, ...] = (
     Check(
         name="given up with its effects owed",
         workload=Workload(arrivals=copies("a"), retry=Retry(immediate=0, delayed=0), may_be_given_up=True),
-        bounds=Bounds(crashes=1, failures=1),
+        bounds=Bounds(crashes=2, failures=1),
         workers=1,
         reaches=("begin", "commit", "send", "forget", "dead-letter", "ack"),
     ),

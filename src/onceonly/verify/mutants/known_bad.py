@@ -8,6 +8,8 @@ ONE, COPIES, OPTIMISTIC = "one message", "two copies, blocking store", "two copi
 DUPLICATE = "a duplicate within a batch"
 UNSTEADY, CRASHING = "two messages in one unit, one is unsteady", "two messages in one unit, and a crash"
 FAILING, KILLING = "a handler that fails: retry, then dead letter", "a message that kills its process"
+FAILING_ALONE = "a handler that fails, and nothing else does"
+HASTY = "a message that kills its process, no retries"
 CLASH, REFUSED, HOPELESS = "the same id with another body", "an effect that is always refused", "given up with its effects owed"
 
 

@@ -5,6 +5,8 @@ from onceonly.verify.mutants.known_bad import (
     COPIES,
     DUPLICATE,
     FAILING,
+    FAILING_ALONE,
+    HASTY,
     HOPELESS,
     KILLING,
     ONE,
@@ -30,7 +32,7 @@ SHELL: tuple[Mutant, ...] = (
         (ONE,),
         (
             delivery(
-                "        return Ran(contended=tuple(items))\n",
+                "        return Ran(contended=tuple(items), trouble=(_words(error),))\n",
                 "        finished = tuple(Record(item.message.identity) for item in items)\n"
                 "        return Ran(processed=(Processed(finished=finished),))\n",
             ),
@@ -112,7 +114,7 @@ SHELL: tuple[Mutant, ...] = (
     ),
     Mutant(
         "attempt count lost",
-        (FAILING,),
+        (FAILING_ALONE,),
         (delivery("        due=verdict.due,\n        attempts=verdict.attempts,\n", "        due=verdict.due,\n"),),
     ),
     Mutant(
@@ -120,7 +122,7 @@ SHELL: tuple[Mutant, ...] = (
         (ONE, COPIES),
         (
             delivery(
-                "        return Ran(unsure=tuple(items))\n",
+                "        return Ran(unsure=tuple(items), trouble=(_words(error),))\n",
                 "        failed = tuple((item.message.identity, KILLED) for item in items)\n"
                 "        return Ran(processed=(Processed(failed=failed),))\n",
             ),
@@ -130,6 +132,11 @@ SHELL: tuple[Mutant, ...] = (
         "suspects run with the others, uncounted",
         (KILLING,),
         (intake("if any(delivery.suspect for delivery in item.deliveries))", "if False)"),),
+    ),
+    Mutant(
+        "a batch's death counted against each of it",
+        (HASTY,),
+        (delivery("if item.alone else _uncounted(item))", "if True else _uncounted(item))"),),
     ),
     Mutant(
         "those that must run alone held together",
