@@ -57,7 +57,6 @@ def test_the_program_handles_an_order_sent_twice_once(folder: Path) -> None:
 def test_the_programs_test_passes_at_every_crash_point(folder: Path) -> None:
     """The README's test of its program, as pytest runs it."""
     (folder / "test_shop.py").write_text(snippet("# test_shop.py"))
-    (folder / "pytest.ini").write_text("[pytest]\nasyncio_mode = auto\nasyncio_default_fixture_loop_scope = function\n")
     printed = shell(folder, "python -m pytest -q test_shop.py")
     assert re.search(r"\d\d passed", printed), printed
 

@@ -111,7 +111,9 @@ def test_messages_to_an_endpoint_nobody_knows_are_refused(onceonly: "Terminal") 
         (("send", "missing.jsonl", "--to", "shop:shop"), "there is no file missing.jsonl"),
         (("dead", "retry", "shop:shop"), "say which"),
         (("dead", "retry", "sqlite:///shop.db", "--all"), "--transport URL"),
-        (("dead", "show", "shop:shop", "123"), "no dead letter with key '123'"),
+        (("dead", "show", "shop:shop", "123"), "there is no such database file"),
+        (("dead", "list", "sqlite:///shop.db"), "there is no such database file"),
+        (("status", "shop:shop"), "there is no such database file"),
         (("schema", "create", "memory://x"), "it has no tables"),
     ],
 )
@@ -123,6 +125,17 @@ def test_a_wrong_set_up_is_one_clear_error(onceonly: "Terminal", arguments: tupl
     assert complaint in done.err
     assert done.error
     assert "secret" not in done.err
+
+
+def test_commands_that_only_look_make_no_file_and_no_tables(onceonly: "Terminal") -> None:
+    """A mistyped name is an error, not an empty database; a store that never ran holds nothing."""
+    assert onceonly("dead", "list", "shop:shop").code == 2
+    assert onceonly("status", "shop:shop").code == 2
+    assert onceonly("schema", "check", "shop:shop").code == 1
+    assert not list(onceonly.folder.glob("*.db"))
+    (onceonly.folder / "shop.db").touch()
+    assert onceonly("dead", "list", "shop:shop").code == 2
+    assert onceonly.rows("shop.db", "SELECT count(*) FROM sqlite_master") == [(0,)]
 
 
 def test_urls_come_from_the_environment_as_well(onceonly: "Terminal", monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,13 +164,19 @@ def test_dead_letters_are_listed_shown_retried_and_purged(onceonly: "Terminal") 
     assert json.loads(shown["body"]) == {"order_id": "A-1", "total": -1}
     assert shown["history"][0]["kind"] == "rejected"
     assert "a total below zero" in onceonly("dead", "show", "sqlite:///shop.db", key).out
-    assert "dead letters: 2" in onceonly("dead", "list", "sqlite:///shop.db", "--reason", "below").out
+    table = onceonly("dead", "list", "sqlite:///shop.db", "--reason", "below").out
+    assert "dead letters: 2" in table
+    head = [name.strip() for name in table.splitlines()[2].strip("┃").split("┃")]
+    assert head == ["key", "endpoint", "type", "id", "attempts", "at", "reason"]
     assert onceonly("dead", "list", "sqlite:///shop.db", "--endpoint", "mailer", "--json").answer == []
-    assert onceonly("dead", "retry", "shop:shop", key, "--json").answer == {"retried": 1, "kept": []}
+    sent_back = onceonly("dead", "retry", "shop:shop", key, "--json")
+    assert sent_back.answer == {"retried": 1, "kept": []}
+    assert "waiting 1 s: a message is delivered only when its letter had the time to be removed" in sent_back.err
     assert len(onceonly("dead", "list", "shop:shop", "--json").answer) == 1
     assert "1 dead" in onceonly("run", "shop:shop", "--drain").err
     assert len(onceonly("dead", "list", "shop:shop", "--json").answer) == 2
-    assert onceonly("dead", "purge", "shop:shop", "--type", "PlaceOrder", "--json").answer == {"purged": 2}
+    purged = onceonly("dead", "purge", "shop:shop", "--type", "PlaceOrder", "--json")
+    assert (purged.answer, purged.err) == ({"purged": 2}, "")
     assert onceonly("dead", "list", "shop:shop", "--json").answer == []
 
 
@@ -198,6 +217,20 @@ def test_retrying_a_message_whose_effects_were_refused_sends_them_without_handli
     assert (onceonly.folder / "log").read_text() == "worked 1\nbilled 1\n"
 
 
+def test_purging_a_letter_whose_work_is_committed_warns_of_what_never_goes_out(onceonly: "Terminal") -> None:
+    """Its record stays in the store: the handler ran, and nobody will ever send what it sends."""
+    (onceonly.folder / "works.py").write_text(WORKS)
+    onceonly.write("go.jsonl", [{"number": 1}])
+    onceonly("send", "go.jsonl", "--to", "works:works", "--type", "Go", "--id-from", "number")
+    onceonly("run", "works:works", "--drain")
+    purged = onceonly("dead", "purge", "works:works", "--all")
+    assert (purged.code, purged.out) == (0, "1 purged\n")
+    assert purged.err.startswith("warning: 1 of 1 finish-only: ")
+    assert onceonly("status", "works:works", "--json").answer[0]["records"] == 1
+    assert "The record of a finish-only letter stays" in onceonly("dead", "purge", "--help").out
+    assert "Key of the letter" in onceonly("dead", "show", "--help").out
+
+
 def test_tables_are_printed_checked_and_created_on_command(onceonly: "Terminal") -> None:
     """Printing connects to nothing; checking says what is missing, with exit code 1."""
     printed = onceonly("schema", "print", "sqlite:///new.db", "--component", "store")
@@ -205,6 +238,7 @@ def test_tables_are_printed_checked_and_created_on_command(onceonly: "Terminal")
     assert not (onceonly.folder / "new.db").exists()
     missing = onceonly("schema", "check", "sqlite:///new.db?create=false", "--json")
     assert missing.code == 1
+    assert not (onceonly.folder / "new.db").exists()
     assert [(each["component"], each["ready"]) for each in missing.answer] == [("store", False), ("transport", False)]
     assert "onceonly schema create" in missing.answer[0]["problem"]
     assert onceonly("run", "shop:shop", "--store", "sqlite:///new.db?create=false", "--drain").code == 2

@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from onceonly.cli.run import _tell
+from onceonly.runtime.processes import ChildEvent, ChildEventKind
+
 if TYPE_CHECKING:
     from conftest import Terminal
 
@@ -95,6 +98,58 @@ def test_it_starts_again_when_its_program_changes(onceonly: "Terminal") -> None:
         onceonly(*SEND)
         run.until("what a total")
         assert run.stop() == 0
+
+
+def test_a_program_with_a_fault_is_named_once_and_waited_for(onceonly: "Terminal") -> None:
+    """It is not started again and again; the next change of a file is another try."""
+    program = onceonly.folder / "shop.py"
+    right = program.read_text()
+    with running(onceonly, "shop:shop", "--reload") as run:
+        run.until("worker started")
+        program.write_text("1 / 0\n")
+        run.until("the program cannot run as it is; waiting until a file changes")
+        program.write_text(right)
+        run.until("reloading")
+        run.until("worker started")
+        assert run.stop() == 0
+    said = "".join(run.said)
+    assert said.count("error: module 'shop' could not be imported: ZeroDivisionError") == 1
+    assert "process replaced" not in said
+
+
+def test_a_signal_that_is_sent_twice_at_once_stops_it_gracefully(onceonly: "Terminal") -> None:
+    """`timeout` signals the process and then its group: nobody is in a hurry."""
+    with running(onceonly, "shop:shop", "-p", "2") as run:
+        run.until("worker started", times=2)
+        run.process.send_signal(signal.SIGTERM)
+        assert run.stop() == 0
+    said = "".join(run.said)
+    assert said.count("process stopped") == 2
+    assert "killed" not in said
+
+
+def test_what_is_told_of_a_killed_process_is_why(caplog: pytest.LogCaptureFixture) -> None:
+    """One outstayed the grace time, the other was killed for somebody in a hurry."""
+    for kind in (ChildEventKind.KILLED, ChildEventKind.HURRIED):
+        _tell(ChildEvent(kind=kind, index=0, pid=1), None)
+    assert caplog.messages == [
+        "a process did not stop in time, and was killed",
+        "a process was killed because a second signal asked for it",
+    ]
+
+
+@pytest.mark.parametrize(("database", "role", "options"), [("shop.db", "store", ()), ("queue.db", "transport", ("--drain",))])
+def test_a_database_that_cannot_be_opened_is_named(
+    onceonly: "Terminal", database: str, role: str, options: tuple[str, ...]
+) -> None:
+    """Whose it is and where, with exit code 2: a person has to do something."""
+    (onceonly.folder / database).write_text("this is not a database, " * 100)
+    with running(onceonly, "shop:shop", *options) as run:
+        said, _ = run.process.communicate(timeout=60)
+    assert run.process.returncode == 2
+    assert said.splitlines() == [
+        f"error: endpoint 'shop' cannot use its {role} sqlite:///{database}: DatabaseError: file is not a database"
+    ]
 
 
 def test_a_set_up_error_ends_it_before_any_process_is_started(onceonly: "Terminal") -> None:

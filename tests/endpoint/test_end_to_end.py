@@ -171,6 +171,25 @@ async def test_without_deduplication_copies_are_handled_again(house: House) -> N
     assert await house.lines() == [("shop", "a")] * 3
 
 
+async def test_a_row_that_nobody_can_read_becomes_a_dead_letter(house: House) -> None:
+    """With the reason; the queue goes on, also where a rule gives foreign messages their identity."""
+    shop, watch = write_down(house.endpoint(identity=Field("order_id"))), Watch()
+    async with shop.opened():
+        """Declare the queue."""
+    async with open_database(house.queue) as database, database.writing() as connection:
+        row = "('shop', 0, 0, '', 'no JSON', '{\"order_id\": \"bad\"}')"
+        await connection.exec_driver_sql(
+            f"INSERT INTO onceonly_messages (queue, visible_at, leases, receipt, headers, body) VALUES {row}"  # noqa: S608 - its own
+        )
+    await house.send(PlaceOrder("good"))
+    async with shop.running(observer=watch):
+        await watch.until(Point.ACK, 2)
+    assert await house.lines() == [("shop", "good")]
+    (letter,) = await house.dead()
+    assert "its headers are no JSON list" in letter.reason
+    assert letter.body == b'{"order_id": "bad"}'
+
+
 async def test_bad_messages_become_dead_letters_with_their_reasons_and_good_ones_are_handled(house: House) -> None:
     """In one batch; the worker lives on."""
     shop = house.endpoint()

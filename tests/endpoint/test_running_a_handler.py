@@ -18,10 +18,9 @@ from onceonly import (
     Reject,
     Retry,
     RetryLater,
-    TryAgain,
     Unknown,
 )
-from onceonly.model.errors import HandlerFailed
+from onceonly.model.errors import HandlerFailed, NotNow
 from onceonly.model.message import Failure, FailureKind
 from onceonly.runtime.crash import Crashed
 from onceonly.stores.memory import Notebook
@@ -208,18 +207,27 @@ async def test_an_effect_that_can_never_be_sent_rejects_the_message() -> None:
     assert (found.kind, found.reason) == (FailureKind.REJECTED, "too large")
 
 
-@pytest.mark.parametrize("error", [Conflict("x"), Failed("x"), Unknown("x"), TryAgain("x"), CommitRefused("x")])
-async def test_what_the_stores_machinery_raises_passes_through(error: Exception) -> None:
-    """It is no message's own failure, so nobody is blamed."""
-    with pytest.raises(type(error)) as caught:
-        await outcome(error)
-    assert caught.value is error
-
-
-async def test_a_failure_that_the_store_found_passes_unchanged() -> None:
-    """`attempt` says so when a handler left the transaction aborted."""
-    found = Failure(kind=FailureKind.EXCEPTION, reason="aborted")
-    assert await outcome(HandlerFailed(found)) is found
+@pytest.mark.parametrize(
+    "error",
+    [
+        Conflict("x"),
+        Failed("x"),
+        Unknown("x"),
+        NotNow("x"),
+        CommitRefused("x"),
+        HandlerFailed(Failure(kind=FailureKind.LATER, reason="x")),
+        SystemExit(3),
+        GeneratorExit(),
+        BaseExceptionGroup("x", [SystemExit(1)]),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+async def test_whatever_a_handler_raises_is_its_own_failure(error: BaseException) -> None:
+    """Also what a port would say of an outage, and what would end the process: else it would come round for ever."""
+    found = await outcome(error)
+    assert found.kind is FailureKind.EXCEPTION
+    assert found.reason.startswith(type(error).__name__)
+    assert "raise error" in found.traceback
 
 
 async def test_a_crash_passes_through() -> None:
@@ -316,14 +324,20 @@ async def test_the_work_happens_inside_the_units_attempt() -> None:
     assert notebook.changes([]).notes == ()
 
 
+ABORTED = Failure(kind=FailureKind.EXCEPTION, reason="aborted")
+
+
 class RefusingResources:
-    """Resources whose attempt finds out at its end that the handler ended the transaction."""
+    """Resources whose attempt raises at its end, because of what it finds there."""
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
 
     @asynccontextmanager
     async def attempt(self) -> AsyncIterator[None]:
-        """Refuse."""
+        """Raise."""
         yield
-        raise CommitRefused("a handler ended the transaction")
+        raise self._error
 
     def get(self, kind: type) -> object:
         """Offer nothing."""
@@ -334,16 +348,18 @@ class RefusingResources:
         return function(self.get)
 
 
-async def test_what_the_attempt_finds_out_at_its_end_reaches_the_algorithm() -> None:
-    """The unit as a whole is refused then."""
+@pytest.mark.parametrize("error", [CommitRefused("x"), Conflict("x"), Failed("x"), Unknown("x"), HandlerFailed(ABORTED)])
+async def test_what_the_attempt_finds_out_at_its_end_reaches_the_algorithm(error: Exception) -> None:
+    """It is the store's word: on the unit as a whole, or that the handler left the transaction aborted."""
     shop = endpoint()
 
     @shop.handler
     def place(order: Order) -> None:
         """Do nothing."""
 
-    with pytest.raises(CommitRefused):
-        await effects(shop, offered=RefusingResources())
+    with pytest.raises(type(error)) as caught:
+        await effects(shop, offered=RefusingResources(error))
+    assert caught.value is error
 
 
 def test_a_verdict_follows_the_handlers_own_policy_or_the_endpoints() -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import signal
 import sys
 import threading
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 from onceonly.model.errors import SchemaMissing
 from onceonly.runtime.board import HANDLED, Board, Row
 from onceonly.runtime.child import run_child
-from onceonly.runtime.processes import ChildEvent, Supervisor
+from onceonly.runtime.processes import ChildEvent, ChildEventKind, Supervisor
 
 TICK = 0.02
 
@@ -73,8 +74,24 @@ def announced(index: int, board_path: str) -> None:
     run_child(index, board_path, main, tick=TICK)
 
 
+class HoldsPipes:
+    """Tells events, and when both children are started forks a process that holds whatever the parent had open."""
+
+    def __init__(self) -> None:
+        self.started = 0
+
+    def __call__(self, event: ChildEvent) -> None:
+        """Hear one event."""
+        tell(event)
+        self.started += event.kind is ChildEventKind.STARTED
+        if self.started == 2 and os.fork() == 0:
+            while True:
+                signal.pause()
+
+
 if __name__ == "__main__":
     with Board.create(sys.argv[1], 2) as board:
-        supervisor = Supervisor(announced, (), processes=2, board=board, watchdog=20.0, grace=10.0, on_event=tell)
+        hear = HoldsPipes() if "--held" in sys.argv else tell
+        supervisor = Supervisor(announced, (), processes=2, board=board, watchdog=20.0, grace=10.0, on_event=hear)
         code = supervisor.main()
     sys.exit(code)

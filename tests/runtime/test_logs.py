@@ -7,7 +7,8 @@ import pytest
 from runtime_house import House, ScriptedHandlers, failing
 
 from onceonly.model.errors import Unknown
-from onceonly.model.message import FailureKind, Message, Send
+from onceonly.model.message import Failure, FailureKind, Message, Send
+from onceonly.model.record import Answer
 from onceonly.model.retry import Retry
 from onceonly.runtime.logs import JsonLines, KeyValues, Logs, log_to_stderr
 from onceonly.runtime.observer import Call, Point
@@ -81,6 +82,45 @@ async def test_being_put_off_is_no_failure(caplog: pytest.LogCaptureFixture) -> 
     house = await House(handlers).open("a")
     await house.work(also=[Logs()])
     assert [(record.levelname, record.getMessage()) for record in entries(caplog)] == [("INFO", "put off by its handler")]
+
+
+KILLED = Failure(kind=FailureKind.KILLED, reason="the process ended")
+
+
+def left_behind(number: int, *history: Failure, due: int = 0) -> Send:
+    """Make the copy of a message whose process died."""
+    message = Message(id=f"m{number}", source="test", type="order", body=b"{}")
+    return Send(message=message, to="shop", due=due, history=history, attempts=len(history), alone=True)
+
+
+async def retried(*sends: Send) -> None:
+    """Let the observer see that these copies were taken."""
+    call = Call(Point.RETRY_COPY, "shop", sends)
+    async with Logs().around(call):
+        call.result = (Answer.TAKEN,) * len(sends)
+
+
+async def test_what_a_process_left_behind_is_named_or_counted(caplog: pytest.LogCaptureFixture) -> None:
+    """Three messages have a line each, two hundred have one together; another failure in the batch is still named."""
+    await retried(left_behind(1), left_behind(2, KILLED))
+    assert {record.getMessage() for record in entries(caplog)} == {"its process died; it runs alone, and will be tried again"}
+    assert [vars(record)["message_id"] for record in entries(caplog)] == ["m1", "m2"]
+    caplog.clear()
+    other = left_behind(0, Failure(kind=FailureKind.EXCEPTION, reason="odd"))
+    await retried(other, *(left_behind(number) for number in range(200)))
+    assert [(record.levelname, record.getMessage()) for record in entries(caplog)] == [
+        ("WARNING", "a process died with 200 messages, and each will be tried again alone"),
+        ("WARNING", "it failed, and will be tried again"),
+    ]
+
+
+async def test_people_read_dates_and_programs_numbers(caplog: pytest.LogCaptureFixture) -> None:
+    """The instant of the next try, in either format."""
+    await retried(left_behind(1, KILLED, due=1_700_000_000_250), left_behind(2))
+    first, second = entries(caplog)
+    assert " due=2023-11-14T22:13:20.250+00:00" in KeyValues().format(first)
+    assert json.loads(JsonLines().format(first))["due"] == 1_700_000_000_250
+    assert " due=now" in KeyValues().format(second)
 
 
 def test_an_exception_is_part_of_the_json_line() -> None:

@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -14,10 +14,12 @@ import runtime_children
 from runtime_children import broken, idle, misconfigured, stubborn, stuck
 
 from onceonly.runtime.board import HANDLED, HELD, Board
+from onceonly.runtime.child import stopping_on_signals
 from onceonly.runtime.processes import ChildEvent, ChildEventKind, Supervisor
 
 STARTED, REPLACED, DIED = ChildEventKind.STARTED, ChildEventKind.REPLACED, ChildEventKind.DIED
 UNRESPONSIVE, STOPPED, KILLED = ChildEventKind.UNRESPONSIVE, ChildEventKind.STOPPED, ChildEventKind.KILLED
+HURRIED = ChildEventKind.HURRIED
 
 
 @pytest.fixture
@@ -35,7 +37,7 @@ class Watched:
     ) -> None:
         self.events: list[ChildEvent] = []
         self.news: asyncio.Queue[ChildEvent] = asyncio.Queue()
-        self.stop = asyncio.Event()
+        self.stop, self.hurry = asyncio.Event(), asyncio.Event()
         self.supervisor = Supervisor(
             target,
             ("a", "b") if target is idle else (),
@@ -66,7 +68,7 @@ class Watched:
     @asynccontextmanager
     async def running(self) -> AsyncIterator["Watched"]:
         """Run the supervisor; stop it at the end."""
-        task = asyncio.create_task(self.supervisor.run(self.stop))
+        task = asyncio.create_task(self.supervisor.run(self.stop, self.hurry))
         try:
             yield self
         finally:
@@ -140,6 +142,15 @@ async def test_a_child_that_outstays_the_grace_time_is_killed(board: Board) -> N
     assert watched.exit_code == 1
 
 
+async def test_a_child_that_is_killed_for_a_second_signal_did_not_outstay_anything(board: Board) -> None:
+    """What is told is the truth: somebody was in a hurry."""
+    async with Watched(stubborn, board, grace=60.0).running() as watched:
+        await up(board, 1)
+        watched.hurry.set()
+    assert watched.kinds() == [STARTED, HURRIED]
+    assert watched.exit_code == 1
+
+
 async def test_a_wrong_set_up_in_a_child_is_said_in_words(board: Board, capfd: pytest.CaptureFixture[str]) -> None:
     """No traceback: a person has to change something, not to debug."""
     async with Watched(misconfigured, board).running() as watched:
@@ -163,12 +174,13 @@ async def test_a_failing_listener_leaves_no_child_behind(board: Board) -> None:
 
 
 @asynccontextmanager
-async def parent(tmp_path: Path) -> AsyncIterator[asyncio.subprocess.Process]:
-    """A parent process of its own group, with two children that are up."""
+async def parent(tmp_path: Path, *options: str) -> AsyncIterator[asyncio.subprocess.Process]:
+    """A parent process of its own group, with two children that are up; whoever is left of the group ends with it."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         runtime_children.__file__,
         str(tmp_path / "board"),
+        *options,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
         start_new_session=True,
@@ -182,7 +194,7 @@ async def parent(tmp_path: Path) -> AsyncIterator[asyncio.subprocess.Process]:
             ready += json.loads(line)["kind"] == "up"
         yield process
     finally:
-        if process.returncode is None:
+        with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         await process.wait()
 
@@ -211,6 +223,17 @@ async def test_children_notice_that_their_parent_was_killed(tmp_path: Path) -> N
     assert b"Traceback" not in err
 
 
+async def test_children_notice_it_even_when_another_process_holds_the_parents_end_of_their_pipes(tmp_path: Path) -> None:
+    """A process that the parent forked lives on; the pipes do not end, but the children have another parent now."""
+    async with parent(tmp_path, "--held") as process:
+        process.kill()
+        assert process.stdout is not None
+        lines = [await process.stdout.readline() for _ in range(2)]
+        assert [json.loads(line)["kind"] for line in lines] == ["stopping", "stopping"]
+        os.killpg(process.pid, signal.SIGKILL)
+        await process.communicate()
+
+
 ALONE = """
 import asyncio
 from onceonly.runtime.child import run_here
@@ -221,7 +244,7 @@ async def main(stop):
     print("stopping", flush=True)
     {rest}
 
-run_here(main)
+run_here(main, one_asking=0)
 print("done")
 """
 
@@ -238,3 +261,18 @@ async def test_one_process_alone_answers_signals_too(rest: str, times: int) -> N
         process.send_signal(signal.SIGTERM)
     out, err = await process.communicate()
     assert (b"".join(lines) + out, err, process.returncode) == (b"up\nstopping\ndone\n", b"", 0)
+
+
+@pytest.mark.parametrize(("one_asking", "hurried"), [(60.0, []), (0.0, ["hurry"])])
+async def test_a_signal_that_comes_twice_at_once_asks_once(one_asking: float, hurried: list[str]) -> None:
+    """`timeout` signals its child and the child's group: that is one person asking, who is in no hurry."""
+    stop, said, twice = asyncio.Event(), list[str](), asyncio.Event()
+    with stopping_on_signals(stop, lambda: said.append("hurry"), one_asking=one_asking):
+        os.kill(os.getpid(), signal.SIGTERM)
+        await stop.wait()
+        asyncio.get_running_loop().add_signal_handler(signal.SIGUSR2, twice.set)
+        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGUSR2)  # delivered after the other one, in order of their numbers
+        await twice.wait()
+        asyncio.get_running_loop().remove_signal_handler(signal.SIGUSR2)
+    assert said == hurried

@@ -3,19 +3,23 @@
 from contextlib import suppress
 
 from sql_house import Line, Order, look, message, messages, orders, session_of, statements
+from sqlalchemy import text
 from sqlalchemy.exc import IntegrityError
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, create_async_engine
 
 from onceonly.algorithms.admission import History
-from onceonly.algorithms.delivery import run
+from onceonly.algorithms.delivery import deliver, run
 from onceonly.algorithms.intake import Item
 from onceonly.drivers.memory import Live
 from onceonly.drivers.sql import Database
+from onceonly.endpoint.reading import read
 from onceonly.model.errors import Conflict, HandlerFailed, TryAgain
-from onceonly.model.message import Delivery, Failure, FailureKind, Message, Unreadable
+from onceonly.model.message import Delivery, Failure, FailureKind, Message, Send, Unreadable
 from onceonly.model.record import Decision
 from onceonly.model.retry import Retry, Verdict, judge
 from onceonly.ports.bundle import Ports
 from onceonly.ports.store import Resources
+from onceonly.ports.transport import Topology
 from onceonly.stores.sql import SqlDeadLetters, SqlStore
 from onceonly.transports.memory import MemoryTransport
 
@@ -24,8 +28,8 @@ class ShopHandlers:
     """Adds an order for each message; some messages name what goes wrong with them."""
 
     def read(self, delivery: Delivery) -> Message | Unreadable:
-        """Read nothing: items are made by the test."""
-        return Unreadable(reason="not asked for")
+        """Read the way an endpoint does."""
+        return read(delivery, (), identity=None, max_body=1 << 20)
 
     async def handle(self, message: Message, resources: Resources) -> Decision:
         """Add an order, the way an endpoint runs a handler."""
@@ -44,6 +48,8 @@ class ShopHandlers:
                             await session.flush()
                     case b"breaks it at commit":
                         session.add(Line(order_id="nobody"))
+                    case reach:
+                        await reach_past(session, reach)
         except (HandlerFailed, TryAgain, Conflict):
             raise
         except Exception as error:
@@ -53,6 +59,34 @@ class ShopHandlers:
     def verdict(self, message: Message, failure: Failure, *, attempts: int, history: tuple[Failure, ...]) -> Verdict:
         """Judge by the default policy."""
         return judge(Retry(), failure, attempts=attempts, history=history, now=0, chance=0)
+
+
+async def reach_past(session: AsyncSession, reach: bytes) -> None:
+    """Do what a handler should not, if this names it."""
+    driver = (await (await session.connection()).get_raw_connection()).driver_connection
+    match reach:
+        case b"commits in the driver":
+            await driver.commit()
+        case b"runs a script":
+            await driver.executescript("SELECT 1")
+        case b"rolls back in SQL":
+            with suppress(IntegrityError):
+                await session.execute(text("INSERT OR ROLLBACK INTO orders VALUES ('same', 0), ('same', 0)"))
+            await session.execute(text("INSERT INTO orders VALUES ('after', 0)"))
+        case b"has another engine":
+            await write_elsewhere(session)
+
+
+async def write_elsewhere(session: AsyncSession) -> None:
+    """Write to the unit's own file on a connection of one's own, which its write lock keeps out."""
+    bind = session.bind
+    assert isinstance(bind, AsyncConnection)
+    own = create_async_engine(bind.engine.url, connect_args={"timeout": 0})
+    try:
+        async with own.begin() as connection:
+            await connection.execute(text("INSERT INTO orders VALUES ('own', 0)"))
+    finally:
+        await own.dispose()
 
 
 def ports(database: Database) -> Ports:
@@ -103,3 +137,24 @@ async def test_both_kinds_together_are_told_apart(database: Database) -> None:
     assert failed == {"m5", "m6", "m13"}
     assert (ran.contended, ran.unsure) == ((), ())
     assert await orders(database) == sorted(each.id for each in messages(20) if each.id not in failed)
+
+
+async def test_who_reaches_past_the_session_fails_alone(database: Database) -> None:
+    """Commits in the driver, rollbacks in SQL and other engines cost nobody else's message, and nothing is acked unhandled."""
+    bad = {
+        "m2": b"commits in the driver",
+        "m5": b"runs a script",
+        "m9": b"rolls back in SQL",
+        "m14": b"has another engine",
+    }
+    asked = [message(each.id, body=bad.get(each.id, b"{}")) for each in messages(20)]
+    wired = ports(database)
+    await wired.transport.declare([Topology(endpoint="shop", events=())])
+    await wired.transport.send([Send(message=each, to="shop") for each in asked])
+    taken = await wired.transport.receive(20, 0)
+    report = await deliver(taken, wired)
+    assert (report.handled, report.retried, report.contended, report.unsure) == (16, 4, 0, 0)
+    assert await orders(database) == sorted(each.id for each in messages(20) if each.id not in bad)
+    reasons = [copy.history[-1].reason for copy in await wired.transport.receive(20, 0)]
+    told = ("not authorized", "not authorized", "by other means", "database is locked")
+    assert [words in reason for words, reason in zip(told, reasons, strict=True)] == [True] * 4

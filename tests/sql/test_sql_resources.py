@@ -3,6 +3,8 @@
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
+from sqlite3 import DatabaseError
 from typing import Any, NamedTuple
 
 import pytest
@@ -22,13 +24,14 @@ from sql_house import (
     session_of,
 )
 from sqlalchemy import Connection, event, func, insert, select, text
-from sqlalchemy.exc import IntegrityError
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
+from sqlalchemy.exc import IntegrityError, OperationalError
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
 from onceonly.drivers.sql import Database
 from onceonly.model.errors import CommitRefused, Conflict, HandlerFailed
 from onceonly.stores.sql import SqlStore
+from onceonly.stores.sql.resources import HELD
 from onceonly.stores.sql.unit import SqlUnit
 
 
@@ -56,12 +59,6 @@ ENDING: tuple[Callable[[Both], Any], ...] = (
     lambda unit: unit.session.run_sync(lambda session: session.commit()),
     lambda unit: unit.connection.run_sync(lambda connection: connection.rollback()),
 )
-
-
-async def commit_in_the_driver(unit: SqlUnit) -> None:
-    """End the unit's transaction behind SQLAlchemy's back."""
-    raw = await connection_of(unit.resources).get_raw_connection()
-    await raw.driver_connection.commit()
 
 
 @pytest.mark.parametrize("ending", ENDING)
@@ -160,29 +157,107 @@ async def test_other_resources_are_lookup_errors(store: SqlStore) -> None:
     unit.abandon()
 
 
+async def roll_back_in_the_driver(unit: SqlUnit) -> None:
+    """End the unit's transaction behind SQLAlchemy's back."""
+    raw = await connection_of(unit.resources).get_raw_connection()
+    await raw.driver_connection.rollback()
+
+
+DRIVERS_OWN: tuple[Callable[[Any], Any], ...] = (
+    lambda driver: driver.commit(),
+    lambda driver: driver.execute("COMMIT"),
+    lambda driver: driver.execute("\ufeffCOMMIT -- hidden"),
+    lambda driver: driver.executescript("CREATE TABLE extra (x); INSERT INTO extra VALUES (1);"),
+    lambda driver: driver.execute("BEGIN IMMEDIATE"),
+)
+
+
 @pytest.mark.parametrize("isolated", [False, True])
-async def test_a_commit_of_the_drivers_own_is_reported_loudly(store: SqlStore, isolated: bool) -> None:  # noqa: FBT001 - pytest's way
-    """It cannot be refused, so it is found out: at the end of the handler, and again at commit."""
+@pytest.mark.parametrize("ending", DRIVERS_OWN)
+async def test_a_commit_of_the_drivers_own_is_refused_by_the_database(
+    database: Database,
+    store: SqlStore,
+    ending: Callable[[Any], Any],
+    isolated: bool,  # noqa: FBT001 - pytest's way
+) -> None:
+    """Also when its text is in the driver's cache from before; the unit goes on as if it had not been asked."""
+    async with database.engine.connect() as connection:  # the only one there is: the unit gets it next
+        driver = (await connection.get_raw_connection()).driver_connection
+        for statement in ("BEGIN IMMEDIATE", "COMMIT", "BEGIN IMMEDIATE", "COMMIT"):
+            await driver.execute(statement)
+    unit = await store.begin(messages(2), isolated=isolated)
+    await add(unit, "a")
+    raw = await connection_of(unit.resources).get_raw_connection()
+    with pytest.raises(DatabaseError, match="not authorized"):
+        await attempt(unit, lambda: ending(raw.driver_connection))
+    await add(unit, "b")
+    await unit.commit(records(*unit.new))
+    assert await orders(database) == ["a", "b"]
+    assert await look(store, *messages(2)) == {"done": ["m0", "m1"]}
+
+
+async def test_a_connection_may_commit_again_when_its_unit_is_over(database: Database, store: SqlStore) -> None:
+    """Committed, given up, or rolled back by the session: it goes back to the pool as it was."""
+    for number in range(3):
+        unit = await store.begin([message(f"m{number}")])
+        if number == 0:
+            await unit.commit(records(*unit.new))
+        elif number == 1:
+            with suppress(IntegrityError):
+                await add(unit, "a", "a")
+                await session_of(unit.resources).flush()
+        unit.abandon()
+        await database.settle()
+        async with database.engine.connect() as connection:
+            driver = (await connection.get_raw_connection()).driver_connection
+            await driver.execute("BEGIN")
+            await driver.execute("INSERT INTO orders VALUES (?, 0)", (f"own{number}",))
+            await driver.execute("COMMIT")
+    assert await orders(database) == ["own0", "own1", "own2"]
+
+
+@pytest.mark.parametrize("isolated", [False, True])
+async def test_a_rollback_of_the_drivers_own_is_reported_loudly(store: SqlStore, isolated: bool) -> None:  # noqa: FBT001 - pytest's way
+    """It costs nothing but the unit: found out at the end of the handler, and again at commit."""
     unit = await store.begin(messages(2), isolated=isolated)
     with pytest.raises(CommitRefused, match="by other means"):
-        await attempt(unit, lambda: commit_in_the_driver(unit))
+        await attempt(unit, lambda: roll_back_in_the_driver(unit))
     with pytest.raises(CommitRefused):
         await add(unit, "too-late")
     with pytest.raises(CommitRefused, match="by other means"):
         await unit.commit(records(*unit.new))
+    assert await look(store, *messages(2)) == {"new": ["m0", "m1"]}
 
 
-async def test_a_commit_of_the_drivers_own_is_reported_when_the_handler_raises_too(store: SqlStore) -> None:
+async def test_a_rollback_of_the_drivers_own_is_reported_when_the_handler_raises_too(store: SqlStore) -> None:
     """Its own error is the lesser one."""
 
     async def handler() -> None:
-        await commit_in_the_driver(unit)
+        await roll_back_in_the_driver(unit)
         raise ZeroDivisionError
 
     unit = await store.begin(messages(2))
     with pytest.raises(CommitRefused, match="by other means"):
         await attempt(unit, handler)
     unit.abandon()
+
+
+async def test_nothing_is_written_after_a_rollback_by_the_database(database: Database, store: SqlStore) -> None:
+    """It would stand by itself, once for each time the message is tried."""
+
+    async def handler() -> None:
+        connection = connection_of(unit.resources)
+        await connection.execute(insert(Order).values(id="a", total=1))
+        with pytest.raises(IntegrityError):
+            await connection.execute(text("INSERT OR ROLLBACK INTO orders VALUES ('a', 1)"))
+        with pytest.raises(RuntimeError, match="has ended"):
+            await connection.execute(insert(Order).values(id="b", total=1))
+
+    unit = await store.begin(messages(2))
+    with pytest.raises(CommitRefused, match="by other means"):
+        await attempt(unit, handler)
+    unit.abandon()
+    assert await orders(database) == []
 
 
 async def test_a_rollback_by_the_database_is_found_out(database: Database, store: SqlStore) -> None:
@@ -326,6 +401,28 @@ async def test_a_lock_met_by_a_handler_is_no_failure_of_its_own(store: SqlStore)
         await attempt(unit, handler)
     unit.abandon()
     assert await look(store, *messages(2)) == {"new": ["m0", "m1"]}
+
+
+@pytest.mark.parametrize("isolated", [False, True])
+async def test_a_lock_met_on_another_connection_is_the_handlers_own_failure(
+    file: Path,
+    store: SqlStore,
+    isolated: bool,  # noqa: FBT001 - pytest's way
+) -> None:
+    """Or its message would repeat for ever, uncounted, as if this store were out of order."""
+    own = create_async_engine(f"sqlite+aiosqlite:///{file}", connect_args={"timeout": 0})
+
+    async def handler() -> None:
+        async with own.begin() as connection:
+            await connection.execute(insert(Order).values(id="own", total=1))
+
+    unit = await store.begin(messages(2), isolated=isolated)
+    await add(unit, "a")
+    with pytest.raises(OperationalError, match="database is locked") as failed:
+        await attempt(unit, handler)
+    assert failed.value.__notes__ == [HELD]
+    unit.abandon()
+    await own.dispose()
 
 
 async def test_reaching_for_the_units_own_savepoint_spoils_the_unit(store: SqlStore) -> None:

@@ -16,12 +16,14 @@ from sqlalchemy import event
 
 from onceonly.drivers.schema import check, create
 from onceonly.drivers.sql import Database, open_database
+from onceonly.endpoint.reading import read
 from onceonly.model.errors import Failed, SchemaMissing
-from onceonly.model.message import Delivery, Send
+from onceonly.model.message import Delivery, Send, Unreadable
 from onceonly.ports.transport import Depth, Topology
 from onceonly.runtime.surroundings import SystemClock
+from onceonly.serialization.cloudevents import UNREADABLE
 from onceonly.testing.clock import ManualClock
-from onceonly.transports.sql import SCHEMA, SqlTransport
+from onceonly.transports.sql import AS_STORED, SCHEMA, SqlTransport
 
 AGES = 3600.0
 BACKLOG = 3_000
@@ -296,3 +298,46 @@ async def test_what_a_killed_process_held_comes_again_as_a_suspect(tmp_path: Pat
 def ids(deliveries: tuple[Delivery, ...]) -> list[str]:
     """Name what was delivered."""
     return [dict(delivery.headers)["ce-id"] for delivery in deliveries]
+
+
+BAD_ROWS = (
+    ("'not json'", "x'7b7d'"),
+    ("'{\"a\": 1}'", "x'7b7d'"),
+    ("CAST(x'ff' AS TEXT)", "x'7b7d'"),
+    ("x'ff'", "x'7b7d'"),
+    ("1", "x'7b7d'"),
+    ('\'[["ce-id", "\\ud800"]]\'', "x'7b7d'"),
+)
+
+
+@pytest.mark.parametrize(("headers", "body"), BAD_ROWS)
+async def test_a_row_whose_headers_cannot_be_read_holds_up_no_other(
+    database: Database, shop: SqlTransport, headers: str, body: str
+) -> None:
+    """Foreign programs write into tables; the row arrives as what no endpoint can read, with what was stored in it."""
+    put(database, headers, body)
+    await shop.send(sends(1))
+    bad, good = await shop.receive(10, 0)
+    assert (ids((good,)), good.suspect) == (["m0"], False)
+    unread = read(bad, (), identity=None, max_body=100)
+    assert isinstance(unread, Unreadable)
+    assert "its headers are no JSON list" in unread.reason
+    assert [name for name, _ in bad.headers] == [UNREADABLE, AS_STORED]
+    assert bad.body == b"{}"
+    await shop.ack((bad, good))
+    assert await shop.depth("shop") == Depth(waiting=0, held=0, delayed=0)
+
+
+async def test_text_and_bytes_in_the_wrong_column_are_read(database: Database, shop: SqlTransport) -> None:
+    """SQLite keeps what it is given; the statement asks for bytes."""
+    headers = b'[["ce-id", "m1"]]'.hex()
+    put(database, f"x'{headers}'", "'{}'")
+    (delivery,) = await shop.receive(10, 0)
+    assert (delivery.headers, delivery.body) == ((("ce-id", "m1"),), b"{}")
+
+
+def put(database: Database, headers: str, body: str) -> None:
+    """Write a row past the library, its headers and body as SQL."""
+    with closing(sqlite3.connect(file_of(database))) as connection, connection:
+        columns = "(queue, visible_at, leases, receipt, headers, body)"
+        connection.execute(f"INSERT INTO onceonly_messages {columns} VALUES ('shop', 0, 0, '', {headers}, {body})")  # noqa: S608 - the test's own

@@ -1,6 +1,6 @@
 """The delivery shell: from deliveries to settled deliveries. Every one is acked, released, retried or dead-lettered.
 
-    sort      group the copies of one message; set aside what cannot be read; single out suspects
+    sort      group the copies of one message; set aside what cannot be read or has to wait; single out suspects
     run       one unit of work (`outbox.process`); on a message's own failure once more, isolated; then by halves
     settle    finish what is done; copy, then ack, what is retried; store, then ack, what is given up; release the rest
 
@@ -26,7 +26,6 @@ from onceonly.ports.handlers import Handlers
 from onceonly.ports.store import Resources
 
 KILLED = Failure(kind=FailureKind.KILLED, reason="the process that held it ended before it was settled")
-REFUSED = Failure(kind=FailureKind.REFUSED, reason="handled, but a message it sends was refused by the broker")
 
 
 class Report(Struct, frozen=True, kw_only=True):
@@ -39,6 +38,8 @@ class Report(Struct, frozen=True, kw_only=True):
     postponed: int = 0
     contended: int = 0
     unsure: int = 0
+    trouble: tuple[str, ...] = ()
+    """What the ports said where a unit did not come about."""
 
     def __add__(self, other: "Report") -> "Report":
         """Add two reports up."""
@@ -51,6 +52,7 @@ class Ran(Struct, frozen=True, kw_only=True):
     processed: tuple[Processed, ...] = ()
     contended: tuple[Item, ...] = ()
     unsure: tuple[Item, ...] = ()
+    trouble: tuple[str, ...] = ()
 
     def __add__(self, other: "Ran") -> "Ran":
         """Join two results."""
@@ -58,6 +60,7 @@ class Ran(Struct, frozen=True, kw_only=True):
             processed=self.processed + other.processed,
             contended=self.contended + other.contended,
             unsure=self.unsure + other.unsure,
+            trouble=self.trouble + other.trouble,
         )
 
 
@@ -73,11 +76,12 @@ async def deliver(deliveries: Sequence[Delivery], ports: Ports) -> Report:
 
 
 async def count_starts(suspects: Sequence[Item], ports: Ports) -> Report:
-    """Count, durably, that each of these is about to start again; its copy will run alone.
+    """Let each of these start again alone; of one that was alone already, count the start, durably, before it happens.
 
-    One that was started too often goes through its unit without its handler: it may be committed and owe its effects.
+    A process that dies with a whole batch says nothing about any one message of it. One that was started too often goes
+    through its unit without its handler: it may be committed and owe its effects.
     """
-    judged = [(item, _judge(item, KILLED, ports)) for item in suspects]
+    judged = [(item, _judge(item, KILLED, ports) if item.alone else _uncounted(item)) for item in suspects]
     report = await retry([(item, verdict) for item, verdict in judged if not verdict.give_up], ports, alone=True)
     for item, verdict in judged:
         if verdict.give_up:
@@ -93,10 +97,10 @@ async def run(items: Sequence[Item], ports: Ports, *, isolated: bool = False) ->
     except (HandlerFailed, CommitRefused) as error:
         if len(items) == 1:
             return Ran(processed=(Processed(failed=((items[0].message.identity, _failure(error)),)),))
-    except Conflict:
-        return Ran(contended=tuple(items))
-    except TryAgain:
-        return Ran(unsure=tuple(items))
+    except Conflict as error:
+        return Ran(contended=tuple(items), trouble=(_words(error),))
+    except TryAgain as error:
+        return Ran(unsure=tuple(items), trouble=(_words(error),))
     if not isolated:
         return await run(items, ports, isolated=True)
     half = len(items) // 2  # what only COMMIT shows has no name on it
@@ -110,14 +114,19 @@ async def settle(items: Sequence[Item], ran: Ran, ports: Ports) -> Report:
     finished = [record for part in parts for record in part.finished]
     report = await _finish(finished, of, ran, ports)
     failed = [(of[identity], failure) for part in parts for identity, failure in part.failed]
-    refused = [(of[i], REFUSED) for part in parts for i, answer in part.kept if answer is Answer.REFUSED]
+    refused = [(of[r.identity], _refusal(r)) for part in parts for r, answer in part.kept if answer is Answer.REFUSED]
     report += await _retry_or_give_up([*failed, *refused], ports)
     clashing = [of[identity] for part in parts for identity in part.clashing]
     report += await give_up([_clash(item, d, ports) for item in clashing for d in item.deliveries], ports)
     postponed = [of[identity] for part in parts for identity in part.postponed]
-    unsure = [of[i] for part in parts for i, answer in part.kept if answer is Answer.UNKNOWN]
+    unsure = [of[record.identity] for part in parts for record, answer in part.kept if answer is Answer.UNKNOWN]
     await release([*postponed, *unsure, *ran.contended, *ran.unsure], ports)
-    return report + Report(postponed=_count(postponed), contended=_count(ran.contended), unsure=_count([*unsure, *ran.unsure]))
+    return report + Report(
+        postponed=_count(postponed),
+        contended=_count(ran.contended),
+        unsure=_count([*unsure, *ran.unsure]),
+        trouble=ran.trouble,
+    )
 
 
 async def retry(judged: Sequence[tuple[Item, Verdict]], ports: Ports, *, alone: bool = False) -> Report:
@@ -203,6 +212,19 @@ def _judge(item: Item, failure: Failure, ports: Ports) -> Verdict:
     return ports.handlers.verdict(item.message, failure, attempts=item.attempts, history=item.history)
 
 
+def _uncounted(item: Item) -> Verdict:
+    return Verdict(give_up=False, due=0, attempts=item.attempts, history=item.history)
+
+
+def _refusal(record: Record) -> Failure:
+    sends = sorted({f"{effect.message.type} to {effect.to or 'its subscribers'}" for effect in record.effects})
+    return Failure(kind=FailureKind.REFUSED, reason=f"handled, but the broker refused what it sends: {', '.join(sends[:3])}")
+
+
+def _words(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
 def _failure(error: HandlerFailed | CommitRefused) -> Failure:
     return error.failure if isinstance(error, HandlerFailed) else Failure(kind=FailureKind.COMMIT, reason=str(error))
 
@@ -214,7 +236,7 @@ def _copy(item: Item, verdict: Verdict, ports: Ports, *, alone: bool) -> Send:
         due=verdict.due,
         attempts=verdict.attempts,
         history=verdict.history,
-        alone=alone or any(delivery.alone for delivery in item.deliveries),
+        alone=alone or item.alone,
     )
 
 

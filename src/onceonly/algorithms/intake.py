@@ -24,6 +24,11 @@ class Item(Struct, frozen=True):
         return max(delivery.attempts for delivery in self.deliveries)
 
     @property
+    def alone(self) -> bool:
+        """Tell whether it must run in a unit of one: a process died while it held this message, perhaps because of it."""
+        return any(delivery.alone for delivery in self.deliveries)
+
+    @property
     def history(self) -> tuple[Failure, ...]:
         """The failures before this one, from the copy that knows most."""
         return max(self.deliveries, key=lambda delivery: delivery.attempts).history
@@ -89,6 +94,6 @@ def _units(items: Iterable[Item]) -> tuple[tuple[tuple[Item, ...], ...], tuple[D
     together: list[Item] = []
     alone: list[Item] = []
     for item in items:
-        (alone if any(delivery.alone for delivery in item.deliveries) else together).append(item)
+        (alone if item.alone else together).append(item)
     units = (tuple(together), tuple(alone[:1]))
     return tuple(unit for unit in units if unit), tuple(delivery for item in alone[1:] for delivery in item.deliveries)

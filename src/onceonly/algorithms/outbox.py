@@ -28,7 +28,7 @@ class Processed(Struct, frozen=True, kw_only=True):
 
     finished: tuple[Record, ...] = ()
     """Nothing is left to do but `finish`: every effect was taken, now or before."""
-    kept: tuple[tuple[Identity, Answer], ...] = ()
+    kept: tuple[tuple[Record, Answer], ...] = ()
     """Handled, but an effect was REFUSED or is UNKNOWN: the record stays, and the message must come again."""
     postponed: tuple[Identity, ...] = ()
     """Left out of the unit: the batch had used its time."""
@@ -73,7 +73,7 @@ async def process(messages: Sequence[Message], ports: Ports, *, isolated: bool =
     settled = (*records, *known, *(Record(m.identity) for m in unit.new if m.identity not in admitted))
     return Processed(
         finished=tuple(r for r in settled if answers.get(r.identity, Answer.TAKEN) is Answer.TAKEN),
-        kept=tuple((identity, answer) for identity, answer in answers.items() if answer is not Answer.TAKEN),
+        kept=tuple((r, answers[r.identity]) for r in settled if answers.get(r.identity, Answer.TAKEN) is not Answer.TAKEN),
         postponed=attempted.postponed,
         failed=attempted.failed,
         clashing=tuple(message.identity for message in unit.clashing),

@@ -1,64 +1,14 @@
 """The command line: words for people. Answers go to standard output, everything else to standard error."""
 
-import sys
 from collections.abc import Sequence
-from importlib.metadata import version
-from typing import Annotated, NoReturn
-
-import typer
-
-from onceonly.cli import dead, run, schema, send, status, topology, verify
-from onceonly.cli.output import NEGATIVE, SETUP, complain
-from onceonly.demo.command import demo
-from onceonly.model.errors import OnceOnlyError, SetupError
-
-app = typer.Typer(
-    name="onceonly",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode="markdown",
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-
-
-def _show_version(asked: bool) -> None:  # noqa: FBT001 - as Typer calls it
-    if asked:
-        typer.echo(f"onceonly {version('onceonly')}")
-        raise typer.Exit
-
-
-@app.callback()
-def onceonly(
-    *,
-    _version: Annotated[
-        bool, typer.Option("--version", help="Show the version.", callback=_show_version, is_eager=True, expose_value=False)
-    ] = False,
-) -> None:
-    """Message handlers whose effects happen exactly once."""
-
-
-app.command()(run.run)
-app.command()(send.send)
-app.command()(status.status)
-app.add_typer(dead.app, name="dead")
-app.add_typer(schema.app, name="schema")
-app.add_typer(topology.app, name="topology")
-app.command()(verify.verify)
-app.command()(demo)
+from typing import NoReturn
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Run the command line. Ends the process: 0 done, 1 the answer is no, 2 a person has to change something first."""
-    try:
-        app(list(arguments) if arguments is not None else None, prog_name="onceonly")
-    except SetupError as error:
-        complain(str(error))
-        sys.exit(SETUP)
-    except OnceOnlyError as error:
-        complain(f"{error} ({type(error).__name__})")
-        sys.exit(NEGATIVE)
-    except OSError as error:  # a full disk, a file that may not be read
-        complain(f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}")
-        sys.exit(SETUP)
-    raise AssertionError  # Typer has ended the process
+    """Run the command line. Ends the process: 0 done, 1 the answer is no, 2 a person has to change something first.
+
+    The commands are imported here and not before: every worker process imports its parent's script as well.
+    """
+    from onceonly.cli.app import run_commands  # noqa: PLC0415 - see above
+
+    run_commands(arguments)

@@ -3,8 +3,8 @@
 import asyncio
 import logging
 import sys
-from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import replace
 
 import msgspec
@@ -14,13 +14,13 @@ from onceonly.cli.loading import load_all
 from onceonly.cli.output import SETUP, complain
 from onceonly.cli.places import Instead
 from onceonly.endpoint import Endpoint
-from onceonly.model.errors import SetupError
+from onceonly.model.errors import SetupError, TryAgain
 from onceonly.runtime.board import Row
 from onceonly.runtime.child import run_child
 from onceonly.runtime.logs import Logs, log_to_stderr
 from onceonly.runtime.observer import Observer
 from onceonly.runtime.worker import Worker, run_all
-from onceonly.wiring import wire
+from onceonly.wiring import open_dead_letters, open_store, open_transport, shown, wire
 from onceonly.wiring.settings import Settings
 
 
@@ -44,12 +44,33 @@ class Plan(Struct, frozen=True, kw_only=True):
         return replace(settings, worker=msgspec.structs.replace(settings.worker, concurrency=self.concurrency))
 
 
-async def check(plan: Plan) -> None:
-    """Open and close everything once, without running anything of the user's. Raises SetupError."""
-    for endpoint, settings in plan.load():
+async def check(loaded: Sequence[tuple[Endpoint, Settings]]) -> None:
+    """Open and close everything once, without running anything of the user's. Raises SetupError, which names the place."""
+    for endpoint, settings in loaded:
+        for role, setting, opening in _openings(settings):
+            with _named(endpoint.name, role, setting):
+                async with opening:
+                    pass
         topology = endpoint.topology()
-        async with wire(settings, lambda _: endpoint.handlers(settings=settings), events=topology.events):  # noqa: B023 - called at once
-            pass
+        with _named(endpoint.name, "transport", settings.transport):  # all that is left to do is to declare the queue
+            async with wire(settings, lambda _: endpoint.handlers(settings=settings), events=topology.events):  # noqa: B023 - called at once
+                pass
+
+
+def _openings(settings: Settings) -> Iterator[tuple[str, object, AbstractAsyncContextManager[object]]]:
+    yield "store", settings.store, open_store(settings)
+    if settings.dead_letters is not None:
+        yield "dead_letters", settings.dead_letters, open_dead_letters(settings.dead_letters)
+    yield "transport", settings.transport, open_transport(settings.transport, settings.name)
+
+
+@contextmanager
+def _named(endpoint: str, role: str, setting: object) -> Iterator[None]:
+    """Say of a place that cannot be used whose it is, and which."""
+    try:
+        yield
+    except TryAgain as error:
+        raise SetupError(f"endpoint {endpoint!r} cannot use its {role} {shown(setting)}: {error}") from error
 
 
 def work(index: int, board_path: str, plan: Plan) -> None:

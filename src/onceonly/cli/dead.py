@@ -10,7 +10,7 @@ import typer
 from onceonly.cli.letters import HEAD_START, Chosen, Retried, choose, find
 from onceonly.cli.letters import retry as retry_letters
 from onceonly.cli.output import NEGATIVE, refuse, say, show, show_json, show_table
-from onceonly.cli.places import Instead, JsonOption, Place, StoreOption, TransportOption, place_of, transport_of
+from onceonly.cli.places import Instead, JsonOption, Place, StoreOption, TransportOption, looked_at, place_of, transport_of
 from onceonly.model.dead_letter import DeadLetter
 from onceonly.model.errors import SetupError
 from onceonly.model.message import Failure
@@ -69,13 +69,19 @@ def list_(  # noqa: PLR0913 - one parameter for each option
         )
         for letter in found
     ]
-    show_table(f"dead letters: {count}", ("key", "endpoint", "type", "id", "attempts", "since", "reason"), rows)
+    show_table(f"dead letters: {count}", ("key", "endpoint", "type", "id", "attempts", "at", "reason"), rows)
     if count > len(found):
         say(f"only the first {len(found)} are shown; --limit shows more")
 
 
 @app.command("show")
-def show_(place: PlaceArgument, key: str, *, store: StoreOption = None, as_json: JsonOption = False) -> None:
+def show_(
+    place: PlaceArgument,
+    key: Annotated[str, typer.Argument(metavar="KEY", help="Key of the letter; its first digits are enough.")],
+    *,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
     """Show one dead letter: its message, why it was given up, and what happened before."""
     letter = asyncio.run(_show(place_of(place, Instead(store)), key))
     if as_json:
@@ -135,23 +141,29 @@ def purge(  # noqa: PLR0913 - one parameter for each option
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Remove dead letters for good. Their messages are lost then: nothing else remembers them."""
+    """Remove dead letters for good. Their messages are lost then: nothing else remembers them.
+
+    The record of a finish-only letter stays in the store: its handler's work is committed, but the messages it sends never
+    go out. Retry such a letter instead, to send them.
+    """
     where = place_of(place, Instead(store))
     chosen = _chosen(keys or (), _filter(where, endpoint, type_, reason), everything=all_)
-    removed = asyncio.run(_purge(where, chosen))
+    removed, finish_only = asyncio.run(_purge(where, chosen))
     if as_json:
         show_json({"purged": removed})
     else:
         show(f"{removed} purged")
+    if finish_only:
+        say(f"warning: {finish_only} of {removed} finish-only: what the handler did is committed, what it sends never goes out")
 
 
 async def _list(place: Place, chosen: Chosen, limit: int) -> tuple[list[DeadLetter], int]:
-    async with open_dead_letters(place.dead_letters) as letters:
+    async with open_dead_letters(looked_at(place.dead_letters)) as letters:
         return await choose(letters, chosen, limit=limit), await letters.count(chosen.filter)
 
 
 async def _show(place: Place, key: str) -> DeadLetter:
-    async with open_dead_letters(place.dead_letters) as letters:
+    async with open_dead_letters(looked_at(place.dead_letters)) as letters:
         return await find(letters, key)
 
 
@@ -159,12 +171,16 @@ async def _retry(place: Place, chosen: Chosen, transport: str) -> Retried:
     async with open_dead_letters(place.dead_letters) as letters:
         found = await choose(letters, chosen)
         async with open_transport(transport, place.name or "cli") as queue:
+            if any(letter.message for letter in found):
+                say(f"waiting {HEAD_START:g} s: a message is delivered only when its letter had the time to be removed")
             return await retry_letters(found, letters, queue, clock=LIVE.clock, head_start=HEAD_START)
 
 
-async def _purge(place: Place, chosen: Chosen) -> int:
+async def _purge(place: Place, chosen: Chosen) -> tuple[int, int]:
+    """Give how many were removed, and how many of those chosen were finish-only."""
     async with open_dead_letters(place.dead_letters) as letters:
-        return await letters.remove([letter.key for letter in await choose(letters, chosen)])
+        found = await choose(letters, chosen)
+        return await letters.remove([letter.key for letter in found]), sum(letter.finish_only for letter in found)
 
 
 def _filter(place: Place, endpoint: str, type_: str, reason: str) -> Filter:

@@ -3,7 +3,9 @@
 import asyncio
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
+from time import monotonic
 
+from onceonly.cli.output import say
 from onceonly.model.errors import TryAgain
 from onceonly.ports.transport import Depth, Transport
 from onceonly.runtime.board import Column, Row
@@ -12,6 +14,30 @@ from onceonly.wiring.settings import Settings
 
 PAUSE = 0.05
 """Seconds between two looks."""
+PATIENCE = 2.0
+"""Seconds to wait without a word for what others hold."""
+
+
+class Elsewhere:
+    """Says once that all that is left is held by somebody else, when that lasts."""
+
+    def __init__(self, patience: float = PATIENCE) -> None:
+        """Be patient for so many seconds."""
+        self._patience = patience
+        self._since: float | None = None
+        self._said = False
+
+    def look(self, depth: Depth | None, own: int) -> None:
+        """Take in how the queues stand, and how many deliveries this process holds itself."""
+        if depth is None or depth.waiting or own or not depth.held:
+            self._since = None
+            return
+        now = monotonic()
+        self._since = now if self._since is None else self._since
+        if not self._said and now - self._since >= self._patience:
+            self._said = True
+            messages = "1 message" if depth.held == 1 else f"{depth.held} messages"
+            say(f"waiting for {messages} that another process holds")
 
 
 async def stop_when_drained(found: Sequence[Settings], stop: asyncio.Event, row: Row) -> int:
@@ -31,10 +57,12 @@ async def _until_drained(found: Sequence[Settings], stop: asyncio.Event, row: Ro
             (settings.name, await stack.enter_async_context(open_transport(settings.transport, settings.name)))
             for settings in found
         ]
+        elsewhere = Elsewhere()
         before = -1  # an empty look counts only if nothing was received since the one before it: one queue fills another
         while not stop.is_set():
             received = row.get(Column.RECEIVED)
             depth = await _together(queues)
+            elsewhere.look(depth, row.get(Column.HELD))
             if depth is None or depth.waiting or depth.held:
                 before = -1
             elif before == received:

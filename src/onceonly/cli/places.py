@@ -1,13 +1,15 @@
 """What a command is about: endpoints by `module:endpoint`, or databases by URL; and the options that all commands share."""
 
 from dataclasses import replace
-from typing import Annotated, NamedTuple, TypeAlias
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple, TypeAlias
 
 import typer
 
 from onceonly.cli.loading import load
 from onceonly.endpoint import Endpoint
 from onceonly.model.errors import SetupError
+from onceonly.wiring.schemes import scheme_of, shown
 from onceonly.wiring.settings import Settings
 
 StoreOption: TypeAlias = Annotated[
@@ -21,6 +23,31 @@ TransportOption: TypeAlias = Annotated[
     ),
 ]
 JsonOption: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+
+
+def looked_at(setting: Any) -> Any:
+    """Give a database setting with which a command that only looks makes no file and no tables. Raises SetupError."""
+    if missing := missing_file(setting):
+        raise SetupError(missing)
+    if not isinstance(setting, str) or not _is_sqlite(setting) or "create=" in setting:
+        return setting
+    return f"{setting}{'&' if '?' in setting else '?'}create=false"
+
+
+def missing_file(setting: object) -> str:
+    """Say that a SQLite URL names a file that is not there; empty when it is, and for everything else."""
+    if not isinstance(setting, str) or not _is_sqlite(setting):
+        return ""
+    from onceonly.drivers.urls import read_url  # noqa: PLC0415 - imports SQLAlchemy
+
+    file = read_url(setting).url.database
+    if not file or file == ":memory:" or file.startswith("file:") or Path(file).exists():
+        return ""
+    return f"there is no such database file: {shown(setting)}; a first run makes it, or `onceonly schema create`"
+
+
+def _is_sqlite(url: str) -> bool:
+    return scheme_of(url).startswith("sqlite")
 
 
 class Instead(NamedTuple):

@@ -2,8 +2,9 @@
 
 import asyncio
 import logging
-from contextlib import suppress
+from collections.abc import Awaitable
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated
@@ -12,7 +13,7 @@ import typer
 
 from onceonly.cli.child import Plan, check, opened, work
 from onceonly.cli.drain import stop_when_drained
-from onceonly.cli.output import say
+from onceonly.cli.output import SETUP, say
 from onceonly.cli.places import StoreOption, TransportOption
 from onceonly.cli.reload import until_changed
 from onceonly.model.errors import SetupError
@@ -62,8 +63,8 @@ def run(  # noqa: PLR0913 - one parameter for each option
         transport=transport,
         json_logs=log_format is LogFormat.JSON,
     )
-    if not drain:  # which opens everything here anyway, and an engine of the user's belongs to one event loop
-        asyncio.run(check(plan))
+    if not drain:  # which checks in the event loop that does the work: an engine of the user's belongs to one loop
+        asyncio.run(check(plan.load()))
     log_to_stderr(json_lines=plan.json_logs)
     with TemporaryDirectory(prefix="onceonly-") as folder, Board.create(Path(folder) / "board", processes) as board:
         if drain:
@@ -76,6 +77,7 @@ def _supervise(plan: Plan, board: Board, *, reload: bool) -> int:
     loaded = plan.load()
     grace = max(settings.worker.grace for _, settings in loaded)
     patience = max(endpoint.handlers(settings=settings).longest_timeout for endpoint, settings in loaded)
+    unfit = asyncio.Event()
     supervisor = Supervisor(
         work,
         (plan,),
@@ -83,46 +85,56 @@ def _supervise(plan: Plan, board: Board, *, reload: bool) -> int:
         board=board,
         watchdog=patience + grace,
         grace=grace + BESIDE_GRACE,
-        on_event=_tell,
+        on_event=partial(_tell, unfit=unfit if reload else None),
     )
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        return runner.run(_until_signal(supervisor, reload=reload))
+        return runner.run(_until_signal(supervisor, unfit, reload=reload))
 
 
-async def _until_signal(supervisor: Supervisor, *, reload: bool) -> int:
+async def _until_signal(supervisor: Supervisor, unfit: asyncio.Event, *, reload: bool) -> int:
     """Run until a signal; with `reload` all children stop gracefully and begin anew whenever a file changes."""
     told, hurry = asyncio.Event(), asyncio.Event()
     with stopping_on_signals(told, hurry.set):
+        if not reload:
+            return await supervisor.run(told, hurry)
         while True:
-            stop = asyncio.Event()
-            watching = asyncio.ensure_future(_set_when(told, stop, reload=reload))
-            try:
-                code = await supervisor.run(stop, hurry)
-            finally:
-                watching.cancel()
-                with suppress(asyncio.CancelledError):
-                    await watching
-            if told.is_set() or not stop.is_set():
+            code = await _until_changed(supervisor, told, hurry, unfit=unfit)
+            if told.is_set():
                 return code
 
 
-async def _set_when(told: asyncio.Event, stop: asyncio.Event, *, reload: bool) -> None:
-    """Set `stop` when a person said so, or when a file changed."""
-    waiting = [asyncio.ensure_future(told.wait())]
-    changing = asyncio.ensure_future(until_changed(Path.cwd())) if reload else None
+async def _until_changed(supervisor: Supervisor, told: asyncio.Event, hurry: asyncio.Event, *, unfit: asyncio.Event) -> int:
+    """Run the program as it is now, until a file changes or a person says so; an unfit program is not tried again before."""
+    unfit.clear()
+    over, stop = asyncio.Event(), asyncio.Event()
+    causes = ((over, told.wait()), (over, _change()), (stop, over.wait()), (stop, unfit.wait()))
+    watching = [asyncio.ensure_future(_set_after(event, cause)) for event, cause in causes]
     try:
-        await asyncio.wait([*waiting, *([changing] if changing else [])], return_when=asyncio.FIRST_COMPLETED)
-        if changing is not None and changing.done():
-            _log.info("reloading", extra={"changed": ", ".join(path.name for path in changing.result())})
+        code = await supervisor.run(stop, hurry)
+        if unfit.is_set() and not over.is_set():
+            _log.error("the program cannot run as it is; waiting until a file changes")
+        await over.wait()
     finally:
-        for task in (*waiting, *([changing] if changing else [])):
+        for task in watching:
             task.cancel()
-    stop.set()
+        await asyncio.gather(*watching, return_exceptions=True)
+    return code
+
+
+async def _set_after(event: asyncio.Event, cause: Awaitable[object]) -> None:
+    await cause
+    event.set()
+
+
+async def _change() -> None:
+    """Return when a file has changed, and say which."""
+    _log.info("reloading", extra={"changed": ", ".join(path.name for path in await until_changed(Path.cwd()))})
 
 
 async def _drain(plan: Plan, stop: asyncio.Event, board: Board) -> None:
     loaded, row = plan.load(), board.row(0)
     queues = [settings for _, settings in loaded]
+    await check(loaded)
     async with opened(loaded, row, Logs()) as workers:
         drained = asyncio.create_task(stop_when_drained(queues, stop, row))
         try:
@@ -134,15 +146,19 @@ async def _drain(plan: Plan, stop: asyncio.Event, board: Board) -> None:
     say("drained: " + ", ".join(f"{number} {name}" for name, number in (counted | {"not yet due": delayed}).items()))
 
 
-def _tell(event: ChildEvent) -> None:
-    """Log what happens to the processes."""
+def _tell(event: ChildEvent, unfit: asyncio.Event | None) -> None:
+    """Log what happens to the processes; set `unfit` when one found its program unfit, which it has said itself."""
     fields = {"child": event.index, "pid": event.pid}
     match event.kind:
+        case ChildEventKind.DIED if unfit is not None and event.exitcode == SETUP:
+            unfit.set()
         case ChildEventKind.DIED:
             _log.warning("a process died", extra=fields | {"exitcode": event.exitcode, "replaced_in": event.delay})
         case ChildEventKind.UNRESPONSIVE:
             _log.error("a process hangs, and is killed: a handler blocks it", extra=fields)
         case ChildEventKind.KILLED:
             _log.warning("a process did not stop in time, and was killed", extra=fields)
+        case ChildEventKind.HURRIED:
+            _log.warning("a process was killed because a second signal asked for it", extra=fields)
         case _:
             _log.info("process %s", event.kind.value, extra=fields)

@@ -9,7 +9,7 @@ import typer
 from msgspec import Struct
 
 from onceonly.cli.output import NEGATIVE, show, show_json, show_table
-from onceonly.cli.places import Instead, JsonOption, Place, StoreOption, TransportOption, is_url, place_of
+from onceonly.cli.places import Instead, JsonOption, Place, StoreOption, TransportOption, is_url, missing_file, place_of
 from onceonly.drivers.schema import Schema, check, create, render, upgrade
 from onceonly.drivers.sql import Database
 from onceonly.model.errors import SchemaMissing, SchemaTooNew, SetupError
@@ -129,12 +129,13 @@ async def _each(act: Act, parts: list[tuple[Component, object]]) -> list[Finding
 
 async def _one(act: Act, component: Component, setting: object) -> Finding:
     (schema,) = schemas(component.value)
-    problem = ""
-    async with open_database(setting, component.value) as database:
-        try:
-            await act(database, schema)
-        except (SchemaMissing, SchemaTooNew) as error:
-            problem = str(error)
+    problem = missing_file(setting) if act is check else ""
+    if not problem:
+        async with open_database(setting, component.value) as database:
+            try:
+                await act(database, schema)
+            except (SchemaMissing, SchemaTooNew) as error:
+                problem = str(error)
     where = shown(setting)
     return Finding(component=component.value, database=where, version=schema.version, ready=not problem, problem=problem)
 

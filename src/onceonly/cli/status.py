@@ -10,7 +10,7 @@ from msgspec.structs import astuple
 
 from onceonly.cli.loading import load_all
 from onceonly.cli.output import show_json, show_table
-from onceonly.cli.places import Instead, JsonOption, StoreOption, TransportOption
+from onceonly.cli.places import Instead, JsonOption, StoreOption, TransportOption, missing_file
 from onceonly.model.errors import SetupError
 from onceonly.ports.dead_letters import Filter
 from onceonly.ports.transport import Depth, Transport
@@ -58,21 +58,33 @@ async def _look(found: list[Settings]) -> list[Status]:
 
 
 async def _look_at(settings: Settings) -> Status:
-    letters_in = settings.store if settings.dead_letters is None else settings.dead_letters
-    async with (
-        open_transport(settings.transport, settings.name) as transport,
-        open_store(replace(settings, metadata=None)) as (store, _),
-        open_dead_letters(letters_in) as letters,
-    ):
+    if missing := missing_file(settings.transport):
+        raise SetupError(missing)
+    async with open_transport(settings.transport, settings.name) as transport:
         depth = await _depth(transport, settings.name)
-        return Status(
-            endpoint=settings.name,
-            waiting=depth.waiting if depth else None,
-            held=depth.held if depth else None,
-            delayed=depth.delayed if depth else None,
-            records=len(await store.undispatched(LIVE.clock.now() + 1, COUNTED)),
-            dead_letters=await letters.count(Filter(endpoint=settings.name)),
-        )
+    return Status(
+        endpoint=settings.name,
+        waiting=depth.waiting if depth else None,
+        held=depth.held if depth else None,
+        delayed=depth.delayed if depth else None,
+        records=await _count_records(settings),
+        dead_letters=await _count_letters(settings),
+    )
+
+
+async def _count_records(settings: Settings) -> int:
+    if missing_file(settings.store):  # it never ran, and looking makes no file
+        return 0
+    async with open_store(replace(settings, metadata=None)) as (store, _):
+        return len(await store.undispatched(LIVE.clock.now() + 1, COUNTED))
+
+
+async def _count_letters(settings: Settings) -> int:
+    letters_in = settings.store if settings.dead_letters is None else settings.dead_letters
+    if missing_file(letters_in):
+        return 0
+    async with open_dead_letters(letters_in) as letters:
+        return await letters.count(Filter(endpoint=settings.name))
 
 
 async def _depth(transport: Transport, name: str) -> Depth | None:

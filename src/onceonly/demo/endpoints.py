@@ -13,7 +13,7 @@ from sqlalchemy.orm import registry
 from onceonly import Context, Endpoint, History, Off, WorkerSettings
 from onceonly.demo.flights import LEDGER, LOYALTY, FlightDeparted, MilesFlown
 
-BATCH = 50  # what a killed process held runs alone when it comes again, so a demo that kills takes less than the default
+BATCH = 25  # what a killed process held runs alone when it comes again, so a demo that kills takes less than the default
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):

@@ -77,6 +77,15 @@ class Dialect(Protocol):
     def commit(self, connection: Connection) -> None:
         """Commit in the driver what `begin` began, where SQLAlchemy's own commit does not; raises when it was rolled back."""
 
+    def hold(self, connection: Connection) -> None:
+        """Have the database refuse to commit the open database transaction, whoever asks, until `let_go`.
+
+        It can be rolled back, and has savepoints. Does nothing where the database has no way to refuse it.
+        """
+
+    def let_go(self, connection: Connection) -> None:
+        """Undo `hold`; harmless without one."""
+
     def roll_back(self, connection: Connection) -> None:
         """Roll back in the driver what `begin` began, where SQLAlchemy's own rollback does not; harmless when it is over."""
 

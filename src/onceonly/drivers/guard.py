@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from sqlalchemy import Connection, event
+from sqlalchemy.engine import ExceptionContext
 from sqlalchemy.ext.asyncio import AsyncEngine
 from sqlalchemy.orm import Session
 
@@ -12,16 +13,37 @@ CONNECTION_METHODS = ("commit", "rollback", "close", "begin", "begin_twophase", 
 SESSION_METHODS = ("commit", "rollback", "close", "begin", "reset", "invalidate", "prepare")
 
 _OPTION = "onceonly_guarded"
+_RAISED_BY = "onceonly_raised_by"
+_GONE = (
+    "the database transaction of this unit has ended (an error or ON CONFLICT ROLLBACK): a statement now would stand by itself"
+)
 _ENDING = re.compile(
     r"(?:\s|--[^\n]*\n|/\*.*?\*/|;)*"
     r"(?:COMMIT|END|ABORT|BEGIN|START\s+TRANSACTION|ROLLBACK(?!\s+(?:(?:TRANSACTION|WORK)\s+)?TO\b))\b",
     re.IGNORECASE | re.DOTALL,
 )
+_ROLLBACK_TO = re.compile(r"\s*ROLLBACK\b", re.IGNORECASE)  # what else rolls back is refused; this mends an aborted one
 
 
-def watch(engine: AsyncEngine) -> None:
-    """Refuse, on guarded connections of this engine, SQL text that begins or ends a transaction."""
-    event.listen(engine.sync_engine, "before_cursor_execute", _refuse_ending)
+def watch(engine: AsyncEngine, in_transaction: Callable[[Connection], bool]) -> None:
+    """Refuse, on guarded connections of this engine, SQL text that begins or ends a transaction, and any after its end.
+
+    `in_transaction` reads the driver's own state. The errors of guarded connections are marked for `is_raised_by`.
+    """
+
+    def refuse(connection: Connection, _cursor: object, statement: str, *_: object) -> None:
+        if is_guarded(connection):
+            _refuse_ending(statement)
+            if not _ROLLBACK_TO.match(statement) and not in_transaction(connection):
+                raise RuntimeError(_GONE)
+
+    event.listen(engine.sync_engine, "before_cursor_execute", refuse)
+    event.listen(engine.sync_engine, "handle_error", _mark)
+
+
+def is_raised_by(error: BaseException, connection: Connection | None) -> bool:
+    """Tell whether a driver's error came from this guarded connection, and not from another one that a handler has."""
+    return connection is not None and getattr(error, _RAISED_BY, None) is connection
 
 
 def guard_connection(connection: Connection) -> None:
@@ -57,8 +79,14 @@ def _refusal(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
     return refuse
 
 
-def _refuse_ending(connection: Connection, _cursor: object, statement: str, *_: object) -> None:
-    if _ENDING.match(statement) and is_guarded(connection):
+def _mark(context: ExceptionContext) -> None:
+    connection, error = context.connection, context.sqlalchemy_exception
+    if connection is not None and error is not None and is_guarded(connection):
+        setattr(error, _RAISED_BY, connection)
+
+
+def _refuse_ending(statement: str) -> None:
+    if _ENDING.match(statement):
         raise RuntimeError(_told(f"SQL {statement.strip()[:40]!r}"))
 
 

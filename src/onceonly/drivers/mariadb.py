@@ -129,6 +129,12 @@ class MariaDB:
             return State.ABORTED
         return State.OPEN if driver.get_transaction_status() else State.ENDED
 
+    def hold(self, connection: Connection) -> None:
+        """Do nothing: the server refuses nobody's COMMIT. One through the driver's own connection is found out afterwards."""
+
+    def let_go(self, connection: Connection) -> None:
+        """Do nothing."""
+
     def insert_absent(
         self, connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]], *, key: Sequence[str]
     ) -> Sequence[Row[Any]]:

@@ -145,6 +145,12 @@ class PostgreSQL:
         """Ask the driver."""
         return self._driver.state(connection)
 
+    def hold(self, connection: Connection) -> None:
+        """Do nothing: the server refuses nobody's COMMIT. One through the driver's own connection is found out afterwards."""
+
+    def let_go(self, connection: Connection) -> None:
+        """Do nothing."""
+
     def insert_absent(
         self, connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]], *, key: Sequence[str]
     ) -> Sequence[Row[Any]]:

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from sqlalchemy import Connection, RootTransaction
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession, async_sessionmaker
 
-from onceonly.drivers.dialect import Dialect, Purpose, checked_isolation
+from onceonly.drivers.dialect import Dialect, Purpose, State, checked_isolation
 from onceonly.drivers.guard import watch
 from onceonly.drivers.transaction import DatabaseTransaction, Turns, nothing
 from onceonly.drivers.translation import translating
@@ -202,7 +202,7 @@ def _open_url(place: Place, *, clock: Clock, durable: bool, prefix: str) -> Data
 def _database(engine: AsyncEngine, dialect: Dialect, place: Place, *, clock: Clock, durable: bool) -> Database:
     if place.schema is not None and not dialect.has_schemas:
         raise SetupError(f"schema={place.schema!r}: {dialect.name} has no schemas; use ?prefix=")
-    watch(engine)
+    watch(engine, lambda connection: dialect.state(connection) is not State.ENDED)
     return Database(engine, dialect, place, clock=clock, durable=durable)
 
 

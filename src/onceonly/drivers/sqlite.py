@@ -5,11 +5,24 @@ The driver's own transaction control is off (it would begin late, and commit bef
 
 import asyncio
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Column, ColumnElement, Connection, Row, Select, Table, bindparam, event, update
+from sqlalchemy import (
+    Column,
+    ColumnElement,
+    Connection,
+    LargeBinary,
+    Row,
+    Select,
+    String,
+    Table,
+    bindparam,
+    cast,
+    event,
+    update,
+)
 from sqlalchemy.dialects.sqlite import insert
 from sqlalchemy.engine import URL, ExceptionContext
 from sqlalchemy.exc import DBAPIError
@@ -30,6 +43,7 @@ _SAID = {
     sqlite3.SQLITE_LOCKED: Said.LOCKED,
     sqlite3.SQLITE_CONSTRAINT: Said.CONSTRAINT,
     sqlite3.SQLITE_ERROR: Said.STATEMENT,
+    sqlite3.SQLITE_AUTH: Said.STATEMENT,
     sqlite3.SQLITE_MISMATCH: Said.STATEMENT,
     sqlite3.SQLITE_TOOBIG: Said.STATEMENT,
     sqlite3.SQLITE_RANGE: Said.STATEMENT,
@@ -37,7 +51,6 @@ _SAID = {
     sqlite3.SQLITE_READONLY: Said.UNABLE,
     sqlite3.SQLITE_CANTOPEN: Said.UNABLE,
     sqlite3.SQLITE_PERM: Said.UNABLE,
-    sqlite3.SQLITE_AUTH: Said.UNABLE,
     sqlite3.SQLITE_NOTADB: Said.UNABLE,
 }
 
@@ -106,6 +119,17 @@ class SQLite:
         except ValueError:  # aiosqlite: the connection was closed
             return State.ENDED
 
+    def hold(self, connection: Connection) -> None:
+        """Have SQLite itself refuse COMMIT, and BEGIN after a rollback; a user's own authorizer is replaced.
+
+        Setting an authorizer also expires what is prepared, so that a COMMIT in the driver's statement cache is refused too.
+        """
+        _authorize(connection, _refuse_commit)
+
+    def let_go(self, connection: Connection) -> None:
+        """Take the authorizer away."""
+        _authorize(connection, None)
+
     def insert_absent(
         self, connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]], *, key: Sequence[str]
     ) -> Sequence[Row[Any]]:
@@ -128,7 +152,7 @@ class SQLite:
         """Take by one statement; nobody else can be taking."""
         (number,) = table.primary_key.columns
         taken = update(table).where(number.in_(first)).values(dict(marks))
-        return OneUpdate(taken.returning(*(table.c[name] for name in returning)))
+        return OneUpdate(taken.returning(*(_as_stored(table.c[name]) for name in returning)))
 
     def lock_schema(self, connection: Connection, name: str) -> None:
         """Rely on the write lock."""
@@ -157,6 +181,23 @@ def _configure(connection: Any, _record: object) -> None:
     cursor.execute("PRAGMA synchronous = FULL")
     cursor.execute("PRAGMA foreign_keys = ON")
     cursor.close()
+
+
+def _as_stored(column: Column[Any]) -> ColumnElement[Any]:
+    """Read a column as it is stored: SQLite keeps text in a column of bytes, and bytes that are no text in one of text."""
+    is_plain = isinstance(column.type, String | LargeBinary)
+    return cast(column, LargeBinary).label(column.name) if is_plain else column
+
+
+def _authorize(connection: Connection, authorizer: Callable[..., int] | None) -> None:
+    """Set SQLite's authorizer in the thread of the driver's connection; in the greenlet."""
+    adapted: Any = connection.connection.dbapi_connection
+    adapted.run_async(lambda driver: driver.set_authorizer(authorizer))
+
+
+def _refuse_commit(action: int, operation: object, *_: object) -> int:
+    is_refused = action == sqlite3.SQLITE_TRANSACTION and operation != "ROLLBACK"
+    return sqlite3.SQLITE_DENY if is_refused else sqlite3.SQLITE_OK
 
 
 async def _switch_to_wal(connection: AsyncConnection) -> None:

@@ -51,6 +51,7 @@ class DatabaseTransaction:
         self._end_turn = end_turn
         self._is_over = False
         self._has_said_commit = False
+        self._is_held = False
 
     @property
     def state(self) -> State:
@@ -60,6 +61,11 @@ class DatabaseTransaction:
         if not self._root.is_active:
             return State.ABORTED
         return self._dialect.state(self._root.connection)
+
+    async def hold(self) -> None:
+        """Have the database refuse its commit from now on, unless `commit` asks. Raises the driver's own errors."""
+        self._is_held = True
+        await self.connection.run_sync(self._dialect.hold)
 
     async def commit(self) -> None:
         """Commit, and give the connection back. Raises the driver's own errors; it must be dropped then."""
@@ -84,6 +90,7 @@ class DatabaseTransaction:
             self._end_turn()
 
     def _commit(self) -> None:
+        self._let_go()
         self._has_said_commit = True
         self._dialect.commit(self._root.connection)
         self._root.commit()
@@ -97,7 +104,12 @@ class DatabaseTransaction:
             if state is not State.ENDED:
                 self._dialect.roll_back(self._root.connection)
             self._root.close()  # also after a COMMIT that failed: only then does the pool reset the connection
+            self._let_go()
         self._close()
+
+    def _let_go(self) -> None:
+        if self._is_held and self.state is not State.LOST:
+            self._dialect.let_go(self._root.connection)
 
     def _close(self) -> None:
         self.closing()

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from onceonly.endpoint.context import Context
 from onceonly.endpoint.plans import HandlerPlan, Plans
 from onceonly.endpoint.reading import read
-from onceonly.model.errors import Conflict, HandlerFailed, InvalidEffect, NotNow, Reject, RetryLater, TryAgain
+from onceonly.model.errors import Conflict, HandlerFailed, InvalidEffect, OnceOnlyError, Reject, RetryLater, TryAgain
 from onceonly.model.message import Delivery, Failure, FailureKind, Message, Unreadable
 from onceonly.model.record import Decision
 from onceonly.model.retry import Retry, Verdict, judge
@@ -72,7 +72,7 @@ class EndpointHandlers:
         try:
             async with resources.attempt():
                 await self._run(plan, body, resources, context=context, limit=limit)
-        except (HandlerFailed, NotNow, TryAgain, Conflict) as error:
+        except (HandlerFailed, TryAgain, Conflict) as error:  # the store's, and what `_run` made of the user's
             if isinstance(error, HandlerFailed) and limit.expired():
                 raise self._timed_out(plan) from error
             raise
@@ -108,6 +108,9 @@ class EndpointHandlers:
                 for provider in plan.providers:
                     made[provider.kind] = await provider.open(stack, lambda kind: _find(kind, made, resources.get))
                 await _call(plan, body, made, resources)
+            except (OnceOnlyError, SystemExit, GeneratorExit, BaseExceptionGroup) as error:
+                raised = _blame(plan, error)  # whatever the user's code raises is its own failure, and no port's answer
+                raise raised from error
             except BaseException as error:
                 raised = error
                 raise

@@ -5,6 +5,7 @@ import faulthandler
 import os
 import signal
 import sys
+import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from multiprocessing import parent_process
@@ -14,6 +15,7 @@ from onceonly.model.errors import SetupError
 from onceonly.runtime.board import Board, Column, Row
 
 TICK_SECONDS = 0.25
+ONE_ASKING = 1.0  # seconds: a signal that comes twice within them was sent to the process and to its group, or forwarded
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 ChildMain = Callable[[asyncio.Event, Row], Coroutine[Any, Any, None]]
@@ -34,10 +36,10 @@ def run_child(index: int, board_path: str, main: ChildMain, *, tick: float = TIC
             runner.run(_child(main, row, tick))
 
 
-def run_here(main: Callable[[asyncio.Event], Awaitable[None]]) -> None:
-    """Run `main(stop)` in this process; SIGTERM or Ctrl-C sets `stop`, and a second one ends it at once."""
+def run_here(main: Callable[[asyncio.Event], Awaitable[None]], *, one_asking: float = ONE_ASKING) -> None:
+    """Run `main(stop)` in this process; SIGTERM or Ctrl-C sets `stop`, and another one, later, ends it at once."""
     with suppress(asyncio.CancelledError), asyncio.Runner(loop_factory=new_event_loop) as runner:
-        runner.run(_here(main))
+        runner.run(_here(main, one_asking))
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
@@ -50,12 +52,16 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
 
 
 @contextmanager
-def stopping_on_signals(stop: asyncio.Event, hurry: Callable[[], object]) -> Iterator[None]:
-    """Let SIGTERM and SIGINT set `stop`; the second one calls `hurry`."""
+def stopping_on_signals(stop: asyncio.Event, hurry: Callable[[], object], *, one_asking: float = ONE_ASKING) -> Iterator[None]:
+    """Let SIGTERM and SIGINT set `stop`; one that comes `one_asking` seconds after the first, or later, calls `hurry`."""
     loop = asyncio.get_running_loop()
+    first: float | None = None
 
     def told() -> None:
-        if stop.is_set():
+        nonlocal first
+        now = time.monotonic()
+        first = now if first is None else first
+        if stop.is_set() and now - first >= one_asking:
             hurry()
         stop.set()
 
@@ -68,10 +74,10 @@ def stopping_on_signals(stop: asyncio.Event, hurry: Callable[[], object]) -> Ite
             loop.remove_signal_handler(number)
 
 
-async def _here(main: Callable[[asyncio.Event], Awaitable[None]]) -> None:
+async def _here(main: Callable[[asyncio.Event], Awaitable[None]], one_asking: float) -> None:
     stop = asyncio.Event()
     task = asyncio.ensure_future(main(stop))
-    with stopping_on_signals(stop, task.cancel):
+    with stopping_on_signals(stop, task.cancel, one_asking=one_asking):
         await task
 
 
@@ -79,8 +85,8 @@ async def _child(main: ChildMain, row: Row, tick: float) -> None:
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
     loop.add_signal_handler(signal.SIGTERM, stop.set)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)  # blocked since before the start: none was missed, none killed us
-    ticking = asyncio.create_task(_tick(row, tick))
     parent = parent_process()
+    ticking = asyncio.create_task(_tick(row, tick, stop, parent.pid if parent is not None else None))
     if parent is not None:
         loop.add_reader(parent.sentinel, _orphaned, stop, parent.sentinel)
     try:
@@ -101,9 +107,12 @@ def _orphaned(stop: asyncio.Event, sentinel: int) -> None:
     stop.set()
 
 
-async def _tick(row: Row, seconds: float) -> None:
+async def _tick(row: Row, seconds: float, stop: asyncio.Event, parent: int | None) -> None:
+    """Tick, and look who the parent is: a process that the parent forked may hold its end of the pipe open."""
     while True:
         row.add(Column.TICK)
+        if parent is not None and os.getppid() != parent:
+            stop.set()
         await asyncio.sleep(seconds)
 
 

@@ -3,6 +3,7 @@
 import json
 import logging
 import sys
+from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from datetime import UTC, datetime
 from types import TracebackType
@@ -17,6 +18,18 @@ from onceonly.runtime.observer import Call, Point
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "traceback"}
 _NOTHING = nullcontext()
+NAMED = 3
+"""Messages of one batch that a process left behind when it died, up to which each has a line of its own."""
+
+
+class Instant(int):
+    """Milliseconds since 1970 as a field: a number in JSON lines, a date and time for people. 0 is now."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        """Spell it out."""
+        return _iso(self / 1000) if self else "now"
 
 
 class JsonLines(logging.Formatter):
@@ -76,9 +89,8 @@ class Logs:
         if call.point is Point.DEAD_LETTER:
             self._gave_up(call.items[0])
         elif call.point is Point.RETRY_COPY:
-            for send, answer in zip(call.items, call.result, strict=True):
-                if answer is Answer.TAKEN:
-                    self._retried(call.endpoint, send)
+            taken = [send for send, answer in zip(call.items, call.result, strict=True) if answer is Answer.TAKEN]
+            self._all_retried(call.endpoint, taken)
 
     def _failed(self, key: tuple[str, Point], error: BaseException) -> None:
         if not isinstance(error, Exception) or isinstance(error, Conflict | CommitRefused):
@@ -91,19 +103,26 @@ class Logs:
             extra = {"endpoint": endpoint, "reason": f"{type(error).__name__}: {error}"}
             self._logger.warning("%s fails", point, extra=extra)
 
+    def _all_retried(self, endpoint: str, taken: Sequence[Send]) -> None:
+        left_behind = sum(map(_left_behind, taken))
+        if left_behind > NAMED:
+            words = "a process died with %d messages, and each will be tried again alone"
+            self._logger.warning(words, left_behind, extra={"endpoint": endpoint, "count": left_behind})
+        for send in taken:
+            if left_behind <= NAMED or not _left_behind(send):
+                self._retried(endpoint, send)
+
     def _retried(self, endpoint: str, send: Send) -> None:
         last = send.history[-1] if send.history else None
-        if last is None:
-            self._logger.info("put off by its handler", extra=_about(endpoint, send.message.identity) | {"due": send.due})
-            return
-        extra = _about(endpoint, send.message.identity) | {
-            "attempt": send.attempts,
-            "reason": last.reason,
-            "kind": last.kind.value,
-            "due": send.due,
-        }
-        counted = "its process died; it runs alone" if last.kind is FailureKind.KILLED else "it failed"
-        self._logger.warning("%s, and will be tried again", counted, extra=extra)
+        extra = _about(endpoint, send.message.identity) | {"due": Instant(send.due)}
+        if last is not None:
+            extra |= {"attempt": send.attempts, "reason": last.reason, "kind": last.kind.value}
+        if _left_behind(send):
+            self._logger.warning("its process died; it runs alone, and will be tried again", extra=extra)
+        elif last is None:
+            self._logger.info("put off by its handler", extra=extra)
+        else:
+            self._logger.warning("it failed, and will be tried again", extra=extra)
 
     def _gave_up(self, letter: DeadLetter) -> None:
         extra = _about(letter.endpoint, letter.message.identity if letter.message else None) | {
@@ -136,6 +155,13 @@ class _Watched:
         self._logs.ended(self._call, error)
 
 
+def _left_behind(send: Send) -> bool:
+    """Tell whether a process died while it held this one: its start is counted, or it had company and starts at once."""
+    if send.history:
+        return send.history[-1].kind is FailureKind.KILLED
+    return send.alone and not send.due
+
+
 def _about(endpoint: str, identity: Identity | None) -> dict[str, object]:
     source, id_ = identity or ("", "")
     return {"endpoint": endpoint, "source": source, "message_id": id_}
@@ -151,7 +177,11 @@ def _trace(formatter: logging.Formatter, record: logging.LogRecord) -> str:
 
 
 def _time(record: logging.LogRecord) -> str:
-    return datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+    return _iso(record.created)
+
+
+def _iso(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
 
 
 def _plain(value: object) -> str:

@@ -25,7 +25,11 @@ _spawn = get_context("spawn")
 
 
 class ChildEventKind(StrEnum):
-    """What happened to a child. UNRESPONSIVE: the watchdog killed it; KILLED: it outstayed the grace time of a stop."""
+    """What happened to a child.
+
+    UNRESPONSIVE: the watchdog killed it. In a stop, KILLED: it outstayed the grace time; HURRIED: it was killed within it,
+    because a second signal asked for that.
+    """
 
     STARTED = "started"
     REPLACED = "replaced"
@@ -33,6 +37,7 @@ class ChildEventKind(StrEnum):
     UNRESPONSIVE = "unresponsive"
     STOPPED = "stopped"
     KILLED = "killed"
+    HURRIED = "hurried"
 
 
 class ChildEvent(Struct, frozen=True, kw_only=True):
@@ -138,7 +143,7 @@ class Supervisor:
         return True
 
     def main(self) -> int:
-        """Run until SIGTERM or Ctrl-C, hurry at a second one; gives the exit code, 0 when every child ended well."""
+        """Run until SIGTERM or Ctrl-C, hurry at another one, later; gives the exit code, 0 when every child ended well."""
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
             return runner.run(self._until_signal())
 
@@ -204,14 +209,14 @@ class Supervisor:
         for child in running:
             child.signal(signal.SIGTERM)
         await _all_ended(running, self._grace, hurry)
-        worst = 0
+        worst, forced = 0, ChildEventKind.HURRIED if hurry.is_set() else ChildEventKind.KILLED
         for child in running:
             killed = not child.ended.is_set()
             child.signal(signal.SIGKILL)
             await child.ended.wait()
             exitcode = child.clear()
             worst = worst or int(exitcode != 0 and not child.on_purpose)
-            self._tell(ChildEventKind.KILLED if killed else ChildEventKind.STOPPED, child, exitcode=exitcode)
+            self._tell(forced if killed else ChildEventKind.STOPPED, child, exitcode=exitcode)
         return worst
 
     async def _kill_all(self) -> None:

@@ -73,13 +73,14 @@ class Worker:
         extending = asyncio.create_task(self._extend())
         turning = [asyncio.create_task(self._turn_until(stop, loop)) for loop in self._loops]
         try:
-            await self._until_stopped(turning, stop)
+            cut_off = await self._until_stopped(turning, stop)
         finally:  # ends tasks; calls no port
             await _cancel([extending, *turning])
-        await self._give_back()
+        await self._give_back(logging.INFO if cut_off or self._transport.left else logging.DEBUG)
         self._tell(logging.INFO, "stopped")
 
-    async def _until_stopped(self, turning: list[asyncio.Task[None]], stop: asyncio.Event) -> None:
+    async def _until_stopped(self, turning: list[asyncio.Task[None]], stop: asyncio.Event) -> bool:
+        """Wait for the stop, and then for the end of what is in work; tells whether the grace time was too short for it."""
         stopped = asyncio.create_task(stop.wait())
         try:
             await asyncio.wait({stopped, *turning}, return_when=asyncio.FIRST_COMPLETED)
@@ -90,6 +91,7 @@ class Worker:
         for task in turning:
             if task.done():
                 task.result()
+        return not all(task.done() for task in turning)
 
     async def _turn_until(self, stop: asyncio.Event, loop: "Loop") -> None:
         while not stop.is_set():
@@ -132,7 +134,7 @@ class Worker:
         self.report += report
         self._count(known=report.known, handled=report.handled, dead=report.dead, retried=report.retried)
         if report.unsure:
-            self._went_bad(loop, UNSURE, None)
+            self._went_bad(loop, UNSURE, None, report.trouble)
         elif loop.trouble:
             self._recovered(loop)
         return loop.pace.after(report, taken)
@@ -145,22 +147,22 @@ class Worker:
                 with suppress(Exception):  # the next turn of `extend` tries again, and the observer has seen it
                     await self._transport.extend(deliveries)
 
-    async def _give_back(self) -> None:
-        """Give back what was cut off: a stop is no message's own failure."""
+    async def _give_back(self, level: int) -> None:
+        """Give back what was cut off, or came too late to begin with: a stop is no message's own failure."""
         left = (*self.held, *self._transport.left)
         if not left:
             return
-        self._tell(logging.INFO, "gives deliveries back", count=len(left))
+        self._tell(level, "gives deliveries back", count=len(left))
         with suppress(Exception):  # their leases end by themselves
             await asyncio.wait_for(self._transport.release(left), LAST_RELEASE)
 
-    def _went_bad(self, loop: "Loop", what: str, error: Exception | None) -> None:
+    def _went_bad(self, loop: "Loop", what: str, error: Exception | None, said: Sequence[str] = ()) -> None:
         loop.trouble = what
         bug = error is not None and not isinstance(error, OnceOnlyError)
         if self._told and not (bug and what == FAULT):
             return  # said once for each change of state, but a bug is said every time
         self._told = True
-        reason = f"{type(error).__name__}: {error}" if error else "the store or the transport did not answer for sure"
+        reason = f"{type(error).__name__}: {error}" if error else "; ".join(said) or "an effect was not answered for sure"
         _log.log(
             logging.ERROR if bug else logging.WARNING,
             "%s; trying again with growing delays",

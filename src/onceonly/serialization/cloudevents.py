@@ -14,6 +14,9 @@ from onceonly.model.message import Delivery, Failure, Headers, Message, Send
 
 PREFIX = "ce-"
 PREFIXES = ("ce-", "ce_", "cloudevents_", "cloudevents:")
+UNREADABLE = "onceonly-unreadable"
+"""A header with which a transport says that it could not read the headers, and why: such a delivery is no message."""
+
 STRUCTURED = "application/cloudevents+json"
 ATTEMPTS, HISTORY, ALONE = "onceonlyattempts", "onceonlyhistory", "onceonlyalone"
 REASON_LIMIT = 200
@@ -75,8 +78,10 @@ def arrival(receipt: Hashable, queue: str, headers: Headers, body: bytes, *, sus
 def take_apart(headers: Headers, body: bytes) -> Event:
     """Separate CloudEvents attributes from other headers; in structured mode they are in the body.
 
-    Raises ValueError, saying why, when a structured body is no CloudEvent.
+    Raises ValueError, saying why, when a structured body is no CloudEvent, or when a transport could not read the headers.
     """
+    if headers and headers[0][0] == UNREADABLE:
+        raise ValueError(headers[0][1])
     attributes: dict[str, str] = {}
     others: list[tuple[str, str]] = []
     for key, value in headers:
@@ -156,5 +161,8 @@ def _attribute(key: str) -> str | None:
 def _history(text: str) -> tuple[Failure, ...]:
     try:
         return _decode_history(text) if text else ()
-    except msgspec.MsgspecError:  # a foreign header that happens to carry our name is no reason to lose a message
+    except (
+        msgspec.MsgspecError,
+        RecursionError,
+    ):  # a foreign header that happens to carry our name is no reason to lose a message
         return ()

@@ -12,16 +12,16 @@ from secrets import token_hex
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
-from msgspec import Struct
+from msgspec import MsgspecError, Struct
 from sqlalchemy import Delete, Update, insert, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from onceonly.drivers.sql import Database
 from onceonly.model.errors import SetupError, TryAgain
-from onceonly.model.message import Delivery, Send
+from onceonly.model.message import Delivery, Headers, Send
 from onceonly.model.record import Answer
 from onceonly.ports.transport import Depth, Topology, Traits
-from onceonly.serialization.cloudevents import arrival, encode
+from onceonly.serialization.cloudevents import UNREADABLE, arrival, encode
 from onceonly.serialization.records import decode_headers, encode_headers
 from onceonly.transports.sql_tables import SCHEMA, Statements
 
@@ -29,6 +29,9 @@ __all__ = ["MAX_BODY", "SCHEMA", "Receipt", "SqlTransport"]
 
 LEASE = 30.0
 MAX_BODY = 1024 * 1024
+AS_STORED = "onceonly-headers"
+"""The header that keeps, as text, what was stored as a message's headers and could not be read."""
+
 _SHORTEST, _LONGEST, _GROWTH = 0.005, 0.1, 1.5  # seconds between two looks at an empty queue
 _Part = TypeVar("_Part")
 _MANY = 500  # numbers in one statement: every database takes that many parameters
@@ -143,7 +146,7 @@ class SqlTransport:
         async with self._database.writing() as connection:
             rows = await connection.run_sync(self._sql.take, asked)
         return tuple(
-            arrival(Receipt(token, seq), self._endpoint, decode_headers(headers), body, suspect=leases > 1)
+            arrival(Receipt(token, seq), self._endpoint, _headers(headers), body, suspect=leases > 1)
             for seq, leases, headers, body in sorted(map(tuple, rows))  # RETURNING promises no order
         )
 
@@ -241,6 +244,15 @@ def _rows(send: Send, queues: Sequence[str], now: int) -> list[dict[str, Any]]:
     text = encode_headers(headers)
     row = {"visible_at": max(send.due, now), "leases": 0, "receipt": "", "headers": text, "body": body}
     return [{"queue": queue, **row} for queue in queues]
+
+
+def _headers(stored: str | bytes) -> Headers:
+    """Read a row's headers. One that a foreign program wrote wrongly must not hold up the others: it becomes unreadable."""
+    try:
+        return decode_headers(stored if isinstance(stored, str) else stored.decode())
+    except (MsgspecError, ValueError) as error:
+        text = stored if isinstance(stored, str) else stored.decode(errors="replace")
+        return (UNREADABLE, f"its headers are no JSON list of pairs of texts: {error}"), (AS_STORED, text)
 
 
 def _by_token(deliveries: Iterable[Delivery]) -> Iterator[tuple[str, list[int]]]:

@@ -4,7 +4,7 @@ from msgspec import Struct
 
 from onceonly.model.retry import Retry
 from onceonly.verify.workload import NOWHERE, Arrival, Behaviour, Workload, copies
-from onceonly.verify.world import Bounds
+from onceonly.verify.world import Bounds, count
 
 
 class Check(Struct, frozen=True, kw_only=True):
@@ -24,10 +24,8 @@ class Check(Struct, frozen=True, kw_only=True):
         """Say in words how large the world is."""
         arrivals = self.workload.arrivals
         messages = len({arrival.name for arrival in arrivals})
-        return (
-            f"{len(arrivals)} deliveries of {messages} message{'s' if messages > 1 else ''}, "
-            f"{self.workers} worker{'s' if self.workers > 1 else ''}, batches of {self.batch}, {self.bounds.text()}"
-        )
+        copies_of = f"{count(len(arrivals), 'copy', 'copies')} of {count(messages, 'message', 'messages')}"
+        return f"{copies_of}, {count(self.workers, 'worker', 'workers')}, batches of {self.batch}, {self.bounds.text()}"
 
 
 TWICE = copies("a", "a")
@@ -79,8 +77,15 @@ CHECKS: tuple[Check, ...] = (
         name="a handler that fails: retry, then dead letter",
         workload=Workload(arrivals=copies("a"), behaviours=(("a", Behaviour.FAILS),), retry=IMPATIENT),
         bounds=Bounds(crashes=1, failures=1),
-        patience=5,
+        patience=8,
         reaches=("begin", "send", "dead-letter", "ack", "release"),
+    ),
+    Check(
+        name="a handler that fails, and nothing else does",
+        workload=Workload(arrivals=TWICE, behaviours=(("a", Behaviour.FAILS),), retry=IMPATIENT),
+        bounds=Bounds(),
+        patience=6,
+        reaches=("begin", "send", "dead-letter", "ack"),
     ),
     Check(
         name="a commit that is refused",
@@ -97,6 +102,13 @@ CHECKS: tuple[Check, ...] = (
         patience=20,
     ),
     Check(
+        name="a message that kills its process, no retries",
+        workload=Workload(arrivals=copies("a", "b"), behaviours=(("a", Behaviour.KILLS),), retry=Retry(immediate=0, delayed=0)),
+        bounds=Bounds(),
+        batch=2,
+        reaches=("begin", "commit", "send", "forget", "dead-letter", "ack"),
+    ),
+    Check(
         name="the same id with another body",
         workload=Workload(arrivals=(Arrival("a", "a"), Arrival("a", "b"))),
         bounds=Bounds(crashes=1),
@@ -105,14 +117,15 @@ CHECKS: tuple[Check, ...] = (
     ),
     Check(
         name="an effect that is always refused",
-        workload=Workload(arrivals=TWICE, to=NOWHERE, retry=IMPATIENT),
+        workload=Workload(arrivals=copies("a"), to=NOWHERE, retry=Retry(immediate=2, delayed=0)),
         bounds=Bounds(crashes=1, failures=1),
         workers=1,
+        reaches=("begin", "commit", "send", "dead-letter", "ack"),
     ),
     Check(
         name="given up with its effects owed",
         workload=Workload(arrivals=copies("a"), retry=Retry(immediate=0, delayed=0), may_be_given_up=True),
-        bounds=Bounds(crashes=1, failures=1),
+        bounds=Bounds(crashes=2, failures=1),
         workers=1,
         reaches=("begin", "commit", "send", "forget", "dead-letter", "ack"),
     ),

@@ -2,56 +2,42 @@
 
 from collections.abc import Iterator
 from itertools import chain, combinations
-from typing import Any, NamedTuple
+from typing import Any
 
 from msgspec.structs import replace
 
 from onceonly.drivers.memory import Operation, Place, Raises
-from onceonly.model.dead_letter import DeadLetter
-from onceonly.model.message import Delivery, Message, Send
+from onceonly.model.message import Delivery
 from onceonly.model.record import Answer
 from onceonly.ports.transport import Topology
 from onceonly.verify.asking import Call, Choice
 from onceonly.verify.faults import Form, do, failures, interrupted, successes
+from onceonly.verify.forms import drained, in_order, roll_back
 from onceonly.verify.programs import Programs
 from onceonly.verify.trie import Node, Trie
+from onceonly.verify.wording import about, delivery_text, receipt_text
 from onceonly.verify.workload import ENDPOINT, SINK, End, Workload, start
 from onceonly.verify.world import (
     BROKER,
     LEDGER,
-    LETTERS,
     STORE,
     WORKERS,
     Bounds,
     BrokerPart,
+    Changed,
     Known,
     Label,
     Ledger,
+    Move,
+    Scale,
     State,
+    place_of,
 )
 
 IDLE = 0
 
 Ends = tuple[tuple[str, End], ...]
 Marks = tuple[Operation, ...]
-
-
-class Move(NamedTuple):
-    """What one worker's call, or one event, changes. `part` replaces the number at `place`, `worker` that of the worker."""
-
-    label: Label
-    place: int
-    part: int
-    ledger: int
-    worker: int
-    marks: tuple[Operation, ...]
-
-
-class Scale(NamedTuple):
-    """How many workers there are, and how many deliveries each takes at once."""
-
-    workers: int = 2
-    batch: int = 1
 
 
 class Environment:
@@ -75,6 +61,8 @@ class Environment:
         self._landed: dict[tuple[int, ...], list[int]] = {}
         self._commuting: dict[tuple[int, int, int], bool] = {}
         self._busy: set[int] = set()
+        self._calm: dict[int, bool] = {}
+        self._quiet: set[int] = set()
         self._marked: dict[tuple[tuple[Operation, ...], int], int] = {}
         self._workload_place = Place("store", None)
         first = (programs.stores.StoreWorld(), self._arrivals(), programs.stores.LettersWorld())
@@ -87,7 +75,8 @@ class Environment:
         Where nothing can go wrong any more, a call that commutes with all that others may do is made before anything else:
         the orders that are left out lead to the same states.
         """
-        for place in range(WORKERS, len(state)):
+        calm = self._is_calm(state[LEDGER])
+        for place in range(WORKERS, len(state)) if calm else ():
             if state[place] != IDLE and self._commutes(state[place], state[BROKER], state[LEDGER]):
                 moves = self._moving(state[place], state)
                 return [(move.label, place - WORKERS, self._after(state, move, place)) for move in moves]
@@ -100,7 +89,8 @@ class Environment:
             previous = number
             moves = self._receiving(state[BROKER], state[LEDGER]) if number == IDLE else self._moving(number, state)
             found += [(move.label, place - WORKERS, self._after(state, move, place)) for move in moves]
-        found += [(move.label, -1, self._after(state, move, -1)) for move in self._happening(state)]
+        if state[LEDGER] not in self._quiet:
+            found += [(move.label, -1, self._after(state, move, -1)) for move in self._happening(state)]
         return found
 
     def is_at_rest(self, state: State) -> bool:
@@ -169,6 +159,16 @@ class Environment:
             return all(send.to == SINK for send in operation.arguments[0])
         return all(form.part == part for form in successes(operation, part))  # without effect once, so for good
 
+    def _is_calm(self, ledger: int) -> bool:
+        """Tell whether no call can fail or be interrupted any more; notes where nothing can happen by itself either."""
+        found = self._calm.get(ledger)
+        if found is None:
+            known: Ledger = self.parts[LEDGER].values[ledger]
+            found = self._calm[ledger] = not (known.left.crashes or known.left.failures)
+            if not (known.left.expiries or known.pending):
+                self._quiet.add(ledger)
+        return found
+
     def _commutes(self, worker: int, broker: int, ledger: int) -> bool:
         key = (worker, broker, ledger)
         found = self._commuting.get(key)
@@ -179,7 +179,7 @@ class Environment:
     def _is_independent(self, call: Call | None, broker: int, ledger: int) -> bool:
         """Tell whether a call can neither fail nor meet anybody: nobody reads the sink, nobody else settles what is held."""
         known: Ledger = self.parts[LEDGER].values[ledger]
-        if not isinstance(call, Operation) or known.left.crashes or known.left.failures:
+        if not isinstance(call, Operation):
             return False
         if call.point == "send":
             return all(send.to == SINK for send in call.arguments[0])
@@ -199,7 +199,7 @@ class Environment:
             part = self.parts[STORE].values[store]
             for mark in marks:
                 part, _ = do(mark, part)
-            found = self._marked[marks, store] = self.parts[STORE].number(_in_order(part))
+            found = self._marked[marks, store] = self.parts[STORE].number(in_order(part))
         return found
 
     # What a worker's call comes to.
@@ -209,7 +209,7 @@ class Environment:
         call = node.call
         if not isinstance(call, Operation):
             return []  # its program let something escape: a violation, found before this
-        place = _place_of(call)
+        place = place_of(call)
         key = (number, state[place], state[LEDGER])
         found = self._moves.get(key)
         if found is None:
@@ -224,6 +224,7 @@ class Environment:
             yield from self._going_on(node, (place, state[place]), form, ledger)
         spent = ledger.spend("failures")
         if spent:
+            self.happened.add(f"{call.point}: may fail")
             for form in failures(call, bare, blocking=self._workload.blocking):
                 yield from self._going_on(node, (place, state[place]), form, spent)
         spent = ledger.spend("crashes")
@@ -238,7 +239,7 @@ class Environment:
         changed = self._changed(*where, form, ledger)
         yield from self._continued(self.trie.child(node, form.outcome), label, changed)
 
-    def _continued(self, node: Node, label: Label, now: "Changed") -> Iterator[Move]:
+    def _continued(self, node: Node, label: Label, now: Changed) -> Iterator[Move]:
         """Go on to the next call; a handler that runs before it ends as chosen here: nobody else can see when it does."""
         for after, ledger, ends, marks in self._choices(node, now.ledger, (), ()):
             said = label._replace(about=label.about + "".join(f"; the handler of {name} {end.value}" for name, end in ends))
@@ -266,12 +267,12 @@ class Environment:
             else:
                 yield from self._choices(self.trie.child(node, end), rest, (*ends, (name, end)), marks)
 
-    def _dying(self, label: Label, node: Node, now: "Changed") -> Move:
+    def _dying(self, label: Label, node: Node, now: Changed) -> Move:
         """End the worker's process: its units are rolled back, its deliveries stay held, another process takes its place."""
-        rollback = Operation("rollback", self._workload_place, _roll_back, (node.batch[0].receipt,))
+        rollback = Operation("rollback", self._workload_place, roll_back, (node.batch[0].receipt,))
         return Move(label, now.place, now.part, self._ledger(now.ledger), IDLE, (rollback,))
 
-    def _changed(self, place: int, before: int, form: Form, ledger: Ledger) -> "Changed":
+    def _changed(self, place: int, before: int, form: Form, ledger: Ledger) -> Changed:
         for operation in form.pending:
             ledger = ledger.later(place, operation)
         if isinstance(form.outcome, tuple) and Answer.REFUSED in form.outcome:
@@ -290,7 +291,7 @@ class Environment:
 
     def _arriving(self, number: int, ledger: Ledger) -> Iterator[Move]:
         for world, batch in self._batches_of(self._bare(BROKER, number)):
-            said = Label("receive", ", ".join(_delivery_text(delivery) for delivery in batch), "applied")
+            said = Label("receive", ", ".join(delivery_text(delivery) for delivery in batch), "applied")
             now = Changed(BROKER, self._number(BROKER, number, world), ledger)
             yield from self._continued(self.trie.root(batch), said, now)
             spent = ledger.spend("failures")
@@ -326,6 +327,7 @@ class Environment:
             landing = (state[LEDGER], index, state[place])
             if landing not in self._landings:
                 self._landings[landing] = list(self._landing(ledger, index, state[place]))
+                self.happened.update(move.label.kind for move in self._landings[landing])
             found += self._landings[landing]
         return found
 
@@ -341,7 +343,7 @@ class Environment:
         spent = self.parts[LEDGER].values[ledger].spend("expiries")
         if spent is None:
             return None
-        label = Label("lease", f"of {_receipt_text(receipt)}", "ends with its worker at work")
+        label = Label("lease", f"of {receipt_text(receipt)}", "ends with its worker at work")
         self.happened.add(label.kind)
         world, _ = self._programs.transports.expire(self._bare(BROKER, broker), receipt)
         return Move(label, BROKER, self._number(BROKER, broker, world), self._ledger(spent.excuse()), IDLE, ())
@@ -362,9 +364,9 @@ class Environment:
 
     def _number(self, place: int, before: int, part: Any) -> int:
         if place == STORE:
-            return self.parts[STORE].number(_in_order(part))
+            return self.parts[STORE].number(in_order(part))
         if place == BROKER:
-            return self.parts[BROKER].number(_drained(self.parts[BROKER].values[before], part))
+            return self.parts[BROKER].number(drained(self.parts[BROKER].values[before], part))
         return self.parts[place].number(part)
 
     def _arrivals(self) -> BrokerPart:
@@ -373,73 +375,3 @@ class Environment:
         world, _ = transports.declare(transports.BrokerWorld(), queues)
         world, _ = transports.send(world, tuple(arrival.send() for arrival in self._workload.arrivals), transports.Rules())
         return BrokerPart(world)
-
-
-class Changed(NamedTuple):
-    """The world after a call, before its worker goes on."""
-
-    place: int
-    part: int
-    ledger: Ledger
-
-
-def about(operation: Operation) -> str:
-    """Say in a few words what a call is about."""
-    first = operation.arguments[0] if operation.arguments else ()
-    if operation.point == "commit":
-        changes = operation.arguments[1]
-        return ", ".join(f"{record.identity.id} ({len(record.effects)} to send)" for record in changes.records)
-    return ", ".join(_text(item) for item in (first if isinstance(first, tuple) else (first,)))
-
-
-def _text(item: Any) -> str:
-    if isinstance(item, Message):
-        return item.id
-    if isinstance(item, Send):
-        count = f", attempts {item.attempts}" if item.attempts else ""
-        return f"{item.message.body.decode()!r} to {item.to or 'subscribers'}{count}"
-    if isinstance(item, DeadLetter):
-        return f"{item.body.decode()!r}: {item.reason}"
-    return _receipt_text(item) if hasattr(item, "times") else str(getattr(item, "id", item))
-
-
-def _receipt_text(receipt: Any) -> str:
-    return f"delivery {receipt.number}.{receipt.times}"
-
-
-def _delivery_text(delivery: Delivery) -> str:
-    marks = [word for word, holds in (("suspect", delivery.suspect), ("alone", delivery.alone)) if holds]
-    if delivery.attempts:
-        marks.append(f"attempts {delivery.attempts}")
-    return f"{_receipt_text(delivery.receipt)} of {delivery.body.decode()!r}" + (f" ({', '.join(marks)})" if marks else "")
-
-
-def _place_of(operation: Operation) -> int:
-    return _PLACES.get(operation.place.name, STORE)
-
-
-_PLACES = {"broker": BROKER, "dead letters": LETTERS}
-
-
-def _roll_back(store: Any, receipt: Any) -> tuple[Any, None]:
-    """End the units of a run whose process died; those cut adrift have another name and may still land."""
-    return replace(store, open=tuple(unit for unit in store.open if unit.token[0] != receipt)), None
-
-
-def _in_order(store: Any) -> Any:
-    return replace(
-        store,
-        records=tuple(sorted(store.records, key=repr)),
-        notes=tuple(sorted(store.notes)),
-        open=tuple(sorted(store.open, key=repr)),
-    )
-
-
-def _drained(before: BrokerPart, broker: Any) -> BrokerPart:
-    """Let the sink take what was sent to it; its messages need no numbers."""
-    kept = tuple(sorted((entry for entry in broker.entries if entry.queue != SINK), key=lambda entry: entry.number))
-    if len(kept) == len(broker.entries):
-        return BrokerPart(replace(broker, entries=kept), before.sunk)
-    sunk = before.sunk | {(dict(e.headers)["ce-id"], e.body.decode()) for e in broker.entries if e.queue == SINK}
-    last = max((before.broker.last, *(entry.number for entry in kept)))
-    return BrokerPart(replace(broker, entries=kept, last=last), sunk)

@@ -5,12 +5,13 @@ from collections.abc import Callable, Sequence
 
 from onceonly.verify.auditor import Auditor
 from onceonly.verify.checks import CHECKS, Check
-from onceonly.verify.environment import Environment, Scale
+from onceonly.verify.environment import Environment
 from onceonly.verify.explorer import Exploration, Explorer
 from onceonly.verify.faults import FORMS, LATE_ACCEPTED, LATE_IGNORED
 from onceonly.verify.mutants import MUTANTS, Mutant
 from onceonly.verify.programs import DoesNotApply, Programs, patched, shipped
 from onceonly.verify.results import CheckResult, MutantResult
+from onceonly.verify.world import Scale
 
 LIMIT = 5_000_000
 MUTANT_LIMIT = 400_000
@@ -24,7 +25,7 @@ def run_check(
     check: Check, *, programs: Programs | None = None, limit: int = LIMIT, progress: Progress | None = None
 ) -> CheckResult:
     """Explore one check, of the shipping code unless other programs are given."""
-    found, happened = _explore(check, programs or shipped(), limit, progress)
+    found, happened = explore(check, programs, limit=limit, progress=progress)
     return CheckResult(
         algorithm=check.name,
         bound=check.bound,
@@ -64,7 +65,7 @@ def run_mutant(mutant: Mutant, checks: Sequence[Check] = CHECKS, *, limit: int =
         return MutantResult(name=mutant.name, caught=False, violation=f"does not apply: {error}")
     states = 0
     for name in mutant.checks:
-        found, _ = _explore(named[name], programs, limit, None)
+        found, _ = explore(named[name], programs, limit=limit)
         states += found.states
         wrong = found.violation or (f"stuck: {found.stuck} states never come to rest" if found.stuck else "")
         if wrong:
@@ -90,20 +91,24 @@ def run_mutants(
 def required(check: Check, happened: frozenset[str]) -> frozenset[str]:
     """Name what must have happened somewhere: each call of the check, and each fault that its bounds allow, in every form."""
     wanted = {f"{point}: applied" for point in check.reaches}
-    reached = [point for point in FORMS if f"{point}: applied" in happened]
     if check.bounds.failures:
-        wanted |= {f"{point}: {form}" for point in reached for form in FORMS[point]} | {"receive: answer lost"}
-        if "commit" in reached:
+        failing = [point for point in FORMS if f"{point}: may fail" in happened]
+        wanted |= {f"{point}: {form}" for point in failing for form in FORMS[point]} | {"receive: answer lost"}
+        if "commit" in failing:
             wanted.add("commit: lands now, applied")
     if check.bounds.crashes:
-        wanted |= {f"{point}: crash before" for point in reached} | {"lease: ends"}
+        wanted |= {f"{point}: crash before" for point in check.reaches} | {"lease: ends"}
     if check.bounds.expiries:
         wanted |= {f"ack: {LATE_IGNORED}", f"ack: {LATE_ACCEPTED}", "lease: ends with its worker at work"}
     ends = {end for _, behaviour in check.workload.behaviours for end in behaviour.value}
     return frozenset(wanted | {f"handler: {end.value}" for end in ends})
 
 
-def _explore(check: Check, programs: Programs, limit: int, progress: Progress | None) -> tuple[Exploration, frozenset[str]]:
+def explore(
+    check: Check, programs: Programs | None = None, *, limit: int = LIMIT, progress: Progress | None = None
+) -> tuple[Exploration, frozenset[str]]:
+    """Explore one check; gives what was found, and every kind of thing that happened."""
+    programs = programs or shipped()
     environment = Environment(check.workload, check.bounds, programs=programs, scale=Scale(check.workers, check.batch))
     auditor = Auditor(environment, check.workload, check.patience)
 

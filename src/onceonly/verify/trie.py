@@ -4,7 +4,7 @@ A coroutine cannot be copied, but it can be run again: given the same outcomes i
 one such run; its call is what the worker does next. That running again does give the same calls is checked every time.
 """
 
-from collections.abc import Callable, Coroutine, Hashable, Sequence
+from collections.abc import Callable, Coroutine, Hashable
 from typing import Any
 
 from onceonly.drivers.memory import Operation
@@ -106,14 +106,3 @@ class Trie:
                 coroutine.close()
                 raise NotDeterministic(f"a second run made the call\n  {call}\nwhere the first made\n  {step.call}")
         return driver, coroutine
-
-
-def calls_of(node: Node) -> Sequence[Call]:
-    """List the calls that led to this node, first to last."""
-    calls: list[Call] = []
-    walk = node.parent
-    while walk:
-        if walk.call:
-            calls.append(walk.call)
-        walk = walk.parent
-    return calls[::-1]

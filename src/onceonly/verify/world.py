@@ -48,7 +48,12 @@ class Bounds(Struct, frozen=True, kw_only=True):
             (self.failures, "failed call", "failed calls"),
             (self.whims, "handler's whim", "handlers' whims"),
         )
-        return ", ".join(f"{n} {one if n == 1 else many}" for n, one, many in words if n) or "no faults"
+        return ", ".join(count(*word) for word in words if word[0]) or "no faults"
+
+
+def count(number: int, one: str, many: str) -> str:
+    """Write a number with its noun."""
+    return f"{number} {one if number == 1 else many}"
 
 
 class Ledger(Struct, frozen=True):
@@ -94,3 +99,37 @@ class BrokerPart(Struct, frozen=True):
 
     broker: Any
     sunk: frozenset[tuple[str, str]] = frozenset()
+
+
+class Move(NamedTuple):
+    """What one worker's call, or one event, changes. `part` replaces the number at `place`, `worker` that of the worker."""
+
+    label: Label
+    place: int
+    part: int
+    ledger: int
+    worker: int
+    marks: tuple[Operation, ...]
+
+
+class Scale(NamedTuple):
+    """How many workers there are, and how many deliveries each takes at once."""
+
+    workers: int = 2
+    batch: int = 1
+
+
+class Changed(NamedTuple):
+    """The world after a call, before its worker goes on."""
+
+    place: int
+    part: int
+    ledger: Ledger
+
+
+def place_of(operation: Operation) -> int:
+    """Tell which part of a state a call is about."""
+    return _PLACES.get(operation.place.name, STORE)
+
+
+_PLACES = {"broker": BROKER, "dead letters": LETTERS}

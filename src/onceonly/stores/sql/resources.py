@@ -10,7 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 from sqlalchemy.orm import Session, SessionTransaction
 
 from onceonly.drivers.dialect import Said, State
-from onceonly.drivers.guard import guard_connection, guard_session
+from onceonly.drivers.guard import guard_connection, guard_session, is_raised_by
 from onceonly.drivers.sql import Database
 from onceonly.drivers.transaction import DatabaseTransaction
 from onceonly.drivers.translation import translated
@@ -18,12 +18,13 @@ from onceonly.model.errors import CommitRefused, Conflict, HandlerFailed, OnceOn
 from onceonly.model.message import Failure, FailureKind
 
 ENDED = (
-    "a handler of this unit ended its database transaction by other means (a commit or rollback of the driver's own): what was"
-    " written before may be committed without its messages; remove that commit"
+    "the database transaction of this unit was ended by other means: by the database (an error that rolls back, or ON CONFLICT"
+    " ROLLBACK) or in its driver; a handler must not swallow such an error, nor cause it on purpose"
 )
 ABORTED = "it left the database transaction aborted: it swallowed an error after which nothing can be committed"
 SPOILT = "the work of a failed handler of this unit could not be undone by itself"
 LOST = "the connection of the unit was lost"
+HELD = "this unit holds the write lock of its database: another connection to it cannot write; use the unit's own session"
 _OUTAGES = frozenset({Said.LOCKED, Said.UNABLE})
 
 
@@ -68,6 +69,7 @@ class SqlResources:
             graver = self._graver(error)
             if graver is not None:
                 raise graver from error
+            self._explain(error)
             raise
 
     def check(self) -> None:
@@ -155,9 +157,16 @@ class SqlResources:
             return CommitRefused(ENDED)
         if self._transaction.state is State.LOST:
             return Unknown(LOST)
-        if isinstance(error, DBAPIError) and self._database.dialect.said(error) in _OUTAGES:
+        is_own = is_raised_by(error, self._transaction.connection.sync_connection)
+        if isinstance(error, DBAPIError) and is_own and self._database.dialect.said(error) in _OUTAGES:
             return translated(error, self._database.dialect, locked=Conflict)
         return None
+
+    def _explain(self, error: BaseException) -> None:
+        """Add to the traceback of a lock that another connection of the handler's own did not get."""
+        dialect = self._database.dialect
+        if isinstance(error, DBAPIError) and dialect.single_writer and dialect.said(error) is Said.LOCKED:
+            error.add_note(HELD)
 
     def _close(self) -> None:
         if self._session is not None:

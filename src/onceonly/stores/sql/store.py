@@ -39,6 +39,8 @@ class SqlStore:
                 by_key = {claim_key(self._endpoint, message.identity): message for message in messages}
                 with self._database.translate(locked=Conflict):
                     found = await transaction.connection.run_sync(claim, self._tables, self._database.dialect, by_key)
+            with self._database.translate(locked=Conflict):
+                await transaction.hold()
             return SqlUnit(self._scope, transaction, found, isolated=isolated)
         except BaseException:
             transaction.drop()

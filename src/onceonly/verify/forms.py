@@ -1,0 +1,33 @@
+"""Parts of the world in the form in which equal ones are equal."""
+
+from typing import Any
+
+from msgspec.structs import replace
+
+from onceonly.verify.workload import SINK
+from onceonly.verify.world import BrokerPart
+
+
+def roll_back(store: Any, receipt: Any) -> tuple[Any, None]:
+    """End the units of a run whose process died; those cut adrift have another name and may still land."""
+    return replace(store, open=tuple(unit for unit in store.open if unit.token[0] != receipt)), None
+
+
+def in_order(store: Any) -> Any:
+    """Sort what has no order, so that equal stores are equal."""
+    return replace(
+        store,
+        records=tuple(sorted(store.records, key=repr)),
+        notes=tuple(sorted(store.notes)),
+        open=tuple(sorted(store.open, key=repr)),
+    )
+
+
+def drained(before: BrokerPart, broker: Any) -> BrokerPart:
+    """Let the sink take what was sent to it; its messages need no numbers."""
+    kept = tuple(sorted((entry for entry in broker.entries if entry.queue != SINK), key=lambda entry: entry.number))
+    if len(kept) == len(broker.entries):
+        return BrokerPart(replace(broker, entries=kept), before.sunk)
+    sunk = before.sunk | {(dict(e.headers)["ce-id"], e.body.decode()) for e in broker.entries if e.queue == SINK}
+    last = max((before.broker.last, *(entry.number for entry in kept)))
+    return BrokerPart(replace(broker, entries=kept, last=last), sunk)

@@ -1,0 +1,13 @@
+"""Known-bad versions of the algorithm and its ports: each must be caught, or the checks prove nothing.
+
+Each is a change of the shipping source. Names are those of the protocols' section 10 where it has one.
+"""
+
+from onceonly.verify.mutants.adapters import ADAPTERS
+from onceonly.verify.mutants.known_bad import Mutant
+from onceonly.verify.mutants.outbox import OUTBOX
+from onceonly.verify.mutants.shell import SHELL
+
+MUTANTS: tuple[Mutant, ...] = (*OUTBOX, *SHELL, *ADAPTERS)
+
+__all__ = ["MUTANTS", "Mutant"]

@@ -1,0 +1,41 @@
+"""What a mutant is, and the checks that mutants name."""
+
+from typing import NamedTuple
+
+from onceonly.verify.programs import Patch
+
+ONE, COPIES, OPTIMISTIC = "one message", "two copies, blocking store", "two copies, optimistic store"
+DUPLICATE = "a duplicate within a batch"
+UNSTEADY, CRASHING = "two messages in one unit, one is unsteady", "two messages in one unit, and a crash"
+FAILING, KILLING = "a handler that fails: retry, then dead letter", "a message that kills its process"
+FAILING_ALONE = "a handler that fails, and nothing else does"
+HASTY = "a message that kills its process, no retries"
+CLASH, REFUSED, HOPELESS = "the same id with another body", "an effect that is always refused", "given up with its effects owed"
+
+
+class Mutant(NamedTuple):
+    """A broken version, and the checks that may catch it, in the order in which they are tried."""
+
+    name: str
+    checks: tuple[str, ...]
+    patches: tuple[Patch, ...]
+
+
+def outbox(old: str, new: str) -> Patch:
+    """Change the algorithm's page."""
+    return Patch("algorithms.outbox", old, new)
+
+
+def delivery(old: str, new: str) -> Patch:
+    """Change the delivery shell."""
+    return Patch("algorithms.delivery", old, new)
+
+
+def intake(old: str, new: str) -> Patch:
+    """Change the sorting."""
+    return Patch("algorithms.intake", old, new)
+
+
+def store(old: str, new: str) -> Patch:
+    """Change the memory store."""
+    return Patch("stores.memory", old, new)

@@ -1,0 +1,176 @@
+"""Broken versions of the delivery shell and of sorting."""
+
+from onceonly.verify.mutants.known_bad import (
+    CLASH,
+    COPIES,
+    DUPLICATE,
+    FAILING,
+    FAILING_ALONE,
+    HASTY,
+    HOPELESS,
+    KILLING,
+    ONE,
+    UNSTEADY,
+    Mutant,
+    delivery,
+    intake,
+)
+
+SHELL: tuple[Mutant, ...] = (
+    Mutant(
+        "ack before processing",
+        (ONE, COPIES),
+        (
+            delivery(
+                "    intake = sort(deliveries, ports)\n",
+                "    intake = sort(deliveries, ports)\n    await _ack(deliveries, ports)\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "conflict swallowed, then acked",
+        (ONE,),
+        (
+            delivery(
+                "        return Ran(contended=tuple(items), trouble=(_words(error),))\n",
+                "        finished = tuple(Record(item.message.identity) for item in items)\n"
+                "        return Ran(processed=(Processed(finished=finished),))\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "claim by delivery instead of identity",
+        (COPIES,),
+        (
+            intake("        message = ports.handlers.read(delivery)\n", "        message = _renamed(delivery, ports)\n"),
+            intake(
+                "def letter_for(",
+                "def _renamed(delivery, ports):\n"
+                "    from msgspec.structs import replace\n"
+                "    message = ports.handlers.read(delivery)\n"
+                "    return replace(message, id=f'{message.id} {delivery.receipt.number}')\n\n\n"
+                "def letter_for(",
+            ),
+        ),
+    ),
+    Mutant(
+        "a duplicate within a batch handled twice",
+        (DUPLICATE,),
+        (
+            intake(
+                "copies.setdefault(message.identity, []).append(delivery)",
+                "copies.setdefault((message.identity, delivery.receipt), []).append(delivery)",
+            ),
+            intake("[Item(messages[identity], tuple(found))", "[Item(messages[identity[0]], tuple(found))"),
+        ),
+    ),
+    Mutant(
+        "a copy within a batch left out of the ack",
+        (DUPLICATE,),
+        (intake("copies.setdefault(message.identity, []).append(delivery)", "copies[message.identity] = [delivery]"),),
+    ),
+    Mutant(
+        "batch acked when one failed",
+        (UNSTEADY,),
+        (
+            delivery(
+                "    report = await _finish(",
+                "    if finished:\n"
+                "        await _ack([delivery for item in items for delivery in item.deliveries], ports)\n"
+                "    report = await _finish(",
+            ),
+        ),
+    ),
+    Mutant(
+        "delayed copy acked before taken",
+        (FAILING,),
+        (
+            delivery(
+                "    try:\n        answers = await ports.transport.send([_copy(",
+                "    await _ack([delivery for item, _ in judged for delivery in item.deliveries], ports)\n"
+                "    try:\n        answers = await ports.transport.send([_copy(",
+            ),
+        ),
+    ),
+    Mutant(
+        "original acked though its copy was not taken",
+        (FAILING,),
+        (
+            delivery(
+                "    taken = [item for (item, _), answer in zip(judged, answers, strict=True) if answer is Answer.TAKEN]\n",
+                "    taken = [item for item, _ in judged]\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "dead letter acked before stored",
+        (FAILING,),
+        (
+            delivery(
+                "        try:\n            await ports.dead_letters.add(",
+                "        await _ack(letter.deliveries, ports)\n        try:\n            await ports.dead_letters.add(",
+            ),
+        ),
+    ),
+    Mutant(
+        "attempt count lost",
+        (FAILING_ALONE,),
+        (delivery("        due=verdict.due,\n        attempts=verdict.attempts,\n", "        due=verdict.due,\n"),),
+    ),
+    Mutant(
+        "an outage counted as a failure",
+        (ONE, COPIES),
+        (
+            delivery(
+                "        return Ran(unsure=tuple(items), trouble=(_words(error),))\n",
+                "        failed = tuple((item.message.identity, KILLED) for item in items)\n"
+                "        return Ran(processed=(Processed(failed=failed),))\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "suspects run with the others, uncounted",
+        (KILLING,),
+        (intake("if any(delivery.suspect for delivery in item.deliveries))", "if False)"),),
+    ),
+    Mutant(
+        "a batch's death counted against each of it",
+        (HASTY,),
+        (delivery("if item.alone else _uncounted(item))", "if True else _uncounted(item))"),),
+    ),
+    Mutant(
+        "those that must run alone held together",
+        (KILLING,),
+        (
+            intake(
+                "    units = (tuple(together), tuple(alone[:1]))\n", "    units = (tuple(together), *((i,) for i in alone))\n"
+            ),
+            intake("for item in alone[1:] for", "for item in () for"),
+        ),
+    ),
+    Mutant(
+        "given up without asking the store",
+        (HOPELESS,),
+        (
+            delivery(
+                "            report += await settle([item], await run((item,), hopeless), hopeless)\n",
+                "            report += await give_up([_final(item, KILLED, verdict, ports)], hopeless)\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "another body given up without asking the store",
+        (CLASH,),
+        (
+            intake(
+                "            back.append(delivery)\n",
+                "            letters.append(letter_for(delivery, message, OTHER_BODY, ports))\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "another body taken for a copy",
+        (CLASH,),
+        (intake(".fingerprint != message.fingerprint:", ".fingerprint != message.fingerprint and False:"),),
+    ),
+)

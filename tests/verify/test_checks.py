@@ -1,0 +1,200 @@
+"""The checks explore what they say, and say so when something is wrong."""
+
+import pytest
+from msgspec.structs import replace
+
+from onceonly.verify import (
+    CHECKS,
+    MUTANTS,
+    Check,
+    CheckResult,
+    Mutant,
+    render,
+    run_check,
+    run_checks,
+    run_mutant,
+    run_mutants,
+    verdict,
+)
+from onceonly.verify.explorer import Explorer
+from onceonly.verify.faults import FORMS
+from onceonly.verify.programs import Patch, patched
+from onceonly.verify.running import explore
+from onceonly.verify.world import Bounds, Label, State
+
+NAMED = {check.name: check for check in CHECKS}
+SMALL = (
+    ("two messages in one unit, one is unsteady", 14963, 20113),
+    ("a handler that fails: retry, then dead letter", 20167, 41383),
+    ("a handler that fails, and nothing else does", 65, 91),
+    ("a commit that is refused", 3201, 4142),
+    ("a message that kills its process", 3514, 5063),
+    ("a message that kills its process, no retries", 460, 635),
+    ("the same id with another body", 1776, 2582),
+    ("given up with its effects owed", 4078, 7524),
+)
+
+
+@pytest.mark.parametrize(("name", "states", "transitions"), SMALL)
+def test_a_small_check_passes_and_is_as_large_as_it_was(name: str, states: int, transitions: int) -> None:
+    """A changed count means that the checked code, the faults or the search changed: look, then pin it anew."""
+    result = run_check(NAMED[name])
+    assert result.passed, render(result)
+    assert (result.states, result.transitions, result.stuck) == (states, transitions, 0)
+
+
+def test_every_kind_of_failing_call_fails_somewhere() -> None:
+    """Across small checks, each call that can fail does so, and each form of it occurs."""
+    happened: set[str] = set()
+    for name in ("two messages in one unit, one is unsteady", "a handler that fails: retry, then dead letter"):
+        happened |= explore(NAMED[name])[1]
+    assert {f"{point}: {form}" for point, forms in FORMS.items() for form in forms} <= happened
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_every_mutant_is_caught(mutant: Mutant) -> None:
+    """A known-bad version ends in a violation or stuck, with a history that leads there."""
+    result = run_mutant(mutant)
+    assert result.caught, result.violation
+    assert result.violation
+    assert result.steps
+
+
+def test_there_are_mutants_enough_and_each_has_its_own_name() -> None:
+    """The list is the protocols' core list, as far as it applies, and what was found since."""
+    assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS) > 30
+
+
+def test_a_mutant_that_breaks_nothing_survives_and_fails_the_verdict() -> None:
+    """A survivor means that a check is missing."""
+    harmless = Mutant(
+        "harmless",
+        ("given up with its effects owed",),
+        (Patch("algorithms.outbox", "    recorded = [", "    unused = 1\n    recorded = ["),),
+    )
+    results = run_mutants([harmless])
+    assert not results[0].caught
+    assert not verdict(results)
+
+
+@pytest.mark.parametrize("old", ["there is no such text", "await"])
+def test_a_mutant_that_does_not_apply_fails_loudly(old: str) -> None:
+    """Text that is gone, or there more than once, is no mutant."""
+    result = run_mutant(Mutant("stale", ("one message",), (Patch("algorithms.outbox", old, "pass"),)))
+    assert not verdict([result])
+    assert "does not apply" in result.violation
+
+
+def test_a_mutant_of_an_unknown_module_fails_loudly() -> None:
+    """A module that was renamed takes its mutants along."""
+    result = run_mutant(Mutant("lost", ("one message",), (Patch("algorithms.inbox", "a", "b"),)))
+    assert "algorithms.inbox" in result.violation
+    assert not result.caught
+
+
+def test_a_counterexample_reads_as_numbered_steps() -> None:
+    """The shortest history, who did what and what came of it, and the violation last."""
+    lines = render(run_mutant(next(mutant for mutant in MUTANTS if mutant.name == "ack before processing"))).splitlines()
+    assert lines[0] == "  1. worker A: receive delivery 1.1 of 'a': applied"
+    assert lines[1].startswith("  2. worker A: ack delivery 1.1")
+    assert lines[-1] == "     => lost: 'a' is neither handled nor a dead letter"
+
+
+def test_results_are_told_as_they_come() -> None:
+    """Whoever watches sees progress and each result."""
+    seen: list[CheckResult] = []
+    ticks: list[str] = []
+    small = NAMED["given up with its effects owed"]
+    results = run_checks([small], progress=lambda name, _states, _transitions: ticks.append(name), done=seen.append)
+    assert tuple(seen) == results
+    assert verdict(results)
+    assert set(ticks) == {small.name}
+
+
+def test_nothing_checked_is_nothing_proved() -> None:
+    """An empty list does not pass."""
+    assert not verdict([])
+
+
+def test_a_check_whose_faults_never_happen_fails() -> None:
+    """A call that the check promises to reach, and does not, is reported."""
+    idle = replace(NAMED["given up with its effects owed"], name="promises too much", reaches=("extend",))
+    result = run_check(idle)
+    assert result.complete
+    assert "extend: applied" in result.missing
+    assert not verdict([result])
+
+
+def test_a_check_that_is_cut_short_fails() -> None:
+    """What was not explored completely proves nothing."""
+    result = run_check(NAMED["given up with its effects owed"], limit=100)
+    assert not result.complete
+    assert not verdict([result])
+
+
+def test_an_error_that_escapes_the_delivery_shell_is_a_violation() -> None:
+    """The runtime gets a report, whatever the ports answer."""
+    narrow = Patch(
+        "algorithms.delivery",
+        "    except (TryAgain, Conflict):\n        await release(items, ports)",
+        "    except TryAgain:\n        await release(items, ports)",
+    )
+    one = Check(name="one", workload=NAMED["one message"].workload, bounds=Bounds(failures=1))
+    result = run_check(one, programs=patched([narrow]))
+    assert result.violation.startswith("escape: the delivery shell let Conflict escape")
+
+
+class Corridor:
+    """A world of four rooms: from room 0 one door leads to rest in room 1, another into the dead end of rooms 2 and 3."""
+
+    initial: State = (0, 0, 0, 0)
+    doors = ((0, 1), (0, 2), (2, 3), (3, 2))
+
+    def successors(self, state: State) -> list[tuple[Label, int, State]]:
+        """Go through a door."""
+        return [(Label("door", str(to), "applied"), -1, (to, 0, 0, 0)) for at, to in self.doors if at == state[0]]
+
+    def is_at_rest(self, state: State) -> bool:
+        """Room 1 is the only place to rest."""
+        return state[0] == 1
+
+
+class Warden:
+    """Finds some rooms bad."""
+
+    def __init__(self, bad: int = -1, bad_to_rest_in: int = -1) -> None:
+        """Name the bad rooms."""
+        self._bad = bad
+        self._bad_to_rest_in = bad_to_rest_in
+
+    def violation(self, state: State) -> str:
+        """Judge a room."""
+        return "bad room" if state[0] == self._bad else ""
+
+    def violation_at_rest(self, state: State) -> str:
+        """Judge a place to rest."""
+        return "bad rest" if state[0] == self._bad_to_rest_in else ""
+
+
+def test_states_from_which_nothing_comes_to_rest_are_stuck() -> None:
+    """Going round for ever is stuck, though there is always a next step."""
+    found = Explorer(Corridor(), Warden()).explore(100)
+    assert (found.states, found.transitions, found.resting) == (4, 4, 1)
+    assert found.stuck == 2
+    assert [step.what for step in found.steps] == ["door 2"]
+
+
+@pytest.mark.parametrize(
+    ("warden", "violation", "way"),
+    [
+        (Warden(bad=3), "bad room", ["door 2", "door 3"]),
+        (Warden(bad_to_rest_in=1), "bad rest", ["door 1"]),
+        (Warden(bad=0), "bad room", []),
+    ],
+)
+def test_the_nearest_violation_is_found(warden: Warden, violation: str, way: list[str]) -> None:
+    """Breadth first: the history is as short as can be."""
+    found = Explorer(Corridor(), warden).explore(100)
+    assert found.violation == violation
+    assert not found.complete
+    assert [step.what for step in found.steps] == way
