@@ -272,6 +272,8 @@ def test_help_and_version_are_answers(onceonly: "Terminal") -> None:
         ("schema", "create"),
         ("dead",),
         ("dead", "retry"),
+        ("dead", "export"),
+        ("dead", "import"),
         ("topology",),
         ("verify",),
     ):

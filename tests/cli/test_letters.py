@@ -1,14 +1,16 @@
 """What can be done with dead letters."""
 
 from collections import Counter
+from collections.abc import Sequence
 
 import pytest
 
-from onceonly.cli.letters import Chosen, choose, find, retry
+from onceonly.cli.letters import PAGE, Chosen, Retried, WayBack, choose, find, pages, retry
 from onceonly.drivers.memory import Live
 from onceonly.model.dead_letter import DeadLetter
-from onceonly.model.errors import SetupError
-from onceonly.model.message import Message
+from onceonly.model.errors import SetupError, Unknown
+from onceonly.model.message import Message, Send
+from onceonly.model.record import Answer
 from onceonly.ports.dead_letters import Filter
 from onceonly.ports.transport import Topology
 from onceonly.serialization.cloudevents import is_copy, take_apart
@@ -39,6 +41,13 @@ class Desk:
             await self.letters.add(each)
         return self
 
+    async def retry(self, chosen: Chosen, *, head_start: float = 0.05) -> Retried:
+        """Send these back."""
+        done = Retried()
+        way = WayBack(transport=self.transport, clock=self.clock, head_start=head_start)
+        await retry(pages(self.letters, chosen), self.letters, way, tally=done)
+        return done
+
 
 async def test_letters_are_chosen_by_filter_however_many_there_are() -> None:
     """All pages are read, unless a limit is given."""
@@ -62,9 +71,8 @@ async def test_the_beginning_of_a_key_is_enough_if_it_is_the_only_one() -> None:
 async def test_a_retried_message_goes_back_with_its_identity_and_its_letter_is_gone() -> None:
     """It comes as a copy of ours, alone in its unit, with a fresh count, and not before its letter was removed."""
     desk = await Desk().opened(letter(1), letter(2))
-    (first,) = await choose(desk.letters, Chosen(keys=(letter(1).key,)))
-    done = await retry([first], desk.letters, desk.transport, clock=desk.clock, head_start=0.05)
-    assert (done.sent, done.kept) == (1, ())
+    done = await desk.retry(Chosen(keys=(letter(1).key,)))
+    assert (done.sent, done.kept) == (1, [])
     assert [left.key for left in await choose(desk.letters, Chosen())] == [letter(2).key]
     assert await desk.transport.receive(10, 0) == ()
     desk.clock.advance(50)
@@ -81,8 +89,7 @@ async def test_a_letter_that_cannot_be_retried_stays_and_says_why() -> None:
     nameless = DeadLetter(endpoint="shop", reason="no id", headers=(), body=b"?")
     homeless = letter(1, endpoint="gone")
     desk = await Desk().opened(nameless, homeless)
-    found = await choose(desk.letters, Chosen())
-    done = await retry(found, desk.letters, desk.transport, clock=desk.clock, head_start=0.05)
+    done = await desk.retry(Chosen())
     reasons = dict(done.kept)
     assert done.sent == 0
     assert "no identity" in reasons[nameless.key]
@@ -93,7 +100,69 @@ async def test_a_letter_that_cannot_be_retried_stays_and_says_why() -> None:
 async def test_a_letter_is_kept_when_it_could_be_a_new_one_already() -> None:
     """Without any head start the message may have failed again: its letter stays."""
     desk = await Desk().opened(letter(1))
-    done = await retry([letter(1)], desk.letters, desk.transport, clock=desk.clock, head_start=0)
+    done = await desk.retry(Chosen(), head_start=0)
     assert done.sent == 1
     assert "too slowly" in dict(done.kept)[letter(1).key]
     assert len(await choose(desk.letters, Chosen())) == 1
+
+
+class Reviving(MemoryDeadLetters):
+    """Has every letter back as soon as it was removed: its message failed again at once, and so did a new one."""
+
+    async def remove(self, keys: Sequence[str]) -> int:
+        """Remove, and add again behind all others."""
+        found = [found for key in keys if (found := await self.get(key))]
+        removed = await super().remove(keys)
+        for number, each in enumerate(found):
+            await self.add(each)
+            await self.add(letter(1_000_000 + int(each.message.id if each.message else number)))
+        return removed
+
+
+async def test_all_are_sent_back_batch_by_batch_and_removed() -> None:
+    """However many there are; those the filter leaves out stay."""
+    desk = await Desk().opened(*(letter(n, reason="late" if n % 5 == 0 else "boom") for n in range(3 * PAGE)))
+    ticks: list[int] = []
+    done = Retried()
+    way = WayBack(transport=desk.transport, clock=desk.clock, head_start=60)
+    chosen = Chosen(filter=Filter(reason="boom"))
+    await retry(pages(desk.letters, chosen), desk.letters, way, tally=done, tick=ticks.append)
+    assert (done.sent, done.kept, sum(ticks)) == (240, [], 240)
+    assert max(ticks) <= PAGE
+    assert {left.reason for left in await choose(desk.letters, Chosen())} == {"late"}
+    desk.clock.advance(60_000)
+    assert len(await desk.transport.receive(1000, 0)) == 240
+
+
+async def test_a_letter_that_comes_back_during_a_retry_is_not_sent_again() -> None:
+    """The bulk is what was there when it began, so it ends however fast messages fail."""
+    desk = Desk()
+    desk.letters = Reviving(Live(), clock=desk.clock)
+    await desk.opened(*(letter(n) for n in range(PAGE + 50)))
+    done = await desk.retry(Chosen(), head_start=60)
+    assert (done.sent, done.kept) == (PAGE + 50, [])
+    assert await desk.letters.count(Filter()) == 2 * (PAGE + 50)
+
+
+class Deaf(MemoryTransport):
+    """Takes the first batch; of every other nobody knows what became of it."""
+
+    batches = 0
+
+    async def send(self, sends: Sequence[Send]) -> tuple[Answer, ...]:
+        """Take the first batch."""
+        self.batches += 1
+        if self.batches > 1:
+            raise Unknown("cut")
+        return await super().send(sends)
+
+
+async def test_no_letter_is_removed_before_its_message_was_taken() -> None:
+    """What nobody knows about stays, and says so."""
+    desk = Desk()
+    desk.transport = Deaf(Live(), "shop", clock=desk.clock)
+    await desk.opened(*(letter(n) for n in range(PAGE + 1)))
+    done = await desk.retry(Chosen(), head_start=60)
+    assert done.sent == PAGE
+    assert [left.key for left in await choose(desk.letters, Chosen())] == [letter(PAGE).key] == [key for key, _ in done.kept]
+    assert "nobody knows" in done.kept[0][1]

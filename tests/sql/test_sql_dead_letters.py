@@ -30,7 +30,6 @@ async def test_a_letter_survives_the_process(file: Path, database: Database) -> 
         attempts=8,
         history=failures(),
         finish_only=True,
-        at=5,
     )
     await SqlDeadLetters(database).add(rich)
     async with opened(url(file)) as later:
@@ -38,6 +37,12 @@ async def test_a_letter_survives_the_process(file: Path, database: Database) -> 
         assert found is not None
         assert found.at == START
         assert (found.message, found.history, found.body, found.finish_only) == (rich.message, failures(), rich.body, True)
+
+
+async def test_a_letter_that_was_stored_elsewhere_keeps_its_time(database: Database) -> None:
+    """An imported letter is as old as it was."""
+    await SqlDeadLetters(database).add(letter(at=5))
+    assert [found.at for found in await SqlDeadLetters(database).page(Filter())] == [5]
 
 
 async def test_the_first_reason_is_kept(file: Path) -> None:

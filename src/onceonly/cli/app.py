@@ -7,7 +7,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from onceonly.cli import dead, run, schema, send, status, topology, verify
+from onceonly.cli import dead, dead_files, run, schema, send, status, topology, verify
 from onceonly.cli.output import NEGATIVE, SETUP, complain
 from onceonly.demo.command import demo
 from onceonly.model.errors import OnceOnlyError, SetupError
@@ -41,6 +41,8 @@ def onceonly(
 app.command()(run.run)
 app.command()(send.send)
 app.command()(status.status)
+dead.app.command("export")(dead_files.export)
+dead.app.command("import")(dead_files.import_)
 app.add_typer(dead.app, name="dead")
 app.add_typer(schema.app, name="schema")
 app.add_typer(topology.app, name="topology")

@@ -3,16 +3,17 @@
 import asyncio
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from time import monotonic
 from typing import Annotated, Any, TypeAlias
 
 import typer
 
-from onceonly.cli.letters import HEAD_START, Chosen, Retried, choose, find
+from onceonly.cli.letters import HEAD_START, Chosen, Retried, WayBack, choose, find, pages
 from onceonly.cli.letters import retry as retry_letters
-from onceonly.cli.output import NEGATIVE, refuse, say, show, show_json, show_table
+from onceonly.cli.output import NEGATIVE, progress, refuse, say, show, show_json, show_table
 from onceonly.cli.places import Instead, JsonOption, Place, StoreOption, TransportOption, looked_at, place_of, transport_of
 from onceonly.model.dead_letter import DeadLetter
-from onceonly.model.errors import SetupError
+from onceonly.model.errors import SetupError, TryAgain
 from onceonly.model.message import Failure
 from onceonly.ports.dead_letters import Filter
 from onceonly.runtime.surroundings import LIVE
@@ -35,7 +36,9 @@ ReasonOption: TypeAlias = Annotated[
 AllOption: TypeAlias = Annotated[bool, typer.Option("--all", help="All of them.")]
 
 app = typer.Typer(
-    no_args_is_help=True, rich_markup_mode="markdown", help="List, show, retry and purge messages that were given up on."
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    help="Look after messages that were given up on: list, show, retry, purge, move.",
 )
 
 
@@ -52,7 +55,7 @@ def list_(  # noqa: PLR0913 - one parameter for each option
 ) -> None:
     """List dead letters, the oldest first."""
     where = place_of(place, Instead(store))
-    chosen = Chosen(filter=_filter(where, endpoint, type_, reason))
+    chosen = Chosen(filter=filter_of(where, endpoint, type_, reason))
     found, count = asyncio.run(_list(where, chosen, limit))
     if as_json:
         show_json([_summary(letter) for letter in found])
@@ -113,12 +116,19 @@ def retry(  # noqa: PLR0913 - one parameter for each option
 ) -> None:
     """Send the messages of dead letters back to their endpoint's queue, with the ids they had, and remove the letters.
 
-    A message that was handled already is not handled again: only what it could not send is sent. Exit code 1 when a letter
-    could not be retried.
+    Name them by key, or give --endpoint, --type, --reason or --all for all that fit. A message that was handled already is
+    not handled again: only what it could not send is sent. Exit code 1 when a letter could not be retried.
     """
     where = place_of(place, Instead(store, transport))
-    chosen = _chosen(keys or (), _filter(where, endpoint, type_, reason), everything=all_)
-    done = asyncio.run(_retry(where, chosen, transport_of(where)))
+    everything = all_ or (bool(endpoint) and not keys)
+    chosen = _chosen(keys or (), filter_of(where, endpoint, type_, reason), everything=everything)
+    done = Retried()
+    try:
+        asyncio.run(_retry(where, chosen, transport_of(where), done))
+    except TryAgain:
+        if done.sent:
+            say(f"{done.sent} sent back before this; run the command again for the others, the ids make that safe")
+        raise
     if as_json:
         show_json({"retried": done.sent, "kept": [{"key": key, "reason": why} for key, why in done.kept]})
     else:
@@ -147,7 +157,7 @@ def purge(  # noqa: PLR0913 - one parameter for each option
     go out. Retry such a letter instead, to send them.
     """
     where = place_of(place, Instead(store))
-    chosen = _chosen(keys or (), _filter(where, endpoint, type_, reason), everything=all_)
+    chosen = _chosen(keys or (), filter_of(where, endpoint, type_, reason), everything=all_)
     removed, finish_only = asyncio.run(_purge(where, chosen))
     if as_json:
         show_json({"purged": removed})
@@ -167,13 +177,17 @@ async def _show(place: Place, key: str) -> DeadLetter:
         return await find(letters, key)
 
 
-async def _retry(place: Place, chosen: Chosen, transport: str) -> Retried:
-    async with open_dead_letters(place.dead_letters) as letters:
-        found = await choose(letters, chosen)
-        async with open_transport(transport, place.name or "cli") as queue:
-            if any(letter.message for letter in found):
-                say(f"waiting {HEAD_START:g} s: a message is delivered only when its letter had the time to be removed")
-            return await retry_letters(found, letters, queue, clock=LIVE.clock, head_start=HEAD_START)
+async def _retry(place: Place, chosen: Chosen, transport: str, done: Retried) -> None:
+    """Send all of them back, then wait once, for the last; `done` is kept up to date, also when this raises."""
+    async with open_dead_letters(place.dead_letters) as letters, open_transport(transport, place.name or "cli") as queue:
+        total = len(chosen.keys) or await letters.count(chosen.filter)
+        way = WayBack(transport=queue, clock=LIVE.clock, head_start=HEAD_START)
+        with progress() as bar:
+            task = bar.add_task("sending back", total=total)
+            await retry_letters(pages(letters, chosen), letters, way, tally=done, tick=lambda count: bar.advance(task, count))
+        if done.sent:
+            say(f"waiting {HEAD_START:g} s: a message is delivered only when its letter had the time to be removed")
+            await asyncio.sleep(max(0.0, done.due - monotonic()))
 
 
 async def _purge(place: Place, chosen: Chosen) -> tuple[int, int]:
@@ -183,7 +197,8 @@ async def _purge(place: Place, chosen: Chosen) -> tuple[int, int]:
         return await letters.remove([letter.key for letter in found]), sum(letter.finish_only for letter in found)
 
 
-def _filter(place: Place, endpoint: str, type_: str, reason: str) -> Filter:
+def filter_of(place: Place, endpoint: str, type_: str, reason: str) -> Filter:
+    """Give what the options of a command choose; an endpoint's place is about that endpoint unless another is named."""
     return Filter(endpoint=endpoint or place.name, type=type_, reason=reason)
 
 

@@ -1,7 +1,6 @@
 """What can be done with dead letters: choose, send again, remove. No terminal here."""
 
-import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Sequence
 from time import monotonic
 
 from msgspec import Struct
@@ -26,15 +25,20 @@ class Chosen(Struct, frozen=True, kw_only=True):
     filter: Filter = Filter()
 
 
-class Retried(Struct, frozen=True, kw_only=True):
-    """What came of retrying: how many were sent back, and why each of the others was not, by key."""
+class Retried(Struct):
+    """What came of retrying: how many were sent back, why letters stayed, and when the last one sent is due (monotonic)."""
 
     sent: int = 0
-    kept: tuple[tuple[str, str], ...] = ()
+    kept: list[tuple[str, str]] = []
+    due: float = 0.0
 
-    def __add__(self, other: "Retried") -> "Retried":
-        """Add two results up."""
-        return Retried(sent=self.sent + other.sent, kept=self.kept + other.kept)
+
+class WayBack(Struct, frozen=True, kw_only=True):
+    """How a message gets back: by this transport, delivered only when `head_start` seconds have passed on this clock."""
+
+    transport: Transport
+    clock: Clock
+    head_start: float = HEAD_START
 
 
 async def choose(letters: DeadLetters, chosen: Chosen, *, limit: int | None = None) -> list[DeadLetter]:
@@ -62,29 +66,65 @@ async def find(letters: DeadLetters, key: str) -> DeadLetter:
     raise SetupError(f"there is no dead letter with key {key!r}: `onceonly dead list` shows those there are")
 
 
+async def pages(letters: DeadLetters, chosen: Chosen) -> AsyncIterator[Sequence[DeadLetter]]:
+    """Give the letters chosen that are there now, page by page; whoever reads may remove the page that was given.
+
+    No letter comes twice, also when it was removed and is there again. Raises SetupError as `choose` does.
+    """
+    if chosen.keys:
+        found = {letter.key: letter for letter in await choose(letters, chosen)}
+        yield tuple(found.values())
+        return
+    left, seen = await letters.count(chosen.filter), set[str]()
+    page = await letters.page(chosen.filter, limit=PAGE)
+    while page and left > 0:
+        # read before this page is given away: the next one is found by the last key of this one
+        following = await letters.page(chosen.filter, after=page[-1].key, limit=PAGE)
+        fresh = [letter for letter in page if letter.key not in seen][:left]
+        seen.update(letter.key for letter in fresh)
+        left -= len(fresh)
+        if fresh:
+            yield fresh
+        page = following
+
+
 async def retry(
-    found: Sequence[DeadLetter], letters: DeadLetters, transport: Transport, *, clock: Clock, head_start: float = HEAD_START
-) -> Retried:
+    found: AsyncIterable[Sequence[DeadLetter]],
+    letters: DeadLetters,
+    way: WayBack,
+    *,
+    tally: Retried,
+    tick: Callable[[int], object] = int,
+) -> None:
     """Send these messages back to their endpoint's queue, ids unchanged, and remove the letters of those that were taken.
 
-    Returns when the messages are due, `head_start` seconds after the last was sent.
+    `tally` is kept up to date, also when this raises. Does not wait until the messages are due. Raises Failed, Unknown.
     """
-    done = Retried(kept=tuple((letter.key, why) for letter in found if (why := _hopeless(letter))))
-    able = [letter for letter in found if not _hopeless(letter)]
-    for start in range(0, len(able), PAGE):
-        began = monotonic()
-        due = clock.now() + int(head_start * 1000)
-        taken, kept = await _send_back(able[start : start + PAGE], transport, due)
-        # A message that fails again at once becomes the same letter: removing that one would lose it. So it was sent with
-        # a head start, and its letter is removed only while that lasts; one that stays is harmless, its message is known.
-        in_time = monotonic() - began < head_start / 2
-        if in_time:
-            await letters.remove([letter.key for letter in taken])
-        late = () if in_time else tuple((letter.key, "sent, but too slowly to remove its letter safely") for letter in taken)
-        done += Retried(sent=len(taken), kept=(*kept, *late))
-        if start + PAGE >= len(able):
-            await asyncio.sleep(max(0.0, began + head_start - monotonic()))
-    return done
+    async for page in found:
+        for start in range(0, len(page), PAGE):
+            some = page[start : start + PAGE]
+            await _retry_some(some, letters, way, tally)
+            tick(len(some))
+
+
+async def _retry_some(some: Sequence[DeadLetter], letters: DeadLetters, way: WayBack, tally: Retried) -> None:
+    tally.kept.extend((letter.key, why) for letter in some if (why := _hopeless(letter)))
+    able = [letter for letter in some if not _hopeless(letter)]
+    if not able:
+        return
+    began = monotonic()
+    taken, kept = await _send_back(able, way.transport, way.clock.now() + int(way.head_start * 1000))
+    tally.sent += len(taken)
+    tally.kept.extend(kept)
+    if not taken:
+        return
+    tally.due = began + way.head_start
+    # A message that fails again at once becomes the same letter: removing that one would lose it. So it was sent with
+    # a head start, and its letter is removed only while that lasts; one that stays is harmless, its message is known.
+    if monotonic() - began < way.head_start / 2:
+        await letters.remove([letter.key for letter in taken])
+    else:
+        tally.kept.extend((letter.key, "sent, but too slowly to remove its letter safely") for letter in taken)
 
 
 async def _send_back(

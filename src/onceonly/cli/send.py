@@ -1,15 +1,13 @@
 """`onceonly send`: messages from a file or standard input into a queue."""
 
 import asyncio
-import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 from typing import Annotated, BinaryIO, NamedTuple
 
 import typer
 
 from onceonly.cli.events import BadItem, Form, read_items, to_message
+from onceonly.cli.files import reading
 from onceonly.cli.loading import load
 from onceonly.cli.output import NEGATIVE, complain, progress, say, show, show_json
 from onceonly.cli.places import Instead, JsonOption, TransportOption
@@ -53,7 +51,7 @@ def send(  # noqa: PLR0913 - one parameter for each option
     target = _target(to, Instead(transport=transport), event=event)
     form = Form(type=type_, source=source, id_from=tuple(name.strip() for name in id_from.split(",") if name.strip()))
     tally, problem = Tally(), ""
-    with _opened(file) as stream:
+    with reading(file) as stream:
         try:
             asyncio.run(_send(stream, form, target, tally))
         except BadItem as error:
@@ -111,14 +109,3 @@ def _answer(tally: Tally, target: Target, problem: str, *, as_json: bool) -> Non
         complain(f"{tally.unsure} may or may not have been taken: send the file again, the same ids make that safe")
     if problem or tally.refused or tally.unsure:
         raise typer.Exit(NEGATIVE)
-
-
-@contextmanager
-def _opened(file: str) -> Iterator[BinaryIO]:
-    if file == "-":
-        yield sys.stdin.buffer
-        return
-    if not Path(file).is_file():
-        raise SetupError(f"there is no file {file}: name one, or - for standard input")
-    with Path(file).open("rb") as stream:
-        yield stream

@@ -11,7 +11,7 @@ class DeadLetter(Struct, frozen=True, kw_only=True):
 
     `message` is None when the delivery had no identity. `finish_only` means that the handler's work is committed and only
     its effects could not be sent: retrying dispatches them without running the handler. `at` is when it was stored,
-    milliseconds since 1970, set by the adapter.
+    milliseconds since 1970, set by the adapter unless it is there: an imported letter keeps it.
     """
 
     endpoint: str

@@ -300,7 +300,7 @@ class MemoryDeadLetters:
 
     async def add(self, letter: DeadLetter) -> None:
         """Store a letter; see the port."""
-        stamped = replace(letter, at=self._clock.now())
+        stamped = replace(letter, at=letter.at or self._clock.now())
         await self._driver.perform(Operation("dead-letter", LETTERS, add, (stamped,)))
 
     async def page(self, chosen: Filter, *, after: str = "", limit: int = 100) -> tuple[DeadLetter, ...]:

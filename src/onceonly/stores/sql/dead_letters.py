@@ -22,8 +22,8 @@ class SqlDeadLetters:
         self._letters = tables(database.prefix, database.schema).dead_letters
 
     async def add(self, letter: DeadLetter) -> None:
-        """Store it, unless one with its key is there."""
-        stamped = replace(letter, at=self._database.clock.now())
+        """Store it, unless one with its key is there. One that was stored elsewhere before keeps its time."""
+        stamped = replace(letter, at=letter.at or self._database.clock.now())
         row = {
             "key": letter.key,
             "endpoint": letter.endpoint,

@@ -1,0 +1,87 @@
+"""`onceonly dead export` and `onceonly dead import`: dead letters in files, to keep them or to move them."""
+
+import asyncio
+from typing import Annotated, BinaryIO
+
+import typer
+
+from onceonly.cli.dead import EndpointOption, PlaceArgument, ReasonOption, TypeOption, filter_of
+from onceonly.cli.events import BadItem
+from onceonly.cli.files import reading, writing
+from onceonly.cli.letter_lines import Imported, read_lines, write_lines
+from onceonly.cli.letters import Chosen, pages
+from onceonly.cli.output import NEGATIVE, complain, progress, say, show, show_json
+from onceonly.cli.places import Instead, JsonOption, Place, StoreOption, looked_at, place_of
+from onceonly.model.errors import SetupError, TryAgain
+from onceonly.wiring import open_dead_letters
+
+
+def export(  # noqa: PLR0913 - one parameter for each option
+    place: PlaceArgument,
+    file: Annotated[str, typer.Argument(metavar="FILE", help="A new file; - is standard output.")] = "-",
+    *,
+    endpoint: EndpointOption = "",
+    type_: TypeOption = "",
+    reason: ReasonOption = "",
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Write dead letters as JSON Lines: every field, bodies in base64, the oldest first. The letters stay.
+
+    A file is made whole or not at all, and is never written over.
+    """
+    if as_json and file == "-":
+        raise SetupError("--json tells how many there were, and standard output has the letters: name a FILE")
+    where = place_of(place, Instead(store))
+    count = asyncio.run(_export(where, Chosen(filter=filter_of(where, endpoint, type_, reason)), file))
+    if as_json:
+        show_json({"exported": count, "file": file})
+    else:
+        (say if file == "-" else show)(f"{count} exported")
+
+
+def import_(
+    place: PlaceArgument,
+    file: Annotated[str, typer.Argument(metavar="FILE", help="What an export wrote; - is standard input.")] = "-",
+    *,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Add the dead letters of a file of JSON Lines, whatever their endpoint. Those that are there already stay as they are.
+
+    Importing a file again is safe: a letter is known by its key. Exit code 1 when a line is no dead letter: those before it
+    are imported.
+    """
+    where = place_of(place, Instead(store))
+    tally, problem = Imported(), ""
+    with reading(file) as stream:
+        try:
+            asyncio.run(_import(where, stream, tally))
+        except BadItem as error:
+            problem = str(error)
+        except TryAgain:
+            if tally.new:
+                say(f"{tally.new} imported before this; import the file again, those that are there stay as they are")
+            raise
+    if as_json:
+        show_json({"imported": tally.new, "known": tally.known, "error": problem or None})
+    else:
+        show(f"{tally.new} imported, {tally.known} there already")
+    if problem:
+        complain(f"{problem} ({tally.new} imported before it; correct it and import the file again)")
+        raise typer.Exit(NEGATIVE)
+
+
+async def _export(place: Place, chosen: Chosen, file: str) -> int:
+    async with open_dead_letters(looked_at(place.dead_letters)) as letters:
+        total = await letters.count(chosen.filter)
+        with writing(file) as stream, progress() as bar:
+            task = bar.add_task("exporting", total=total)
+            return await write_lines(pages(letters, chosen), stream, tick=lambda count: bar.advance(task, count))
+
+
+async def _import(place: Place, stream: BinaryIO, tally: Imported) -> None:
+    async with open_dead_letters(place.dead_letters) as letters:
+        with progress() as bar:
+            task = bar.add_task("importing", total=None)
+            await read_lines(stream, letters, tally=tally, tick=lambda count: bar.advance(task, count))

@@ -1,0 +1,46 @@
+"""Files that commands read and write; - is standard input or output."""
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from onceonly.model.errors import SetupError
+
+
+@contextmanager
+def reading(file: str) -> Iterator[BinaryIO]:
+    """Open a file, or standard input. Raises SetupError when there is none."""
+    if file == "-":
+        yield sys.stdin.buffer
+        return
+    if not Path(file).is_file():
+        raise SetupError(f"there is no file {file}: name one, or - for standard input")
+    with Path(file).open("rb") as stream:
+        yield stream
+
+
+@contextmanager
+def writing(file: str) -> Iterator[BinaryIO]:
+    """Make a new file, or use standard output. A file is on the disk at the end, or, when anything went wrong, not there.
+
+    Raises SetupError when there is one already: it may be all that is left of what it holds.
+    """
+    if file == "-":
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+        return
+    try:
+        stream = Path(file).open("xb")  # noqa: SIM115 - closed below; only a failure to make it is caught here
+    except FileExistsError as error:
+        raise SetupError(f"there is a file {file} already: name another, it may be all that is left of something") from error
+    with stream:
+        try:
+            yield stream
+            stream.flush()
+            os.fsync(stream.fileno())
+        except BaseException:
+            Path(file).unlink()
+            raise
