@@ -24,6 +24,11 @@ class Item(Struct, frozen=True):
         return max(delivery.attempts for delivery in self.deliveries)
 
     @property
+    def suspect(self) -> bool:
+        """Tell whether any of its deliveries came again although nobody released it."""
+        return any(delivery.suspect for delivery in self.deliveries)
+
+    @property
     def alone(self) -> bool:
         """Tell whether it must run in a unit of one: a process died while it held this message, perhaps because of it."""
         return any(delivery.alone for delivery in self.deliveries)
@@ -70,8 +75,8 @@ def sort(deliveries: Sequence[Delivery], ports: Ports) -> Intake:
         else:
             copies.setdefault(message.identity, []).append(delivery)
     items = [Item(messages[identity], tuple(found)) for identity, found in copies.items()]
-    suspects = tuple(item for item in items if any(delivery.suspect for delivery in item.deliveries))
-    units, later = _units(item for item in items if item not in suspects)
+    suspects = tuple(item for item in items if item.suspect)
+    units, later = _units(item for item in items if not item.suspect)
     return Intake((*back, *later), tuple(letters), suspects, units)
 
 

@@ -131,7 +131,7 @@ SHELL: tuple[Mutant, ...] = (
     Mutant(
         "suspects run with the others, uncounted",
         (KILLING,),
-        (intake("if any(delivery.suspect for delivery in item.deliveries))", "if False)"),),
+        (intake("return any(delivery.suspect for delivery in self.deliveries)", "return False"),),
     ),
     Mutant(
         "a batch's death counted against each of it",
