@@ -51,7 +51,7 @@ class Run:
         self._endpoint = endpoint
         self._connect = connect
         self._kind = kind
-        self._surroundings = Surroundings(clock=self.clock, chance=NoChance(), ids=CountedIds())
+        self._surroundings = Surroundings(clock=self.clock, chance=NoChance())
         self._broker = Live()
         self._tape = Tape()
         self._ids = CountedIds()

@@ -15,10 +15,3 @@ class Chance(Protocol):
 
     def fraction(self) -> float:
         """Give a number in [0, 1)."""
-
-
-class Ids(Protocol):
-    """A source of fresh identifiers."""
-
-    def fresh(self) -> str:
-        """Give 32 hexadecimal digits never given before."""

@@ -3,10 +3,9 @@
 import asyncio
 import random
 import time
-import uuid
 from typing import NamedTuple, Protocol
 
-from onceonly.ports.surroundings import Chance, Clock, Ids
+from onceonly.ports.surroundings import Chance, Clock
 
 
 class Timer(Protocol):
@@ -35,14 +34,6 @@ class SystemChance:
         return random.random()  # noqa: S311 - spreads delays, guards nothing
 
 
-class SystemIds:
-    """Random identifiers of 122 bits (RFC 9562, version 4)."""
-
-    def fresh(self) -> str:
-        """Give 32 hexadecimal digits."""
-        return uuid.uuid4().hex
-
-
 class SystemTimer:
     """The monotonic clock, and the event loop's sleep."""
 
@@ -56,11 +47,10 @@ class SystemTimer:
 
 
 class Surroundings(NamedTuple):
-    """Time, chance and identifiers, as arguments; the live ones unless something else is given."""
+    """Time and chance, as arguments; the live ones unless something else is given."""
 
     clock: Clock = SystemClock()
     chance: Chance = SystemChance()
-    ids: Ids = SystemIds()
     timer: Timer = SystemTimer()
 
 
