@@ -17,13 +17,12 @@ from onceonly.drivers.rabbitmq import (
     Channel,
     Delivered,
     Link,
-    Outcome,
-    Parcel,
     Properties,
     is_open,
     publish,
     shielded,
 )
+from onceonly.drivers.rabbitmq_publishing import Outcome, Parcel
 from onceonly.model.errors import Failed, SetupError, TryAgain, Unknown
 from onceonly.model.message import Delivery, Headers, Send
 from onceonly.model.record import Answer

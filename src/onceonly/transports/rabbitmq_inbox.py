@@ -19,11 +19,12 @@ from msgspec import Struct
 from onceonly.drivers.rabbitmq import Channel, Delivered, Link, is_open, shielded, translated
 from onceonly.model.errors import SetupError, TryAgain
 
-LINGER = 0.1  # seconds a consumer outlives its last receiver
+LINGER = 1.5  # seconds a consumer outlives its last receiver: longer than the handlers of a unit usually take
 CLOSING = 2.0  # seconds to give back what waits here; then the end of the connection does it
 MOST_AHEAD = 5_000  # deliveries a consumer may bring before any is settled
 TURNS = 3  # of the loop without a new delivery: what was on its way has come
-SHRINK = 8  # a consumer that may bring this many times what is asked for is replaced
+AHEAD = 4  # a consumer may bring this many times what is asked for: a worker dispatches some batches while it handles another
+SHRINK = 4 * AHEAD  # one that may bring this many times what is asked for is replaced
 REMEMBERED = 10_000
 _SERIAL = count(1)
 
@@ -169,11 +170,12 @@ class Inbox:
             needed = min(MOST_AHEAD, len(self._held) + self._wanted)
             if self._consumer and needed <= self._prefetch < SHRINK * needed:
                 return
+            ahead = min(MOST_AHEAD, AHEAD * needed)
             channel = self._channel
             assert channel is not None  # noqa: S101 - opened above
             async with translated(f"receive from queue {self._queue!r}", definite=True):
                 await self._cancel(channel)
-                self._prefetch = needed
+                self._prefetch = ahead
                 await channel.basic_qos(prefetch_count=self._prefetch)
                 started = await channel.basic_consume(self._queue, self._bringer(self._serial))
                 self._consumer = started.consumer_tag or ""
@@ -181,7 +183,7 @@ class Inbox:
                 # deliveries, the second by the channel behind those. So a receive that does not wait takes them as well.
                 await channel.queue_declare(self._queue, passive=True)
                 await channel.basic_qos(prefetch_count=self._prefetch)
-            await self._return([self._waiting.pop() for _ in range(len(self._waiting) - 2 * needed)])
+            await self._return([self._waiting.pop() for _ in range(len(self._waiting) - 2 * ahead)])
 
     async def _open(self) -> None:
         self._serial = next(_SERIAL)  # first: what the old channel still brings is refused from here on
