@@ -89,7 +89,19 @@ def run_mutants(
 
 
 def required(check: Check, happened: frozenset[str]) -> frozenset[str]:
-    """Name what must have happened somewhere: each call of the check, and each fault that its bounds allow, in every form."""
+    """Name what must have happened somewhere: each call of the check, and each fault that its bounds allow, in every form.
+
+    Each of it at every endpoint, and every end that a handler may come to.
+    """
+    ends = {end for _, behaviour in check.workload.behaviours for end in behaviour.value}
+    wanted = {f"handler: {end.value}" for end in ends}
+    for label in check.workload.labels:
+        here = frozenset(kind.removeprefix(label) for kind in happened if kind.startswith(label))
+        wanted |= {label + kind for kind in _required_at_one(check, here)}
+    return frozenset(wanted)
+
+
+def _required_at_one(check: Check, happened: frozenset[str]) -> set[str]:
     wanted = {f"{point}: applied" for point in check.reaches}
     if check.bounds.failures:
         failing = [point for point in FORMS if f"{point}: may fail" in happened]
@@ -100,8 +112,7 @@ def required(check: Check, happened: frozenset[str]) -> frozenset[str]:
         wanted |= {f"{point}: crash before" for point in check.reaches} | {"lease: ends"}
     if check.bounds.expiries:
         wanted |= {f"ack: {LATE_IGNORED}", f"ack: {LATE_ACCEPTED}", "lease: ends with its worker at work"}
-    ends = {end for _, behaviour in check.workload.behaviours for end in behaviour.value}
-    return frozenset(wanted | {f"handler: {end.value}" for end in ends})
+    return wanted
 
 
 def explore(
