@@ -32,6 +32,11 @@ SMALL = (
     ("a message that kills its process, no retries", 460, 635),
     ("the same id with another body", 1776, 2582),
     ("given up with its effects owed", 4078, 7524),
+    ("duplicates within and across batches, optimistic store", 14290, 22989),
+    ("a chain, two workers each", 1426, 2370),
+    ("a chain, one worker each, a crash and a failed call", 16048, 30244),
+    ("a chain, both handlers fail", 7408, 10479),
+    ("a chain, two senders with one id, two effects each", 11030, 15833),
 )
 
 

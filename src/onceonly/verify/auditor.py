@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 from onceonly.algorithms.intake import OTHER_BODY
@@ -20,6 +21,7 @@ class Auditor:
         self._environment = environment
         self._workload = workload
         self._patience = patience
+        self._clashing = workload.clashing()
         self._known: dict[tuple[int, ...], str] = {}
 
     def violation(self, state: State) -> str:
@@ -50,8 +52,7 @@ class Auditor:
         return dict(zip(self._workload.endpoints, self._parts.stores(number), strict=True))
 
     def _whole(self, store: int) -> Iterator[str]:
-        """Look at what is committed: of each message one attempt's row, claim and effects, or nothing."""
-        heard: dict[str, str] = {}  # what the endpoint before has committed
+        """Look at what is committed: of each message one attempt's row and its claim, or nothing."""
         for depth, (endpoint, world) in enumerate(self._stores(store).items()):
             for name, times in Counter(name_of(text) for text, _ in world.notes).items():
                 if times > 1:
@@ -59,43 +60,33 @@ class Auditor:
                 if name.count(".") != depth:
                     yield f"stray: {name!r} was handled{self._where(endpoint)}, where nobody sent it"
             yield from self._torn(endpoint, world)
-            if depth:
-                yield from (wrong for text, _ in world.notes if (wrong := _ghost(text, heard)))
-            heard = {name_of(text): mark for text, mark in world.notes}
 
     def _torn(self, endpoint: str, world: Any) -> Iterator[str]:
-        """Compare rows with claims and records: a handler that failed leaves nothing, and takes nothing of the others'."""
-        claimed = Counter(body for _, body in world.claims)
-        written = Counter(fingerprint(text.encode()) for text, _ in world.notes)
+        """Compare rows with claims: a handler that failed leaves no row, and takes none of the others of its unit."""
+        claimed = {body for _, body in world.claims}
+        written = {fingerprint(text.encode()) for text, _ in world.notes}
         for text, mark in world.notes:
-            if not claimed[fingerprint(text.encode())]:
+            if fingerprint(text.encode()) not in claimed:
                 yield f"torn: attempt {mark} of {name_of(text)!r} left a row{self._where(endpoint)}, but no claim"
         for identity, body in world.claims:
-            if not written[body]:
+            if body not in written:
                 name = self._environment.name_of(identity)
                 yield f"torn: {name!r} is claimed{self._where(endpoint)}, but no row was committed"
-        marks = {name_of(text): mark for text, mark in world.notes}
-        for stored in world.records:
-            for effect in stored.record.effects:
-                yield from self._foreign(effect.message.body.decode(), marks)
-
-    def _foreign(self, text: str, marks: Mapping[str, str]) -> Iterator[str]:
-        name, _, mark = text.partition(BY)
-        parent = name.rpartition(".")[0]
-        if marks.get(parent) != mark:
-            yield f"torn: the record of {parent!r} holds what attempt {mark} sends, its row is of {marks.get(parent)}"
 
     def _safe(self, store: int, broker: int) -> Iterator[str]:
-        """Look at what was sent: only what was committed, of one attempt, under one id."""
+        """Look at what was sent: of each message what its one committed attempt sends, and under one id."""
         part = self._parts.known[BROKER].values[broker]
-        for endpoint, world in self._stores(store).items():
+        stores = self._stores(store)
+        for endpoint, world in stores.items():
             rows = {name_of(text): mark for text, mark in world.notes}
             target = self._workload.target(endpoint)
-            if target in self._workload.endpoints:
+            if target in stores:
                 sent = {(_id(entry), entry.body.decode()) for entry in part.broker.entries if entry.queue == target}
+                handled = {text for text, _ in stores[target].notes}
             else:
-                sent = part.sunk
-            yield from _as_committed(sent, rows)
+                sent, handled = part.sunk, set()
+            yield from _ghosts({text for _, text in sent} | handled, rows)
+            yield from _fresh_ids(sent)
 
     def _settling(self, broker: int, ledger: int) -> Iterator[str]:
         world = self._parts.bare(BROKER, broker)
@@ -122,6 +113,8 @@ class Auditor:
             blameless = self._workload.behaviour(name) is Behaviour.WORKS and not self._workload.may_be_given_up
             if blameless and letter.reason != OTHER_BODY and not letter.finish_only:
                 yield f"unfair: {name!r} was given up, but its handler never fails"
+            if letter.reason == OTHER_BODY and name not in self._clashing:
+                yield f"unfair: {name!r} was taken for a copy with another body, but no other message was sent under its id"
             if letter.reason != OTHER_BODY and not 0 < letter.attempts <= excuses:
                 yield f"unfair: {name!r} was given up after {letter.attempts} failures, but had {excuses} of its own"
 
@@ -160,24 +153,16 @@ def _id(entry: Any) -> str:
     return str(dict(entry.headers)["ce-id"])
 
 
-def _ghost(text: str, rows: Mapping[str, str]) -> str:
-    name, _, mark = text.partition(BY)
-    parent = name.rpartition(".")[0]
-    if rows.get(parent) == mark:
-        return ""
-    return f"ghost: a message of attempt {mark} of {parent!r} was sent, and that attempt was never committed"
-
-
-def _as_committed(sent: Any, rows: Mapping[str, str]) -> Iterator[str]:
-    ids: dict[str, str] = {}
-    marks: dict[str, str] = {}
-    for id_, text in sorted(sent):
+def _ghosts(texts: AbstractSet[str], rows: Mapping[str, str]) -> Iterator[str]:
+    for text in sorted(texts):
         name, _, mark = text.partition(BY)
         parent = name.rpartition(".")[0]
-        if marks.setdefault(parent, mark) != mark:
-            yield f"mixed: effects of {parent!r} come from attempts {marks[parent]} and {mark}"
-        wrong = _ghost(text, rows)
-        if wrong:
-            yield wrong
-        if ids.setdefault(name, id_) != id_:
-            yield f"fresh id: {name!r} was sent under two ids: receivers see two messages"
+        if rows.get(parent) != mark:
+            yield f"ghost: a message of attempt {mark} of {parent!r} was sent, and that attempt was never committed"
+
+
+def _fresh_ids(sent: AbstractSet[tuple[str, str]]) -> Iterator[str]:
+    ids: dict[str, str] = {}
+    for id_, text in sorted(sent):
+        if ids.setdefault(name_of(text), id_) != id_:
+            yield f"fresh id: {name_of(text)!r} was sent under two ids: receivers see two messages"

@@ -105,7 +105,7 @@ class Environment:
 
     def name_of(self, identity: Identity) -> str:
         """Give the name that steps use for a message."""
-        return self._names.get(identity.id, identity.id)
+        return self._names.get(identity, identity.id)
 
     def _after(self, state: State, move: Move, place: int) -> State:
         parts = [*state[:WORKERS]]

@@ -23,7 +23,9 @@ Begun = tuple[Any, Batch]
 def receiving(broker: Any, role: "Role", transports: Any) -> Iterator[Begun]:
     """Take any deliveries in any number: a later one may come before an earlier one. Equal ones are interchangeable."""
     lease = transports.Lease(transports.NEVER - 1, transports.NEVER)
-    free = [entry for entry in broker.entries if entry.queue == role.queue and not entry.held_until]
+    _, offered = transports.receive(broker, role.queue, len(broker.entries), lease) or (None, ())
+    numbers = {delivery.receipt.number for delivery in offered}
+    free = [entry for entry in broker.entries if entry.number in numbers]
     seen = set()
     for chosen in chain.from_iterable(combinations(free, size) for size in range(1, role.batch + 1)):
         alike = tuple((entry.headers, entry.body, entry.times, entry.suspect) for entry in chosen)

@@ -5,11 +5,12 @@ from typing import Any
 
 from onceonly.drivers.memory import Operation
 from onceonly.model.dead_letter import DeadLetter
+from onceonly.model.identity import Identity
 from onceonly.model.message import Delivery, Message, Send
 
 
-def about(operation: Operation, names: Mapping[str, str]) -> str:
-    """Say in a few words what a call is about; `names` are those of ids that say nothing to a person."""
+def about(operation: Operation, names: Mapping[Identity, str]) -> str:
+    """Say in a few words what a call is about; `names` are those of messages whose id alone says too little."""
     first = operation.arguments[0] if operation.arguments else ()
     if operation.point == "commit":
         changes = operation.arguments[1]
@@ -17,13 +18,13 @@ def about(operation: Operation, names: Mapping[str, str]) -> str:
     return ", ".join(_text(item, names) for item in (first if isinstance(first, tuple) else (first,)))
 
 
-def _named(identified: Any, names: Mapping[str, str]) -> str:
-    return names.get(identified.id, identified.id)
+def _named(identity: Identity, names: Mapping[Identity, str]) -> str:
+    return names.get(identity, identity.id)
 
 
-def _text(item: Any, names: Mapping[str, str]) -> str:
+def _text(item: Any, names: Mapping[Identity, str]) -> str:
     if isinstance(item, Message):
-        return _named(item, names)
+        return _named(item.identity, names)
     if isinstance(item, Send):
         count = f", attempts {item.attempts}" if item.attempts else ""
         return f"{item.message.body.decode()!r} to {item.to or 'subscribers'}{count}"

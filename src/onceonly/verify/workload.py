@@ -51,10 +51,11 @@ class Arrival(Struct, frozen=True):
 
     id: str
     name: str
+    source: str = SOURCE
 
     def message(self) -> Message:
-        """Give it as the upstream endpoint made it."""
-        return Message(id=self.id, source=SOURCE, type=KIND, body=self.name.encode())
+        """Give it as its sender made it."""
+        return Message(id=self.id, source=self.source, type=KIND, body=self.name.encode())
 
 
 class Workload(Struct, frozen=True, kw_only=True):
@@ -87,6 +88,11 @@ class Workload(Struct, frozen=True, kw_only=True):
     def labels(self) -> tuple[str, ...]:
         """Give what comes before an endpoint's calls in steps: nothing where there is one endpoint only."""
         return tuple(f"{endpoint}: " for endpoint in self.endpoints) if len(self.endpoints) > 1 else ("",)
+
+    def clashing(self) -> frozenset[str]:
+        """Name the arrivals whose sender gave their id to another body too."""
+        mine = {(arrival.message().identity, arrival.name) for arrival in self.arrivals}
+        return frozenset(name for identity, name in mine if any(i == identity and n != name for i, n in mine))
 
     def sends(self) -> tuple[Send, ...]:
         """Give all arrivals as they were sent."""
@@ -157,17 +163,17 @@ def name_of(text: str) -> str:
     return text.partition(BY)[0]
 
 
-def names_of(workload: Workload, programs: Programs) -> dict[str, str]:
-    """Give the names of the ids that endpoints make, for steps that a person reads."""
+def names_of(workload: Workload, programs: Programs) -> dict[Identity, str]:
+    """Give the names of messages whose id alone says too little, for steps that a person reads."""
     made = {(arrival.message().identity, arrival.name) for arrival in workload.arrivals}
-    names: dict[str, str] = {}
+    names = {identity: f"{identity.id} of {identity.source}" for identity, _ in made if identity.source != SOURCE}
     for endpoint in workload.endpoints:
         sent = {
             (Identity(endpoint, programs.identity.outgoing_id(endpoint, identity, index)), f"{name}.{index}")
             for identity, name in made
             for index in range(workload.effects)
         }
-        names |= {identity.id: name for identity, name in sent}
+        names |= dict(sent)
         made = sent
     return names
 

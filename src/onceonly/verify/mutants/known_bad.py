@@ -12,6 +12,9 @@ FAILING_ALONE = "a handler that fails, and nothing else does"
 HASTY = "a message that kills its process, no retries"
 CLASH, REFUSED, HOPELESS = "the same id with another body", "an effect that is always refused", "given up with its effects owed"
 
+CHAIN, CHAIN_CRASHING = "a chain, two workers each", "a chain, one worker each, two crashes"
+CHAIN_WIDE, CHAIN_FAILING = "a chain, two senders with one id, two effects each", "a chain, both handlers fail"
+
 
 class Mutant(NamedTuple):
     """A broken version, and the checks that may catch it, in the order in which they are tried."""
@@ -34,6 +37,16 @@ def delivery(old: str, new: str) -> Patch:
 def intake(old: str, new: str) -> Patch:
     """Change the sorting."""
     return Patch("algorithms.intake", old, new)
+
+
+def identity(old: str, new: str) -> Patch:
+    """Change how ids are made."""
+    return Patch("model.identity", old, new)
+
+
+def transport(old: str, new: str) -> Patch:
+    """Change the memory transport."""
+    return Patch("transports.memory", old, new)
 
 
 def store(old: str, new: str) -> Patch:

@@ -88,6 +88,11 @@ OUTBOX: tuple[Mutant, ...] = (
         (outbox("            if not isolated:\n                raise\n", ""),),
     ),
     Mutant(
+        "a unit without records left open",
+        (ONE, COPIES),
+        (outbox("        else:\n            unit.abandon()\n", ""),),
+    ),
+    Mutant(
         "early return without clean-up",
         (ONE, COPIES),
         (

@@ -113,6 +113,21 @@ SHELL: tuple[Mutant, ...] = (
         ),
     ),
     Mutant(
+        "a failed message kept as one that is handled",
+        (FAILING_ALONE,),
+        (delivery("finish_only=failure.kind is FailureKind.REFUSED", "finish_only=True"),),
+    ),
+    Mutant(
+        "the last failure left out of the dead letter",
+        (HASTY,),
+        (
+            delivery(
+                "        attempts=verdict.attempts,\n        history=verdict.history,\n        finish_only=",
+                "        attempts=item.attempts,\n        history=item.history,\n        finish_only=",
+            ),
+        ),
+    ),
+    Mutant(
         "attempt count lost",
         (FAILING_ALONE,),
         (delivery("        due=verdict.due,\n        attempts=verdict.attempts,\n", "        due=verdict.due,\n"),),
