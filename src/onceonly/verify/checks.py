@@ -3,6 +3,7 @@
 from msgspec import Struct
 
 from onceonly.model.retry import Retry
+from onceonly.verify.roles import Role, endpoint_roles
 from onceonly.verify.workload import BILLING, NOWHERE, SHOP, Arrival, Behaviour, Workload, copies
 from onceonly.verify.world import Bounds, count
 
@@ -18,6 +19,11 @@ class Check(Struct, frozen=True, kw_only=True):
     patience: int = 12
     reaches: tuple[str, ...] = ("begin", "commit", "send", "forget", "ack")
     """Calls that must occur, so that a check that does nothing fails."""
+
+    @property
+    def roles(self) -> tuple[Role, ...]:
+        """Say what its workers do."""
+        return endpoint_roles(self.workload, workers=self.workers, batch=self.batch)
 
     @property
     def bound(self) -> str:

@@ -10,11 +10,11 @@ from onceonly.model.identity import Identity
 from onceonly.model.record import Answer
 from onceonly.ports.transport import Topology
 from onceonly.verify.asking import Call, Choice
-from onceonly.verify.faults import Form, do, failures, interrupted, successes
+from onceonly.verify.faults import ANSWER_LOST, Form, do, failures, interrupted, successes
 from onceonly.verify.forms import roll_back
 from onceonly.verify.parts import Parts
 from onceonly.verify.programs import Programs
-from onceonly.verify.roles import Cast, Role, roles_of
+from onceonly.verify.roles import Cast, Role
 from onceonly.verify.trie import Node, Trie
 from onceonly.verify.wording import about, delivery_text, receipt_text
 from onceonly.verify.workload import SINK, End, Workload, names_of
@@ -29,7 +29,6 @@ from onceonly.verify.world import (
     Ledger,
     Marks,
     Move,
-    Scale,
     State,
 )
 
@@ -42,9 +41,9 @@ Ends = tuple[tuple[str, End], ...]
 class Environment:
     """The transitions of one check. What depends on less than the whole state is computed once and remembered."""
 
-    def __init__(self, workload: Workload, bounds: Bounds, *, programs: Programs, scale: Scale) -> None:
+    def __init__(self, workload: Workload, bounds: Bounds, *, programs: Programs, roles: tuple[Role, ...]) -> None:
         """Set up queues with the workload's arrivals in them, and idle workers."""
-        cast = self._cast = Cast(workload, programs, roles_of(workload, scale))
+        cast = self._cast = Cast(workload, programs, roles)
         self.trie = Trie(cast.start, idle=len(cast.roles))
         self.happened: set[str] = set()
         self._names = names_of(workload, programs)
@@ -117,7 +116,7 @@ class Environment:
         if place >= 0:
             workers = tuple(sorted((*state[WORKERS:place], move.worker, *state[place + 1 :])))
             if move.worker < self._idle:
-                ended = not (move.marks and move.marks[-1].point == "rollback") and not move.label.point.endswith("receive")
+                ended = not (move.marks and move.marks[-1].point == "rollback") and move.label.form != ANSWER_LOST
                 parts[BROKER], parts[LEDGER] = self._abandoned(parts[BROKER], parts[LEDGER], workers, ended=ended)
         if parts[LEDGER] in self._busy:
             parts = self._settled(*parts)
@@ -299,12 +298,12 @@ class Environment:
 
     def _begins(self, role: Role, number: int, broker: int, ledger: Ledger) -> Iterator[Move]:
         for world, batch in role.begins(self.parts.bare(BROKER, broker), role, self._programs.transports):
-            said = Label(f"{role.label}receive", ", ".join(delivery_text(delivery) for delivery in batch), "applied")
+            said = Label(role.label + role.point, ", ".join(delivery_text(delivery) for delivery in batch), "applied")
             now = Changed(BROKER, self.parts.number(BROKER, broker, world), ledger)
             yield from self._continued(self.trie.root(batch), said, now)
             spent = ledger.spend("failures")
             if spent:
-                yield Move(said._replace(form="answer lost"), BROKER, now.part, self._ledger(spent), number, ())
+                yield Move(said._replace(form=ANSWER_LOST), BROKER, now.part, self._ledger(spent), number, ())
 
     # What happens by itself.
 

@@ -13,7 +13,6 @@ from onceonly.ports.bundle import Ports
 from onceonly.verify.asking import Asking
 from onceonly.verify.programs import Programs
 from onceonly.verify.workload import Workload, ports_of
-from onceonly.verify.world import Scale
 
 Batch = tuple[Delivery, ...]
 Begun = tuple[Any, Batch]
@@ -42,13 +41,15 @@ def delivering(programs: Programs, batch: Batch, ports: Ports) -> Coroutine[Any,
 
 
 class Role(Struct, frozen=True, kw_only=True):
-    """One kind of worker. `begins` gives what may set an idle one going, each time from `queue`; `program` is its work.
+    """One kind of worker: `begins` gives what may set an idle one going, `program` is what it then does on `endpoint`.
 
-    `label` comes before its calls in steps, and is empty where there is no other endpoint.
+    All that begins comes from `queue`, which no other role has; no broker need know it. In steps a beginning is called
+    `point`, and `label` comes before each call: it is empty where there is no other endpoint.
     """
 
     endpoint: str
     queue: str
+    point: str = "receive"
     label: str = ""
     workers: int = 1
     batch: int = 1
@@ -56,10 +57,10 @@ class Role(Struct, frozen=True, kw_only=True):
     program: Callable[[Programs, Batch, Ports], Coroutine[Any, Any, Any]] = delivering
 
 
-def roles_of(workload: Workload, scale: Scale) -> tuple[Role, ...]:
-    """Give each endpoint its workers."""
+def endpoint_roles(workload: Workload, *, workers: int, batch: int) -> tuple[Role, ...]:
+    """Give each endpoint so many workers, of which each takes so many deliveries at once."""
     return tuple(
-        Role(endpoint=endpoint, queue=endpoint, label=label, workers=scale.workers, batch=scale.batch)
+        Role(endpoint=endpoint, queue=endpoint, label=label, workers=workers, batch=batch)
         for endpoint, label in zip(workload.endpoints, workload.labels, strict=True)
     )
 

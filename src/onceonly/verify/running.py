@@ -7,11 +7,10 @@ from onceonly.verify.auditor import Auditor
 from onceonly.verify.checks import CHECKS, Check
 from onceonly.verify.environment import Environment
 from onceonly.verify.explorer import Exploration, Explorer
-from onceonly.verify.faults import FORMS, LATE_ACCEPTED, LATE_IGNORED
+from onceonly.verify.faults import ANSWER_LOST, FORMS, LATE_ACCEPTED, LATE_IGNORED
 from onceonly.verify.mutants import MUTANTS, Mutant
 from onceonly.verify.programs import DoesNotApply, Programs, patched, shipped
 from onceonly.verify.results import CheckResult, MutantResult
-from onceonly.verify.world import Scale
 
 LIMIT = 5_000_000
 MUTANT_LIMIT = 400_000
@@ -105,7 +104,7 @@ def _required_at_one(check: Check, happened: frozenset[str]) -> set[str]:
     wanted = {f"{point}: applied" for point in check.reaches}
     if check.bounds.failures:
         failing = [point for point in FORMS if f"{point}: may fail" in happened]
-        wanted |= {f"{point}: {form}" for point in failing for form in FORMS[point]} | {"receive: answer lost"}
+        wanted |= {f"{point}: {form}" for point in failing for form in FORMS[point]} | {f"receive: {ANSWER_LOST}"}
         if "commit" in failing:
             wanted.add("commit: lands now, applied")
     if check.bounds.crashes:
@@ -120,7 +119,7 @@ def explore(
 ) -> tuple[Exploration, frozenset[str]]:
     """Explore one check; gives what was found, and every kind of thing that happened."""
     programs = programs or shipped()
-    environment = Environment(check.workload, check.bounds, programs=programs, scale=Scale(check.workers, check.batch))
+    environment = Environment(check.workload, check.bounds, programs=programs, roles=check.roles)
     auditor = Auditor(environment, check.workload, check.patience)
 
     def tick(states: int, transitions: int) -> None:

@@ -173,7 +173,7 @@ def names_of(workload: Workload, programs: Programs) -> dict[Identity, str]:
             for identity, name in made
             for index in range(workload.effects)
         }
-        names |= dict(sent)
+        names |= dict(sorted(sent, reverse=True))  # two under one id, which takes a mutant: the first name
         made = sent
     return names
 

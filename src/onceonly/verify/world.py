@@ -114,13 +114,6 @@ class Move(NamedTuple):
     marks: Marks
 
 
-class Scale(NamedTuple):
-    """How many workers each endpoint has, and how many deliveries each takes at once."""
-
-    workers: int = 2
-    batch: int = 1
-
-
 class Changed(NamedTuple):
     """The world after a call, before its worker goes on."""
 
