@@ -179,6 +179,12 @@ CHECKS: tuple[Check, ...] = (
         workers=1,
     ),
     Check(
+        name="a chain, one worker each, every kind of fault",
+        workload=Workload(arrivals=copies("a"), endpoints=CHAIN),
+        bounds=ONE_OF_EACH,
+        workers=1,
+    ),
+    Check(
         name="a chain, both handlers fail",
         workload=Workload(
             arrivals=copies("a"),

@@ -9,7 +9,7 @@ from typing import Any
 from onceonly.drivers.memory import Operation
 from onceonly.verify.faults import do
 from onceonly.verify.forms import drained, in_order
-from onceonly.verify.world import BROKER, LETTERS, STORE, BrokerPart, Known, Ledger, Marks
+from onceonly.verify.world import BROKER, LEDGER, LETTERS, STORE, BrokerPart, Known, Ledger, Marks
 
 FIRST_STORE = 4
 """From here on, places are those of the stores."""
@@ -28,6 +28,7 @@ class Parts:
         each = tuple(known.number(in_order(store)) for known in self.known[FIRST_STORE:])
         rest = (known.number(part) for known, part in zip(self.known[BROKER:], others, strict=False))
         self.first: tuple[int, ...] = (self.known[STORE].number(each), *rest)
+        self._held: dict[int, tuple[Any, ...]] = {}
         self._put: dict[tuple[int, int, int], int] = {}
         self._marked: dict[tuple[Marks, int], int] = {}
 
@@ -68,6 +69,27 @@ class Parts:
         """Give a part as its operations see it."""
         part = self.known[place].values[number]
         return part.broker if place == BROKER else part
+
+    def ledger(self, number: int) -> Ledger:
+        """Give a ledger."""
+        found: Ledger = self.known[LEDGER].values[number]
+        return found
+
+    def ledger_number(self, ledger: Ledger) -> int:
+        """Give a ledger's number."""
+        return self.known[LEDGER].number(ledger)
+
+    def held(self, broker: int) -> tuple[Any, ...]:
+        """Give the receipts of what is held."""
+        found = self._held.get(broker)
+        if found is None:
+            entries = self.bare(BROKER, broker).entries
+            found = self._held[broker] = tuple(entry.receipt for entry in entries if entry.held_until)
+        return found
+
+    def queue_of(self, receipt: Any, broker: int) -> str:
+        """Tell from which queue a delivery is."""
+        return next(str(entry.queue) for entry in self.bare(BROKER, broker).entries if entry.receipt == receipt)
 
     def number(self, place: int, before: int, part: Any) -> int:
         """Give the number of what an operation made of a part, in the form in which equal ones are equal."""

@@ -84,6 +84,10 @@ class Cast:
         """Tell what its worker is."""
         return self.roles[self.number(batch)]
 
+    def label_at(self, queue: str) -> str:
+        """Tell what comes before what happens in a queue."""
+        return next((role.label for role in self.roles if role.queue == queue), "")
+
     def store_of(self, role: Role) -> Place:
         """Tell which part of the world is the store of a role's endpoint."""
         place: Place = self._programs.stores.MemoryStore(Asking(None), role.endpoint).place
