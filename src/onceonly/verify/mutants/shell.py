@@ -1,6 +1,7 @@
 """Broken versions of the delivery shell and of sorting."""
 
 from onceonly.verify.mutants.known_bad import (
+    ACROSS,
     CLASH,
     COPIES,
     DUPLICATE,
@@ -10,6 +11,7 @@ from onceonly.verify.mutants.known_bad import (
     HOPELESS,
     KILLING,
     ONE,
+    REFUSED_COMMIT,
     UNSTEADY,
     Mutant,
     delivery,
@@ -68,6 +70,23 @@ SHELL: tuple[Mutant, ...] = (
         "a copy within a batch left out of the ack",
         (DUPLICATE,),
         (intake("copies.setdefault(message.identity, []).append(delivery)", "copies[message.identity] = [delivery]"),),
+    ),
+    Mutant(
+        "copies of a known message left out of the ack",
+        (ACROSS,),
+        (
+            delivery(
+                "        await finish(finished, [delivery for item in items for delivery in item.deliveries], ports)\n",
+                "        fresh = {identity for part in ran.processed for identity in part.handled}\n"
+                "        each = [i.deliveries if i.message.identity in fresh else i.deliveries[:1] for i in items]\n"
+                "        await finish(finished, [delivery for deliveries in each for delivery in deliveries], ports)\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "a message lost where a refused unit is halved",
+        (REFUSED_COMMIT,),
+        (delivery("await run(items[half:], ports", "await run(items[half + 1 :], ports"),),
     ),
     Mutant(
         "batch acked when one failed",
