@@ -56,7 +56,6 @@ class Environment:
         """Set up queues with the workload's arrivals in them, and idle workers."""
         cast = self._cast = Cast(workload, programs, roles)
         self.trie = Trie(cast.start, idle=len(cast.roles))
-        self.happened: set[str] = set()
         self._names = names_of(workload, programs)
         self._workload = workload
         self._programs = programs
@@ -70,9 +69,12 @@ class Environment:
         self._landings: dict[tuple[int, int, int], list[Move]] = {}
         self._stores = {role.endpoint: cast.store_of(role) for role in cast.roles}
         first = (programs.stores.StoreWorld(), self._arrivals(), programs.stores.LettersWorld(), Ledger(bounds))
-        labels = {self._stores[role.endpoint].name: role.label for role in cast.roles}
+        labels: dict[str, str] = {}
+        for role in cast.roles:
+            labels.setdefault(self._stores[role.endpoint].name, role.label)  # the first role of an endpoint speaks for it
         self.parts = Parts(labels, first)
-        self._reductions = Reductions(self.parts, cast, programs.transports, happened=self.happened, failures=bounds.failures)
+        self._reductions = Reductions(self.parts, cast, programs.transports, nodes=self.trie.nodes, failures=bounds.failures)
+        self.happened = self._reductions.happened
         self.initial: State = (*self.parts.first, *cast.idle)
 
     def successors(self, state: State) -> list[tuple[Label, int, State]]:
@@ -83,9 +85,7 @@ class Environment:
         """
         calm = self._reductions.is_calm(state[LEDGER])
         for place in range(WORKERS, len(state)) if calm else ():
-            if state[place] >= self._idle and self._reductions.commutes(
-                self.trie.nodes[state[place]], state[BROKER], state[LEDGER]
-            ):
+            if state[place] >= self._idle and self._reductions.commutes(state[place], state[BROKER], state[LEDGER]):
                 moves = self._moving(state[place], state)
                 return [(move.label, place - WORKERS, self._after(state, move, place)) for move in moves]
         found: list[tuple[Label, int, State]] = []
@@ -126,8 +126,7 @@ class Environment:
             workers = tuple(sorted((*state[WORKERS:place], move.worker, *state[place + 1 :])))
             if move.worker < self._idle:
                 ended = not (move.marks and move.marks[-1].point == "rollback") and move.label.form != ANSWER_LOST
-                left = frozenset().union(*(self.trie.nodes[number].receipts for number in workers))
-                self._reductions.abandon(parts, left, ended=ended)
+                self._reductions.abandon(parts, workers, ended=ended)
         if self.parts.ledger(parts[LEDGER]).pending:
             parts = self._reductions.settled(*parts)
         return (*parts, *workers)

@@ -3,7 +3,6 @@
 Each is sound by a reason of its own, given beside it. Turned off, more states are seen, as many at rest, and nothing else.
 """
 
-from collections.abc import Hashable
 from typing import Any
 
 from msgspec.structs import replace
@@ -21,33 +20,35 @@ from onceonly.verify.world import BROKER, LEDGER
 class Reductions:
     """Tells what happens at once, and what may go first."""
 
-    def __init__(self, parts: Parts, cast: Cast, transports: Any, *, happened: set[str], failures: int) -> None:
-        """Reduce histories in which `failures` calls may fail; what is done here is noted in `happened`."""
+    def __init__(self, parts: Parts, cast: Cast, transports: Any, *, nodes: list[Node], failures: int) -> None:
+        """Reduce histories in which `failures` calls may fail; `nodes` are the workers', a list that grows."""
+        self.happened: set[str] = set()
+        """Every kind of thing that happened, here and in the environment."""
         self.quiet: set[int] = set()
         """Ledgers with which nothing can happen by itself, as far as they were asked about."""
         self._parts = parts
         self._cast = cast
         self._transports = transports
-        self._happened = happened
+        self._nodes = nodes
         self._failures = failures
-        self._left: dict[tuple[int, int, frozenset[Hashable], bool], tuple[int, int]] = {}
+        self._left: dict[tuple[int, int, tuple[int, ...], bool], tuple[int, int]] = {}
         self._landed: dict[tuple[int, ...], list[int]] = {}
         self._calm: dict[int, bool] = {}
         self._commuting: dict[tuple[int, int, int], bool] = {}
 
-    def abandon(self, numbers: list[int], worked_on: frozenset[Hashable], *, ended: bool) -> None:
+    def abandon(self, numbers: list[int], workers: tuple[int, ...], *, ended: bool) -> None:
         """End the leases of deliveries that nobody works on any more; later ones can still be received first."""
-        key = (numbers[BROKER], numbers[LEDGER], worked_on, ended)
+        key = (numbers[BROKER], numbers[LEDGER], workers, ended)
         found = self._left.get(key)
         if found is None:
-            found = self._left[key] = self._abandoned(numbers[BROKER], numbers[LEDGER], worked_on, ended=ended)
+            found = self._left[key] = self._abandoned(*key[:3], ended=ended)
         numbers[BROKER], numbers[LEDGER] = found
 
-    def _abandoned(self, broker: int, ledger: int, worked_on: frozenset[Hashable], *, ended: bool) -> tuple[int, int]:
+    def _abandoned(self, broker: int, ledger: int, workers: tuple[int, ...], *, ended: bool) -> tuple[int, int]:
         world, after = self._parts.bare(BROKER, broker), self._parts.ledger(ledger)
         for receipt in self._parts.held(broker):
-            if receipt not in worked_on:
-                self._happened.add(f"{self._cast.label_at(self._parts.queue_of(receipt, broker))}lease: ends")
+            if not any(receipt in self._nodes[number].receipts for number in workers):
+                self.happened.add(f"{self._cast.label_at(self._parts.queue_of(receipt, broker))}lease: ends")
                 world, _ = self._transports.expire(world, receipt)
                 behind = ended and after.left.failures == self._failures
                 after = replace(after.excuse(), left_behind=after.left_behind or behind)
@@ -90,12 +91,12 @@ class Reductions:
                 self.quiet.add(ledger)
         return found
 
-    def commutes(self, node: Node, broker: int, ledger: int) -> bool:
+    def commutes(self, worker: int, broker: int, ledger: int) -> bool:
         """Tell whether a worker's call may be made before all that others may do: they cannot tell when it was."""
-        key = (node.number, broker, ledger)
+        key = (worker, broker, ledger)
         found = self._commuting.get(key)
         if found is None:
-            found = self._commuting[key] = self._is_independent(node.call, broker, ledger)
+            found = self._commuting[key] = self._is_independent(self._nodes[worker].call, broker, ledger)
         return found
 
     def _is_independent(self, call: Call | None, broker: int, ledger: int) -> bool:
