@@ -152,10 +152,10 @@ def endpoint(store: str, transport: str, **settings: Any) -> Endpoint:
 
 
 @asynccontextmanager
-async def opened_shop(store: str, *, transport: str = "") -> AsyncIterator[Shop]:
+async def opened_shop(store: str, *, transport: str = "", surroundings: Surroundings = LIVE) -> AsyncIterator[Shop]:
     """Open a shop on a database that has all tables; the queue is in memory unless it is named."""
     named = transport or f"memory://{uuid4().hex}"
-    async with open_transport(named, "sink") as sink:
+    async with open_transport(named, "sink", surroundings=surroundings) as sink:
         await sink.declare([Topology(endpoint="sink", events=("OrderPlaced",))])
         shop = Shop(store, named, sink)
         try:

@@ -98,10 +98,13 @@ class EnlistScenarios:
 
     async def test_an_outer_transaction_that_is_committed_later_is_found_by_looking(self, shop: Shop) -> None:
         """Nobody announced that commit; the record is there all the same."""
-        async with shop.engine.connect() as connection, connection.begin():
-            async with AsyncSession(connection, join_transaction_mode="create_savepoint") as session:
-                shop.add(session, "A")
-                await session.commit()
+        async with (
+            shop.engine.connect() as connection,
+            connection.begin(),
+            AsyncSession(connection, join_transaction_mode="create_savepoint") as session,
+        ):
+            shop.add(session, "A")
+            await session.commit()
         async with shop.running(surroundings=AHEAD):
             assert await shop.bodies(1) == ["A"]
 
@@ -118,7 +121,7 @@ class EnlistScenarios:
     ) -> None:
         """Crash here, "after-commit": 1 committed, 2 killed, nothing sent, 3 a relay finds the record, 4 it sends it, once."""
         queue = f"sqlite:///{tmp_path}/queue.db"
-        async with opened_shop(shop.store, transport=queue) as here:
+        async with opened_shop(shop.store, transport=queue, surroundings=AHEAD) as here:
             assert await here.killed_after_commit("A", "B") == -9
             left = await here.records()
             assert (len(left), await here.orders()) == (2, ["A", "B"])

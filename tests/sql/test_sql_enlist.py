@@ -13,7 +13,7 @@ from onceonly.runtime.observer import Point
 
 
 @pytest.fixture
-async def shop(database: Database, file: Path) -> AsyncIterator[Shop]:
+async def shop(database: Database, file: Path) -> AsyncIterator[Shop]:  # noqa: ARG001 - it makes the tables
     """Open a shop on the file."""
     async with opened_shop(url(file)) as shop:
         yield shop
