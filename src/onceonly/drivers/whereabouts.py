@@ -27,19 +27,15 @@ def whereabouts(url: URL) -> Whereabouts | None:
     """Tell where a URL leads, whatever its driver; this machine by any of its names is one. None for SQLite in memory."""
     system = url.get_backend_name().replace("mariadb", "mysql")
     if system == "sqlite":
-        return _file(system, url.database or "")
+        is_memory = url.query.get("mode") == "memory" or not url.database or url.database == ":memory:"
+        return (
+            None if is_memory else Whereabouts(system, "", 0, str(Path((url.database or "").removeprefix(FILE_URI)).resolve()))
+        )
     host = url.host or _text(url.query.get("host", ""))
     port = int(url.port or PORTS.get(system, 0))
     is_local = host.lower() in LOCAL or host.startswith("/")  # a path is a socket's
     database = url.database or url.username or ""
     return Whereabouts(system, "localhost" if is_local else host.lower(), port, database)
-
-
-def _file(system: str, name: str) -> Whereabouts | None:
-    path, _, options = name.removeprefix(FILE_URI).partition("?") if name.startswith(FILE_URI) else (name, "", "")
-    if path in {"", ":memory:"} or "mode=memory" in options:
-        return None
-    return Whereabouts(system, "", 0, str(Path(path).resolve()))
 
 
 def _text(value: str | tuple[str, ...]) -> str:
