@@ -81,6 +81,8 @@ class Relay:
             self._rung.clear()
             seconds = await self._turn()
             await asyncio.sleep(0)  # adapters in memory never wait; signals need their turn all the same
+            if stop.is_set():
+                break
             # a commit ends the rest, but in an outage it would only add to the trouble
             await pause(seconds, self._surroundings.timer, stop if self._trouble else self._rung)
         if self._told:
