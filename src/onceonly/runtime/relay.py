@@ -85,6 +85,7 @@ class Relay:
                 break
             # a commit ends the rest, but in an outage it would only add to the trouble
             await pause(seconds, self._surroundings.timer, stop if self._trouble else self._rung)
+        await asyncio.sleep(0)  # a commit just before the stop has rung, and is heard in the loop's next turn
         if self._told:
             await self._turn()
 
