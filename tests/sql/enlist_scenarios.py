@@ -9,6 +9,7 @@ from enlist_house import AHEAD, OrderPlaced, Shop, opened_shop
 from sql_house import Order
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from onceonly.model.errors import Failed
 from onceonly.model.identity import outgoing_id
 from onceonly.runtime.observer import Call, Point
 from onceonly.wiring import enlist
@@ -28,6 +29,22 @@ class Together:
         if call.point is Point.UNDISPATCHED and self._met < 2:
             self._met += 1
             await self._both.wait()
+
+
+class Away:
+    """An observer that keeps every message from the broker until it is back."""
+
+    def __init__(self) -> None:
+        self.is_back = False
+        self.was_asked = asyncio.Event()
+
+    @asynccontextmanager
+    async def around(self, call: Call) -> AsyncIterator[None]:
+        """Be away."""
+        if call.point is Point.DISPATCH and not self.is_back:
+            self.was_asked.set()
+            raise Failed("the broker is away")
+        yield
 
 
 class EnlistScenarios:
@@ -133,6 +150,18 @@ class EnlistScenarios:
             ]
             assert await here.nothing_waits()
             assert await here.records() == ()
+
+    async def test_a_broker_that_is_away_at_the_commit_costs_nothing(self, shop: Shop) -> None:
+        """The commit does not wait for it; the message waits in the store, and goes out when it is back."""
+        away = Away()
+        async with shop.running(away):
+            await shop.place("A")
+            await away.was_asked.wait()
+            assert (await shop.orders(), len(await shop.records())) == (["A"], 1)
+            away.is_back = True
+            assert await shop.bodies(1) == ["A"]
+            await shop.watch.until(Point.FORGET)
+        assert await shop.records() == ()
 
     async def test_two_relays_at_once_send_the_same_ids(self, shop: Shop) -> None:
         """Receivers that know an id handle it once; the record is forgotten by both."""

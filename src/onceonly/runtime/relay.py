@@ -86,7 +86,7 @@ class Relay:
             # a commit ends the rest, but in an outage it would only add to the trouble
             await pause(seconds, self._surroundings.timer, stop if self._trouble else self._rung)
         await asyncio.sleep(0)  # a commit just before the stop has rung, and is heard in the loop's next turn
-        if self._told:
+        while self._told and not self._trouble:
             await self._turn()
 
     async def _turn(self) -> float:
