@@ -242,6 +242,38 @@ async def test_a_commit_wakes_it_and_only_what_is_committed_is_sent() -> None:
     assert post.wire() == [outgoing_id(SHOP, identities[0], 0)]
 
 
+async def test_many_commits_are_sent_some_at_a_time() -> None:
+    """All that were told, in as many sends as it takes, and without a look."""
+    post = await Post(HastyTimer()).open()
+    running = asyncio.create_task(post.run())
+    identities = await post.commit(*(f"m{number}" for number in range(2 * PAGE + 1)), old=False)
+    post.doorbell.ring(identities)
+    await running
+    assert (len(post.wire()), post.tally.calls[Point.DISPATCH], post.tally.calls[Point.UNDISPATCHED]) == (2 * PAGE + 1, 3, 1)
+
+
+async def test_commits_without_end_do_not_keep_it_from_looking() -> None:
+    """What another process left is as old as ever."""
+    post = await Post().open()
+
+    class RingsAgain:
+        """An observer that tells of another commit after every find, and lets the time pass."""
+
+        @asynccontextmanager
+        async def around(self, call: Call) -> AsyncIterator[None]:
+            """Ring."""
+            yield
+            if call.point is Point.FIND:
+                post.doorbell.ring([Identity(SHOP, "another")])
+                await post.timer.sleep(1.0)
+
+    running = asyncio.create_task(post.run(RingsAgain(), until=lambda: bool(post.wire())))
+    await asyncio.sleep(0)
+    post.doorbell.ring([Identity(SHOP, "one")])
+    await post.commit("left behind")
+    await running
+
+
 async def test_a_commit_in_another_thread_wakes_it() -> None:
     """As of a synchronous session."""
     post = await Post(HastyTimer()).open()
