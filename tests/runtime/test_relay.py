@@ -3,124 +3,23 @@
 import asyncio
 import logging
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
-from runtime_house import SHOP, SINK, HastyTimer, House, NoChance, StopWhen
+from relay_house import FailsAt, Post, StandingTimer, UnsureTransport, record_of
+from runtime_house import SHOP, HastyTimer, StopWhen
 
 from onceonly.algorithms.relay import relay
 from onceonly.model.errors import Failed, Unknown
 from onceonly.model.identity import Identity, outgoing_id
-from onceonly.model.message import Message, Send
 from onceonly.model.record import Record
-from onceonly.ports.bundle import Ports
 from onceonly.ports.transport import Topology
 from onceonly.runtime.crash import CrashAt, Crashed
 from onceonly.runtime.doorbell import Doorbell
 from onceonly.runtime.observed import observed
-from onceonly.runtime.observer import Call, Observer, Observers, Point, Tally
-from onceonly.runtime.relay import PAGE, Relay
-from onceonly.runtime.surroundings import Surroundings, Timer
-
-AFTER = 10.0
-OLD = int(AFTER * 1000) + 1
-
-
-class PassingTimer:
-    """Time passes by sleeping only, and every sleep ends at once."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def seconds(self) -> float:
-        """Give what has been slept."""
-        return self.now
-
-    async def sleep(self, seconds: float) -> None:
-        """Let it pass."""
-        self.now += seconds
-        await asyncio.sleep(0)
-
-
-class FailsAt:
-    """An observer that fails some calls, before they are made or after, for as long as there are errors left."""
-
-    def __init__(self, point: Point, *errors: Exception, after: bool = False) -> None:
-        self._point, self._errors, self._after = point, list(errors), after
-
-    @asynccontextmanager
-    async def around(self, call: Call) -> AsyncIterator[None]:
-        """Fail, or do not."""
-        if not self._after:
-            self._fail(call)
-        yield
-        if self._after:
-            self._fail(call)
-
-    def _fail(self, call: Call) -> None:
-        if call.point is self._point and self._errors:
-            raise self._errors.pop(0)
-
-
-class Post:
-    """An endpoint in memory with records in its store, and relays of it."""
-
-    def __init__(self, timer: Timer | None = None) -> None:
-        self.house = House()
-        self.timer = timer or PassingTimer()
-        self.doorbell = Doorbell()
-        self.tally = Tally()
-        self.stop = asyncio.Event()
-
-    async def open(self) -> "Post":
-        """Declare the queues."""
-        await self.house.open()
-        return self
-
-    async def commit(self, *names: str, to: str = "", old: bool = True) -> list[Identity]:
-        """Commit a record for each name, with one message; gives their identities."""
-        messages = [Message(id=name, source=SHOP, type="", body=b"") for name in names]
-        unit = await self.house.store.begin(messages)
-        await unit.commit([record_of(message.identity, to) for message in messages])
-        if old:
-            self.house.clock.advance(OLD)
-        return [message.identity for message in messages]
-
-    def relay(self, *observers: Observer, ports: Ports | None = None) -> Relay:
-        """Make a relay, as another process would."""
-        watched = observed(ports or self.house.ports, Observers(self.tally, *observers))
-        surroundings = Surroundings(clock=self.house.clock, chance=NoChance(), timer=self.timer)
-        return Relay(watched, after=AFTER, grace=5.0, doorbell=self.doorbell, surroundings=surroundings)
-
-    async def run(self, *observers: Observer, until: Callable[[], bool] | None = None) -> None:
-        """Run a relay until a condition holds after some call; until all is sent and forgotten, when none is given."""
-        stop = asyncio.Event()
-        async with asyncio.timeout(20):
-            await self.relay(StopWhen(stop, until or self.is_empty), *observers).run(stop)
-
-    def left(self) -> list[str]:
-        """Name the records that are left."""
-        return [stored.record.identity.id for stored in self.house.driver.part(self.house.store.place).records]
-
-    def is_empty(self) -> bool:
-        """Tell whether no record is left."""
-        return not self.left()
-
-    def looked(self, times: int) -> Callable[[], bool]:
-        """Make the condition that the store was asked so often."""
-        return lambda: self.tally.calls.get(Point.UNDISPATCHED, 0) >= times
-
-    def wire(self) -> list[str]:
-        """Give the ids that lie in the sink, each as often as it was sent."""
-        return [dict(entry.headers)["ce-id"] for entry in self.house.broker().entries if entry.queue == SINK]
-
-
-def record_of(identity: Identity, to: str = "") -> Record:
-    """Make a record with one message, whose body is the record's name."""
-    message = Message(id=outgoing_id(SHOP, identity, 0), source=SHOP, type="done", body=identity.id.encode())
-    return Record(identity, (Send(message=message, to=to),))
-
+from onceonly.runtime.observer import Call, Observers, Point
+from onceonly.runtime.relay import PAGE
 
 # The algorithm
 
@@ -274,6 +173,16 @@ async def test_commits_without_end_do_not_keep_it_from_looking() -> None:
     await running
 
 
+async def test_a_ring_is_heard_in_the_listeners_own_thread() -> None:
+    """Whichever thread rings."""
+    bell, heard = Doorbell(), asyncio.get_running_loop().create_future()
+    with bell.listen(lambda _: heard.set_result(threading.get_ident())):
+        thread = threading.Thread(target=bell.ring, args=([],))
+        thread.start()
+        assert await heard == threading.get_ident()
+        thread.join()
+
+
 async def test_a_commit_in_another_thread_wakes_it() -> None:
     """As of a synchronous session."""
     post = await Post(HastyTimer()).open()
@@ -363,6 +272,47 @@ async def test_what_a_commit_announced_in_an_outage_goes_out_when_it_is_over() -
     post.doorbell.ring(identities)
     await running
     assert set(post.wire()) == {outgoing_id(SHOP, identities[0], 0)}
+
+
+async def test_a_second_outage_is_waited_out_as_the_first_one_was() -> None:
+    """Delays begin short again."""
+    timer = HastyTimer()
+    post = await Post(timer).open()
+    failing = FailsAt(Point.DISPATCH, Failed("away"), Failed("away"), None, Failed("away"))
+    running = asyncio.create_task(post.run(failing, until=lambda: len(post.wire()) == 2 and not post.left()))
+    for name in ("a", "b"):
+        post.doorbell.ring(await post.commit(name, old=False))
+        while post.left():  # noqa: ASYNC110 - the store is a value, and tells nobody that it changed
+            await asyncio.sleep(0)
+    await running
+    assert [seconds for seconds in timer.slept if seconds < 1] == [0.05, 0.1, 0.05]
+
+
+async def test_commits_in_an_outage_do_not_make_it_try_more_often() -> None:
+    """They only add to the trouble."""
+    post = await Post(StandingTimer()).open()
+    running = asyncio.create_task(post.relay(FailsAt(Point.DISPATCH, *[Failed("away")] * 9)).run(post.stop))
+    await asyncio.sleep(0)
+    for name in "abcde":
+        post.doorbell.ring(await post.commit(name, old=False))
+        for _ in range(50):
+            await asyncio.sleep(0)
+    post.stop.set()
+    await running
+    assert post.tally.calls[Point.FIND] == 1
+
+
+async def test_what_was_told_and_not_answered_for_sure_is_tried_again() -> None:
+    """Soon after, under the same id."""
+    post = await Post(HastyTimer()).open()
+    transport = UnsureTransport(post.house.transport, times=3)
+    relay_ = post.relay(StopWhen(post.stop, post.is_empty), ports=post.house.ports._replace(transport=transport))
+    identities = await post.commit("a", old=False)
+    running = asyncio.create_task(relay_.run(post.stop))
+    await asyncio.sleep(0)
+    post.doorbell.ring(identities)
+    await running
+    assert post.wire() == [outgoing_id(SHOP, identities[0], 0)] * 4
 
 
 async def test_a_bug_is_said_every_time_with_its_traceback(caplog: pytest.LogCaptureFixture) -> None:

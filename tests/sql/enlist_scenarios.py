@@ -10,9 +10,13 @@ from sql_house import Order
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from onceonly.model.errors import Failed
-from onceonly.model.identity import outgoing_id
+from onceonly.model.identity import Identity, outgoing_id
+from onceonly.model.record import Record
 from onceonly.runtime.observer import Call, Point
+from onceonly.testing.samples import effects
 from onceonly.wiring import enlist
+
+ONE = Record(Identity("shop", "one"), effects()[:1])
 
 
 class Together:
@@ -94,11 +98,12 @@ class EnlistScenarios:
         told: list[object] = []
         async with shop.sessions.begin() as session:
             shop.add(session, "A")
-            enlist(shop.endpoint.settings, session, told.append)
+            enlist(shop.endpoint.settings, session, told.append).write(ONE, 1)
             async with session.begin_nested():
                 shop.add(session, "B")
             assert told == []
-        assert len(await shop.records()) == 2
+        assert told == [(ONE.identity,)]
+        assert len(await shop.records()) == 3
 
     async def test_an_outer_transaction_that_is_rolled_back_sends_nothing(self, shop: Shop) -> None:
         """A session says that it committed, while all it has done hangs on somebody else's transaction."""
