@@ -175,6 +175,32 @@ async def test_it_is_over_with_its_transaction(file: str, engine: AsyncEngine, e
     assert len(await kept(shop)) == (3 if end == "commit" else 1)
 
 
+async def test_a_message_that_was_expunged_before_its_flush_keeps_its_transaction_from_committing(
+    file: str, engine: AsyncEngine
+) -> None:
+    """It would be lost while what was flushed before is committed; after a flush it is written, and no matter."""
+    shop = shop_at(f"sqlite:///{file}")
+    async with AsyncSession(engine, expire_on_commit=False) as session:
+        shop.enlist(session).publish(Placed("1"))
+        await session.flush()
+        session.expunge_all()
+        await session.commit()
+        session.add(Line(id=1))
+        outgoing = shop.enlist(session)
+        outgoing.publish(Placed("2"))
+        await session.flush()
+        outgoing.publish(Placed("3"))
+        session.expunge_all()
+        await session.flush()
+        with pytest.raises(InvalidEffect, match="was expunged from the session before it was flushed"):
+            await session.commit()
+        await session.rollback()
+        shop.enlist(session).publish(Placed("4"))
+        await session.commit()
+        assert await session.get(Line, 1) is None
+    assert sorted(record.effects[0].message.body for record in await kept(shop)) == [b'{"id":"1"}', b'{"id":"4"}']
+
+
 async def test_scoped_sessions_are_told_from_their_registry(file: str, engine: AsyncEngine) -> None:
     """It is the session of this task or thread that is meant."""
     shop = shop_at(f"sqlite:///{file}")

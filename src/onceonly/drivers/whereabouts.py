@@ -27,10 +27,9 @@ def whereabouts(url: URL) -> Whereabouts | None:
     """Tell where a URL leads, whatever its driver; this machine by any of its names is one. None for SQLite in memory."""
     system = url.get_backend_name().replace("mariadb", "mysql")
     if system == "sqlite":
-        is_memory = url.query.get("mode") == "memory" or not url.database or url.database == ":memory:"
-        return (
-            None if is_memory else Whereabouts(system, "", 0, str(Path((url.database or "").removeprefix(FILE_URI)).resolve()))
-        )
+        path = (url.database or "").removeprefix(FILE_URI)
+        is_memory = path in {"", ":memory:"} or url.query.get("mode") == "memory"
+        return None if is_memory else Whereabouts(system, "", 0, str(Path(path).resolve()))
     host = url.host or _text(url.query.get("host", ""))
     port = int(url.port or PORTS.get(system, 0))
     is_local = host.lower() in LOCAL or host.startswith("/")  # a path is a socket's

@@ -9,7 +9,7 @@ from functools import cache
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
-from sqlalchemy import Connection, Engine, Pool, event, insert
+from sqlalchemy import Connection, Engine, Pool, event, insert, inspect
 from sqlalchemy.exc import UnboundExecutionError
 from sqlalchemy.ext.asyncio import AsyncSession, async_scoped_session
 from sqlalchemy.orm import Session, SessionTransaction, registry, scoped_session
@@ -18,7 +18,7 @@ from onceonly.drivers.guard import is_guarded
 from onceonly.drivers.schema import check_within
 from onceonly.drivers.urls import Place
 from onceonly.drivers.whereabouts import whereabouts
-from onceonly.model.errors import SchemaMissing, SetupError
+from onceonly.model.errors import InvalidEffect, SchemaMissing, SetupError
 from onceonly.model.identity import Identity
 from onceonly.model.record import Record
 from onceonly.stores.sql.statements import row_of
@@ -48,6 +48,7 @@ class Enlisted:
         self._home = home
         self._committed = committed
         self._written: list[Identity] = []
+        self._unflushed: list[Any] = []
 
     def write(self, record: Record, now: int) -> None:
         """Add a record to the session; it is flushed when everything else is. `now` is in milliseconds since 1970."""
@@ -55,7 +56,24 @@ class Enlisted:
         for column, value in row_of(self._home.endpoint, record, now).items():
             setattr(row, column, value)
         self._session.add(row)
+        self._unflushed.append(row)
         self._written.append(record.identity)
+
+    def flushed(self) -> None:
+        """Let go of the rows that were written; an expunged one is not."""
+        self._unflushed = [row for row in self._unflushed if not inspect(row).persistent]
+
+    def rolled_back(self) -> None:
+        """Let go of the rows that went with a savepoint."""
+        self._unflushed = [row for row in self._unflushed if inspect(row).pending]
+
+    def check(self) -> None:
+        """Refuse a commit that would lose a message. Raises InvalidEffect."""
+        if any(inspect(row).transient for row in self._unflushed):
+            raise InvalidEffect(
+                "a message of this transaction was expunged from the session before it was flushed, so it would be lost: flush"
+                " before expunge_all()"
+            )
 
     def tell(self) -> None:
         """Tell what may be committed: some may have gone with a savepoint, all may wait for an outer transaction."""
@@ -82,13 +100,19 @@ class _Ears:
     def __init__(self, session: Session) -> None:
         self.open: list[Enlisted] = []
         session.info[EARS] = self
+        event.listen(session, "after_flush_postexec", lambda *_: self._each(Enlisted.flushed))
+        event.listen(session, "after_soft_rollback", lambda *_: self._each(Enlisted.rolled_back))
+        event.listen(session, "before_commit", lambda *_: self._each(Enlisted.check))
         event.listen(session, "after_commit", self._after_commit)
         event.listen(session, "after_transaction_end", self._after_end)
 
     def _after_commit(self, session: Session) -> None:
         if not session.in_nested_transaction():  # a savepoint that was released is no commit
-            for enlisted in self.open:
-                enlisted.tell()
+            self._each(Enlisted.tell)
+
+    def _each(self, act: Callable[[Enlisted], None]) -> None:
+        for enlisted in self.open:
+            act(enlisted)
 
     def _after_end(self, _session: Session, transaction: SessionTransaction) -> None:
         if transaction.parent is None:
