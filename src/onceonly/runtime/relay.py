@@ -110,9 +110,14 @@ class Relay:
     async def _relay_told(self, told: Sequence[Identity]) -> Sequence[Record]:
         """Relay what commits told, some of it at a time; what is not sent for sure is tried again, as far as it is few."""
         some = told[:PAGE]
-        self._told[PAGE + MOST_TOLD :] = []  # the next look finds the others
-        relayed = await self._relay(await self._ports.store.find(some))
-        self._told[: len(some)] = [record.identity for record in relayed.unsure]
+        self._told[: len(some)] = []
+        try:
+            relayed = await self._relay(await self._ports.store.find(some))
+        except Exception:
+            self._told.extend(some)  # behind the others, which may fare better
+            raise
+        self._told.extend(record.identity for record in relayed.unsure)
+        self._told[MOST_TOLD:] = []  # the next look finds the others
         return relayed.unsure
 
     async def _relay_page(self) -> Sequence[Record]:
