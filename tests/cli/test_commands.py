@@ -51,7 +51,7 @@ def test_what_is_sent_twice_is_handled_once(onceonly: "Terminal") -> None:
         done = onceonly(*SEND)
         assert (done.code, done.out) == (0, "2 sent to shop\n")
     assert onceonly("status", "shop:shop", "--json").answer == [
-        {"endpoint": "shop", "waiting": 4, "held": 0, "delayed": 0, "records": 0, "dead_letters": 0}
+        {"endpoint": "shop", "waiting": 4, "held": 0, "delayed": 0, "records": 0, "late": 0, "oldest": None, "dead_letters": 0}
     ]
     drained = onceonly("run", "shop:shop", "shop:mailer", "--drain")
     assert (drained.code, drained.out) == (0, "")
@@ -211,14 +211,14 @@ def test_retrying_a_message_whose_effects_were_refused_sends_them_without_handli
     onceonly("dead", "retry", "works:works", "--reason", "refused")
     onceonly("run", "works:works", "works:billing", "--drain")
     assert onceonly("status", "works:works", "works:billing", "--json").answer == [
-        {"endpoint": name, "waiting": 0, "held": 0, "delayed": 0, "records": 0, "dead_letters": 0}
+        {"endpoint": name, "waiting": 0, "held": 0, "delayed": 0, "records": 0, "late": 0, "oldest": None, "dead_letters": 0}
         for name in ("works", "billing")
     ]
     assert (onceonly.folder / "log").read_text() == "worked 1\nbilled 1\n"
 
 
-def test_purging_a_letter_whose_work_is_committed_warns_of_what_never_goes_out(onceonly: "Terminal") -> None:
-    """Its record stays in the store: the handler ran, and nobody will ever send what it sends."""
+def test_purging_a_letter_whose_work_is_committed_says_that_its_record_stays(onceonly: "Terminal") -> None:
+    """The handler ran; the relay sends what it sends once the broker takes it."""
     (onceonly.folder / "works.py").write_text(WORKS)
     onceonly.write("go.jsonl", [{"number": 1}])
     onceonly("send", "go.jsonl", "--to", "works:works", "--type", "Go", "--id-from", "number")
@@ -226,7 +226,17 @@ def test_purging_a_letter_whose_work_is_committed_warns_of_what_never_goes_out(o
     purged = onceonly("dead", "purge", "works:works", "--all")
     assert (purged.code, purged.out) == (0, "1 purged\n")
     assert purged.err.startswith("warning: 1 of 1 finish-only: ")
-    assert onceonly("status", "works:works", "--json").answer[0]["records"] == 1
+    left = onceonly("status", "works:works", "--json").answer[0]
+    assert (left["records"], left["late"]) == (1, 0)
+    onceonly.change("w.db", "UPDATE onceonly_records SET stored_at = stored_at - 75000")
+    left = onceonly("status", "works:works", "--json").answer[0]
+    assert (left["records"], left["late"]) == (1, 1)
+    assert left["oldest"] >= 75
+    onceonly("topology", "create", "works:billing")
+    onceonly("run", "works:works", "--drain")
+    onceonly("run", "works:billing", "--drain")
+    assert onceonly("status", "works:works", "--json").answer[0]["records"] == 0
+    assert (onceonly.folder / "log").read_text() == "worked 1\nbilled 1\n"
     assert "The record of a finish-only letter stays" in onceonly("dead", "purge", "--help").out
     assert "Key of the letter" in onceonly("dead", "show", "--help").out
 

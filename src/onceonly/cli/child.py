@@ -19,7 +19,7 @@ from onceonly.runtime.board import Row
 from onceonly.runtime.child import run_child
 from onceonly.runtime.logs import Logs, log_to_stderr
 from onceonly.runtime.observer import Observer
-from onceonly.runtime.worker import Worker, run_all
+from onceonly.runtime.worker import Runner, run_all
 from onceonly.wiring import open_dead_letters, open_store, open_transport, shown, wire
 from onceonly.wiring.settings import Settings
 
@@ -80,8 +80,8 @@ def work(index: int, board_path: str, plan: Plan) -> None:
         loaded = plan.load()
 
         async def main(stop: asyncio.Event, row: Row) -> None:
-            async with opened(loaded, row, Logs()) as workers:
-                await run_all(workers, stop)
+            async with opened(loaded, row, Logs()) as runners:
+                await run_all(runners, stop)
 
         run_child(index, board_path, main)
     except SetupError as error:
@@ -93,11 +93,11 @@ def work(index: int, board_path: str, plan: Plan) -> None:
 
 
 @asynccontextmanager
-async def opened(loaded: Sequence[tuple[Endpoint, Settings]], row: Row, observer: Observer) -> AsyncIterator[list[Worker]]:
-    """Open endpoints side by side, and give a worker for each, ready to run."""
+async def opened(loaded: Sequence[tuple[Endpoint, Settings]], row: Row, observer: Observer) -> AsyncIterator[list[Runner]]:
+    """Open endpoints side by side, and give a worker and a relay for each, ready to run."""
     async with AsyncExitStack() as stack:
-        workers = []
+        runners: list[Runner] = []
         for endpoint, settings in loaded:
             ports = await stack.enter_async_context(endpoint.opened(settings=settings, observer=observer))
-            workers.append(Worker(ports, settings.worker, board=row))
-        yield workers
+            runners += endpoint.runners(ports, settings, board=row)
+        yield runners

@@ -153,8 +153,8 @@ def purge(  # noqa: PLR0913 - one parameter for each option
 ) -> None:
     """Remove dead letters for good. Their messages are lost then: nothing else remembers them.
 
-    The record of a finish-only letter stays in the store: its handler's work is committed, but the messages it sends never
-    go out. Retry such a letter instead, to send them.
+    The record of a finish-only letter stays in the store: its handler's work is committed, and the relay goes on trying to
+    send what it sends until the broker takes it.
     """
     where = place_of(place, Instead(store))
     chosen = _chosen(keys or (), filter_of(where, endpoint, type_, reason), everything=all_)
@@ -164,7 +164,7 @@ def purge(  # noqa: PLR0913 - one parameter for each option
     else:
         show(f"{removed} purged")
     if finish_only:
-        say(f"warning: {finish_only} of {removed} finish-only: what the handler did is committed, what it sends never goes out")
+        say(f"warning: {finish_only} of {removed} finish-only: what they send stays in the store until the broker takes it")
 
 
 async def _list(place: Place, chosen: Chosen, limit: int) -> tuple[list[DeadLetter], int]:

@@ -135,10 +135,10 @@ async def _drain(plan: Plan, stop: asyncio.Event, board: Board) -> None:
     loaded, row = plan.load(), board.row(0)
     queues = [settings for _, settings in loaded]
     await check(loaded)
-    async with opened(loaded, row, Logs()) as workers:
+    async with opened(loaded, row, Logs()) as runners:
         drained = asyncio.create_task(stop_when_drained(queues, stop, row))
         try:
-            await run_all(workers, stop)
+            await run_all(runners, stop)
             delayed = await drained
         finally:
             drained.cancel()

@@ -4,9 +4,10 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from types import FrameType
-from typing import Any, TypeVar, overload
+from typing import Any, NamedTuple, TypeVar, overload
 
 from onceonly.endpoint.handlers import EndpointHandlers, Rules
+from onceonly.endpoint.outgoing import Outgoing
 from onceonly.endpoint.plans import Plans, plan
 from onceonly.endpoint.registration import RegisteredHandler, RegisteredProvider
 from onceonly.endpoint.signatures import Function, callers_frame, is_function
@@ -16,17 +17,29 @@ from onceonly.model.settings import Deduplication, History
 from onceonly.ports.bundle import Ports
 from onceonly.ports.transport import Topology, Traits
 from onceonly.runtime.board import Row
+from onceonly.runtime.doorbell import Doorbell
 from onceonly.runtime.observer import Observer
+from onceonly.runtime.relay import Relay
 from onceonly.runtime.settings import WorkerSettings
 from onceonly.runtime.surroundings import LIVE, Surroundings
-from onceonly.runtime.worker import Worker
+from onceonly.runtime.worker import Runner, Worker, run_all
 from onceonly.serialization.identity import IdentityRule
-from onceonly.wiring import wire
+from onceonly.wiring import enlist, wire
 from onceonly.wiring.schemes import offer_of
 from onceonly.wiring.settings import Settings
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
+MAX_BODY = 256 * 1024
+"""Bytes of a body where the transport's own limit is not known: what the smallest of the usual brokers take."""
 Lifespan = Callable[["Endpoint"], AbstractAsyncContextManager[object]]
+
+
+class _Running(NamedTuple):
+    """What holds while the endpoint is open in this process."""
+
+    settings: Settings
+    max_body: int
+    surroundings: Surroundings
 
 
 class Endpoint:
@@ -48,6 +61,7 @@ class Endpoint:
         identity: IdentityRule | None = None,
         retry: Retry = Retry(),  # noqa: B008 - immutable
         timeout: float = 30.0,
+        relay_after: float = 10.0,
         lifespan: Lifespan | None = None,
         dead_letters: object = None,
         worker: WorkerSettings = WorkerSettings(),  # noqa: B008 - immutable
@@ -62,12 +76,15 @@ class Endpoint:
             identity=identity,
             retry=retry,
             timeout=timeout,
+            relay_after=relay_after,
             dead_letters=dead_letters,
             worker=worker,
         )
         self._lifespan = lifespan
         self._handlers: list[RegisteredHandler] = []
         self._providers: list[RegisteredProvider] = []
+        self._doorbell = Doorbell()
+        self._running: list[_Running] = []
 
     def __repr__(self) -> str:
         return f"<Endpoint {self.name}>"
@@ -123,6 +140,18 @@ class Endpoint:
 
         return register if factory is None else register(factory)
 
+    def enlist(self, session: object) -> Outgoing:
+        """Send messages inside the open transaction of a SQLAlchemy `AsyncSession` or `Session` that the caller owns.
+
+        They are committed and rolled back with it, by savepoint too. After the commit this endpoint dispatches them at once
+        if it runs in this process; if not, the relay of any process where it runs does, `relay_after` later. A body may have
+        256 KiB, where the endpoint runs what its transport takes. Raises SetupError: for a session of another database than
+        the store, one that is in AUTOCOMMIT or belongs to a handler, and with a store that is no SQL database.
+        """
+        running = self._running[-1] if self._running else _Running(self.settings, MAX_BODY, LIVE)
+        enlisted = enlist(running.settings, session, self._doorbell.ring)
+        return Outgoing(self.name, enlisted, max_body=running.max_body, clock=running.surroundings.clock)
+
     def topology(self) -> Topology:
         """Give the input queue and the types it subscribes to. Raises InvalidHandler."""
         return Topology(endpoint=self.name, events=tuple(sorted(self._plan(self.settings).handlers)))
@@ -132,7 +161,7 @@ class Endpoint:
         surroundings: Surroundings = LIVE,
         *,
         settings: Settings | None = None,
-        max_body: int = 256 * 1024,
+        max_body: int = MAX_BODY,
         made: Mapping[Any, object] | None = None,
     ) -> EndpointHandlers:
         """Give the Handlers port of this endpoint; `made` holds what process providers made. Raises InvalidHandler."""
@@ -166,7 +195,21 @@ class Endpoint:
 
             events = tuple(sorted(plans.handlers))
             wired = wire(chosen, make, events=events, surroundings=surroundings, observer=observer)
-            yield await stack.enter_async_context(wired)
+            ports = await stack.enter_async_context(wired)
+            running = _Running(chosen, ports.transport.traits.max_body, surroundings)
+            self._running.append(running)
+            stack.callback(self._running.remove, running)
+            yield ports
+
+    def runners(
+        self, ports: Ports, settings: Settings, *, surroundings: Surroundings = LIVE, board: Row | None = None
+    ) -> tuple[Runner, ...]:
+        """Give what works on these ports, side by side: the worker, and the relay that finishes what others left."""
+        grace, after = settings.worker.grace, settings.relay_after
+        return (
+            Worker(ports, settings.worker, surroundings=surroundings, board=board),
+            Relay(ports, after=after, grace=grace, doorbell=self._doorbell, surroundings=surroundings),
+        )
 
     async def run(
         self,
@@ -181,10 +224,10 @@ class Endpoint:
         """Work until `stop` is set; then finish what is in flight and close everything. Sets `ready` once it is receiving."""
         chosen = settings or self.settings
         async with self.opened(settings=chosen, surroundings=surroundings, observer=observer) as ports:
-            worker = Worker(ports, chosen.worker, surroundings=surroundings, board=board)
+            runners = self.runners(ports, chosen, surroundings=surroundings, board=board)
             if ready is not None:
                 ready.set()
-            await worker.run(stop)
+            await run_all(runners, stop)
 
     @asynccontextmanager
     async def running(

@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, Protocol
 
 from onceonly.algorithms.delivery import Report, deliver
 from onceonly.model.errors import OnceOnlyError
@@ -29,6 +29,13 @@ LEASE_PARTS = 3  # a lease is renewed this often before it would end
 OUTAGE, UNSURE, FAULT = "cannot receive", "cannot settle what was received", "delivering failed"
 
 _log = logging.getLogger("onceonly.worker")
+
+
+class Runner(Protocol):
+    """Something that works beside others in one process until it is told to stop."""
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Work until `stop` is set, then end gracefully."""
 
 
 class Worker:
@@ -204,9 +211,9 @@ async def _cancel(tasks: list[asyncio.Task[Any]]) -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def run_all(workers: Sequence[Worker], stop: asyncio.Event) -> None:
-    """Run several workers of one process side by side; when one dies, so do the others, and its end is raised."""
-    tasks = [asyncio.create_task(worker.run(stop)) for worker in workers]
+async def run_all(runners: Sequence[Runner], stop: asyncio.Event) -> None:
+    """Run workers and relays of one process side by side; when one dies, so do the others, and its end is raised."""
+    tasks = [asyncio.create_task(runner.run(stop)) for runner in runners]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
         for task in tasks:

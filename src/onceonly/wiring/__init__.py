@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from onceonly.algorithms.admission import History as ClaimsDecide
 from onceonly.model.errors import SetupError
+from onceonly.model.identity import Identity
+from onceonly.model.record import Record
 from onceonly.model.settings import History
 from onceonly.ports.bundle import Ports
 from onceonly.ports.dead_letters import DeadLetters
@@ -26,7 +28,9 @@ if TYPE_CHECKING:
 AMQP = frozenset({"amqp", "amqps"})
 
 __all__ = [
+    "Enlisted",
     "Settings",
+    "enlist",
     "offer_of",
     "open_database",
     "open_dead_letters",
@@ -49,6 +53,16 @@ class Stores(Protocol):
 
     def open_dead_letters(self, setting: Any, *, clock: Clock) -> AbstractAsyncContextManager[DeadLetters]:
         """Open dead letters alone."""
+
+
+class Enlisted(Protocol):
+    """An open transaction of the user's that takes records. Nothing here waits for anything."""
+
+    is_over: bool
+    """Whether it was committed, rolled back or closed; then nothing can be written any more."""
+
+    def write(self, record: Record, now: int) -> None:
+        """Have a record committed or rolled back with it; `now` is in milliseconds since 1970."""
 
 
 class Transports(Protocol):
@@ -112,6 +126,22 @@ def open_store(
         metadata=settings.metadata,
         isolation=settings.isolation,
     )
+
+
+def enlist(settings: Settings, session: object, committed: Callable[[Sequence[Identity]], None]) -> Enlisted:
+    """Let a SQLAlchemy session's open transaction take records of an endpoint; `committed` is told which, from any thread.
+
+    Raises SetupError: for a session of another database, and where no record would be kept.
+    """
+    require(settings.store, "store")
+    if _is_memory(settings.store):
+        raise SetupError(f"enlist needs a SQL store: the endpoint's is {shown(settings.store)}, which no session writes to")
+    if not isinstance(settings.deduplication, History):
+        raise SetupError(
+            "enlist needs deduplication=History(): with Off() no record is kept, so a crash would lose what it sends"
+        )
+    enlisted: Enlisted = _sql().enlist(settings.store, settings.name, session, committed)
+    return enlisted
 
 
 def open_dead_letters(setting: object, *, surroundings: Surroundings = LIVE) -> AbstractAsyncContextManager[DeadLetters]:

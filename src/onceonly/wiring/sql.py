@@ -5,13 +5,15 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
 from onceonly.drivers.schema import Schema, check, create, create_user_tables, drop
-from onceonly.drivers.sql import Database
+from onceonly.drivers.sql import Database, place_of, pool_of
 from onceonly.drivers.sql import open_database as connect
 from onceonly.ports.dead_letters import DeadLetters
 from onceonly.ports.store import Store
 from onceonly.ports.surroundings import Clock
 from onceonly.ports.transport import Topology, Transport
 from onceonly.stores.sql import SqlDeadLetters, SqlStore
+from onceonly.stores.sql.enlisted import Committed, Enlisted, Home
+from onceonly.stores.sql.enlisted import enlist as enlist_session
 from onceonly.stores.sql.tables import SCHEMA as STORE
 from onceonly.transports.sql import SqlTransport
 from onceonly.transports.sql_tables import SCHEMA as QUEUE
@@ -41,6 +43,11 @@ async def open_store(
         if metadata is not None and database.creates:
             await create_user_tables(database, metadata)
         yield SqlStore(database, endpoint, history=history, isolation=isolation), SqlDeadLetters(database)
+
+
+def enlist(setting: Any, endpoint: str, session: object, committed: Committed) -> Enlisted:
+    """Write the records of an endpoint through a session of the user's. Raises SetupError."""
+    return enlist_session(session, Home(endpoint, place_of(setting), pool_of(setting)), committed)
 
 
 @asynccontextmanager
