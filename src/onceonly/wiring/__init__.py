@@ -1,11 +1,11 @@
 """The one place that turns a URL or a setting into adapters. A driver is imported when a URL names it, not before."""
 
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
 from onceonly.algorithms.admission import History as ClaimsDecide
-from onceonly.model.errors import SetupError
+from onceonly.model.errors import SetupError, TryAgain
 from onceonly.model.settings import History
 from onceonly.ports.bundle import Ports
 from onceonly.ports.dead_letters import DeadLetters
@@ -74,17 +74,21 @@ async def wire(
 ) -> AsyncIterator[Ports]:
     """Open everything an endpoint's algorithm talks to, and declare its queue and its subscriptions to `events`.
 
-    The ports are enclosed by `observer`. Raises SetupError: an unknown scheme, a missing driver, missing or newer tables.
+    The ports are enclosed by `observer`. Raises SetupError: an unknown scheme, a missing driver, missing or newer tables;
+    TryAgain when a server is away. Both name the setting it is about.
     """
     require(settings.store, "store")
     require(settings.transport, "transport")
     async with AsyncExitStack() as stack:
-        store, dead_letters = await stack.enter_async_context(open_store(settings, surroundings=surroundings))
+        with named(settings, "store"):
+            store, dead_letters = await stack.enter_async_context(open_store(settings, surroundings=surroundings))
         if settings.dead_letters is not None:
-            opening = open_dead_letters(settings.dead_letters, surroundings=surroundings)
-            dead_letters = await stack.enter_async_context(opening)
-        opened = open_transport(settings.transport, settings.name, surroundings=surroundings)
-        transport = await stack.enter_async_context(opened)
+            with named(settings, "dead_letters"):
+                opening = open_dead_letters(settings.dead_letters, surroundings=surroundings)
+                dead_letters = await stack.enter_async_context(opening)
+        with named(settings, "transport"):
+            opened = open_transport(settings.transport, settings.name, surroundings=surroundings)
+            transport = await stack.enter_async_context(opened)
         ports = Ports(
             endpoint=settings.name,
             store=store,
@@ -94,8 +98,19 @@ async def wire(
             dead_letters=dead_letters,
         )
         watched = observed(ports, observer)
-        await watched.transport.declare([Topology(endpoint=settings.name, events=tuple(events))])
+        with named(settings, "transport"):
+            await watched.transport.declare([Topology(endpoint=settings.name, events=tuple(events))])
         yield watched
+
+
+@contextmanager
+def named(settings: Settings, role: str) -> Iterator[None]:
+    """Say of a place that cannot be used whose it is, and which; the error stays of its kind."""
+    try:
+        yield
+    except (SetupError, TryAgain) as error:
+        place = shown(getattr(settings, role))
+        raise type(error)(f"endpoint {settings.name!r} cannot use its {role} {place}: {error}") from error
 
 
 def open_store(
