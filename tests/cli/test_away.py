@@ -1,7 +1,8 @@
-"""Servers that are away, and set-ups that are wrong: workers wait for the first and stop at the second; other commands say it."""
+"""Servers that are away are waited for by workers, and told by all other commands; a wrong set-up ends them all."""
 
 import asyncio
 import signal
+import socket
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 from uuid import uuid4
@@ -10,6 +11,7 @@ import pytest
 from test_run import running
 
 from forwarding import Door
+from onceonly.cli import reaching
 from onceonly.ports.transport import Topology
 from onceonly.wiring import temporary_transport
 from servers import POSTGRESQL, RABBITMQ, need
@@ -67,9 +69,7 @@ def test_a_worker_outlives_a_database_that_is_away_at_start(
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.parametrize("options", [(), ("--drain",)])
-def test_a_signal_ends_the_waiting(
-    onceonly: "Terminal", number: signal.Signals, options: tuple[str, ...]
-) -> None:
+def test_a_signal_ends_the_waiting(onceonly: "Terminal", number: signal.Signals, options: tuple[str, ...]) -> None:
     """At once, with exit code 0, no traceback."""
     with running(onceonly, "shop:shop", "--store", "postgresql://127.0.0.1:1/nothing", *options) as run:
         run.until(WAITS)
@@ -115,3 +115,51 @@ def test_a_set_up_that_shows_to_be_wrong_later_ends_it_then(onceonly: "Terminal"
     assert run.process.returncode == 2
     assert "error: endpoint 'shop' cannot use its transport amqp://127.0.0.1" in said
     assert "vhost nowhere not found" in said
+
+
+COMMANDS = {
+    "send": ("send", "orders.jsonl", "--to", "shop:shop", "--type", "PlaceOrder", "--id-from", "order_id"),
+    "send by name": ("send", "orders.jsonl", "--to", "shop", "--type", "PlaceOrder", "--id-from", "order_id"),
+    "status": ("status", "shop:shop"),
+    "retry": ("dead", "retry", "shop:shop", "--all"),
+    "list": ("dead", "list", "shop:shop"),
+    "purge": ("dead", "purge", "shop:shop", "--all"),
+    "export": ("dead", "export", "shop:shop"),
+    "topology": ("topology", "create", "shop:shop"),
+    "schema": ("schema", "create", "shop:shop"),
+}
+OF_THE_STORE = ("list", "purge", "export", "schema", "status", "retry")
+
+
+@pytest.mark.parametrize("command", ["send", "send by name", "status", "topology"])
+def test_a_command_says_that_the_broker_is_away(onceonly: "Terminal", command: str) -> None:
+    """At once, with exit code 1 and the place, without its password; nobody waits here."""
+    onceonly.write("orders.jsonl", [{"order_id": "A-1", "total": 1}])
+    done = onceonly(*COMMANDS[command], "--transport", "amqp://me:secret@127.0.0.1:1/")
+    assert (done.code, done.out) == (1, "")
+    assert "cannot connect to amqp://127.0.0.1:1/: 111" in done.error
+    assert "secret" not in done.err
+
+
+@pytest.mark.parametrize("command", OF_THE_STORE)
+def test_a_command_says_that_the_database_is_away(onceonly: "Terminal", command: str) -> None:
+    """At once, with exit code 1 and the place, without its password."""
+    onceonly("topology", "create", "shop:shop")
+    done = onceonly(*COMMANDS[command], "--store", "postgresql://me:secret@127.0.0.1:1/d")
+    assert (done.code, done.out) == (1, "")
+    assert "postgresql://127.0.0.1:1/d: " in done.error
+    assert "secret" not in done.err
+
+
+@pytest.mark.parametrize(("command", "option"), [("status", "--transport"), ("send", "--transport"), ("list", "--store")])
+def test_a_command_gives_a_server_up_that_does_not_answer(
+    onceonly: "Terminal", monkeypatch: pytest.MonkeyPatch, command: str, option: str
+) -> None:
+    """It took the connection, and that was all."""
+    monkeypatch.setattr(reaching, "ANSWER", 0.1)
+    onceonly.write("orders.jsonl", [{"order_id": "A-1", "total": 1}])
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        scheme = "amqp" if option == "--transport" else "postgresql"
+        done = onceonly(*COMMANDS[command], option, f"{scheme}://127.0.0.1:{silent.getsockname()[1]}/d")
+    assert (done.code, done.out) == (1, "")
+    assert "no answer for 0.1 s" in done.error

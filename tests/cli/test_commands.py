@@ -114,7 +114,9 @@ def test_messages_to_an_endpoint_nobody_knows_are_refused(onceonly: "Terminal") 
         (("dead", "show", "shop:shop", "123"), "there is no such database file"),
         (("dead", "list", "sqlite:///shop.db"), "there is no such database file"),
         (("status", "shop:shop"), "there is no such database file"),
-        (("schema", "create", "memory://x"), "it has no tables"),
+        (("schema", "create", "memory://x"), "the store memory://x has no tables"),
+        (("schema", "create", "amqp://me:secret@host/"), "the store amqp://host/ has no tables"),
+        (("schema", "check", "shop:shop", "--transport", "amqp://host/", "--component", "transport"), "host/ has no tables"),
     ],
 )
 def test_a_wrong_set_up_is_one_clear_error(onceonly: "Terminal", arguments: tuple[str, ...], complaint: str) -> None:
@@ -246,6 +248,19 @@ def test_tables_are_printed_checked_and_created_on_command(onceonly: "Terminal")
         done = onceonly("schema", command, "sqlite:///new.db", "--json")
         assert (done.code, [each["ready"] for each in done.answer]) == (0, [True, True])
     assert "ready" in onceonly("schema", "check", "shop:shop", "--store", "sqlite:///new.db", "--component", "store").out
+
+
+@pytest.mark.parametrize("transport", ["amqp://me:secret@127.0.0.1:1/", "memory://queue"])
+def test_a_transport_without_tables_is_left_out(onceonly: "Terminal", transport: str) -> None:
+    """The store gets its tables, the broker is told to have none, and is not even asked."""
+    for command in ("create", "upgrade", "check"):
+        done = onceonly("schema", command, "shop:shop", "--transport", transport, "--json")
+        assert (done.code, [(each["component"], each["ready"]) for each in done.answer]) == (0, [("store", True)])
+        shown = transport.replace("me:secret@", "")
+        assert done.err == f"the transport {shown} has no tables: `onceonly topology create` makes its queues\n"
+    printed = onceonly("schema", "print", "shop:shop", "--transport", transport)
+    assert (printed.code, "onceonly_claims" in printed.out, "onceonly_messages" in printed.out) == (0, True, False)
+    assert "has no tables" in printed.err
 
 
 def test_queues_are_declared_before_anything_runs(onceonly: "Terminal") -> None:

@@ -97,9 +97,17 @@ async def test_a_wrong_password_or_virtual_host_is_told() -> None:
 @pytest.mark.parametrize(
     ("error", "kind"),
     [
-        (ConnectionNotAllowed("NOT_ALLOWED - access to vhost 'a' refused for user 'me': connection limit (5) is reached"), Failed),
+        (
+            ConnectionNotAllowed("NOT_ALLOWED - access to vhost 'a' refused for user 'me': connection limit (5) is reached"),
+            Failed,
+        ),
         (ConnectionNotAllowed("NOT_ALLOWED - access to vhost 'a' refused for user 'me'"), SetupError),
-        (ChannelNotFoundEntity("NOT_FOUND - queue 'a' in vhost '/' process is stopped by supervisor, or is down or inaccessible"), Failed),
+        (
+            ChannelNotFoundEntity(
+                "NOT_FOUND - queue 'a' in vhost '/' process is stopped by supervisor, or is down or inaccessible"
+            ),
+            Failed,
+        ),
         (ChannelNotFoundEntity("NOT_FOUND - no queue 'a' in vhost '/'"), SetupError),
         (ConnectionInternalError("INTERNAL_ERROR - access to vhost 'a' refused for user 'me': vhost 'a' is down"), Failed),
     ],

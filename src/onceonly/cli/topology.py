@@ -8,6 +8,7 @@ import typer
 from onceonly.cli.loading import load_all
 from onceonly.cli.output import show_json, show_table
 from onceonly.cli.places import Instead, JsonOption, TransportOption
+from onceonly.cli.reaching import answering
 from onceonly.ports.transport import Topology
 from onceonly.wiring import open_transport
 
@@ -34,7 +35,8 @@ def print_(endpoints: EndpointsArgument, *, as_json: JsonOption = False) -> None
 async def _declare(names: list[str], instead: Instead) -> list[Topology]:
     declared = []
     for endpoint in load_all(names):
-        async with open_transport(instead.settings(endpoint).transport, endpoint.name) as transport:
+        place = instead.settings(endpoint).transport
+        async with answering("transport", place), open_transport(place, endpoint.name) as transport:
             await transport.declare([endpoint.topology()])
         declared.append(endpoint.topology())
     return declared

@@ -44,6 +44,17 @@ _OPTIONS = ("prefix", "lease", "max_body", "timeout", "cafile", "capath", "certf
 _FILES = ("cafile", "capath", "certfile", "keyfile")
 _TRUTH = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 _PASSING = re.compile(r"connection limit|down or inaccessible| is down")  # said with the codes of lasting faults
+_REFUSED = "the server refuses this user or password"
+_OTHERWISE = "it was made with other settings; delete it, or keep apart with the option prefix="
+_REMEDIES: dict[type[AMQPError], str] = {
+    AuthenticationError: _REFUSED,
+    ProbableAuthenticationError: _REFUSED,
+    ConnectionNotAllowed: "name an existing virtual host that this user may use",
+    ChannelAccessRefused: "grant this user the right",
+    ChannelPreconditionFailed: _OTHERWISE,
+    ChannelLockedResource: _OTHERWISE,
+    ChannelNotFoundEntity: "run its endpoint, or `onceonly topology create`, first",
+}
 _BROKEN = (AMQPError, OSError, RuntimeError, EOFError, TimeoutError, asyncio.InvalidStateError)
 _Result = TypeVar("_Result")
 Channel: TypeAlias = AmqpChannel
@@ -239,21 +250,11 @@ async def translated(what: str, *, definite: bool = False) -> AsyncIterator[None
     """
     try:
         yield
-    except (AuthenticationError, ProbableAuthenticationError) as error:
-        raise SetupError(f"cannot {what}: the server refuses this user or password") from error
-    except ConnectionNotAllowed as error:
-        if _PASSING.search(_words(error)):
-            raise Failed(f"cannot {what}: {_words(error)}") from error
-        raise SetupError(f"cannot {what}: {_words(error)}; name an existing virtual host that this user may use") from error
-    except ChannelAccessRefused as error:
-        raise SetupError(f"cannot {what}: {_words(error)}; grant this user the right") from error
-    except (ChannelPreconditionFailed, ChannelLockedResource) as error:
-        remedy = "it was made with other settings; delete it, or keep apart with the option prefix="
-        raise SetupError(f"cannot {what}: {_words(error)}; {remedy}") from error
-    except ChannelNotFoundEntity as error:
+    except tuple(_REMEDIES) as error:
         if _PASSING.search(_words(error)):
             raise (Failed if definite else Unknown)(f"cannot {what}: {_words(error)}") from error
-        raise SetupError(f"cannot {what}: {_words(error)}; run its endpoint, or `onceonly topology create`, first") from error
+        remedy = _REMEDIES[type(error)]
+        raise SetupError(f"cannot {what}: {remedy if remedy is _REFUSED else f'{_words(error)}; {remedy}'}") from error
     except _BROKEN as error:
         raise (Failed if definite else Unknown)(f"cannot {what}: {_words(error)}") from error
     except (Exception, asyncio.CancelledError) as error:

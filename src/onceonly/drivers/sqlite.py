@@ -92,7 +92,7 @@ class SQLite:
         return view
 
     async def prepare(self, engine: AsyncEngine, *, durable: bool) -> None:
-        """Switch the file to WAL, and see that commits are durable. Raises SetupError when they are not, or it is no database."""
+        """Switch the file to WAL, and see that commits are durable. Raises SetupError when not, or when it is no database."""
         try:
             async with engine.connect() as connection:
                 version = await connection.run_sync(lambda it: it.dialect.server_version_info or ())

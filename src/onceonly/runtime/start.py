@@ -1,4 +1,4 @@
-"""Starting while a server is away: tell it once, try again with growing delays for ever, end at once when the set-up is wrong."""
+"""Starting while a server is away: tell it once and try again for ever; a wrong set-up ends it at once."""
 
 import asyncio
 import logging
@@ -27,9 +27,7 @@ class Patience:
         self._away = away or asyncio.Event()
         self._told = False
 
-    async def enter(
-        self, stack: AsyncExitStack, opening: Callable[[], AbstractAsyncContextManager[_Opened]]
-    ) -> _Opened | None:
+    async def enter(self, stack: AsyncExitStack, opening: Callable[[], AbstractAsyncContextManager[_Opened]]) -> _Opened | None:
         """Enter what `opening` makes, as soon as that works; gives None when `stop` was set before. Raises SetupError.
 
         An attempt that fails must leave nothing open. One that is under way when `stop` is set is cancelled.
@@ -41,14 +39,12 @@ class Patience:
                 self._tell(error)
             except SetupError as error:
                 if self._told:  # long after the start: nobody may be looking any more
-                    _log.error("cannot start", extra={"endpoint": self._endpoint, "reason": str(error)})  # noqa: TRY400 - it has no use for a traceback
+                    _log.error("cannot start", extra={"endpoint": self._endpoint, "reason": str(error)})
                 raise
             await pause(self._pace.after_outage(), self._timer, self._stop)
         return None
 
-    async def _once(
-        self, stack: AsyncExitStack, opening: Callable[[], AbstractAsyncContextManager[_Opened]]
-    ) -> _Opened | None:
+    async def _once(self, stack: AsyncExitStack, opening: Callable[[], AbstractAsyncContextManager[_Opened]]) -> _Opened | None:
         limit = asyncio.timeout(None)
         watching = asyncio.create_task(self._cut_short(limit))
         try:

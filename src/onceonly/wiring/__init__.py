@@ -16,7 +16,7 @@ from onceonly.ports.transport import Topology, Traits, Transport
 from onceonly.runtime.observed import observed
 from onceonly.runtime.observer import Observer
 from onceonly.runtime.surroundings import LIVE, Surroundings
-from onceonly.wiring.schemes import offer_of, require, scheme_of, shown
+from onceonly.wiring.schemes import has_no_tables, offer_of, require, scheme_of, shown
 from onceonly.wiring.settings import Settings
 
 if TYPE_CHECKING:
@@ -154,7 +154,7 @@ def open_database(
 ) -> "AbstractAsyncContextManager[Database]":
     """Open the database that a store or transport setting names, whatever tables it has. Raises SetupError if it is none."""
     require(setting, role)
-    if isinstance(setting, str) and scheme_of(setting) in {*AMQP, "memory"}:
+    if isinstance(setting, str) and has_no_tables(setting):
         raise SetupError(f"{role}={shown(setting)!r} is no database: it has no tables to look after")
     opened: AbstractAsyncContextManager[Database] = _sql().open_database(setting, clock=surroundings.clock)
     return opened
