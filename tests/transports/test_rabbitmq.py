@@ -19,7 +19,10 @@ from onceonly.model.message import Send
 from onceonly.model.record import Answer
 from onceonly.ports.transport import Depth, Topology
 from onceonly.runtime.surroundings import SystemChance, SystemClock
+from onceonly.transports import rabbitmq_census
+from onceonly.transports import rabbitmq_topology as topology
 from onceonly.transports.rabbitmq_inbox import Receipt
+from onceonly.transports.rabbitmq_topology import Names
 
 
 @pytest.fixture
@@ -290,6 +293,45 @@ async def test_a_silent_receiver_counts_as_holding(house: House) -> None:
 
         await channel.basic_consume(house.names.queue("shop"), nothing)
         assert await (await house.transport()).depth("shop") == Depth(waiting=0, held=1, delayed=0)
+
+
+async def test_a_consumer_that_is_leaving_holds_nothing(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its process is gone, and nobody answers for it; the queue counts it for some moments more."""
+    async with house.plain() as channel:
+
+        async def nothing(_: object) -> None:
+            """Hear, and say nothing."""
+
+        leaving = await channel.basic_consume(house.names.queue("shop"), nothing)
+        counted: list[tuple[int, int] | None] = []
+
+        async def count(link: Link, queue: str) -> tuple[int, int] | None:
+            found = await topology.count(link, queue)
+            counted.append(found)
+            if len(counted) == 2:
+                await channel.basic_cancel(leaving.consumer_tag)
+            return found
+
+        monkeypatch.setattr(rabbitmq_census, "count", count)
+        assert await (await house.transport()).depth("shop") == Depth(waiting=0, held=0, delayed=0)
+        assert counted[:3] == [(0, 1), (0, 1), (0, 0)]
+
+
+async def test_a_message_that_moves_between_two_levels_is_still_counted(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """RabbitMQ counts it nowhere for a moment; nothing is said to be empty before two looks agree."""
+    transport = await house.transport()
+    await transport.send(commands("m1", due=SystemClock().now() + 3_600_000))
+    looks = 0
+
+    async def count_delayed(link: Link, names: Names) -> int:
+        nonlocal looks
+        looks += 1
+        return 0 if looks == 1 else await topology.count_delayed(link, names)
+
+    monkeypatch.setattr(rabbitmq_census, "count_delayed", count_delayed)
+    assert await transport.depth("shop") == Depth(waiting=0, held=0, delayed=1)
 
 
 # Processes
