@@ -275,6 +275,30 @@ def test_queues_are_declared_before_anything_runs(onceonly: "Terminal") -> None:
     assert "PlaceOrder" in onceonly("topology", "print", "shop:shop").out
 
 
+def test_an_event_that_is_no_longer_handled_is_unsubscribed_on_command(onceonly: "Terminal") -> None:
+    """What came before stays; a type that is handled cannot be given up."""
+    event = {"specversion": "1.0", "source": "/s", "type": "PlaceOrder", "data": {"order_id": "A-1", "total": 1}}
+    send = ("--event", "--transport", "sqlite:///queue.db")
+    onceonly("topology", "create", "shop:shop")
+    onceonly("send", onceonly.write("events.jsonl", [event | {"id": "1"}]), *send)
+    refused = onceonly("topology", "unsubscribe", "shop:shop", "--type", "PlaceOrder")
+    assert (refused.code, refused.out) == (2, "")
+    assert "shop:shop handles PlaceOrder, and would subscribe again: take the handler out first" in refused.error
+    program = onceonly.folder / "shop.py"
+    program.write_text(program.read_text().replace("PlaceOrder", "PlaceParcel"))
+    sys.modules.pop("shop")
+    onceonly("topology", "create", "shop:shop")
+    onceonly("send", onceonly.write("events.jsonl", [event | {"id": "2"}]), *send)
+    assert onceonly("status", "shop:shop", "--json").answer[0]["waiting"] == 2
+    for _ in range(2):
+        done = onceonly("topology", "unsubscribe", "shop:shop", "--type", "PlaceOrder")
+        assert (done.code, done.err) == (0, "no longer subscribed: PlaceOrder\n")
+    onceonly("send", onceonly.write("events.jsonl", [event | {"id": "3"}]), *send)
+    assert onceonly("status", "shop:shop", "--json").answer[0]["waiting"] == 2
+    as_json = onceonly("topology", "unsubscribe", "shop:shop", "--type", "Other", "--json")
+    assert (as_json.answer, as_json.err) == ([{"endpoint": "shop", "events": ["PlaceParcel"]}], "")
+
+
 def test_help_and_version_are_answers(onceonly: "Terminal") -> None:
     """Every command has a help text of its own."""
     assert onceonly("--version").out.startswith("onceonly ")
@@ -290,6 +314,7 @@ def test_help_and_version_are_answers(onceonly: "Terminal") -> None:
         ("dead", "export"),
         ("dead", "import"),
         ("topology",),
+        ("topology", "unsubscribe"),
         ("verify",),
     ):
         done = onceonly(*command, "--help")

@@ -317,9 +317,7 @@ async def test_a_consumer_that_is_leaving_holds_nothing(house: House, monkeypatc
         assert counted[:3] == [(0, 1), (0, 1), (0, 0)]
 
 
-async def test_a_message_that_moves_between_two_levels_is_still_counted(
-    house: House, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_message_that_moves_between_two_levels_is_still_counted(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     """RabbitMQ counts it nowhere for a moment; nothing is said to be empty before two looks agree."""
     transport = await house.transport()
     await transport.send(commands("m1", due=SystemClock().now() + 3_600_000))

@@ -84,9 +84,14 @@ async def test_a_set_up_that_shows_to_be_wrong_later_is_logged_then_and_raised_a
     async with Proxy.before(need(RABBITMQ)) as proxy:
         proxy.refuses = True
         with caplog.at_level(logging.ERROR), pytest.raises(SetupError, match="vhost nowhere not found"):
-            async with shop(tmp_path, proxy.through(wrong), print).running():
-                proxy.refuses = False
-                await until(line(caplog, "cannot start"))
+            await let_it_come(shop(tmp_path, proxy.through(wrong), print), proxy, line(caplog, "cannot start"))
+
+
+async def let_it_come(endpoint: Endpoint, proxy: Proxy, told: Callable[[], bool]) -> None:
+    """Run an endpoint whose server comes once it has begun, until something was told."""
+    async with endpoint.running():
+        proxy.refuses = False
+        await until(told)
 
 
 async def delays_of(house: House) -> None:

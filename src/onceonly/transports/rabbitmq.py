@@ -68,6 +68,8 @@ class RabbitMQTransport:
         """
         clock = asyncio.get_running_loop().time
         end = clock() + wait
+        if not await self._link.ready(wait):
+            return ()
         await self._census.attend()
         while True:
             taken, early = await self._inbox.take(limit, max(0.0, end - clock()), self._is_early)
@@ -78,8 +80,8 @@ class RabbitMQTransport:
     async def send(self, sends: Sequence[Send]) -> tuple[Answer, ...]:
         """Publish all, then wait for all confirms; see the port. Raises Failed when the server is away.
 
-        REFUSED: a command that cannot be routed, a body over `max_body`, headers that AMQP cannot carry. UNKNOWN: no
-        confirm came. A delayed message is late by up to a second and what its way takes, never early.
+        Failed also when it is full for longer than `timeout`. REFUSED: a command that cannot be routed, a body over
+        `max_body`, headers that AMQP cannot carry. UNKNOWN: no confirm came. A delayed message is late by up to a second and what its way takes, never early.
         """
         if not sends:
             return ()
@@ -185,6 +187,8 @@ class RabbitMQTransport:
     async def _publish(self, parcels: Sequence[Parcel]) -> list[Outcome]:
         if not parcels:
             return []
+        if not await self._link.ready(self._link.address.timeout):  # what is published now lands when nobody expects it
+            raise Failed(f"{self._link.address.place} takes no messages: it is low on memory or disk space")
         return await publish(await self._channel(), parcels, self._link.address.timeout)
 
     async def _channel(self) -> Channel:
