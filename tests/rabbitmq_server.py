@@ -69,6 +69,8 @@ class OwnRabbitMQ:
             with suppress(ProcessLookupError):
                 os.killpg(self._process.pid, number)
             self._process.wait()
+            while self._answers():  # the shell around it ends first
+                time.sleep(0.05)
             self._process = None
 
     def control(self, *words: str) -> None:
