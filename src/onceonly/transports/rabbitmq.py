@@ -81,7 +81,8 @@ class RabbitMQTransport:
         """Publish all, then wait for all confirms; see the port. Raises Failed when the server is away.
 
         Failed also when it is full for longer than `timeout`. REFUSED: a command that cannot be routed, a body over
-        `max_body`, headers that AMQP cannot carry. UNKNOWN: no confirm came. A delayed message is late by up to a second and what its way takes, never early.
+        `max_body`, headers that AMQP cannot carry. UNKNOWN: no confirm came. A delayed message is late by up to a second and
+        what its way takes, never early.
         """
         if not sends:
             return ()
