@@ -58,7 +58,7 @@ class OwnRabbitMQ:
                 start_new_session=True,
             )
         end = time.monotonic() + SECONDS_TO_START
-        while not self._answers():
+        while not _answers(self.port):
             if time.monotonic() > end or self._process.poll() is not None:
                 raise RuntimeError(f"the tests' own RabbitMQ does not start: {(self._folder / 'output').read_text()}")
             time.sleep(0.05)
@@ -69,7 +69,7 @@ class OwnRabbitMQ:
             with suppress(ProcessLookupError):
                 os.killpg(self._process.pid, number)
             self._process.wait()
-            while self._answers():  # the shell around it ends first
+            while _answers(self.port):  # the shell around it ends first
                 time.sleep(0.05)
             self._process = None
 
@@ -83,16 +83,11 @@ class OwnRabbitMQ:
     def close(self) -> None:
         """Stop it for good, and the port mapper that came with it."""
         self.stop(signal.SIGKILL)
-        mapper = shutil.which("epmd")
-        if mapper is not None:
+        mapper, end = shutil.which("epmd"), time.monotonic() + SECONDS_TO_START
+        while mapper is not None and _answers(self._mapper) and time.monotonic() < end:
+            # it refuses until it has noticed that the node is gone
             subprocess.run([mapper, "-port", str(self._mapper), "-kill"], check=False, capture_output=True)
-
-    def _answers(self) -> bool:
-        try:
-            socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
-        except OSError:
-            return False
-        return True
+            time.sleep(0.05)
 
 
 @contextmanager
@@ -109,6 +104,14 @@ def own_rabbitmq() -> Iterator[OwnRabbitMQ]:
             yield own
         finally:
             own.close()
+
+
+def _answers(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=1).close()
+    except OSError:
+        return False
+    return True
 
 
 def _user() -> str | None:
