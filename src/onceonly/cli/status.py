@@ -11,6 +11,7 @@ from msgspec.structs import astuple
 from onceonly.cli.loading import load_all
 from onceonly.cli.output import show_json, show_table
 from onceonly.cli.places import Instead, JsonOption, StoreOption, TransportOption, missing_file
+from onceonly.cli.reaching import answering
 from onceonly.model.errors import SetupError
 from onceonly.ports.dead_letters import Filter
 from onceonly.ports.store import Store
@@ -67,7 +68,8 @@ async def _look(found: list[Settings]) -> list[Status]:
 async def _look_at(settings: Settings) -> Status:
     if missing := missing_file(settings.transport):
         raise SetupError(missing)
-    async with open_transport(settings.transport, settings.name) as transport:
+    opening = open_transport(settings.transport, settings.name)
+    async with answering("transport", settings.transport), opening as transport:
         depth = await _depth(transport, settings.name)
     records, late, oldest = await _look_at_records(settings)
     return Status(
@@ -85,7 +87,8 @@ async def _look_at(settings: Settings) -> Status:
 async def _look_at_records(settings: Settings) -> tuple[int, int, int | None]:
     if missing_file(settings.store):  # it never ran, and looking makes no file
         return 0, 0, None
-    async with open_store(replace(settings, metadata=None)) as (store, _):
+    opening = open_store(replace(settings, metadata=None))
+    async with answering("store", settings.store), opening as (store, _):
         now = LIVE.clock.now()
         records = len(await store.undispatched(now + 1, COUNTED))
         late = len(await store.undispatched(now - round(settings.relay_after * 1000), COUNTED))
@@ -108,7 +111,7 @@ async def _count_letters(settings: Settings) -> int:
     letters_in = settings.store if settings.dead_letters is None else settings.dead_letters
     if missing_file(letters_in):
         return 0
-    async with open_dead_letters(letters_in) as letters:
+    async with answering("dead_letters", letters_in), open_dead_letters(letters_in) as letters:
         return await letters.count(Filter(endpoint=settings.name))
 
 

@@ -19,6 +19,7 @@ class Said(Enum):
     CONSTRAINT = "a constraint refused the change"
     STATEMENT = "this statement can never work here"
     UNABLE = "the database cannot do it at the moment"
+    FORBIDDEN = "this user may not do it; no message is to blame"
     ABORTED = "an error before left the transaction so that it cannot be committed"
     NOTHING = "nothing that can be relied on"
 

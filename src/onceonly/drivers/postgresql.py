@@ -30,7 +30,7 @@ _SAID = {
     "40002": Said.CONSTRAINT,
     "25P02": Said.ABORTED,
     "25006": Said.UNABLE,  # read only
-    "42501": Said.UNABLE,  # no privilege: no message is to blame
+    "42501": Said.FORBIDDEN,
     "55006": Said.UNABLE,  # object in use
     "57014": Said.STATEMENT,  # statement_timeout, or cancelled by hand
 }

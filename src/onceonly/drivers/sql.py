@@ -11,9 +11,10 @@ from typing import Any, TypeAlias
 
 from msgspec.structs import replace
 from sqlalchemy import Connection, Pool, RootTransaction
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession, async_sessionmaker
 
-from onceonly.drivers.dialect import Dialect, Purpose, State, checked_isolation
+from onceonly.drivers.dialect import Dialect, Purpose, Said, State, checked_isolation
 from onceonly.drivers.guard import watch
 from onceonly.drivers.transaction import DatabaseTransaction, Turns, nothing
 from onceonly.drivers.translation import translating
@@ -107,6 +108,11 @@ class Database:
     ) -> AbstractContextManager[None]:
         """Enclose driver calls: their errors come out as `locked`, `refused`, Failed or Unknown. See `translated`."""
         return translating(self.dialect, locked=locked, refused=refused, committing=committing)
+
+    def is_refused(self, error: OnceOnlyError) -> bool:
+        """Tell of a translated error whether trying again cannot help: the user may not do it, or the statement cannot work."""
+        cause = error.__cause__
+        return isinstance(cause, DBAPIError) and self.dialect.said(cause) in {Said.FORBIDDEN, Said.STATEMENT}
 
     async def settle(self) -> None:
         """Wait until every dropped transaction is rolled back."""

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from functools import partial
 from types import FrameType
 from typing import Any, NamedTuple, TypeVar, overload
 
@@ -21,6 +22,7 @@ from onceonly.runtime.doorbell import Doorbell
 from onceonly.runtime.observer import Observer
 from onceonly.runtime.relay import Relay
 from onceonly.runtime.settings import WorkerSettings
+from onceonly.runtime.start import Patience
 from onceonly.runtime.surroundings import LIVE, Surroundings
 from onceonly.runtime.worker import Runner, Worker, run_all
 from onceonly.serialization.identity import IdentityRule
@@ -179,26 +181,37 @@ class Endpoint:
     ) -> AsyncIterator[Ports]:
         """Open everything but the worker: lifespan, providers, adapters. Gives the ports, enclosed by `observer`.
 
-        `settings` override the endpoint's own. Raises InvalidHandler and other SetupErrors before anything is received.
+        `settings` override the endpoint's own. Raises InvalidHandler and other SetupErrors before anything is received, and
+        TryAgain when a server is away.
         """
         chosen = settings or self.settings
-        plans = self._plan(chosen)
         async with AsyncExitStack() as stack:
-            if self._lifespan is not None:
-                await stack.enter_async_context(self._lifespan(self))
-            made: dict[Any, object] = {}
-            for provider in plans.process:
-                made[provider.kind] = await provider.open(stack, made.__getitem__)
+            wired = await self._prepared(stack, chosen, surroundings, observer)
+            ports = await stack.enter_async_context(wired())
+            self._enter_running(stack, _Running(chosen, ports.transport.traits.max_body, surroundings))
+            yield ports
 
-            def make(traits: Traits) -> EndpointHandlers:
-                return EndpointHandlers(plans, _rules(chosen, traits.max_body), surroundings, made)
+    @asynccontextmanager
+    async def opened_patiently(
+        self,
+        stop: asyncio.Event,
+        *,
+        settings: Settings | None = None,
+        surroundings: Surroundings = LIVE,
+        observer: Observer | None = None,
+        away: asyncio.Event | None = None,
+    ) -> AsyncIterator[Ports | None]:
+        """Open as `opened` does, and wait for servers that are away, for ever; gives None when `stop` was set meanwhile.
 
-            events = tuple(sorted(plans.handlers))
-            wired = wire(chosen, make, events=events, surroundings=surroundings, observer=observer)
-            ports = await stack.enter_async_context(wired)
-            running = _Running(chosen, ports.transport.traits.max_body, surroundings)
-            self._running.append(running)
-            stack.callback(self._running.remove, running)
+        Lifespan and providers are opened once, before. Sets `away` when a server was found away.
+        """
+        chosen = settings or self.settings
+        patience = Patience(stop, endpoint=self.name, surroundings=surroundings, away=away)
+        async with AsyncExitStack() as stack:
+            wired = await self._prepared(stack, chosen, surroundings, observer)
+            ports = await patience.enter(stack, wired)
+            if ports is not None:
+                self._enter_running(stack, _Running(chosen, ports.transport.traits.max_body, surroundings))
             yield ports
 
     def runners(
@@ -221,9 +234,15 @@ class Endpoint:
         board: Row | None = None,
         ready: asyncio.Event | None = None,
     ) -> None:
-        """Work until `stop` is set; then finish what is in flight and close everything. Sets `ready` once it is receiving."""
+        """Work until `stop` is set; then finish what is in flight and close everything. Raises SetupError.
+
+        A server that is away at start is waited for. Sets `ready` once it is receiving, or has found that it has to wait.
+        """
         chosen = settings or self.settings
-        async with self.opened(settings=chosen, surroundings=surroundings, observer=observer) as ports:
+        opening = self.opened_patiently(stop, settings=chosen, surroundings=surroundings, observer=observer, away=ready)
+        async with opening as ports:
+            if ports is None:
+                return
             runners = self.runners(ports, chosen, surroundings=surroundings, board=board)
             if ready is not None:
                 ready.set()
@@ -240,7 +259,8 @@ class Endpoint:
     ) -> AsyncIterator[None]:
         """Run the worker beside the block, such as in another application's lifespan; the exit stops it gracefully.
 
-        What fails at start is raised here, what ends the worker later at the exit.
+        A server that is away at start holds nobody up: the block begins, and the worker keeps trying beside it. A wrong
+        set-up is raised here when it shows at start; what ends the worker later is raised at the exit.
         """
         stop, ready = asyncio.Event(), asyncio.Event()
         run = self.run(stop, settings=settings, surroundings=surroundings, observer=observer, board=board, ready=ready)
@@ -251,6 +271,27 @@ class Endpoint:
         finally:  # stops the task, in whatever way the block ended
             stop.set()
             await working
+
+    async def _prepared(
+        self, stack: AsyncExitStack, chosen: Settings, surroundings: Surroundings, observer: Observer | None
+    ) -> Callable[[], AbstractAsyncContextManager[Ports]]:
+        """Open lifespan and providers; gives what opens the adapters, as often as it takes."""
+        plans = self._plan(chosen)
+        if self._lifespan is not None:
+            await stack.enter_async_context(self._lifespan(self))
+        made: dict[Any, object] = {}
+        for provider in plans.process:
+            made[provider.kind] = await provider.open(stack, made.__getitem__)
+
+        def make(traits: Traits) -> EndpointHandlers:
+            return EndpointHandlers(plans, _rules(chosen, traits.max_body), surroundings, made)
+
+        events = tuple(sorted(plans.handlers))
+        return partial(wire, chosen, make, events=events, surroundings=surroundings, observer=observer)
+
+    def _enter_running(self, stack: AsyncExitStack, running: "_Running") -> None:
+        self._running.append(running)
+        stack.callback(self._running.remove, running)
 
     def _plan(self, settings: Settings) -> Plans:
         return plan(self._handlers, self._providers, endpoint=self.name, offer=offer_of(settings.store))

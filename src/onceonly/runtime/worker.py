@@ -7,7 +7,7 @@ stop      receive no more; finish what is in work within the grace time; give ba
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from contextlib import suppress
 from typing import Any, Protocol
 
@@ -213,7 +213,12 @@ async def _cancel(tasks: list[asyncio.Task[Any]]) -> None:
 
 async def run_all(runners: Sequence[Runner], stop: asyncio.Event) -> None:
     """Run workers and relays of one process side by side; when one dies, so do the others, and its end is raised."""
-    tasks = [asyncio.create_task(runner.run(stop)) for runner in runners]
+    await side_by_side([runner.run(stop) for runner in runners])
+
+
+async def side_by_side(runs: Sequence[Coroutine[Any, Any, None]]) -> None:
+    """Run all of these until they end; when one dies, so do the others, and its end is raised."""
+    tasks = [asyncio.create_task(run) for run in runs]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
         for task in tasks:

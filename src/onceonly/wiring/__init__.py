@@ -1,11 +1,11 @@
 """The one place that turns a URL or a setting into adapters. A driver is imported when a URL names it, not before."""
 
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
 from onceonly.algorithms.admission import History as ClaimsDecide
-from onceonly.model.errors import SetupError
+from onceonly.model.errors import SetupError, TryAgain
 from onceonly.model.identity import Identity
 from onceonly.model.record import Record
 from onceonly.model.settings import History
@@ -18,7 +18,7 @@ from onceonly.ports.transport import Topology, Traits, Transport
 from onceonly.runtime.observed import observed
 from onceonly.runtime.observer import Observer
 from onceonly.runtime.surroundings import LIVE, Surroundings
-from onceonly.wiring.schemes import offer_of, require, scheme_of, shown
+from onceonly.wiring.schemes import has_no_tables, offer_of, require, scheme_of, shown
 from onceonly.wiring.settings import Settings
 
 if TYPE_CHECKING:
@@ -88,17 +88,21 @@ async def wire(
 ) -> AsyncIterator[Ports]:
     """Open everything an endpoint's algorithm talks to, and declare its queue and its subscriptions to `events`.
 
-    The ports are enclosed by `observer`. Raises SetupError: an unknown scheme, a missing driver, missing or newer tables.
+    The ports are enclosed by `observer`. Raises SetupError: an unknown scheme, a missing driver, missing or newer tables;
+    TryAgain when a server is away. Both name the setting it is about.
     """
     require(settings.store, "store")
     require(settings.transport, "transport")
     async with AsyncExitStack() as stack:
-        store, dead_letters = await stack.enter_async_context(open_store(settings, surroundings=surroundings))
+        with named(settings, "store"):
+            store, dead_letters = await stack.enter_async_context(open_store(settings, surroundings=surroundings))
         if settings.dead_letters is not None:
-            opening = open_dead_letters(settings.dead_letters, surroundings=surroundings)
-            dead_letters = await stack.enter_async_context(opening)
-        opened = open_transport(settings.transport, settings.name, surroundings=surroundings)
-        transport = await stack.enter_async_context(opened)
+            with named(settings, "dead_letters"):
+                opening = open_dead_letters(settings.dead_letters, surroundings=surroundings)
+                dead_letters = await stack.enter_async_context(opening)
+        with named(settings, "transport"):
+            opened = open_transport(settings.transport, settings.name, surroundings=surroundings)
+            transport = await stack.enter_async_context(opened)
         ports = Ports(
             endpoint=settings.name,
             store=store,
@@ -108,8 +112,19 @@ async def wire(
             dead_letters=dead_letters,
         )
         watched = observed(ports, observer)
-        await watched.transport.declare([Topology(endpoint=settings.name, events=tuple(events))])
+        with named(settings, "transport"):
+            await watched.transport.declare([Topology(endpoint=settings.name, events=tuple(events))])
         yield watched
+
+
+@contextmanager
+def named(settings: Settings, role: str) -> Iterator[None]:
+    """Say of a place that cannot be used whose it is, and which; the error stays of its kind."""
+    try:
+        yield
+    except (SetupError, TryAgain) as error:
+        place = shown(getattr(settings, role))
+        raise type(error)(f"endpoint {settings.name!r} cannot use its {role} {place}: {error}") from error
 
 
 def open_store(
@@ -169,7 +184,7 @@ def open_database(
 ) -> "AbstractAsyncContextManager[Database]":
     """Open the database that a store or transport setting names, whatever tables it has. Raises SetupError if it is none."""
     require(setting, role)
-    if isinstance(setting, str) and scheme_of(setting) in {*AMQP, "memory"}:
+    if isinstance(setting, str) and has_no_tables(setting):
         raise SetupError(f"{role}={shown(setting)!r} is no database: it has no tables to look after")
     opened: AbstractAsyncContextManager[Database] = _sql().open_database(setting, clock=surroundings.clock)
     return opened

@@ -7,6 +7,7 @@ from typing import Any
 from onceonly.drivers.schema import Schema, check, create, create_user_tables, drop
 from onceonly.drivers.sql import Database, place_of, pool_of
 from onceonly.drivers.sql import open_database as connect
+from onceonly.model.errors import Failed, SetupError
 from onceonly.ports.dead_letters import DeadLetters
 from onceonly.ports.store import Store
 from onceonly.ports.surroundings import Clock
@@ -83,5 +84,13 @@ async def temporary_transport(
 
 
 async def _ensure(database: Database, schema: Schema) -> None:
-    """Make the tables of an embedded database; everywhere else a person has made them. Raises SchemaMissing, SchemaTooNew."""
-    await (create if database.creates else check)(database, schema)
+    """Make the tables of an embedded database; everywhere else a person has made them.
+
+    Raises SchemaMissing, SchemaTooNew, SetupError when the user may not look.
+    """
+    try:
+        await (create if database.creates else check)(database, schema)
+    except Failed as error:
+        if database.is_refused(error):
+            raise SetupError(str(error)) from error
+        raise
