@@ -1,7 +1,7 @@
 """Turns: units follow one another, and what comes before and after them overlaps with the units of other batches.
 
 A batch is received, handled in a unit, dispatched and finished. Only so many loops of a worker may hold what is not handled
-yet, and only so many units are open at once; once a unit has ended, the next batch is received and handled while this one is
+yet, and only so many units are open at once; once a unit is committed, the next batch is received and handled while this one is
 dispatched and finished. So a slow broker or a slow disk delays messages and costs no throughput, and batches do not fight
 for the same rows.
 """
@@ -25,7 +25,7 @@ class Turns:
 
 
 class Turn:
-    """One loop's turn to receive: taken before it receives, given up when its first unit has ended."""
+    """One loop's turn to receive: taken before it receives, given up when its unit is committed."""
 
     def __init__(self, turns: Turns) -> None:
         """Begin without the turn."""
@@ -95,12 +95,13 @@ class TurningUnit:
         self.resources: Resources = unit.resources
 
     async def commit(self, records: Sequence[Record]) -> None:
-        """Commit; after a failure it is abandoned, as the algorithm does with every unit."""
+        """Commit; then the next batch may be received. After a failure the unit is abandoned, as every unit is."""
         await self._unit.commit(records)
         self._end()
+        self._turn.give_up()
 
     def abandon(self) -> None:
-        """Abandon."""
+        """Abandon; its messages may be handled again, so the turn to receive is kept."""
         self._unit.abandon()
         self._end()
 
@@ -108,4 +109,3 @@ class TurningUnit:
         if self._is_open:
             self._is_open = False
             self._handling.release()
-            self._turn.give_up()
