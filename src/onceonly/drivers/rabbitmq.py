@@ -165,6 +165,14 @@ class Link:
                 async with translated("close the connection"):
                     await connection.close()
 
+    async def abandon(self, channel: Channel) -> None:
+        """Make sure that the server gives to others what it holds for a channel that has failed.
+
+        The driver may call a channel closed that the server still knows; only the end of its connection is certain.
+        """
+        if self._connection is not None and channel.connection is self._connection:
+            await self.drop()
+
     async def _connected(self) -> aiormq.Connection:
         async with self._connecting:
             if self._closed:

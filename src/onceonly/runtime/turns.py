@@ -70,9 +70,13 @@ class TurningStore:
         """Forget as ever."""
         await self._store.forget(identities)
 
-    async def undispatched(self, older_than: int, limit: int) -> tuple[Record, ...]:
+    async def undispatched(self, older_than: int, limit: int, *, after: Identity | None = None) -> tuple[Record, ...]:
         """List as ever."""
-        return await self._store.undispatched(older_than, limit)
+        return await self._store.undispatched(older_than, limit, after=after)
+
+    async def find(self, identities: Sequence[Identity]) -> tuple[Record, ...]:
+        """Find as ever."""
+        return await self._store.find(identities)
 
     def unit_key(self, message: Message) -> Hashable:
         """Tell as ever."""

@@ -24,7 +24,7 @@ CLOSING = 2.0  # seconds to give back what waits here; then the end of the conne
 MOST_AHEAD = 5_000  # deliveries a consumer may bring before any is settled
 TURNS = 3  # of the loop without a new delivery: what was on its way has come
 AHEAD = 4  # a consumer may bring this many times what is asked for: a worker dispatches some batches while it handles another
-SHRINK = 4 * AHEAD  # one that may bring this many times what is asked for is replaced
+SHRINK = 16 * AHEAD  # one that may bring this many times what is asked for is replaced
 REMEMBERED = 10_000
 _SERIAL = count(1)
 
@@ -52,6 +52,7 @@ class Inbox:
         self._held: dict[int, Delivered] = {}
         self._lost: dict[str, None] = {}
         self._changing = asyncio.Lock()
+        self._settling = asyncio.Lock()
         self._rung = asyncio.Event()
         self._resting: asyncio.Task[None] | None = None
         self._idle_since = 0.0
@@ -115,8 +116,13 @@ class Inbox:
     async def settle(self, receipts: Iterable[Receipt]) -> None:
         """Acknowledge what is held: many at once up to a tag below which all is settled, the others one by one.
 
-        Receipts of an earlier channel are ignored: there the same tags were other deliveries.
+        Receipts of an earlier channel are ignored: there the same tags were other deliveries. One call at a time: an
+        acknowledgement of many that overtook an earlier one would settle its tags, and then the server ends the channel.
         """
+        async with self._settling:
+            await self._settle(receipts)
+
+    async def _settle(self, receipts: Iterable[Receipt]) -> None:
         channel = self._channel
         mine = sorted(each.tag for each in receipts if self.is_current(each) and self._held.pop(each.tag, None) is not None)
         if channel is None or not mine:
@@ -188,6 +194,8 @@ class Inbox:
 
     async def _open(self) -> None:
         self._serial = next(_SERIAL)  # first: what the old channel still brings is refused from here on
+        if self._channel is not None:
+            await self._link.abandon(self._channel)
         self._remember(self._held.values())
         self._remember(self._waiting)
         self._held.clear()
