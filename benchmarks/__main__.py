@@ -9,7 +9,7 @@ import msgspec
 import typer
 
 from benchmarks.benchmark import Benchmark, Servers, opened
-from benchmarks.crew import ROOT, RunFailed
+from benchmarks.crew import ROOT
 from benchmarks.modes import FULL, QUICK, TINY, Mode
 from benchmarks.page import page
 from benchmarks.report import show
@@ -38,16 +38,15 @@ def main(
     mode = TINY if tiny else QUICK if quick else FULL
     if growth:
         mode = msgspec.structs.replace(mode, growth=True)
-    try:
-        results = _run(_chosen(rows), mode)
-    except RunFailed as error:
-        sys.exit(f"!!! the benchmark failed: {error}")
+    results = _run(_chosen(rows), mode)
     if as_json:
         print(msgspec.json.format(msgspec.json.encode(results)).decode())
     else:
         show(results)
     if write:
         _write(results)
+    if results.failed:
+        sys.exit(f"!!! FAILED: {', '.join(results.failed)}")
 
 
 def _chosen(names: list[str] | None) -> list[Row]:

@@ -19,6 +19,7 @@ from benchmarks.rows import POSTGRESQL, RABBITMQ, SQLITE, Row
 from benchmarks.stages import Stage, database, postgresql, rabbitmq, sqlite
 
 Say = Callable[[str], None]
+LEAST_COUNTED = 100  # messages whose costs are counted
 
 
 class Servers(Struct, frozen=True, kw_only=True):
@@ -46,7 +47,7 @@ class Benchmark:
         )
 
     async def measure(self) -> Results:
-        """Do everything that the mode asks for. Raises RunFailed."""
+        """Do everything that the mode asks for. What failed is named in the results."""
         began = time.monotonic()
         self.results.versions = machine.versions(PostgreSQL=await self._place.database.version(), RabbitMQ=self._place.broker)
         await self._choose()
@@ -70,13 +71,15 @@ class Benchmark:
             measured = Measured(title=row.title, backend=row.backend, concurrency=row.concurrencies[0])
             self.results.rows[row.name] = measured
             if self._mode.tunes and len(row.concurrencies) > 1:
-                measured.tuning = {each: await self._tried(row, each) for each in row.concurrencies}
-                measured.concurrency = _best(row, measured.tuning)
+                async with self._guarded(row):
+                    for each in row.concurrencies:
+                        measured.tuning[each] = await self._tried(row, each)
+                    measured.concurrency = _best(row, measured.tuning)
 
     async def _tried(self, row: Row, concurrency: int) -> float | str:
         self._say(f"tuning: {row.name}, concurrency {concurrency}")
         try:
-            count = self._mode.messages(row.messages // 2)
+            count = self._count(row)
             return round((await run(self._stage(row), row, count, concurrency)).rate, 1)
         except RunFailed as error:
             self._say(f"!!! {row.name} failed with concurrency {concurrency}: {error}")
@@ -85,36 +88,56 @@ class Benchmark:
     async def _rounds(self) -> None:
         for number in range(1, self._mode.rounds + 1):
             for row in self._measured():
-                measured = self.results.rows[row.name]
-                count = self._mode.messages(row.messages)
-                sample = await run(self._stage(row), row, count, measured.concurrency)
-                measured.samples.append(sample)
-                self._say(f"round {number}: {row.name}: {sample.rate:,.0f} messages/s")
+                async with self._guarded(row):
+                    measured = self.results.rows[row.name]
+                    sample = await run(self._stage(row), row, self._count(row), measured.concurrency)
+                    measured.samples.append(sample)
+                    self._say(f"round {number}: {row.name}: {sample.rate:,.0f} messages/s")
 
     async def _costs(self) -> None:
         for row in self._measured() if self._mode.costs else ():
-            measured = self.results.rows[row.name]
-            count = max(self._mode.messages(row.messages) // 4, 100)
-            self._say(f"counting: {row.name}")
-            measured.costs = await count_costs(self._stage(row), row, count, measured.concurrency)
+            async with self._guarded(row):
+                self._say(f"counting: {row.name}")
+                measured = self.results.rows[row.name]
+                count = max(self._count(row) // 4, LEAST_COUNTED)
+                measured.costs = await count_costs(self._stage(row), row, count, measured.concurrency)
 
     async def _latencies(self) -> None:
         found: dict[str, list[float]] = {}
         for _ in range(self._mode.latency_rounds if self._mode.latency else 0):
             for row in self._measured(latency.ROWS):
-                self._say(f"latency: {row.name}")
-                concurrency = self.results.rows[row.name].concurrency
-                found.setdefault(row.name, []).extend(
-                    await latency.measure(self._place.rabbitmq, row, concurrency, self._mode.latency)
-                )
+                async with self._guarded(row):
+                    self._say(f"latency: {row.name}")
+                    concurrency = self.results.rows[row.name].concurrency
+                    values = await latency.measure(self._place.rabbitmq, row, concurrency, self._mode.latency)
+                    found.setdefault(row.name, []).extend(values)
         self.results.latency = {name: _latency(sorted(values)) for name, values in found.items()}
 
     async def _growth(self) -> None:
-        chosen = {row.name: self.results.rows[row.name].concurrency for row in self._measured(growth.ROWS)}
-        if self._mode.growth and len(chosen) == len(growth.ROWS):
-            async for point in growth.grow(self._place.rabbitmq, self._place.database, self._mode, chosen):
+        rows = self._measured(growth.ROWS)
+        chosen = {row.name: self.results.rows[row.name].concurrency for row in rows}
+        counts = {row.name: self._count(row) for row in rows}
+        if self._mode.growth and len(rows) == len(growth.ROWS):
+            async for point in growth.grow(self._place.rabbitmq, self._place.database, chosen, counts):
                 self._say(f"growth: {point.axis} {point.value:,}: {point.row}: {point.rates}")
                 self.results.growth.append(point)
+
+    @asynccontextmanager
+    async def _guarded(self, row: Row) -> AsyncIterator[None]:
+        """Take a row out that fails, loudly: no number of it can be believed. The others go on; the run ends with an error."""
+        try:
+            yield
+        except RunFailed as error:
+            self.results.failed[row.name] = str(error)
+            self.results.rows.pop(row.name)
+            self._say(f"!!! FAILED: {row.name}: {error}")
+
+    def _count(self, row: Row) -> int:
+        """Give how many messages a round of this row has, by what is known of its speed here."""
+        measured = self.results.rows[row.name]
+        known = [sample.rate for sample in measured.samples[-1:]]
+        known += [rate for rate in measured.tuning.values() if isinstance(rate, float)]
+        return self._mode.messages(row.messages, max(known) if known else None)
 
     def _measured(self, names: Sequence[str] = ()) -> list[Row]:
         return [row for row in self._rows if row.name in self.results.rows and (not names or row.name in names)]

@@ -3,7 +3,6 @@
 from collections.abc import AsyncIterator
 
 from benchmarks.measuring import USUAL, Way, run
-from benchmarks.modes import Mode
 from benchmarks.results import Point
 from benchmarks.rows import BY_NAME
 from benchmarks.stages.database import Database
@@ -18,34 +17,36 @@ POOL = 8  # connections, whatever the latency
 STORED, PARALLEL, DISTANT = "finished messages in the store", "processes", "added database latency, ms"
 
 
-async def grow(stage: RabbitMQStage, database: Database, mode: Mode, chosen: dict[str, int]) -> AsyncIterator[Point]:
-    """Measure every point; `chosen` gives each row's concurrency. Leaves the tables empty."""
+async def grow(
+    stage: RabbitMQStage, database: Database, chosen: dict[str, int], counts: dict[str, int]
+) -> AsyncIterator[Point]:
+    """Measure every point; `chosen` is each row's concurrency, `counts` its messages. Leaves the tables empty."""
     for processes in PROCESSES:
-        for point in await _points(stage, mode, (PARALLEL, processes), chosen, way=Way(processes=processes)):
+        for point in await _points(stage, counts, (PARALLEL, processes), chosen, way=Way(processes=processes)):
             yield point
     pools = {name: POOL if BY_NAME[name].concurrencies[0] == POOL else chosen[name] for name in ROWS}
     for delay in MILLISECONDS:
-        for point in await _points(stage, mode, (DISTANT, delay), pools, way=Way(delay=delay / 1000)):
+        for point in await _points(stage, counts, (DISTANT, delay), pools, way=Way(delay=delay / 1000)):
             yield point
     await database.empty()
     stored = 0
     for size in FINISHED:
         await database.store_finished(stored, size)
         stored = size
-        for point in await _points(stage, mode, (STORED, size), chosen, way=Way(keep=True)):
+        for point in await _points(stage, counts, (STORED, size), chosen, way=Way(keep=True)):
             yield point
     await database.empty()
 
 
 async def _points(
-    stage: RabbitMQStage, mode: Mode, where: tuple[str, int], chosen: dict[str, int], *, way: Way = USUAL
+    stage: RabbitMQStage, counts: dict[str, int], where: tuple[str, int], chosen: dict[str, int], *, way: Way = USUAL
 ) -> list[Point]:
     """Measure the rows in turns."""
     rates: dict[str, list[float]] = {name: [] for name in ROWS}
     for _ in range(ROUNDS):
         for name in ROWS:
             row = BY_NAME[name]
-            sample = await run(stage, row, mode.messages(row.messages), chosen[name], way=way)
+            sample = await run(stage, row, counts[name], chosen[name], way=way)
             rates[name].append(round(sample.rate, 1))
     axis, value = where
     return [Point(axis=axis, value=value, row=name, rates=found) for name, found in rates.items()]

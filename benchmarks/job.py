@@ -108,4 +108,5 @@ def _say(line: str) -> None:
 
 
 async def _heard() -> str:
-    return (await asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline)).strip()
+    line: str = await asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline)
+    return line.strip()

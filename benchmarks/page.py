@@ -25,8 +25,8 @@ $ python -m benchmarks --rows onceonly_orm --rows floor_orm --json
 `make bench` installs the other libraries into `.venv`, measures everything (half an hour at most), and writes this page.
 `--quick` takes minutes and leaves out tuning and growth. It needs a PostgreSQL (`BENCH_DATABASE`, a URL of any database of
 it) and a RabbitMQ (`BENCH_BROKER`); it makes a database and queues of its own, and removes them. A library that is not
-installed is left out, loudly. A run whose totals are wrong (rows written, messages published, each exactly once) ends with an
-error and no table.
+installed is left out, loudly. A row whose totals are wrong (rows written, messages published, each exactly once) is taken out,
+and the run ends with an error.
 """
 
 METHOD = """\
@@ -102,6 +102,7 @@ def page(results: Results) -> str:
         ", ".join(f"{name} {version}" for name, version in results.versions.items()) + ".\n",
         _markdown(row_rows(results)),
         *(f"Not measured: {name}: {why}.\n" for name, why in results.skipped.items()),
+        *(f"Failed: {name}: {why}\n" for name, why in results.failed.items()),
         _section("Paired ratios", ratio_rows(results)),
         "".join(f"* `{name}`: {BY_NAME[over].title} over {BY_NAME[under].title}\n" for name, (over, under) in RATIOS.items()),
         _section("End-to-end latency", latency_rows(results)),

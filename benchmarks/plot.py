@@ -15,7 +15,7 @@ INK, FAINT = "#1e293b", "#e2e8f0"
 LINES = {"onceonly_orm": OWN, "outbox_orm": "#b45309", "at_least_once_orm": "#64748b"}
 SIZE, SIZE_WITHOUT_GROWTH = (13.0, 10.5), (13.0, 7.0)
 
-_STYLE = {
+_STYLE: Any = {
     "font.family": "DejaVu Sans",
     "font.size": 10,
     "axes.edgecolor": FAINT,
@@ -36,10 +36,12 @@ def draw(results: Results, file: Path) -> None:
     """Write a PNG. Rows that were not measured are not there."""
     with mpl.rc_context(_STYLE):
         figure = Figure(figsize=SIZE if results.growth else SIZE_WITHOUT_GROWTH, layout="constrained")
-        upper, lower = figure.subfigures(2, 1, height_ratios=(2.3, 1)) if results.growth else (figure, None)
-        _bars(upper, results)
-        if lower is not None:
+        upper: Any = figure
+        if results.growth:
+            parts: Any = figure.subfigures(2, 1, height_ratios=(2.3, 1))
+            upper, lower = parts
             _lines(lower, results)
+        _bars(upper, results)
         figure.savefig(file, dpi=140)
 
 

@@ -14,6 +14,8 @@ def show(results: Results, console: Console | None = None) -> None:
     """Print everything; what was skipped comes last and loud."""
     out = console or Console(width=WIDE)
     out.print(Group(*_tables(results)))
+    for name, why in results.failed.items():
+        out.print(Text(f"!!! FAILED: {name}: {why}", style="bold red"))
     for name, why in results.skipped.items():
         out.print(Text(f"!!! NOT MEASURED: {name}: {why}", style="bold red"))
 

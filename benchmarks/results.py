@@ -63,6 +63,7 @@ class Results(Struct, kw_only=True):
     seconds: float = 0.0
     rows: dict[str, Measured] = field(default_factory=dict)
     skipped: dict[str, str] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
     ratios: dict[str, float] = field(default_factory=dict)
     ratio_spreads: dict[str, Spread] = field(default_factory=dict)
     latency: dict[str, Latency] = field(default_factory=dict)

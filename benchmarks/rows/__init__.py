@@ -11,7 +11,7 @@ BATCHES = (1, 2)
 
 
 class Row(Struct, frozen=True, kw_only=True):
-    """One row: `work` is `module:function` below `benchmarks.rows`; `messages` is about two seconds' worth of them.
+    """One row: `work` is `module:function` below `benchmarks.rows`; `messages` is the most of them in a round.
 
     `concurrencies` are tried once, and the best is measured. `claims` says that it is exactly-once, for people.
     """
@@ -40,7 +40,7 @@ class Row(Struct, frozen=True, kw_only=True):
         return tuple(package for package in self.needs if find_spec(package) is None)
 
 
-def _own(name: str, title: str, about: str, *, messages: int = 8000, backend: str = RABBITMQ, batches: int = 2) -> Row:
+def _own(name: str, title: str, about: str, *, messages: int = 12000, backend: str = RABBITMQ, batches: int = 2) -> Row:
     work = f"onceonly:{name}"
     own_name = name if backend != RABBITMQ else f"onceonly_{name}"
     return Row(
@@ -69,35 +69,35 @@ ROWS: tuple[Row, ...] = (
         name="batched_plain_orm",
         title="by hand: batches, ORM",
         work="batches:plain_orm",
-        messages=8000,
+        messages=16000,
         about="at-least-once; batches of 100, one session and one flush each, no claims, no records",
     ),
     Row(
         name="batched_plain_raw",
         title="by hand: batches, asyncpg",
         work="batches:plain_raw",
-        messages=8000,
+        messages=16000,
         about="at-least-once; batches of 100, one INSERT for a message, no claims, no records",
     ),
     Row(
         name="floor_orm",
         title="by hand: exactly-once floor, ORM",
         work="batches:floor_orm",
-        messages=6000,
+        messages=12000,
         about="exactly-once by hand at its least: claims and records in the batch's transaction; no retries, no relay",
     ),
     Row(
         name="floor_raw",
         title="by hand: exactly-once floor, asyncpg",
         work="batches:floor_raw",
-        messages=8000,
+        messages=16000,
         about="the same, one INSERT for a message",
     ),
     Row(
         name="at_least_once_orm",
         title="FastStream, at-least-once, ORM",
         work="faststream:plain_orm",
-        messages=1600,
+        messages=4000,
         needs=_FASTSTREAM,
         concurrencies=POOLS,
         about="at-least-once; a session and a commit for each message, then the publish",
@@ -106,7 +106,7 @@ ROWS: tuple[Row, ...] = (
         name="at_least_once_raw",
         title="FastStream, at-least-once, asyncpg",
         work="faststream:plain_raw",
-        messages=3000,
+        messages=8000,
         needs=_FASTSTREAM,
         concurrencies=POOLS,
         about="the same by asyncpg",
@@ -115,7 +115,7 @@ ROWS: tuple[Row, ...] = (
         name="outbox_orm",
         title="FastStream + hand-written outbox, ORM",
         work="faststream:outbox_orm",
-        messages=800,
+        messages=2000,
         needs=_FASTSTREAM,
         concurrencies=POOLS,
         about="row and outbox row in one transaction, the publish, then a mark in a second one",
@@ -124,7 +124,7 @@ ROWS: tuple[Row, ...] = (
         name="outbox_raw",
         title="FastStream + hand-written outbox, asyncpg",
         work="faststream:outbox_raw",
-        messages=1600,
+        messages=4000,
         needs=_FASTSTREAM,
         concurrencies=POOLS,
         about="the same by asyncpg",
@@ -133,7 +133,7 @@ ROWS: tuple[Row, ...] = (
         name="faststream_outbox",
         title="faststream-outbox",
         work="faststream_outbox:relay",
-        messages=800,
+        messages=2000,
         needs=(*_FASTSTREAM, "faststream_outbox"),
         concurrencies=POOLS,
         about="FastStream consumes, row and outbox row in one transaction, the package's relay publishes",
@@ -142,7 +142,7 @@ ROWS: tuple[Row, ...] = (
         name="dbos",
         title="DBOS",
         work="dbos:on_rabbitmq",
-        messages=300,
+        messages=600,
         needs=("dbos",),
         concurrencies=POOLS,
         about="a durable workflow under the message's id, acknowledged once started; the row in a datasource transaction",
@@ -151,7 +151,7 @@ ROWS: tuple[Row, ...] = (
         name="procrastinate",
         title="Procrastinate",
         work="procrastinate:on_rabbitmq",
-        messages=600,
+        messages=1500,
         needs=("faststream", "procrastinate", "psycopg_pool"),
         concurrencies=POOLS,
         about="FastStream consumes, row and job in one transaction, its worker publishes",
@@ -160,14 +160,14 @@ ROWS: tuple[Row, ...] = (
         name="echo",
         title="limit: broker echo, no database",
         work="batches:echo",
-        messages=12000,
+        messages=20000,
         about="what was consumed is published: what RabbitMQ and its driver can do here",
     ),
     _own(
         "on_its_queue",
         "onceonly, SQL queue",
         "exactly-once; the queue in the same PostgreSQL, ORM handler",
-        messages=3000,
+        messages=8000,
         backend=POSTGRESQL,
     ),
     Row(
@@ -175,7 +175,7 @@ ROWS: tuple[Row, ...] = (
         title="Procrastinate, its queue",
         backend=POSTGRESQL,
         work="procrastinate:on_its_queue",
-        messages=600,
+        messages=1500,
         needs=("faststream", "procrastinate", "psycopg_pool"),
         concurrencies=POOLS,
         about="a job writes the row and defers the next job in one transaction",
@@ -185,7 +185,7 @@ ROWS: tuple[Row, ...] = (
         title="DBOS, its queue",
         backend=POSTGRESQL,
         work="dbos:on_its_queue",
-        messages=200,
+        messages=600,
         needs=("dbos",),
         concurrencies=POOLS,
         about="a workflow writes the row in a datasource transaction and enqueues the next workflow",
@@ -194,7 +194,7 @@ ROWS: tuple[Row, ...] = (
         "on_sqlite",
         "onceonly, SQLite",
         "exactly-once; store and queue in two SQLite files, ORM handler",
-        messages=3000,
+        messages=8000,
         backend=SQLITE,
         batches=1,
     ),
@@ -203,7 +203,7 @@ ROWS: tuple[Row, ...] = (
         title="Huey, SQLite",
         backend=SQLITE,
         work="huey:on_sqlite",
-        messages=400,
+        messages=1500,
         needs=("huey",),
         concurrencies=(1, 2, 4),
         about="SqliteHuey with fsync, threads; a task writes the row, commits, and enqueues the next task",

@@ -29,7 +29,8 @@ async def fill(database: str, order_ids: list[str]) -> None:
     """Defer a job for each order."""
     async with App(connector=PsycopgConnector(conninfo=database)).open_async() as app:
         place_order = app.configure_task("place_order", queue=ORDERS)
-        await place_order.batch_defer_async(*({"order_id": order_id} for order_id in order_ids))
+        jobs: list[Any] = [{"order_id": order_id} for order_id in order_ids]
+        await place_order.batch_defer_async(*jobs)
 
 
 async def on_rabbitmq(job: Job, turn: Turn) -> None:

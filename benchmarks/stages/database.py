@@ -1,6 +1,7 @@
 """A PostgreSQL database of this benchmark's own: made, emptied between runs, read, and dropped."""
 
 import asyncio
+import os
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -88,7 +89,7 @@ class Database:
 @asynccontextmanager
 async def opened(server_url: str) -> AsyncIterator[Database]:
     """Make a database with the scenario's and the library's tables, and drop it at the end."""
-    name = f"onceonly_bench_{uuid4().hex[:8]}"
+    name = f"onceonly_bench_{os.getpid()}_{uuid4().hex[:8]}"
     url = urlsplit(server_url)._replace(path=f"/{name}").geturl()
     server = await asyncpg.connect(server_url)
     try:

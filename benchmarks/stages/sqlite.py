@@ -3,6 +3,7 @@
 import sqlite3
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 from benchmarks.job import Job
 from benchmarks.rows import Row
@@ -60,6 +61,6 @@ class SQLiteStage:
         """Name the folder."""
         return Job(work=row.work, folder=str(self._folder), concurrency=concurrency)
 
-    def _read(self, file: str, query: str) -> list[tuple[object, ...]]:
+    def _read(self, file: str, query: str) -> list[Any]:
         with closing(sqlite3.connect(self._folder / file, timeout=30)) as connection:
             return connection.execute(query).fetchall()
