@@ -1,10 +1,10 @@
 """The tables of a run as rows of text, and the page `docs/benchmarks.md` made of them."""
 
-from benchmarks.counting import Costs
 from benchmarks.results import RATIOS, REFERENCE, Measured, Results, Spread, paired, spread
-from benchmarks.rows import BY_NAME, RABBITMQ
+from benchmarks.rows import BY_NAME, RABBITMQ, SQLITE
 
 Rows = list[list[str]]
+COUNTS = 6  # columns of what is counted on the wire
 
 HEAD = """\
 # Benchmarks
@@ -38,7 +38,8 @@ METHOD = """\
   the input queue before the clock starts; it stops when the last output message stands in the output queue. Connecting comes
   before.
 * All rows on RabbitMQ get the very same messages and publish into the same durable classic queue. onceonly declares its own
-  input queue, a quorum queue; all others read from a durable classic one, as their authors' examples do.
+  input queue, a quorum queue; all others read from a durable classic one, as their authors' examples do. The floors and the
+  echo are there on both, to tell what the kind of queue costs.
 * Concurrency: with `make bench`, connection pools of 8, 32 and 64 are tried once and the best is kept, for onceonly one and
   two batches at once. Rows with two pools (DBOS, Procrastinate) have at most 32 connections in each. Every row is one
   process.
@@ -124,17 +125,19 @@ def _row(results: Results, name: str, measured: Measured) -> list[str]:
         str(measured.concurrency),
         f"{measured.spread('cpu').median:.3f}",
         f"{measured.spread('peak').median:.0f}",
-        f"{measured.spread('wal').median:,.0f}",
+        "" if measured.backend == SQLITE else f"{measured.spread('wal').median:,.0f}",
     ]
-    return figures + _costs(measured.costs)
+    return figures + _costs(measured)
 
 
-def _costs(costs: Costs | None) -> list[str]:
+def _costs(measured: Measured) -> list[str]:
+    """Give the six counts; what cannot be counted, for want of a server, is left empty."""
+    costs = measured.costs
     if costs is None:
-        return [""] * 6
-    return [
-        f"{each:.2f}" for each in (costs.statements, costs.trips, costs.commits, costs.publishes, costs.confirms, costs.acks)
-    ]
+        return [""] * COUNTS
+    broker = (costs.publishes, costs.confirms, costs.acks) if measured.backend == RABBITMQ else ()
+    told = [f"{each:.2f}" for each in (costs.statements, costs.trips, costs.commits, *broker)]
+    return told + [""] * (COUNTS - len(told))
 
 
 def _shown(found: Spread) -> str:

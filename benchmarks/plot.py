@@ -5,6 +5,8 @@ from typing import Any
 
 import matplotlib as mpl
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
 
 from benchmarks.growth import DISTANT, PARALLEL, STORED
 from benchmarks.results import Results, spread
@@ -21,6 +23,8 @@ _STYLE: Any = {
     "axes.edgecolor": FAINT,
     "axes.titleweight": "bold",
     "axes.titlesize": 11,
+    "figure.titlesize": 13,
+    "figure.titleweight": "bold",
     "axes.titlelocation": "left",
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -46,8 +50,10 @@ def draw(results: Results, file: Path) -> None:
 
 
 def _bars(figure: Any, results: Results) -> None:
-    grid = figure.add_gridspec(2, 2, width_ratios=(1.7, 1), height_ratios=(1.4, 1))
+    figure.suptitle(_title(results), x=0.01, ha="left")
+    grid = figure.add_gridspec(3, 2, width_ratios=(1.7, 1), height_ratios=(1.25, 1, 1.4))
     places = {RABBITMQ: grid[:, 0], POSTGRESQL: grid[0, 1], SQLITE: grid[1, 1]}
+    _legend(figure.add_subplot(grid[2, 1]))
     for backend, place in places.items():
         rows = [(name, it) for name, it in results.rows.items() if it.backend == backend and it.samples]
         if rows:
@@ -66,11 +72,27 @@ def _bar(axes: Any, backend: str, rows: list[tuple[str, Any]]) -> None:
     for number, it in enumerate(spreads):
         axes.text(it.high + edge * 0.015, number, f"{it.median:,.0f}", va="center", fontsize=9)
     axes.set_xlim(0, edge * 1.14)
-    axes.set_title(f"{backend}: messages a second, one process")
+    axes.set_ylim(-0.6, len(rows) - 0.4)
+    axes.set_title(backend)
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
     axes.grid(axis="x", color=FAINT)
     axes.set_axisbelow(True)
     axes.tick_params(length=0)
+
+
+def _legend(axes: Any) -> None:
+    """Say what the colours and the thin lines are."""
+    axes.axis("off")
+    meanings = {OWN: "onceonly", BY_HAND: "written by hand, in batches", OTHERS: "other libraries"}
+    handles: list[Any] = [Patch(color=colour, label=label) for colour, label in meanings.items()]
+    handles.append(Line2D([], [], color=INK, alpha=0.55, lw=1, label="least to greatest of all rounds"))
+    axes.legend(handles=handles, frameon=False, loc="upper left")
+
+
+def _title(results: Results) -> str:
+    machine = results.machine
+    load = f"load {machine.load_before} to {machine.load_after}"
+    return f"Messages a second, one process: {results.date}, {machine.cores} cores, {load}, {results.rounds} rounds"
 
 
 def _lines(figure: Any, results: Results) -> None:
@@ -89,7 +111,7 @@ def _lines(figure: Any, results: Results) -> None:
         axes.tick_params(length=0)
     panels[0].set_ylabel("messages a second")
     panels[0].yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
-    panels[2].legend(frameon=False, fontsize=9)
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=len(LINES), frameon=False)
 
 
 def _colour(name: str) -> str:

@@ -6,6 +6,9 @@ from msgspec import Struct
 
 RABBITMQ, POSTGRESQL, SQLITE = "PostgreSQL + RabbitMQ", "PostgreSQL alone", "SQLite alone"
 
+ECHO = "batches:echo"
+"""The one work that writes no row."""
+
 POOLS = (8, 32, 64)
 BATCHES = (1, 2)
 
@@ -13,7 +16,7 @@ BATCHES = (1, 2)
 class Row(Struct, frozen=True, kw_only=True):
     """One row: `work` is `module:function` below `benchmarks.rows`; `messages` is the most of them in a round.
 
-    `concurrencies` are tried once, and the best is measured. `claims` says that it is exactly-once, for people.
+    `concurrencies` are tried once, and the best is measured. `quorum` rows read from a quorum queue, as onceonly does.
     """
 
     name: str
@@ -23,12 +26,18 @@ class Row(Struct, frozen=True, kw_only=True):
     messages: int
     needs: tuple[str, ...] = ()
     concurrencies: tuple[int, ...] = (1,)
+    quorum: bool = False
     about: str
 
     @property
     def module(self) -> str:
         """Name the module below `benchmarks.rows`."""
         return self.work.partition(":")[0]
+
+    @property
+    def reads_quorum(self) -> bool:
+        """Tell whether its input queue on RabbitMQ is the quorum queue that onceonly declares."""
+        return self.quorum or self.is_own
 
     @property
     def is_own(self) -> bool:
@@ -91,6 +100,22 @@ ROWS: tuple[Row, ...] = (
         title="by hand: exactly-once floor, asyncpg",
         work="batches:floor_raw",
         messages=16000,
+        about="the same, one INSERT for a message",
+    ),
+    Row(
+        name="floor_orm_quorum",
+        title="by hand: the floor on a quorum queue, ORM",
+        work="batches:floor_orm",
+        messages=12000,
+        quorum=True,
+        about="the same, reading from a quorum queue as onceonly does",
+    ),
+    Row(
+        name="floor_raw_quorum",
+        title="by hand: the floor on a quorum queue, asyncpg",
+        work="batches:floor_raw",
+        messages=16000,
+        quorum=True,
         about="the same, one INSERT for a message",
     ),
     Row(
@@ -159,9 +184,17 @@ ROWS: tuple[Row, ...] = (
     Row(
         name="echo",
         title="limit: broker echo, no database",
-        work="batches:echo",
+        work=ECHO,
         messages=20000,
         about="what was consumed is published: what RabbitMQ and its driver can do here",
+    ),
+    Row(
+        name="echo_quorum",
+        title="limit: broker echo from a quorum queue",
+        work=ECHO,
+        messages=20000,
+        quorum=True,
+        about="the same, reading from a quorum queue as onceonly does",
     ),
     _own(
         "on_its_queue",

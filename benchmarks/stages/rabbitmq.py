@@ -10,7 +10,7 @@ import aiormq
 import msgspec
 
 from benchmarks.job import Job
-from benchmarks.rows import Row
+from benchmarks.rows import ECHO, Row
 from benchmarks.rows.onceonly import EVENT, SHOP, topologies
 from benchmarks.scenario import OrderPlaced, PlaceOrder, encode
 from benchmarks.stages import Totals, count
@@ -73,7 +73,7 @@ class RabbitMQStage:
             await channel.basic_consume(self.target, take, no_ack=True)
             await complete.wait()
         await channel.close()
-        rows = [] if row.name == "echo" else await self.rows(tag)
+        rows = [] if row.work == ECHO else await self.rows(tag)
         return count(rows, [_decode(body).order_id for body in bodies])
 
     async def rows(self, tag: str) -> list[str]:
@@ -102,7 +102,7 @@ class RabbitMQStage:
 
     def source(self, row: Row) -> str:
         """Name the input queue."""
-        return f"{self._prefix}{SHOP}" if row.is_own else f"{self._prefix}in"
+        return f"{self._prefix}{SHOP}" if row.reads_quorum else f"{self._prefix}in"
 
     @property
     def version(self) -> str:
