@@ -50,7 +50,7 @@ class SqlResources:
         if kind is AsyncConnection:
             self._guard()
             return self._transaction.connection
-        if isinstance(driver := self._transaction.driver, kind):
+        if _is_kind(kind, object) and kind is not object and isinstance(driver := self._transaction.driver, kind):
             return driver
         raise LookupError(f"a SQL unit has an AsyncSession and an AsyncConnection, no {kind!r}")
 
