@@ -23,7 +23,8 @@ from onceonly.runtime.pace import Pace
 from onceonly.runtime.returns import PatientTransport
 from onceonly.runtime.settings import WorkerSettings
 from onceonly.runtime.surroundings import LIVE, Surroundings, pause
-from onceonly.runtime.turns import Turn, Turns
+from onceonly.runtime.together import ForgettingTogether
+from onceonly.runtime.turns import Turn, TurningStore
 
 LAST_RELEASE = 2.0  # seconds to give back what a stop cut off
 IN_FLIGHT = 3  # batches for each unit that may be open: one is handled, the others are dispatched and finished
@@ -60,11 +61,11 @@ class Worker:
         """Prepare to run; nothing is received before `run`."""
         ports = observed(ports, observer)
         self._transport = PatientTransport(ports.transport)
-        self._ports = ports._replace(transport=self._transport)
+        self._ports = ports._replace(transport=self._transport, store=ForgettingTogether(ports.store))
         self._settings = settings
         self._surroundings = surroundings
         self._row = board
-        turns = Turns(settings.concurrency)
+        turns = asyncio.Semaphore(settings.concurrency)
         self._loops = [Loop(self._ports, settings, surroundings, Turn(turns)) for _ in range(IN_FLIGHT * settings.concurrency)]
         self._pace = Pace(settings.batch_size, surroundings.chance)
         self._trouble = ""
@@ -204,7 +205,7 @@ class Loop:
     def __init__(self, ports: Ports, settings: WorkerSettings, surroundings: Surroundings, turn: Turn) -> None:
         """Begin with nothing in work."""
         handlers = Budgeted(ports.handlers, settings.budget, surroundings.timer)
-        self.ports = ports._replace(handlers=handlers, store=turn.over(ports.store))
+        self.ports = ports._replace(handlers=handlers, store=TurningStore(ports.store, turn))
         self.turn = turn
         self.batch: tuple[Delivery, ...] = ()
 
