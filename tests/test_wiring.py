@@ -7,6 +7,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import asyncpg
+import psycopg
 import pytest
 from sqlalchemy import Column, Engine, Integer, MetaData, Table, create_engine, inspect
 from sqlalchemy.ext.asyncio import AsyncEngine, async_sessionmaker, create_async_engine
@@ -21,7 +23,7 @@ from onceonly.runtime.observer import Point, Tally
 from onceonly.stores.sql import SqlStore
 from onceonly.transports.sql import SqlTransport
 from onceonly.wiring import open_database, open_dead_letters, open_store, open_transport, schemas, schemes, shown, wire
-from onceonly.wiring.schemes import require
+from onceonly.wiring.schemes import offer_of, require
 from onceonly.wiring.settings import Settings
 
 SECRET = "s3cr3t"  # noqa: S105 - one that must not be seen
@@ -265,3 +267,21 @@ async def test_ports_carry_what_was_made(tmp_path: Path) -> None:
     async with wire(settings(store=f"sqlite:///{tmp_path}/shop.db"), make) as ports:
         assert isinstance(ports, Ports)
         assert seen == [ports.transport.traits.max_body]
+
+
+@pytest.mark.parametrize(
+    ("store", "driver"),
+    [
+        ("postgresql://db.example/shop", asyncpg.Connection),
+        ("postgresql+psycopg://db.example/shop", psycopg.AsyncConnection),
+        (create_async_engine("postgresql+asyncpg://db.example/shop"), asyncpg.Connection),
+        (async_sessionmaker(create_async_engine("postgresql+psycopg://db.example/shop")), psycopg.AsyncConnection),
+    ],
+)
+def test_the_offer_of_postgresql_has_the_connection_of_its_driver(store: object, driver: type) -> None:
+    """Of its own driver only, and for `async def` handlers only."""
+    other = asyncpg.Connection if driver is psycopg.AsyncConnection else psycopg.AsyncConnection
+    offer = offer_of(store)
+    assert offer.match(driver, offer.asynchronous) is driver
+    assert offer.match(other, offer.asynchronous) is None
+    assert offer.match(driver, offer.synchronous) is None
