@@ -19,7 +19,8 @@ from msgspec import Struct
 from onceonly.drivers.rabbitmq import Channel, Delivered, Link, is_open, shielded, translated
 from onceonly.model.errors import SetupError, TryAgain
 
-LINGER = 1.5  # seconds a consumer outlives its last receiver: longer than the handlers of a unit usually take
+LINGER = 0.1  # seconds a consumer outlives its last receiver
+AT_WORK = 1.5  # the same while what it brought is in work, which is longer than the handlers of a unit usually take
 CLOSING = 2.0  # seconds to give back what waits here; then the end of the connection does it
 MOST_AHEAD = 5_000  # deliveries a consumer may bring before any is settled
 TURNS = 3  # of the loop without a new delivery: what was on its way has come
@@ -229,7 +230,7 @@ class Inbox:
     async def _rest(self) -> None:
         clock = asyncio.get_running_loop().time
         try:
-            while (left := self._idle_since + LINGER - clock()) > 0:  # noqa: ASYNC110 - waits for time, not for an event
+            while (left := self._idle_since + (AT_WORK if self._held else LINGER) - clock()) > 0:  # noqa: ASYNC110 - waits for time, not for an event
                 await asyncio.sleep(left)
             if not self._wanted:
                 with suppress(TryAgain, SetupError):  # a broken channel gives all back by itself
