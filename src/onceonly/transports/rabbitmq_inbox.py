@@ -40,10 +40,13 @@ class Receipt(Struct, frozen=True):
 class Inbox:
     """Deliveries of one queue, for all receivers of one process. `give_back` copies deliveries to the queue and acks them."""
 
-    def __init__(self, link: Link, queue: str, give_back: Callable[[list[Delivered]], Awaitable[None]]) -> None:
+    def __init__(
+        self, link: Link, queue: str, give_back: Callable[[list[Delivered]], Awaitable[None]], *, linger: float = AT_WORK
+    ) -> None:
         self._link = link
         self._queue = queue
         self._give_back = give_back
+        self._linger = linger
         self._channel: Channel | None = None
         self._serial = 0
         self._consumer = ""
@@ -230,7 +233,7 @@ class Inbox:
     async def _rest(self) -> None:
         clock = asyncio.get_running_loop().time
         try:
-            while (left := self._idle_since + (AT_WORK if self._held else LINGER) - clock()) > 0:  # noqa: ASYNC110 - waits for time, not for an event
+            while (left := self._idle_since + (self._linger if self._held else LINGER) - clock()) > 0:  # noqa: ASYNC110 - waits for time, not for an event
                 await asyncio.sleep(left)
             if not self._wanted:
                 with suppress(TryAgain, SetupError):  # a broken channel gives all back by itself

@@ -28,11 +28,8 @@ SQL = Offer(
     asynchronous=frozenset({"sqlalchemy.ext.asyncio.session.AsyncSession", "sqlalchemy.ext.asyncio.engine.AsyncConnection"}),
     synchronous=frozenset({"sqlalchemy.orm.session.Session", "sqlalchemy.engine.base.Connection"}),
 )
-RAW = {
-    "asyncpg": frozenset({"asyncpg.connection.Connection"}),
-    "psycopg": frozenset({"psycopg.AsyncConnection"}),
-}
-"""The connection of the driver itself, on which a unit's transaction is open, by the driver's package."""
+RAW = {"asyncpg": frozenset({"asyncpg.connection.Connection"})}
+"""The driver's own connection, on which a unit's transaction is open, by the driver's package. asyncpg's has no `commit`."""
 
 MEMORY = Offer(*(frozenset({"onceonly.stores.memory.Notebook"}),) * 2)
 OBJECTS = frozenset({"sqlalchemy.ext.asyncio.engine.AsyncEngine", "sqlalchemy.ext.asyncio.session.async_sessionmaker"})
