@@ -40,6 +40,16 @@ async def test_a_unit_of_a_hundred_new_messages_costs_five_round_trips(database:
     assert heard == [CLAIM, ADD, RECORD, "COMMIT"]
 
 
+async def test_forgetting_a_hundred_records_costs_one_round_trip(database: Database, store: SqlStore) -> None:
+    """DELETE, without a transaction around it; it is committed all the same."""
+    asked = messages(100)
+    await handle(store, *asked, decided=True)
+    with statements(database) as heard:
+        await store.forget([each.identity for each in asked])
+    assert heard == ["DELETE FROM onceonly_records"]
+    assert await counted(database, "records") == 0
+
+
 async def test_a_handler_may_work_on_the_drivers_own_connection(database: Database, store: SqlStore) -> None:
     """Whatever the driver: its row is there with the unit's commit, and not without it."""
     kinds = {"asyncpg": asyncpg.Connection, "psycopg": psycopg.AsyncConnection}

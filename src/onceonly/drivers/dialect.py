@@ -51,6 +51,9 @@ class Dialect(Protocol):
     single_writer: bool
     """Whether one writing transaction at a time is all there can be."""
 
+    autocommits: bool
+    """Whether a single statement may be sent without a transaction around it, and still waits and locks as it should."""
+
     has_schemas: bool
     """Whether tables live in schemas, which `?schema=` names."""
 

@@ -58,6 +58,7 @@ class MariaDB:
 
     name = "mysql"
     embedded = False
+    autocommits = False  # only a transaction can be READ COMMITTED, without locks on gaps
     single_writer = False
     has_schemas = False
     isolations = frozenset({"READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"})

@@ -64,6 +64,7 @@ class PostgreSQL:
 
     name = "postgresql"
     embedded = False
+    autocommits = True
     single_writer = False
     has_schemas = True
     isolations: frozenset[str] = frozenset({"READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"})

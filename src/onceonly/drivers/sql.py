@@ -76,9 +76,7 @@ class Database:
 
     async def open(self, purpose: Purpose, *, isolation: str | None = None) -> DatabaseTransaction:
         """Begin a database transaction, which must be committed or dropped. Raises the driver's own errors."""
-        if not self._prepared:
-            await self._prepare()
-        await self.settle()
+        await self._get_ready()
         writing = purpose is not Purpose.READING
         end_turn = await self._turns.take() if writing and self._turns is not None else nothing
         opening = asyncio.ensure_future(self._begin(purpose, isolation, end_turn))
@@ -94,6 +92,22 @@ class Database:
         Never Conflict: a lock that could not be had within the time-out is Failed, nothing happened.
         """
         return self._transaction(Purpose.WRITING)
+
+    @asynccontextmanager
+    async def autocommitting(self) -> AsyncIterator[AsyncConnection]:
+        """Enclose statements each of which is a database transaction of its own: no BEGIN, no COMMIT. Raises Failed, Unknown.
+
+        Where the dialect needs a transaction around a single statement it is the same as `writing`.
+        """
+        if not self.dialect.autocommits:
+            async with self.writing() as connection:
+                yield connection
+            return
+        with self.translate():
+            await self._get_ready()
+        with self.translate(committing=True):
+            async with self.engine.connect() as connection:
+                yield connection
 
     def reading(self) -> AbstractAsyncContextManager[AsyncConnection]:
         """Enclose a database transaction that only reads, all of it from one state. Raises Failed, Unknown."""
@@ -127,11 +141,14 @@ class Database:
         if self.owned:
             await self.engine.dispose()
 
-    async def _prepare(self) -> None:
-        async with self._preparing:
-            if not self._prepared:
-                await self.dialect.prepare(self.engine, durable=self._durable)
-                self._prepared = True
+    async def _get_ready(self) -> None:
+        """Look at the database before its first use, and let what was dropped be rolled back."""
+        if not self._prepared:
+            async with self._preparing:
+                if not self._prepared:
+                    await self.dialect.prepare(self.engine, durable=self._durable)
+                    self._prepared = True
+        await self.settle()
 
     async def _begin(self, purpose: Purpose, isolation: str | None, end_turn: Callable[[], None]) -> DatabaseTransaction:
         try:

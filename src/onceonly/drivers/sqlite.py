@@ -61,6 +61,7 @@ class SQLite:
 
     name = "sqlite"
     embedded = True
+    autocommits = False  # a writer has to wait for its turn
     single_writer = True
     has_schemas = False
     isolations: frozenset[str] = frozenset({"READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"})

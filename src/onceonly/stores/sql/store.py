@@ -51,7 +51,7 @@ class SqlStore:
         if not self._history or not identities:
             return
         keys = sorted(claim_key(self._endpoint, identity) for identity in identities)
-        async with self._database.writing() as connection:
+        async with self._database.autocommitting() as connection:
             await connection.run_sync(delete_keys, self._tables.records, self._database.dialect, keys)
 
     async def undispatched(self, older_than: int, limit: int, *, after: Identity | None = None) -> tuple[Record, ...]:
