@@ -15,7 +15,7 @@ from benchmarks.stages.rabbitmq import RabbitMQStage
 RATE = 200
 WARM_UP = 200  # messages that are not counted
 PATIENCE = 120.0
-ROWS = ("onceonly_orm", "at_least_once_orm", "outbox_orm")
+ROWS = ("onceonly_orm", "at_least_once_orm", "outbox_orm", "outbox_orm_quorum")
 _decode = msgspec.json.Decoder(OrderPlaced).decode
 
 

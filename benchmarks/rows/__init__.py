@@ -146,6 +146,16 @@ ROWS: tuple[Row, ...] = (
         about="row and outbox row in one transaction, the publish, then a mark in a second one",
     ),
     Row(
+        name="outbox_orm_quorum",
+        title="FastStream + hand-written outbox, ORM, quorum queue",
+        work="faststream:outbox_orm",
+        messages=2000,
+        needs=_FASTSTREAM,
+        concurrencies=POOLS,
+        quorum=True,
+        about="the same, reading from a quorum queue as onceonly does",
+    ),
+    Row(
         name="outbox_raw",
         title="FastStream + hand-written outbox, asyncpg",
         work="faststream:outbox_raw",

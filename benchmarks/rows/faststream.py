@@ -97,7 +97,7 @@ async def consume(job: Job, turn: Turn, handler: Handler) -> None:
     """Run a handler on the input queue until the turn is over."""
     broker = RabbitBroker(job.broker, default_channel=Channel(prefetch_count=PREFETCH), logger=None)
 
-    @broker.subscriber(RabbitQueue(job.source, durable=True), ack_policy=AckPolicy.NACK_ON_ERROR)
+    @broker.subscriber(RabbitQueue(job.source, durable=True, declare=False), ack_policy=AckPolicy.NACK_ON_ERROR)
     async def place_order(order: PlaceOrder) -> None:
         await handler(order, broker)
 

@@ -12,11 +12,12 @@ from onceonly.model.message import Message, Send
 from onceonly.model.record import Answer, Record
 from onceonly.ports.store import Unit
 from onceonly.runtime.settings import WorkerSettings
-from onceonly.runtime.together import ForgettingTogether
+from onceonly.runtime.together import WINDOW, ForgettingTogether
 from onceonly.runtime.worker import IN_FLIGHT, Worker
 from onceonly.stores.memory import MemoryStore
 from onceonly.transports.memory import MemoryTransport
 
+MANY = "abcdefghijkl"
 ONE_BY_ONE = WorkerSettings(batch_size=1, wait=0.05)
 
 
@@ -104,18 +105,18 @@ async def slow_house(*ids: str) -> tuple[House, SlowBroker]:
 
 async def test_the_next_batch_is_handled_while_the_last_ones_are_dispatched() -> None:
     """As many as may be in flight, and no more: the others stay with the broker."""
-    house, broker = await slow_house(*"abcdef")
+    house, broker = await slow_house(*MANY)
     worker, stop = Worker(house.ports, ONE_BY_ONE, surroundings=house.surroundings), asyncio.Event()
     running = asyncio.create_task(worker.run(stop))
     for _ in range(IN_FLIGHT):
         await broker.waiting.acquire()
-    assert house.noted() == list("abc")
-    assert (await broker.depth("shop")).waiting == len("abcdef") - IN_FLIGHT
+    assert house.noted() == list(MANY[:IN_FLIGHT])
+    assert (await broker.depth("shop")).waiting == len(MANY) - IN_FLIGHT
     broker.opened.set()
     await house.settled()
     stop.set()
     await running
-    assert house.noted() == house.announced() == list("abcdef")
+    assert house.noted() == house.announced() == list(MANY)
 
 
 async def test_units_follow_one_another() -> None:
@@ -136,12 +137,26 @@ async def test_records_are_forgotten_together_while_a_statement_is_under_way() -
     house = House()
     slow = StoreThatForgetsSlowly(house.driver, "shop", clock=house.clock)
     slow.wait_here()
-    store = ForgettingTogether(slow)
-    forgetting = [asyncio.create_task(store.forget([Identity("s", name)])) for name in "abc"]
+    store = ForgettingTogether(slow, house.timer)
+    first = asyncio.create_task(store.forget([Identity("s", "a")]))
     await slow.begun.wait()
+    others = [asyncio.create_task(store.forget([Identity("s", name)])) for name in "bc"]
+    await asyncio.sleep(0)
     slow.opened.set()
-    await asyncio.gather(*forgetting)
+    await asyncio.gather(first, *others)
     assert slow.calls == [["a"], ["b", "c"]]
+
+
+async def test_who_forgets_first_waits_for_others_to_join() -> None:
+    """For a moment, whatever else is going on."""
+    house = House()
+    slow = StoreThatForgetsSlowly(house.driver, "shop", clock=house.clock)
+    slow.wait_here()
+    slow.opened.set()
+    store = ForgettingTogether(slow, house.timer)
+    await asyncio.gather(*(store.forget([Identity("s", name)]) for name in "abc"))
+    assert slow.calls == [["a", "b", "c"]]
+    assert house.timer.slept == [WINDOW]
 
 
 @pytest.mark.parametrize("error", [Conflict("locked"), Unknown("cut off"), RuntimeError("a bug")])
@@ -150,7 +165,7 @@ async def test_all_that_were_forgotten_together_learn_of_a_failure(error: Except
     house = House()
     slow = StoreThatForgetsSlowly(house.driver, "shop", clock=house.clock)
     slow.wait_here()
-    store = ForgettingTogether(slow)
+    store = ForgettingTogether(slow, house.timer)
     first = asyncio.create_task(store.forget([Identity("s", "a")]))
     await slow.begun.wait()
     others = [asyncio.create_task(store.forget([Identity("s", name)])) for name in "bc"]
@@ -169,9 +184,11 @@ async def test_who_is_cancelled_leaves_no_round_without_an_end() -> None:
     house = House()
     slow = StoreThatForgetsSlowly(house.driver, "shop", clock=house.clock)
     slow.wait_here()
-    store = ForgettingTogether(slow)
-    first, second = (asyncio.create_task(store.forget([Identity("s", name)])) for name in "ab")
+    store = ForgettingTogether(slow, house.timer)
+    first = asyncio.create_task(store.forget([Identity("s", "a")]))
     await slow.begun.wait()
+    second = asyncio.create_task(store.forget([Identity("s", "b")]))
+    await asyncio.sleep(0)
     first.cancel()
     slow.opened.set()
     assert isinstance((await asyncio.gather(first, return_exceptions=True))[0], asyncio.CancelledError)

@@ -1,4 +1,9 @@
-"""Forgetting together: while one statement is under way, the records of all later batches wait for one next statement."""
+"""Forgetting together: one statement drops the records of all batches that are done at about the same time.
+
+What is forgotten late is late for nobody: its effects are out. So a call waits a little for others, and at low rates, when
+each batch is one message, most of the cost of forgetting is gone. While one statement is under way all later ones wait for
+one next.
+"""
 
 import asyncio
 from collections.abc import Hashable, Sequence
@@ -10,6 +15,10 @@ from onceonly.model.identity import Identity
 from onceonly.model.message import Message
 from onceonly.model.record import Record
 from onceonly.ports.store import Store, Unit
+from onceonly.runtime.surroundings import Timer
+
+WINDOW = 0.03
+"""Seconds that a statement waits for others to join."""
 
 
 class Round(Struct):
@@ -23,9 +32,10 @@ class Round(Struct):
 class ForgettingTogether:
     """A store that forgets the records of several batches in one call. Each caller learns how the call ended."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, timer: Timer) -> None:
         """Enclose this store, for all loops of a worker."""
         self._store = store
+        self._timer = timer
         self._one = asyncio.Lock()
         self._next = Round([])
 
@@ -35,6 +45,7 @@ class ForgettingTogether:
         mine.identities.extend(identities)
         async with self._one:
             if not mine.begun:
+                await self._timer.sleep(WINDOW)
                 self._next = Round([])
                 await self._forget(mine)
         if mine.error is not None:
