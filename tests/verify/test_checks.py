@@ -1,5 +1,7 @@
 """The checks explore what they say, and say so when something is wrong."""
 
+import asyncio
+
 import pytest
 from msgspec.structs import replace
 
@@ -18,7 +20,9 @@ from onceonly.verify import (
 )
 from onceonly.verify.explorer import Explorer
 from onceonly.verify.faults import FORMS
+from onceonly.verify.histories import history_of
 from onceonly.verify.programs import Patch, patched
+from onceonly.verify.replay import replay
 from onceonly.verify.running import explore
 from onceonly.verify.world import Bounds, Label, State
 
@@ -53,11 +57,14 @@ def test_every_kind_of_failing_call_fails_somewhere() -> None:
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_every_mutant_is_caught(mutant: Mutant) -> None:
-    """A known-bad version ends in a violation or stuck, with a history that leads there."""
+    """A known-bad version ends in a violation or stuck, with a history that leads there, on an event loop as well."""
     result = run_mutant(mutant)
     assert result.caught, result.violation
     assert result.violation
     assert result.steps
+    found = asyncio.run(replay(history_of(result.check, result.violation, result.steps, mutant.name)))
+    assert found.is_the_same, found.astray
+    assert found.steps == len(result.steps)
 
 
 def test_there_are_mutants_enough_and_each_has_its_own_name() -> None:

@@ -2,20 +2,28 @@
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Protocol
 
 from onceonly.algorithms.intake import OTHER_BODY
-from onceonly.verify.environment import Environment
 from onceonly.verify.workload import Behaviour, Workload
-from onceonly.verify.world import BROKER, LEDGER, LETTERS, STORE, State
+from onceonly.verify.world import BROKER, LEDGER, LETTERS, STORE, Known, State
 
 Row = tuple[str, str]
+
+
+class Scene(Protocol):
+    """What is looked at: numbered parts, and what a worker let escape."""
+
+    parts: tuple[Known[Any], ...]
+
+    def escaped(self, state: State) -> BaseException | None:
+        """Give what a worker's program let escape, if one did."""
 
 
 class Auditor:
     """Looks at states of one check. Each verdict depends on a few parts only and is remembered for them."""
 
-    def __init__(self, environment: Environment, workload: Workload, patience: int) -> None:
+    def __init__(self, environment: Scene, workload: Workload, patience: int) -> None:
         """Judge histories of this workload; after `patience` deliveries of one copy, or copies, nothing is settling."""
         self._parts = environment.parts
         self._environment = environment

@@ -103,6 +103,10 @@ class Environment:
         """Give what a worker's program let escape, if one did."""
         return next((e for number in state[WORKERS:] if (e := self.trie.nodes[number].escaped)), None)
 
+    def lands_unseen(self, operation: Operation, part: Any) -> bool:
+        """Tell whether it makes no difference when an operation under way lands; for who plays a history outside the search."""
+        return self._makes_no_difference(operation, part)
+
     def _after(self, state: State, move: Move, place: int) -> State:
         parts = [*state[:WORKERS]]
         parts[move.place] = move.part

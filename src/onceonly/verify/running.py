@@ -11,6 +11,7 @@ from onceonly.verify.faults import FORMS, LATE_ACCEPTED, LATE_IGNORED
 from onceonly.verify.mutants import MUTANTS, Mutant
 from onceonly.verify.programs import DoesNotApply, Programs, patched, shipped
 from onceonly.verify.results import CheckResult, MutantResult
+from onceonly.verify.trie import NotDeterministic
 from onceonly.verify.world import Scale
 
 LIMIT = 5_000_000
@@ -118,5 +119,7 @@ def explore(
 
     try:
         return Explorer(environment, auditor, tick).explore(limit), frozenset(environment.happened)
+    except NotDeterministic as error:
+        raise NotDeterministic(f"{check.name}: {error}") from error
     finally:
         environment.trie.close()

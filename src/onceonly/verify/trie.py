@@ -11,6 +11,7 @@ from onceonly.drivers.memory import Operation
 from onceonly.model.errors import OnceOnlyError
 from onceonly.model.message import Delivery
 from onceonly.verify.asking import Asking, Call
+from onceonly.verify.wording import differing
 
 Start = Callable[[tuple[Delivery, ...]], tuple[Asking, Coroutine[Any, Any, Any]]]
 Run = tuple[Asking, Coroutine[Any, Any, Any]]
@@ -102,7 +103,9 @@ class Trie:
                 call = coroutine.send(step.outcome)
             except StopIteration:
                 call = None
+            except Exception as error:
+                raise NotDeterministic(differing(step.call, error)) from error
             if call != step.call:
                 coroutine.close()
-                raise NotDeterministic(f"a second run made the call\n  {call}\nwhere the first made\n  {step.call}")
+                raise NotDeterministic(differing(step.call, call))
         return driver, coroutine

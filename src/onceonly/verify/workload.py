@@ -16,7 +16,7 @@ from onceonly.model.retry import Retry, Verdict, judge
 from onceonly.ports.bundle import Ports
 from onceonly.ports.store import Resources
 from onceonly.serialization.cloudevents import message_of, take_apart
-from onceonly.verify.asking import Asking, Choice, ask
+from onceonly.verify.asking import Asking
 from onceonly.verify.programs import Programs
 
 ENDPOINT, SINK, NOWHERE = "shop", "sink", "nowhere"
@@ -101,7 +101,7 @@ class CheckedHandlers:
     async def handle(self, message: Message, resources: Resources) -> Decision:
         """Write a row, then end as the checker chooses."""
         name = message.body.decode()
-        end = await ask(Choice(name))
+        end = await self._driver.choose(name)
         if end is End.NOT_NOW:
             raise NotNow
         mark = mark_text(self._driver.token())
@@ -153,5 +153,10 @@ def ports_of(workload: Workload, programs: Programs, driver: Asking) -> Ports:
 def start(workload: Workload, programs: Programs, batch: Sequence[Delivery]) -> tuple[Asking, Coroutine[Any, Any, Any]]:
     """Begin what a worker does with one batch: the shipping delivery shell, and all below it."""
     driver = Asking(batch[0].receipt)
+    return driver, program(workload, programs, batch, driver)
+
+
+def program(workload: Workload, programs: Programs, batch: Sequence[Delivery], driver: Asking) -> Coroutine[Any, Any, Any]:
+    """Give what a worker does with one batch, not begun, on this driver."""
     coroutine: Coroutine[Any, Any, Any] = programs.delivery.deliver(batch, ports_of(workload, programs, driver))
-    return driver, coroutine
+    return coroutine
