@@ -245,6 +245,7 @@ def test_deep_adds_larger_worlds_and_a_million_schedules(onceonly: "Terminal", m
     done = onceonly("verify", "--deep")
     assert done.code == 0
     assert "1,000,000 random schedules (seed 0), 40,000,000 steps, 0 violations; 1,000 schedules/s" in done.out
+    assert "walking: 1,000,000 of 1,000,000\n" in done.err
     assert "two copies" in done.out
     answer = onceonly("verify", "--deep", "--json").answer
     assert [each["complete"] for each in answer["deep"]] == [False] * len(DEEP)

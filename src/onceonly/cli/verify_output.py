@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from rich import box
-from rich.progress import Progress, TaskID
+from rich.progress import Progress
 from rich.table import Table
 from rich.text import Text
 
@@ -25,10 +25,12 @@ _BROKEN = {"transitions": "transi-\ntions", "complete": "com-\nplete", "violatio
 class Watch:
     """Tells how far a phase is: a bar on a terminal, else a line for each thing that is done, else (quiet) nothing."""
 
-    def __init__(self, bar: Progress, task: TaskID, what: str, *, plain: bool) -> None:
+    def __init__(self, bar: Progress, what: str, total: int, *, plain: bool) -> None:
         """Move this bar; with `plain`, print lines."""
         self._bar = bar
-        self._task = task
+        self._task = bar.add_task(what, total=total)
+        self._total = total
+        self._tenths = 0
         self._what = what
         self._plain = plain
 
@@ -37,8 +39,12 @@ class Watch:
         self._bar.update(self._task, description=f"{self._what}: {text}")
 
     def reach(self, number: int) -> None:
-        """Say how many of the things are done."""
+        """Say how many of the things are done; a line for each tenth of them."""
         self._bar.update(self._task, completed=number)
+        tenths = number * 10 // self._total
+        if self._plain and tenths > self._tenths:
+            say(f"{self._what}: {number:,} of {self._total:,}")
+        self._tenths = tenths
 
     def done(self, text: str) -> None:
         """Say that one more is done."""
@@ -51,7 +57,7 @@ class Watch:
 def watching(what: str, total: int, *, quiet: bool) -> Iterator[Watch]:
     """Watch a phase of so many things."""
     with progress() as bar:
-        yield Watch(bar, bar.add_task(what, total=total), what, plain=not quiet and not notices().is_terminal)
+        yield Watch(bar, what, total, plain=not quiet and not notices().is_terminal)
 
 
 def show_checks(title: str, checked: Sequence[CheckResult]) -> None:

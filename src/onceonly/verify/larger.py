@@ -105,8 +105,8 @@ LARGE: tuple[Check, ...] = (
     ),
     Check(
         name="large, a handler that kills",
-        workload=Workload(arrivals=FOUR, behaviours=(("c", Behaviour.KILLS),), retry=Retry(immediate=4, delayed=0)),
-        bounds=Bounds(failures=2),
+        workload=Workload(arrivals=FOUR, behaviours=(("c", Behaviour.KILLS),), retry=IMPATIENT),
+        bounds=Bounds(failures=1),
         workers=3,
         batch=3,
         patience=ENDLESS,
