@@ -110,7 +110,7 @@ def test_larger_worlds_have_names_of_their_own() -> None:
 def test_bounds_are_kept() -> None:
     """What may go wrong no more is refused, whoever asks for it."""
     play = Play(Opening(LARGE[0]), Stepped)
-    lost = play.stage.receiving(0, play.stage.entries[:1], lost=True)
+    lost = next(play.stage.arrivals(0, lost=True))
     for _ in range(3):
         at_once(play.take(lost, play.usual))
     with pytest.raises(OutOfBounds, match="allow no more failures"):

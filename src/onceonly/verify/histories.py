@@ -103,28 +103,28 @@ def option_for(play: Play, line: Line, at: int) -> tuple[Option, int]:
     said, _, _ = line.what.partition(_HANDLER)
     wanted = Step(line.who, said, line.outcome)
     options = play.options(who) if who < len(play.workers) else iter(())
-    found = _meant(options, wanted)
+    found = _meant(play, options, wanted)
     if not found and play.stage.land_unseen():
         return option_for(play, line, at)
     if not found:
-        instead = _instead(wanted, play.options(who) if who < len(play.workers) else ())
+        instead = _instead(play, wanted, play.options(who) if who < len(play.workers) else ())
         raise Astray(f"step {at + 1} should be\n  {line.who}: {said}: {line.outcome}\nbut {instead}")
     return found[min(line.variant, len(found) - 1)], len(found)
 
 
-def _meant(options: Iterator[Option], wanted: Step) -> list[Option]:
+def _meant(play: Play, options: Iterator[Option], wanted: Step) -> list[Option]:
     """Find the options that read as wanted; those that do come one after another."""
     found: list[Option] = []
     for option in options:
-        if option.outcome == wanted.outcome and option.step() == wanted:
+        if option.outcome == wanted.outcome and play.stage.step(option) == wanted:
             found.append(option)
         elif found and option.spends != found[0].spends:
             break  # faults of one kind come together
     return found
 
 
-def _instead(wanted: Step, options: Iterable[Option]) -> str:
-    who, steps = wanted.who, [option.step() for option in options]
+def _instead(play: Play, wanted: Step, options: Iterable[Option]) -> str:
+    who, steps = wanted.who, [play.stage.step(option) for option in options]
     outcomes = sorted({step.outcome for step in steps if step.what == wanted.what})
     if outcomes:
         return f"this can only come to: {', '.join(outcomes)}"

@@ -4,12 +4,13 @@ from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, Protocol
 
 from onceonly.drivers.memory import Operation
+from onceonly.model.identity import Identity
 from onceonly.model.message import Delivery
 from onceonly.verify.asking import Call, Choice
 from onceonly.verify.auditor import Auditor
 from onceonly.verify.stage import Ends, Opening, Option, Stage
-from onceonly.verify.workload import End, start
-from onceonly.verify.world import STORE, Known, State
+from onceonly.verify.workload import End
+from onceonly.verify.world import State
 
 CLOSINGS = 20
 """So often a program that ends may try to make a call."""
@@ -40,7 +41,7 @@ class Stepped:
         self.batch = batch
         self.call: Call | None = None
         self.escaped: BaseException | None = None
-        self._driver, self._coroutine = start(opening.check.workload, opening.programs, batch)
+        self._driver, self._coroutine = opening.cast.start(batch)
 
     async def resume(self, outcome: Any) -> None:
         """Send the outcome."""
@@ -73,8 +74,8 @@ class Play:
     def __init__(self, opening: Opening, run: Callable[[Opening, tuple[Delivery, ...]], Run] = Stepped) -> None:
         """Begin with idle workers."""
         self.stage = Stage(opening)
-        self.workers: list[Run | None] = [None] * opening.check.workers
-        self.parts: tuple[Known[Any], ...] = self.stage.parts
+        self.workers: list[Run | None] = [None] * len(self.stage.roles)
+        self.parts = self.stage.parts
         self._opening = opening
         self._run = run
         self._auditor = Auditor(self, opening.check.workload, opening.check.patience)
@@ -82,6 +83,10 @@ class Play:
     def escaped(self, state: State) -> BaseException | None:
         """Give what a worker's program let escape, if one did."""
         return next((run.escaped for run in self.workers if run and run.escaped), None)
+
+    def name_of(self, identity: Identity) -> str:
+        """Give the name that steps use for a message."""
+        return self._opening.names.get(identity, identity.id)
 
     def call(self, who: int) -> Operation | None:
         """Give the call a worker waits for; None when it is idle, or stopped with an error."""
@@ -113,10 +118,10 @@ class Play:
         run = self.workers[option.who] if option.who >= 0 else None
         if option.dies and run:
             await self._die(option.who, run)
-        elif option.point == "receive" and option.form.outcome:
+        elif option.begins and option.form.outcome:
             run = self.workers[option.who] = self._run(self._opening, option.form.outcome)
             return await self._go_on(option, run, None, choose)
-        elif option.point == "receive":
+        elif option.begins:
             self._leave(ended=False)
         elif run:
             return await self._go_on(option, run, option.form.outcome, choose)
@@ -124,12 +129,12 @@ class Play:
 
     def violation(self) -> str:
         """Say what is wrong now; empty when nothing is."""
-        state = tuple(len(versions.values) - 1 for versions in self.parts)
+        state = tuple(self.stage.numbers)
         return self._auditor.violation(state) or (self._auditor.violation_at_rest(state) if self.is_at_rest() else "")
 
     def is_at_rest(self) -> bool:
         """Tell whether nothing is left to do."""
-        return not (any(self.workers) or self.stage.ledger.pending or self.stage.entries)
+        return not any(self.workers) and self.stage.is_at_rest()
 
     async def close(self) -> None:
         """End what is at work."""
@@ -152,18 +157,17 @@ class Play:
             await self._resume(run, end)
         if run.call is None and run.escaped is None:
             self.workers[option.who] = None
-            self._leave(ended=option.point != "receive")
+            self._leave(ended=True)
         return ends
 
     async def _resume(self, run: Run, outcome: Any) -> None:
         await run.resume(outcome)
-        for mark in run.marks():
-            self.stage.put(STORE, mark.function(self.stage.part(STORE), *mark.arguments)[0])  # type: ignore[index]
+        self.stage.mark(run.marks())
 
     async def _die(self, who: int, run: Run) -> None:
         self.workers[who] = None
         await run.kill()
-        self.stage.roll_back(run.batch[0].receipt)
+        self.stage.roll_back(who, run.batch[0].receipt)
         self._leave(ended=False)
 
     def _leave(self, *, ended: bool) -> None:

@@ -17,7 +17,6 @@ from onceonly.verify.explorer import Step
 from onceonly.verify.histories import Astray, History, final, follow, opening_of, same
 from onceonly.verify.play import Play
 from onceonly.verify.stage import Opening
-from onceonly.verify.workload import program
 
 Tell = Callable[[int, Step], None]
 """Called with each step that happened, and its number, counted from 1."""
@@ -50,7 +49,7 @@ async def replay(history: History, tell: Tell | None = None) -> Replayed:
             option, ends, _ = await follow(play, line, at)
             done += 1
             if tell:
-                tell(done, option.step(ends))
+                tell(done, play.stage.step(option, ends))
         return Replayed(expected=history.violation, steps=done, violation=await final(play, history.violation))
     except Astray as astray:
         return Replayed(expected=history.violation, steps=done, violation=play.violation(), astray=str(astray))
@@ -113,8 +112,7 @@ class Task:
         """Grant the outcome, and wait until the task makes its next call or is over."""
         driver = self._driver
         if self._task is None:
-            coroutine = program(self._opening.check.workload, self._opening.programs, self.batch, driver)
-            self._task = asyncio.create_task(coroutine)
+            self._task = asyncio.create_task(self._opening.cast.program(self.batch, driver))
             self._task.add_done_callback(lambda _: driver.waits.set())
         else:
             driver.grant(outcome)

@@ -100,7 +100,6 @@ class Walk:
         self._play = Play(opening)
         self._chance = random.Random(seed)  # noqa: S311 - a schedule is no secret
         self._boldness = self._chance.choice(BOLDNESS)
-        self._batch = opening.check.batch
         self._behaviour = opening.check.workload.behaviour
         self._record = record
 
@@ -115,7 +114,7 @@ class Walk:
                 ends = await play.take(option, self._choose)
                 self.steps += 1
                 if self._record:
-                    self.told.append(option.step(ends))
+                    self.told.append(play.stage.step(option, ends))
                 if violation := play.violation():
                     return violation
                 if self.steps >= LONGEST:
@@ -144,12 +143,8 @@ class Walk:
         if call:
             applied = play.stage.applied(who, call)
             return self._chance.choice(applied) if applied else None
-        free = [] if play.workers[who] else [entry for entry in play.stage.entries if not entry.held_until]
-        return play.stage.receiving(who, self._some(free)) if free else None
-
-    def _some(self, free: Sequence[object]) -> Sequence[object]:
-        size = self._chance.randint(1, min(self._batch, len(free)))
-        return [free[index] for index in sorted(self._chance.sample(range(len(free)), size))]
+        arriving = [] if play.workers[who] else list(play.stage.arrivals(who))
+        return self._chance.choice(arriving) if arriving else None
 
     @property
     def _faults(self) -> list[Callable[[], list[Option]]]:
@@ -169,10 +164,8 @@ class Walk:
         return self._play.stage.failing(who, call) if call else []
 
     def _lose(self) -> list[Option]:
-        stage = self._play.stage
         idle = [who for who, run in enumerate(self._play.workers) if not run]
-        free = [entry for entry in stage.entries if not entry.held_until]
-        return [stage.receiving(self._chance.choice(idle), self._some(free), lost=True)] if idle and free else []
+        return list(self._play.stage.arrivals(self._chance.choice(idle), lost=True)) if idle else []
 
     def _busy(self) -> tuple[int, Any]:
         busy = [(who, call) for who in range(len(self._play.workers)) if (call := self._play.call(who))]

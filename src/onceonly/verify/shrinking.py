@@ -44,7 +44,7 @@ async def _played(lines: Sequence[Line], history: History, opening: Opening) -> 
                 if astray.begun:
                     return None
                 continue
-            step = option.step(ends)
+            step = play.stage.step(option, ends)
             kept.append(Line(step.who, step.what, step.outcome, line.variant))
             if found := play.violation():
                 break
@@ -60,7 +60,7 @@ async def _calmly(play: Play, kept: list[Line], longest: int) -> str:
         option = calm_option(play, len(kept))
         if option is None:
             return ""
-        step = option.step(await play.take(option, play.usual))
+        step = play.stage.step(option, await play.take(option, play.usual))
         kept.append(Line(step.who, step.what, step.outcome))
         if found := play.violation():
             return found

@@ -1,29 +1,33 @@
-"""The world of one history, played forwards: no search, no memory of earlier states, no reductions.
+"""The world of one history, played forwards: no search, no memory of earlier states, no order left out.
 
 It applies the memory adapters' functions as they are, and lists what may happen next in the words of a counterexample.
 """
 
-from collections.abc import Iterator, Sequence
-from itertools import chain, combinations
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
 from onceonly.drivers.memory import Operation
 from onceonly.model.errors import OnceOnlyError
+from onceonly.model.identity import Identity
 from onceonly.model.record import Answer
 from onceonly.verify.checks import Check
-from onceonly.verify.environment import Environment
+from onceonly.verify.environment import fresh_parts
 from onceonly.verify.explorer import Step
-from onceonly.verify.faults import APPLIED, Form, do, failures, interrupted, successes
-from onceonly.verify.forms import drained, roll_back
+from onceonly.verify.faults import ANSWER_LOST, APPLIED, Form, do, failures, interrupted, successes
+from onceonly.verify.forms import roll_back
+from onceonly.verify.parts import Parts
 from onceonly.verify.programs import Programs, shipped
-from onceonly.verify.wording import about, delivery_text, receipt_text
-from onceonly.verify.workload import ENDPOINT, End
-from onceonly.verify.world import BROKER, LEDGER, STORE, Known, Ledger, Scale, place_of
+from onceonly.verify.reductions import makes_no_difference
+from onceonly.verify.roles import Cast
+from onceonly.verify.wording import about, batch_text, receipt_text
+from onceonly.verify.workload import End, names_of
+from onceonly.verify.world import BROKER, LEDGER, Ledger
 
 WORLD = -1
 """Who does what no worker does: leases end, late calls land."""
+LEASE = "lease"
 BLAMED = frozenset({End.FAILS, End.REFUSED, End.KILLS})
 
 Ends = tuple[tuple[str, End], ...]
@@ -40,15 +44,16 @@ class Opening:
         """Lay out the check's world, for the shipping code unless other programs are given."""
         self.check = check
         self.programs = programs or shipped()
-        scale = Scale(check.workers, check.batch)
-        environment = Environment(check.workload, check.bounds, programs=self.programs, scale=scale)
-        numbers = zip(environment.parts, environment.initial, strict=False)
-        self.parts = tuple(known.values[number] for known, number in numbers)
-        self.lands_unseen = environment.lands_unseen
+        self.cast = Cast(check.workload, self.programs, check.roles)
+        self.names = names_of(check.workload, self.programs)
+
+    def parts(self) -> Parts:
+        """Give a world as it is at the beginning."""
+        return fresh_parts(self.check.workload, self.check.bounds, programs=self.programs, cast=self.cast)
 
 
 class Option(NamedTuple):
-    """One thing that may happen next: to a worker's call, to what it receives (`subject` is a batch), or to the world."""
+    """One thing that may happen next: to a worker's call, to an idle worker (`subject` is a batch), or to the world."""
 
     who: int
     point: str
@@ -60,42 +65,38 @@ class Option(NamedTuple):
     pending: int = -1
 
     @property
+    def begins(self) -> bool:
+        """Tell whether it sets a worker going."""
+        return isinstance(self.subject, tuple) and not isinstance(self.subject, Operation)
+
+    @property
     def outcome(self) -> str:
         """Say what comes of it."""
         return f"lands now, {self.form.form}" if self.pending >= 0 else self.form.form
 
-    def step(self, ends: Ends = ()) -> Step:
+    def step(self, ends: Ends, names: Mapping[Identity, str]) -> Step:
         """Put it in a counterexample's words, with how the handlers that ran ended."""
         who = "the world" if self.who == WORLD else f"worker {chr(ord('A') + self.who)}"
-        said = f"{self.point} {self._about()}".strip()
+        said = f"{self.point} {self._about(names)}".strip()
         said += "".join(f"; the handler of {name} {end.value}" for name, end in ends)
         return Step(who, said, self.outcome)
 
-    def _about(self) -> str:
+    def _about(self, names: Mapping[Identity, str]) -> str:
         if isinstance(self.subject, Operation):
-            return about(self.subject)
-        if isinstance(self.subject, tuple):
-            return ", ".join(delivery_text(delivery) for delivery in self.subject)
-        return f"of {receipt_text(self.subject)}"
-
-
-class Versions(Known[Any]):
-    """A part of the world, in the versions it has had: the number of the latest is the highest."""
-
-    def number(self, value: Any) -> int:
-        """Add a version."""
-        self.values.append(value)
-        return len(self.values) - 1
+            return about(self.subject, names)
+        return batch_text(self.subject) if self.begins else f"of {receipt_text(self.subject)}"
 
 
 class Stage:
-    """The parts of the world as they are now."""
+    """The world as it is now."""
 
     def __init__(self, opening: Opening) -> None:
         """Begin as the check begins."""
-        self.parts: tuple[Versions, ...] = tuple(Versions() for _ in opening.parts)
-        for versions, part in zip(self.parts, opening.parts, strict=True):
-            versions.number(part)
+        self.parts = opening.parts()
+        self.numbers = list(self.parts.first)
+        """What the auditor calls a state."""
+        self.roles = [opening.cast.roles[number] for number in opening.cast.idle]
+        """What each worker is, in the order of their letters."""
         self._opening = opening
         self._check = opening.check
         self._transports = opening.programs.transports
@@ -103,8 +104,7 @@ class Stage:
     @property
     def ledger(self) -> Ledger:
         """Give what may still go wrong, and what is under way."""
-        ledger: Ledger = self.parts[LEDGER].values[-1]
-        return ledger
+        return self.parts.ledger(self.numbers[LEDGER])
 
     @property
     def entries(self) -> tuple[Any, ...]:
@@ -114,61 +114,61 @@ class Stage:
 
     def part(self, place: int) -> Any:
         """Give a part as the adapters see it."""
-        part = self.parts[place].values[-1]
-        return part.broker if place == BROKER else part
+        return self.parts.bare(place, self.parts.at(self.numbers, place))
 
     def put(self, place: int, part: Any) -> None:
         """Change a part."""
-        before = self.parts[place].values[-1]
-        after = drained(before, part) if place == BROKER else part
-        if after is not before:
-            self.parts[place].number(after)
+        before = self.parts.at(self.numbers, place)
+        self.parts.put(self.numbers, place, self.parts.number(place, before, part))
+
+    def step(self, option: Option, ends: Ends = ()) -> Step:
+        """Put an option in a counterexample's words."""
+        return option.step(ends, self._opening.names)
 
     # What may happen.
 
-    def receiving(self, who: int, chosen: Sequence[Any], *, lost: bool = False) -> Option:
-        """Let a worker take these waiting entries; with `lost`, the answer never reaches it."""
-        world = self.part(BROKER)
-        lease = self._transports.Lease(self._transports.NEVER - 1, self._transports.NEVER)
-        first = replace(world, entries=(*chosen, *(entry for entry in world.entries if entry not in chosen)))
-        after, batch = self._transports.receive(first, ENDPOINT, len(chosen), lease)
-        form = Form("answer lost", after, None) if lost else Form(APPLIED, after, batch)
-        return Option(who, "receive", batch, BROKER, form, "failures" if lost else "")
-
     def arrivals(self, who: int, *, lost: bool = False) -> Iterator[Option]:
-        """Let an idle worker take any deliveries in any number; with `lost`, the answer never reaches it."""
-        free = [entry for entry in self.entries if not entry.held_until]
-        for chosen in chain.from_iterable(combinations(free, size) for size in range(1, self._check.batch + 1)):
-            yield self.receiving(who, chosen, lost=lost)
+        """Set an idle worker going by whatever may; with `lost`, the answer never reaches it, if it took anything."""
+        role, before = self.roles[who], self.part(BROKER)
+        for world, batch in role.begins(before, role, self._transports):
+            if not lost:
+                yield Option(who, role.label + role.point, batch, BROKER, Form(APPLIED, world, batch))
+            elif world != before:
+                yield Option(who, role.label + role.point, batch, BROKER, Form(ANSWER_LOST, world, None), "failures")
 
     def applied(self, who: int, call: Operation) -> list[Option]:
         """Let a call succeed; nothing while it has to wait."""
-        place = place_of(call)
-        return [Option(who, call.point, call, place, form) for form in successes(call, self.part(place))]
+        place = self.parts.place_of(call)
+        return [self._called(who, call, form) for form in successes(call, self.part(place))]
 
     def failing(self, who: int, call: Operation) -> list[Option]:
         """Let a call fail, in every form."""
-        place = place_of(call)
-        forms = failures(call, self.part(place), blocking=self._check.workload.blocking)
-        return [Option(who, call.point, call, place, form, "failures") for form in forms]
+        forms = failures(call, self.part(self.parts.place_of(call)), blocking=self._check.workload.blocking)
+        return [self._called(who, call, form, "failures") for form in forms]
 
     def dying(self, who: int, call: Operation) -> list[Option]:
         """Let a worker's process die with its call under way."""
-        place = place_of(call)
-        forms = interrupted(call, self.part(place))
-        return [Option(who, call.point, call, place, form, "crashes", dies=True) for form in forms]
+        forms = interrupted(call, self.part(self.parts.place_of(call)))
+        return [self._called(who, call, form, "crashes")._replace(dies=True) for form in forms]
+
+    def _called(self, who: int, call: Operation, form: Form, spends: str = "") -> Option:
+        return Option(who, self.roles[who].label + call.point, call, self.parts.place_of(call), form, spends)
 
     def expiring(self) -> list[Option]:
         """Let a lease end while its worker is still at work."""
-        held = [entry.receipt for entry in self.entries if entry.held_until]
-        said = "ends with its worker at work"
-        worlds = ((receipt, self._transports.expire(self.part(BROKER), receipt)[0]) for receipt in held)
-        return [Option(WORLD, "lease", receipt, BROKER, Form(said, world, None), "expiries") for receipt, world in worlds]
+        found = []
+        for entry in self.entries:
+            if entry.held_until:
+                world, _ = self._transports.expire(self.part(BROKER), entry.receipt)
+                point = f"{self._opening.cast.label_at(entry.queue)}{LEASE}"
+                ends = Form("ends with its worker at work", world, None)
+                found.append(Option(WORLD, point, entry.receipt, BROKER, ends, "expiries"))
+        return found
 
     def landing(self) -> list[Option]:
         """Let a call that is under way land."""
         return [
-            Option(WORLD, call.point, call, place, form, pending=index)
+            Option(WORLD, self.parts.label_of(call) + call.point, call, place, form, pending=index)
             for index, (place, call) in enumerate(self.ledger.pending)
             for form in successes(call, self.part(place))
         ]
@@ -187,7 +187,7 @@ class Stage:
         for operation in option.form.pending:
             ledger = ledger.later(option.place, operation)
         refused = option.who != WORLD and isinstance(option.form.outcome, tuple) and Answer.REFUSED in option.form.outcome
-        self.put(LEDGER, ledger.excuse() if refused or option.point == "lease" else ledger)
+        self.put(LEDGER, ledger.excuse() if refused or option.spends == "expiries" else ledger)
         self.put(option.place, option.form.part)
 
     def ended(self, name: str, end: End) -> None:
@@ -199,9 +199,19 @@ class Stage:
             raise OutOfBounds("the check's bounds allow no more whims")
         self.put(LEDGER, ledger.excuse() if end in BLAMED else ledger)
 
-    def roll_back(self, receipt: Any) -> None:
-        """End the units of a process that died."""
-        self.put(STORE, roll_back(self.part(STORE), receipt)[0])
+    def mark(self, marks: tuple[Operation, ...]) -> None:
+        """Apply what a program did at once, without a call."""
+        if marks:
+            self.parts.mark(marks, self.numbers)
+
+    def roll_back(self, who: int, receipt: Any) -> None:
+        """End the units of a worker whose process died."""
+        place = self.parts.places[self._opening.cast.store_of(self.roles[who]).name]
+        self.put(place, roll_back(self.part(place), receipt)[0])
+
+    def is_at_rest(self) -> bool:
+        """Tell whether nothing is under way, and nothing waits for a worker."""
+        return not (self.ledger.pending or self.entries)
 
     def leave(self, held: frozenset[Any], *, ended: bool) -> None:
         """End the leases of all but these; a batch that `ended` without a failed call must have left nothing behind."""
@@ -218,7 +228,7 @@ class Stage:
         """Land what is under way and makes no difference to anybody any more; tells whether there was anything."""
         kept = []
         for place, operation in self.ledger.pending:
-            if self._opening.lands_unseen(operation, self.part(place)):
+            if makes_no_difference(operation, self.part(place)):
                 self.put(place, do(operation, self.part(place))[0])
             else:
                 kept.append((place, operation))

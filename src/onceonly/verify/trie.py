@@ -41,13 +41,13 @@ class Node:
 
 
 class Trie:
-    """All the nodes of one check. Node 0 is an idle worker."""
+    """All the nodes of one check. The first are idle workers, one for each of their kinds."""
 
-    def __init__(self, start: Start) -> None:
+    def __init__(self, start: Start, idle: int = 1) -> None:
         """Run programs that `start` begins."""
         self._start = start
         self._roots: dict[tuple[Delivery, ...], Node] = {}
-        self.nodes = [Node(0, (), None, None)]
+        self.nodes = [Node(number, (), None, None) for number in range(idle)]
 
     def root(self, batch: tuple[Delivery, ...]) -> Node:
         """Give the worker that has just received this batch."""

@@ -1,31 +1,39 @@
 """Calls and deliveries in a few words, for counterexamples."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from onceonly.drivers.memory import Operation
 from onceonly.model.dead_letter import DeadLetter
+from onceonly.model.identity import Identity
 from onceonly.model.message import Delivery, Message, Send
 from onceonly.verify.asking import Call, Choice
 
 
-def about(operation: Operation) -> str:
-    """Say in a few words what a call is about."""
+def about(operation: Operation, names: Mapping[Identity, str]) -> str:
+    """Say in a few words what a call is about; `names` are those of messages whose id alone says too little."""
     first = operation.arguments[0] if operation.arguments else ()
     if operation.point == "commit":
         changes = operation.arguments[1]
-        return ", ".join(f"{record.identity.id} ({len(record.effects)} to send)" for record in changes.records)
-    return ", ".join(_text(item) for item in (first if isinstance(first, tuple) else (first,)))
+        return ", ".join(f"{_named(record.identity, names)} ({len(record.effects)} to send)" for record in changes.records)
+    return ", ".join(_text(item, names) for item in (first if isinstance(first, tuple) else (first,)))
 
 
-def _text(item: Any) -> str:
+def _named(identity: Identity, names: Mapping[Identity, str]) -> str:
+    return names.get(identity, identity.id)
+
+
+def _text(item: Any, names: Mapping[Identity, str]) -> str:
     if isinstance(item, Message):
-        return item.id
+        return _named(item.identity, names)
     if isinstance(item, Send):
         count = f", attempts {item.attempts}" if item.attempts else ""
         return f"{item.message.body.decode()!r} to {item.to or 'subscribers'}{count}"
     if isinstance(item, DeadLetter):
         return f"{item.body.decode()!r}: {item.reason}"
-    return receipt_text(item) if hasattr(item, "times") else str(getattr(item, "id", item))
+    if hasattr(item, "id"):
+        return _named(item, names)
+    return receipt_text(item) if hasattr(item, "times") else str(item)
 
 
 def differing(expected: Call | None, made: Call | Exception | None) -> str:
@@ -41,7 +49,7 @@ def differing(expected: Call | None, made: Call | Exception | None) -> str:
 
 def _call_text(call: Call | Exception | None) -> str:
     if isinstance(call, Operation):
-        return f"{call.point} {about(call)}".strip()
+        return f"{call.point} {about(call, {})}".strip()
     if isinstance(call, Choice):
         return f"handler of {call.name}"
     return f"raised {type(call).__name__}: {call}" if call else "ended"
@@ -67,3 +75,8 @@ def delivery_text(delivery: Delivery) -> str:
     if delivery.attempts:
         marks.append(f"attempts {delivery.attempts}")
     return f"{receipt_text(delivery.receipt)} of {delivery.body.decode()!r}" + (f" ({', '.join(marks)})" if marks else "")
+
+
+def batch_text(batch: tuple[Delivery, ...]) -> str:
+    """Name what sets a worker going."""
+    return ", ".join(delivery_text(delivery) for delivery in batch)
