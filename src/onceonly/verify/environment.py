@@ -12,14 +12,14 @@ from onceonly.model.record import Answer
 from onceonly.ports.transport import Topology
 from onceonly.verify.asking import Choice
 from onceonly.verify.faults import ANSWER_LOST, Form, failures, interrupted, successes
-from onceonly.verify.forms import roll_back
+from onceonly.verify.forms import is_alone, roll_back
 from onceonly.verify.parts import Parts
 from onceonly.verify.programs import Programs
 from onceonly.verify.reductions import Reductions
 from onceonly.verify.roles import Batch, Cast, Role
 from onceonly.verify.trie import Node, Trie
 from onceonly.verify.wording import about, batch_text, receipt_text
-from onceonly.verify.workload import SINK, End, Workload, names_of
+from onceonly.verify.workload import BLAMED, SINK, End, Workload, names_of
 from onceonly.verify.world import (
     BROKER,
     LEDGER,
@@ -98,10 +98,10 @@ class Environment:
         return found
 
     def is_at_rest(self, state: State) -> bool:
-        """Tell whether nothing is left to do: no worker busy, nothing under way, nothing waiting in the queue."""
+        """Tell whether nothing is left to do: no worker busy, nothing under way, nothing waiting in a queue or for a relay."""
         if any(number >= self._idle for number in state[WORKERS:]) or self.parts.ledger(state[LEDGER]).pending:
             return False
-        return not self.parts.bare(BROKER, state[BROKER]).entries
+        return not (self.parts.bare(BROKER, state[BROKER]).entries or self.parts.owe(state, self._cast.finished))
 
     def escaped(self, state: State) -> BaseException | None:
         """Give what a worker's program let escape, if one did."""
@@ -194,7 +194,7 @@ class Environment:
             rest = ledger.spend("whims") if index else ledger
             if rest is None:
                 continue
-            if end in {End.FAILS, End.REFUSED, End.KILLS}:
+            if end in BLAMED:
                 rest = rest.excuse()
             if end is End.KILLS:
                 yield node, rest, (*ends, (name, end)), marks
@@ -262,13 +262,13 @@ class Environment:
         spent = self.parts.ledger(ledger).spend("expiries")
         if spent is None:
             return None
-        point = f"{self._cast.label_at(self.parts.queue_of(receipt, broker))}lease"
+        entry = self.parts.entry(receipt, broker)
+        point = f"{self._cast.label_at(entry.queue)}lease"
+        after = spent.excuse() if is_alone(entry) else spent
         label = Label(point, f"of {receipt_text(receipt)}", "ends with its worker at work")
         self.happened.add(label.kind)
         world, _ = self._programs.transports.expire(self.parts.bare(BROKER, broker), receipt)
-        return Move(
-            label, BROKER, self.parts.number(BROKER, broker, world), self.parts.ledger_number(spent.excuse()), NOBODY, ()
-        )
+        return Move(label, BROKER, self.parts.number(BROKER, broker, world), self.parts.ledger_number(after), NOBODY, ())
 
     def _landing(self, ledger: Ledger, index: int, before: int) -> Iterator[Move]:
         place, operation = ledger.pending[index]

@@ -47,6 +47,10 @@ class Parts:
         number: int = self.known[STORE].values[numbers[STORE]][place - FIRST_STORE]
         return number
 
+    def owe(self, numbers: tuple[int, ...] | list[int], stores: tuple[str, ...]) -> bool:
+        """Tell whether one of these stores has a record."""
+        return any(self.bare(place, self.at(numbers, place)).records for place in (self.places[name] for name in stores))
+
     def put(self, numbers: list[int], place: int, number: int) -> None:
         """Change one part."""
         if place < FIRST_STORE:
@@ -87,9 +91,9 @@ class Parts:
             found = self._held[broker] = tuple(entry.receipt for entry in entries if entry.held_until)
         return found
 
-    def queue_of(self, receipt: Any, broker: int) -> str:
-        """Tell from which queue a delivery is."""
-        return next(str(entry.queue) for entry in self.bare(BROKER, broker).entries if entry.receipt == receipt)
+    def entry(self, receipt: Any, broker: int) -> Any:
+        """Give what is delivered under a receipt."""
+        return next(entry for entry in self.bare(BROKER, broker).entries if entry.receipt == receipt)
 
     def number(self, place: int, before: int, part: Any) -> int:
         """Give the number of what an operation made of a part, in the form in which equal ones are equal."""

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from onceonly.drivers.memory import Operation, Raises
 from onceonly.verify.asking import Call
 from onceonly.verify.faults import do, successes
+from onceonly.verify.forms import is_alone
 from onceonly.verify.parts import Parts
 from onceonly.verify.roles import Cast
 from onceonly.verify.trie import Node
@@ -48,10 +49,11 @@ class Reductions:
         world, after = self._parts.bare(BROKER, broker), self._parts.ledger(ledger)
         for receipt in self._parts.held(broker):
             if not any(receipt in self._nodes[number].receipts for number in workers):
-                self.happened.add(f"{self._cast.label_at(self._parts.queue_of(receipt, broker))}lease: ends")
+                entry = self._parts.entry(receipt, broker)
+                self.happened.add(f"{self._cast.label_at(entry.queue)}lease: ends")
                 world, _ = self._transports.expire(world, receipt)
                 behind = ended and after.left.failures == self._failures
-                after = replace(after.excuse(), left_behind=after.left_behind or behind)
+                after = replace(after.excuse() if is_alone(entry) else after, left_behind=after.left_behind or behind)
         return self._parts.number(BROKER, broker, world), self._parts.ledger_number(after)
 
     def settled(self, *parts: int) -> list[int]:

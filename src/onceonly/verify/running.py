@@ -11,7 +11,9 @@ from onceonly.verify.faults import ANSWER_LOST, FORMS, LATE_ACCEPTED, LATE_IGNOR
 from onceonly.verify.mutants import MUTANTS, Mutant
 from onceonly.verify.programs import DoesNotApply, Programs, patched, shipped
 from onceonly.verify.results import CheckResult, MutantResult
+from onceonly.verify.roles import Role
 from onceonly.verify.trie import NotDeterministic
+from onceonly.verify.world import Bounds
 
 LIMIT = 5_000_000
 MUTANT_LIMIT = 400_000
@@ -95,7 +97,9 @@ def required(check: Check, happened: frozenset[str]) -> frozenset[str]:
     """
     ends = {end for _, behaviour in check.workload.behaviours for end in behaviour.value}
     wanted = {f"handler: {end.value}" for end in ends}
-    for label in check.workload.labels:
+    for role in check.roles:
+        wanted |= _required_of(role, check.bounds, happened)
+    for label in check.workload.labels if check.workers else ():
         here = frozenset(kind.removeprefix(label) for kind in happened if kind.startswith(label))
         wanted |= {label + kind for kind in _required_at_one(check, here)}
     return frozenset(wanted)
@@ -113,6 +117,17 @@ def _required_at_one(check: Check, happened: frozenset[str]) -> set[str]:
     if check.bounds.expiries:
         wanted |= {f"ack: {LATE_IGNORED}", f"ack: {LATE_ACCEPTED}", "lease: ends with its worker at work"}
     return wanted
+
+
+def _required_of(role: Role, bounds: Bounds, happened: frozenset[str]) -> set[str]:
+    """Name what a worker of a kind that is no endpoint's must do."""
+    wanted = {f"{point}: applied" for point in role.reaches}
+    if bounds.crashes:
+        wanted |= {f"{point}: crash before" for point in role.reaches}
+    if bounds.failures:
+        failing = [point for point in FORMS if role.reaches and f"{role.label}{point}: may fail" in happened]
+        wanted |= {f"{point}: {form}" for point in failing for form in FORMS[point]}
+    return {role.label + kind for kind in wanted}
 
 
 def explore(

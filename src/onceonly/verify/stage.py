@@ -16,19 +16,18 @@ from onceonly.verify.checks import Check
 from onceonly.verify.environment import fresh_parts
 from onceonly.verify.explorer import Step
 from onceonly.verify.faults import ANSWER_LOST, APPLIED, Form, do, failures, interrupted, successes
-from onceonly.verify.forms import roll_back
+from onceonly.verify.forms import is_alone, roll_back
 from onceonly.verify.parts import Parts
 from onceonly.verify.programs import Programs, shipped
 from onceonly.verify.reductions import makes_no_difference
 from onceonly.verify.roles import Cast
 from onceonly.verify.wording import about, batch_text, receipt_text
-from onceonly.verify.workload import End, names_of
+from onceonly.verify.workload import BLAMED, End, names_of
 from onceonly.verify.world import BROKER, LEDGER, Ledger
 
 WORLD = -1
 """Who does what no worker does: leases end, late calls land."""
 LEASE = "lease"
-BLAMED = frozenset({End.FAILS, End.REFUSED, End.KILLS})
 
 Ends = tuple[tuple[str, End], ...]
 
@@ -187,7 +186,8 @@ class Stage:
         for operation in option.form.pending:
             ledger = ledger.later(option.place, operation)
         refused = option.who != WORLD and isinstance(option.form.outcome, tuple) and Answer.REFUSED in option.form.outcome
-        self.put(LEDGER, ledger.excuse() if refused or option.spends == "expiries" else ledger)
+        blamed = refused or (option.spends == "expiries" and self._is_alone(option.subject))
+        self.put(LEDGER, ledger.excuse() if blamed else ledger)
         self.put(option.place, option.form.part)
 
     def ended(self, name: str, end: End) -> None:
@@ -198,6 +198,9 @@ class Stage:
         if ledger is None:
             raise OutOfBounds("the check's bounds allow no more whims")
         self.put(LEDGER, ledger.excuse() if end in BLAMED else ledger)
+
+    def _is_alone(self, receipt: Any) -> bool:
+        return is_alone(self.parts.entry(receipt, self.numbers[BROKER]))
 
     def mark(self, marks: tuple[Operation, ...]) -> None:
         """Apply what a program did at once, without a call."""
@@ -211,7 +214,7 @@ class Stage:
 
     def is_at_rest(self) -> bool:
         """Tell whether nothing is under way, and nothing waits for a worker."""
-        return not (self.ledger.pending or self.entries)
+        return not (self.ledger.pending or self.entries or self.parts.owe(self.numbers, self._opening.cast.finished))
 
     def leave(self, held: frozenset[Any], *, ended: bool) -> None:
         """End the leases of all but these; a batch that `ended` without a failed call must have left nothing behind."""
@@ -220,7 +223,7 @@ class Stage:
             if entry.held_until and entry.receipt not in held:
                 world, _ = self._transports.expire(world, entry.receipt)
                 behind = ended and ledger.left.failures == self._check.bounds.failures
-                ledger = replace(ledger.excuse(), left_behind=ledger.left_behind or behind)
+                ledger = replace(ledger.excuse() if is_alone(entry) else ledger, left_behind=ledger.left_behind or behind)
         self.put(BROKER, world)
         self.put(LEDGER, ledger)
 

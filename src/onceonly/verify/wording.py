@@ -78,5 +78,10 @@ def delivery_text(delivery: Delivery) -> str:
 
 
 def batch_text(batch: tuple[Delivery, ...]) -> str:
-    """Name what sets a worker going."""
-    return ", ".join(delivery_text(delivery) for delivery in batch)
+    """Name what sets a worker going; what comes from no queue has no number."""
+    return ", ".join(_begun_text(delivery) for delivery in batch)
+
+
+def _begun_text(delivery: Delivery) -> str:
+    receipt: Any = delivery.receipt
+    return delivery_text(delivery) if receipt.number else delivery.body.decode()
