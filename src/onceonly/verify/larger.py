@@ -1,15 +1,15 @@
 """Worlds larger than can be explored by default: DEEP are explored as far as a budget goes, LARGE by random schedules."""
 
+from msgspec.structs import replace
+
 from onceonly.model.retry import Retry
-from onceonly.verify.checks import IMPATIENT, TWICE, Check
+from onceonly.verify.checks import CHAIN, GIVEN_UP, GIVING_UP, HASTY, IMPATIENT, TWICE, Check
 from onceonly.verify.workload import Arrival, Behaviour, Workload, copies
 from onceonly.verify.world import Bounds
 
 THREE = copies("a", "a", "a")
 FOUR = copies("a", "b", "c", "a")
 MANY_FAULTS = Bounds(crashes=3, expiries=3, failures=3, whims=3)
-NO_TWO_HOLDERS = Bounds(crashes=3, failures=3, whims=3)
-"""Where messages are given up: see "Open" in docs/verification.md for what happens when a lease ends early as well."""
 ENDLESS = 60
 """So many deliveries or copies of four messages with nine faults show that there is no end to it."""
 
@@ -71,6 +71,20 @@ DEEP: tuple[Check, ...] = (
         bounds=Bounds(crashes=2, failures=2),
         reaches=("begin", "send", "dead-letter", "ack", "release"),
     ),
+    Check(
+        name="given up while it is handled, blocking store, and a failed call",
+        workload=GIVEN_UP,
+        bounds=Bounds(crashes=2, expiries=1, failures=1),
+        relays=1,
+        reaches=GIVING_UP,
+    ),
+    Check(
+        name="given up while it is handled, optimistic store, and a failed call",
+        workload=replace(GIVEN_UP, blocking=False),
+        bounds=Bounds(crashes=2, expiries=1, failures=1),
+        relays=1,
+        reaches=GIVING_UP,
+    ),
 )
 
 LARGE: tuple[Check, ...] = (
@@ -97,22 +111,51 @@ LARGE: tuple[Check, ...] = (
             behaviours=(("b", Behaviour.FAILS), ("c", Behaviour.KILLS)),
             retry=Retry(immediate=2, delayed=0),
             may_be_given_up=True,
+            may_be_both=True,
         ),
-        bounds=NO_TWO_HOLDERS,
+        bounds=MANY_FAULTS,
+        relays=1,
         workers=3,
         batch=3,
         patience=ENDLESS,
     ),
     Check(
         name="large, a handler that kills",
-        workload=Workload(
-            arrivals=FOUR,
-            behaviours=(("c", Behaviour.KILLS),),
-            retry=IMPATIENT,
-            may_be_given_up=True,  # see the third point of "Open" in docs/verification.md
-        ),
+        workload=Workload(arrivals=FOUR, behaviours=(("c", Behaviour.KILLS),), retry=IMPATIENT),
         bounds=Bounds(failures=1),
         workers=3,
+        batch=3,
+        patience=ENDLESS,
+    ),
+    Check(
+        name="large, two handlers that kill, no retries",
+        workload=Workload(arrivals=FOUR, behaviours=(("b", Behaviour.KILLS), ("c", Behaviour.KILLS)), retry=HASTY),
+        bounds=Bounds(),
+        workers=3,
+        batch=3,
+        patience=ENDLESS,
+    ),
+    Check(
+        name="large, optimistic store, given up while it is handled",
+        workload=Workload(arrivals=FOUR, retry=HASTY, blocking=False, may_be_given_up=True, may_be_both=True),
+        bounds=MANY_FAULTS,
+        relays=1,
+        workers=3,
+        batch=3,
+        patience=ENDLESS,
+    ),
+    Check(
+        name="large, a chain with relays and a transaction",
+        workload=Workload(
+            arrivals=FOUR,
+            endpoints=CHAIN,
+            behaviours=(("b", Behaviour.UNSTEADY), ("a.0", Behaviour.UNSTEADY)),
+            transactions=("t",),
+            told=("t",),
+        ),
+        bounds=MANY_FAULTS,
+        relays=1,
+        workers=2,
         batch=3,
         patience=ENDLESS,
     ),
@@ -124,8 +167,10 @@ LARGE: tuple[Check, ...] = (
             effects=2,
             retry=IMPATIENT,
             may_be_given_up=True,
+            may_be_both=True,
         ),
-        bounds=NO_TWO_HOLDERS,
+        bounds=MANY_FAULTS,
+        relays=1,
         workers=3,
         batch=3,
         patience=ENDLESS,
