@@ -43,6 +43,7 @@ SMALL = (
     ("duplicates within and across batches, optimistic store", 13557, 21995),
     ("a chain, two workers each", 1426, 2370),
     ("a chain, one worker each, a crash and a failed call", 15206, 29034),
+    ("a chain, one worker and one relay each", 12793, 34232),
     ("a chain, both handlers fail", 7408, 10479),
     ("a chain, two senders with one id, two effects each", 11030, 15833),
 )

@@ -25,6 +25,10 @@ CAUGHT_SOON = (
     "check before load",
     "no version check",
     "Unknown retried in place",
+    "a batch's death counted against each of it",
+    "one that must run alone run in one unit with others",
+    "one id for all that a message sends",
+    "relay: forgotten before dispatch",
 )
 
 

@@ -173,6 +173,13 @@ CHECKS: tuple[Check, ...] = (
         reaches=GIVING_UP,
     ),
     Check(
+        name="a relay beside a worker",
+        workload=Workload(arrivals=copies("a")),
+        bounds=ONE_OF_EACH,
+        workers=1,
+        relays=1,
+    ),
+    Check(
         name="a committed transaction whose process died",
         workload=Workload(arrivals=(), transactions=("t",), told=("t",), effects=2),
         bounds=Bounds(crashes=1, failures=1),
@@ -230,6 +237,13 @@ CHECKS: tuple[Check, ...] = (
         workload=Workload(arrivals=copies("a"), endpoints=CHAIN),
         bounds=ONE_OF_EACH,
         workers=1,
+    ),
+    Check(
+        name="a chain, one worker and one relay each",
+        workload=Workload(arrivals=copies("a"), endpoints=CHAIN),
+        bounds=Bounds(crashes=1),
+        workers=1,
+        relays=1,
     ),
     Check(
         name="a chain, both handlers fail",

@@ -10,6 +10,8 @@ from onceonly.verify.world import Bounds
 THREE = copies("a", "a", "a")
 FOUR = copies("a", "b", "c", "a")
 MANY_FAULTS = Bounds(crashes=3, expiries=3, failures=3, whims=3)
+NO_RELAY = Bounds(crashes=3, failures=3, whims=3)
+"""Where messages are given up and only their deliveries lead to what they owe: no lease ends early, for that takes a relay."""
 ENDLESS = 60
 """So many deliveries or copies of four messages with nine faults show that there is no end to it."""
 
@@ -131,7 +133,7 @@ LARGE: tuple[Check, ...] = (
         name="large, two handlers that kill, no retries",
         workload=Workload(arrivals=FOUR, behaviours=(("b", Behaviour.KILLS), ("c", Behaviour.KILLS)), retry=HASTY),
         bounds=Bounds(),
-        workers=3,
+        workers=2,
         batch=3,
         patience=ENDLESS,
     ),
@@ -145,10 +147,19 @@ LARGE: tuple[Check, ...] = (
         patience=ENDLESS,
     ),
     Check(
+        name="large, given up with effects owed",
+        workload=replace(GIVEN_UP, arrivals=FOUR),
+        bounds=NO_RELAY,
+        workers=3,
+        batch=3,
+        patience=ENDLESS,
+    ),
+    Check(
         name="large, a chain with relays and a transaction",
         workload=Workload(
-            arrivals=FOUR,
+            arrivals=(*copies("a", "b", "a"), Arrival("a", "d", source="elsewhere")),
             endpoints=CHAIN,
+            effects=2,
             behaviours=(("b", Behaviour.UNSTEADY), ("a.0", Behaviour.UNSTEADY)),
             transactions=("t",),
             told=("t",),
@@ -160,6 +171,13 @@ LARGE: tuple[Check, ...] = (
         patience=ENDLESS,
     ),
     Check(
+        name="large, three transactions",
+        workload=Workload(arrivals=(), transactions=("t", "u", "v")),
+        bounds=Bounds(crashes=1, failures=6),
+        workers=0,
+        relays=2,
+    ),
+    Check(
         name="large, two effects, refused commits, another body",
         workload=Workload(
             arrivals=(*FOUR, Arrival("a", "d")),
@@ -169,8 +187,7 @@ LARGE: tuple[Check, ...] = (
             may_be_given_up=True,
             may_be_both=True,
         ),
-        bounds=MANY_FAULTS,
-        relays=1,
+        bounds=NO_RELAY,
         workers=3,
         batch=3,
         patience=ENDLESS,
