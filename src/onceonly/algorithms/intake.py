@@ -83,7 +83,8 @@ def sort(deliveries: Sequence[Delivery], ports: Ports) -> Intake:
     suspects = tuple(item for item in items if item.suspect)
     ready = [item for item in items if not item.suspect]
     unit = next(([item] for item in ready if item.alone), ready)
-    back += [delivery for item in ready if item not in unit for delivery in item.deliveries]
+    kept = {item.message.identity for item in unit}
+    back += [delivery for item in ready if item.message.identity not in kept for delivery in item.deliveries]
     return Intake(tuple(back), tuple(letters), suspects, tuple(unit))
 
 

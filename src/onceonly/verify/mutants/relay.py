@@ -100,6 +100,11 @@ RELAY: tuple[Mutant, ...] = (
         (RELAYED_TWO,),
         (*_FLUSHED, store(_OLD, _OLD.replace("sorted(world.records,", f"sorted({_UNCOMMITTED},"))),
     ),
+    Mutant(
+        "relay: records of handlers passed over",
+        (BOTH,),
+        (store(_OLD, _OLD.replace(" if stored", " if (stored.record.identity not in dict(world.claims)) and stored")),),
+    ),
     Mutant("relay: record in a second transaction", (RELAYED_TWO,), TWO_COMMITS),
     Mutant(
         "relay by watermark",
