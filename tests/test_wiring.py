@@ -7,6 +7,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import asyncpg
+import psycopg
 import pytest
 from sqlalchemy import Column, Engine, Integer, MetaData, Table, create_engine, inspect
 from sqlalchemy.ext.asyncio import AsyncEngine, async_sessionmaker, create_async_engine
@@ -21,7 +23,7 @@ from onceonly.runtime.observer import Point, Tally
 from onceonly.stores.sql import SqlStore
 from onceonly.transports.sql import SqlTransport
 from onceonly.wiring import open_database, open_dead_letters, open_store, open_transport, schemas, schemes, shown, wire
-from onceonly.wiring.schemes import require
+from onceonly.wiring.schemes import offer_of, require
 from onceonly.wiring.settings import Settings
 
 SECRET = "s3cr3t"  # noqa: S105 - one that must not be seen
@@ -265,3 +267,16 @@ async def test_ports_carry_what_was_made(tmp_path: Path) -> None:
     async with wire(settings(store=f"sqlite:///{tmp_path}/shop.db"), make) as ports:
         assert isinstance(ports, Ports)
         assert seen == [ports.transport.traits.max_body]
+
+
+@pytest.mark.parametrize("url", ["postgresql://db.example/shop", "postgresql+asyncpg://db.example/shop"])
+def test_the_offer_of_asyncpg_has_its_own_connection(url: str) -> None:
+    """For `async def` handlers only; psycopg's has a `commit`, and is not offered."""
+    engine = create_async_engine(url.replace("postgresql:", "postgresql+asyncpg:"))
+    for store in (url, engine, async_sessionmaker(engine)):
+        offer = offer_of(store)
+        assert offer.match(asyncpg.Connection, offer.asynchronous) is asyncpg.Connection
+        assert offer.match(asyncpg.Connection, offer.synchronous) is None
+    offer = offer_of("postgresql+psycopg://db.example/shop")
+    assert offer.match(psycopg.AsyncConnection, offer.asynchronous) is None
+    assert offer.match(asyncpg.Connection, offer.asynchronous) is None

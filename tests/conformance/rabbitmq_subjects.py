@@ -51,7 +51,7 @@ class RabbitMQSubject:
     async def transport(self, endpoint: str = ENDPOINT) -> RabbitMQTransport:
         """Open a transport on a connection of its own."""
         self._links.append(Link(read_address(self.url), SystemChance()))
-        self._transports.append(RabbitMQTransport(self._links[-1], endpoint, clock=self.clock, names=self.names))
+        self._transports.append(RabbitMQTransport(self._links[-1], endpoint, clock=self.clock, names=self.names, linger=0.1))
         return self._transports[-1]
 
     def now(self) -> int:

@@ -2,6 +2,8 @@
 
 import asyncio
 
+import asyncpg
+import psycopg
 import pytest
 from sql_house import (
     Order,
@@ -36,6 +38,23 @@ async def test_a_unit_of_a_hundred_new_messages_costs_five_round_trips(database:
     with statements(database) as heard:
         await handle(store, *messages(100), decided=True)
     assert heard == [CLAIM, ADD, RECORD, "COMMIT"]
+
+
+async def test_a_handler_may_work_on_the_drivers_own_connection(database: Database, store: SqlStore) -> None:
+    """Whatever the driver: its row is there with the unit's commit, and not without it."""
+    kinds = {"asyncpg": asyncpg.Connection, "psycopg": psycopg.AsyncConnection}
+    kind = kinds[database.engine.dialect.driver.removesuffix("_async")]
+    for commits, found in ((False, []), (True, ["a"])):
+        unit = await store.begin(messages(1))
+        async with unit.resources.attempt():
+            own = unit.resources.get(kind)
+            assert isinstance(own, kind)
+            await own.execute("INSERT INTO orders (id, total) VALUES ('a', 0)")
+        if commits:
+            await unit.commit(records(*unit.new))
+        else:
+            unit.abandon()
+        assert await orders(database) == found
 
 
 async def test_a_batch_of_known_messages_costs_one_read_more(database: Database, store: SqlStore) -> None:

@@ -101,6 +101,9 @@ class Dialect(Protocol):
         One statement for some thousand rows. It waits for another transaction that has inserted one of the keys to end.
         """
 
+    def insert_all(self, connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Insert rows that are not there yet; one statement for some thousand of them, none for none."""
+
     def among(self, column: Column[Any], parameter: str) -> ColumnElement[bool]:
         """Build the condition that `column` is one of a list; the list is passed as `parameter`."""
 

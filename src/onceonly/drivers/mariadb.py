@@ -161,6 +161,11 @@ class MariaDB:
         options = {"insertmanyvalues_page_size": ROWS_AT_ONCE}
         return connection.execute(statement, [dict(row) for row in rows], execution_options=options).all()
 
+    def insert_all(self, connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Run INSERT ... VALUES."""
+        if rows:
+            connection.execute(insert(table), [dict(row) for row in rows])
+
     def among(self, column: Column[Any], parameter: str) -> ColumnElement[bool]:
         """Build IN (...)."""
         return column.in_(bindparam(parameter, expanding=True))

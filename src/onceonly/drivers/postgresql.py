@@ -173,6 +173,12 @@ class PostgreSQL:
         lists = {_list(name): [row[name] for row in rows] for name in names}
         return connection.execute(_insert_absent(table, names, tuple(key)), lists).all()
 
+    def insert_all(self, connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Run INSERT ... SELECT FROM unnest(...): SQLAlchemy would send one statement for each row."""
+        if rows:
+            names = tuple(rows[0])
+            connection.execute(_insert_all(table, names), {_list(name): [row[name] for row in rows] for name in names})
+
     def among(self, column: Column[Any], parameter: str) -> ColumnElement[bool]:
         """Build `= ANY(array)`: one text for any number."""
         return column == any_(bindparam(parameter, type_=ARRAY(column.type)))
@@ -202,12 +208,16 @@ class PostgreSQL:
 
 @cache
 def _insert_absent(table: Table, names: tuple[str, ...], key: tuple[str, ...]) -> Any:
+    absent = _insert_all(table, names).on_conflict_do_nothing(index_elements=list(key))
+    return absent.returning(*(table.c[name] for name in key))
+
+
+@cache
+def _insert_all(table: Table, names: tuple[str, ...]) -> Insert:
     columns = [table.c[name] for name in names]
     lists = [bindparam(_list(column.name), type_=ARRAY(column.type)) for column in columns]
     rows = func.unnest(*lists).table_valued(*(_untyped(column) for column in columns)).render_derived()
-    statement: Insert = insert(table).from_select(names, select(*(rows.c[name] for name in names)))
-    absent = statement.on_conflict_do_nothing(index_elements=list(key))
-    return absent.returning(*(table.c[name] for name in key))
+    return insert(table).from_select(names, select(*(rows.c[name] for name in names)))
 
 
 def _untyped(column: Column[Any]) -> Column[Any]:

@@ -8,7 +8,6 @@ import logging
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
-from enum import Enum
 from typing import Any, TypeAlias, TypeVar
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
@@ -26,11 +25,11 @@ from aiormq.exceptions import (
     ConnectionNotAllowed,
     InvalidFrameError,
     ProbableAuthenticationError,
-    PublishError,
 )
 from msgspec import Struct
 from pamqp import commands as spec
 
+from onceonly.drivers.rabbitmq_publishing import Confirmation, Outcome, Parcel, publish_all
 from onceonly.model.errors import Failed, OnceOnlyError, SetupError, Unknown
 from onceonly.ports.surroundings import Chance
 
@@ -80,23 +79,6 @@ class Address(Struct, frozen=True, kw_only=True):
     lease: float = 30.0
     max_body: int = DEFAULT_MAX_BODY
     timeout: float = 30.0
-
-
-class Outcome(Enum):
-    """What became of one published message."""
-
-    CONFIRMED = "confirmed"
-    RETURNED = "returned"
-    UNKNOWN = "unknown"
-
-
-class Parcel(Struct, frozen=True, kw_only=True):
-    """One message to publish, in the broker's words."""
-
-    exchange: str = ""
-    routing_key: str
-    properties: spec.Basic.Properties
-    body: bytes
 
 
 def read_address(url: str) -> Address:
@@ -182,6 +164,14 @@ class Link:
             with suppress(Unknown):
                 async with translated("close the connection"):
                     await connection.close()
+
+    async def abandon(self, channel: Channel) -> None:
+        """Make sure that the server gives to others what it holds for a channel that has failed.
+
+        The driver may call a channel closed that the server still knows; only the end of its connection is certain.
+        """
+        if self._connection is not None and channel.connection is self._connection:
+            await self.drop()
 
     async def _connected(self) -> aiormq.Connection:
         async with self._connecting:
@@ -272,34 +262,16 @@ async def shielded(call: Awaitable[_Result]) -> _Result:
 
 async def publish(channel: Channel, parcels: Sequence[Parcel], timeout: float) -> list[Outcome]:  # noqa: ASYNC109 - it ends in outcomes, not in an error
     """Publish all at once and wait for every confirm; what is not answered in time, or refused by a nack, is UNKNOWN."""
-    tasks = [asyncio.ensure_future(_publish(channel, parcel)) for parcel in parcels]
+    answers: list[Confirmation] = []
     try:
-        await asyncio.wait(tasks, timeout=timeout)
-    finally:
-        for task in tasks:
-            task.cancel()
-    return [task.result() if task.done() and not task.cancelled() else Outcome.UNKNOWN for task in tasks]
-
-
-async def _publish(channel: Channel, parcel: Parcel) -> Outcome:
-    try:
-        frame = await channel.basic_publish(
-            parcel.body,
-            exchange=parcel.exchange,
-            routing_key=parcel.routing_key,
-            properties=parcel.properties,
-            mandatory=True,
-            wait=False,
-        )
-    except PublishError:
-        return Outcome.RETURNED
+        async with asyncio.timeout(timeout):
+            await publish_all(channel, parcels, answers)
     except _BROKEN:
-        return Outcome.UNKNOWN
+        pass  # what was not answered is UNKNOWN
     except (Exception, asyncio.CancelledError) as error:
         if not _means_lost(error):
             raise
-        return Outcome.UNKNOWN
-    return Outcome.CONFIRMED if isinstance(frame, spec.Basic.Ack) else Outcome.UNKNOWN
+    return [answer.outcome for answer in answers] or [Outcome.UNKNOWN] * len(parcels)
 
 
 async def attempt(link: Link, what: str, call: Callable[[Channel], Awaitable[_Result]]) -> _Result | None:

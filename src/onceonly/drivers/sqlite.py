@@ -146,6 +146,11 @@ class SQLite:
         options = {"insertmanyvalues_page_size": ROWS_AT_ONCE}
         return connection.execute(statement, [dict(row) for row in rows], execution_options=options).all()
 
+    def insert_all(self, connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Run INSERT ... VALUES."""
+        if rows:
+            connection.execute(insert(table), [dict(row) for row in rows])
+
     def among(self, column: Column[Any], parameter: str) -> ColumnElement[bool]:
         """Build an IN with as many variables as the list is long."""
         return column.in_(bindparam(parameter, expanding=True))

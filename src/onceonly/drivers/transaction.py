@@ -62,6 +62,11 @@ class DatabaseTransaction:
             return State.ABORTED
         return self._dialect.state(self._root.connection)
 
+    @property
+    def driver(self) -> object:
+        """The driver's own connection."""
+        return self._root.connection.connection.driver_connection
+
     async def hold(self) -> None:
         """Have the database refuse its commit from now on, unless `commit` asks. Raises the driver's own errors."""
         self._is_held = True

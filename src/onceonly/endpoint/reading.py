@@ -2,10 +2,8 @@
 
 from collections.abc import Sequence
 
-import msgspec
-
 from onceonly.model.message import Delivery, Message, Unreadable
-from onceonly.serialization.cloudevents import message_of, take_apart
+from onceonly.serialization.cloudevents import fields_of, take_apart
 from onceonly.serialization.identity import DECIDED, IdentityRule, NoIdentity, identify, is_foreign
 
 
@@ -27,13 +25,12 @@ def read(delivery: Delivery, types: Sequence[str], *, identity: IdentityRule | N
         return Unreadable(reason=str(error))
     except (ValueError, RecursionError) as error:
         return Unreadable(reason=f"cannot be read: {error}")
-    plain = message_of(event, source=found.source, id=found.id)
-    only = types[0] if len(types) == 1 else ""
-    extensions = plain.extensions
+    fields = fields_of(event, source=found.source, id=found.id)
+    if not fields["type"] and len(types) == 1:
+        fields["type"] = types[0]
     if identity is not None and is_foreign(event, delivery):
-        extensions += ((DECIDED, "rule"),)  # travels with every copy, so that the rule is never asked twice
-    changed = {"type": plain.type or only, "extensions": extensions, "attempts": delivery.attempts}
-    message = Received(**msgspec.structs.asdict(plain) | changed)
+        fields["extensions"] += ((DECIDED, "rule"),)  # travels with every copy, so that the rule is never asked twice
+    message = Received(**fields, attempts=delivery.attempts)
     if len(delivery.body) > max_body:
         return Unreadable(reason=f"too large: {len(delivery.body)} bytes, and {max_body} is the limit", message=message)
     return message

@@ -4,6 +4,7 @@ import inspect
 import typing
 from collections.abc import Callable
 from enum import Enum
+from functools import cached_property
 from types import FrameType
 from typing import Any, NamedTuple
 
@@ -53,7 +54,7 @@ class Function:
             return
         self._frame = None
 
-    @property
+    @cached_property
     def flavour(self) -> Flavour:
         """How to call it."""
         if inspect.isasyncgenfunction(self.call):

@@ -4,6 +4,7 @@ Identity is (source, id) and nothing else (CloudEvents 1.0, section "id": source
 Every hash here runs over length-prefixed parts, so that ("ab", "c") and ("a", "bc") never meet.
 """
 
+from functools import lru_cache
 from hashlib import blake2b
 from typing import NamedTuple
 
@@ -26,6 +27,7 @@ def _hash(size: int, *parts: bytes) -> bytes:
     return digest.digest()
 
 
+@lru_cache(10_000)
 def claim_key(endpoint: str, identity: Identity) -> bytes:
     """Give the 16 bytes under which `endpoint` claims this message; ids may have any length."""
     return _hash(CLAIM_KEY_BYTES, endpoint.encode(), identity.source.encode(), identity.id.encode())

@@ -2,6 +2,7 @@
 
 from collections.abc import Hashable
 from enum import StrEnum
+from functools import cached_property
 
 from msgspec import Struct
 
@@ -10,7 +11,7 @@ from onceonly.model.identity import Identity, fingerprint
 Headers = tuple[tuple[str, str], ...]
 
 
-class Message(Struct, frozen=True, kw_only=True):
+class Message(Struct, frozen=True, kw_only=True, dict=True):
     """One logical message: CloudEvents attributes and a body. All copies carry the same (source, id).
 
     `time` is RFC 3339 text or empty. `extensions` are CloudEvents extension attributes (lower-case names), such as
@@ -27,12 +28,12 @@ class Message(Struct, frozen=True, kw_only=True):
     extensions: Headers = ()
     headers: Headers = ()
 
-    @property
+    @cached_property
     def identity(self) -> Identity:
         """What makes this message itself."""
         return Identity(self.source, self.id)
 
-    @property
+    @cached_property
     def fingerprint(self) -> bytes:
         """Eight bytes of the body's hash."""
         return fingerprint(self.body)

@@ -10,9 +10,9 @@ MAX_BATCH = 10_000
 class WorkerSettings(Struct, frozen=True, kw_only=True):
     """The worker's sizes and times, in seconds. Raises SetupError naming everything that is wrong with them.
 
-    `batch_size` messages at most share one unit; `concurrency` batches are in work at once. Handlers of one unit start as
-    long as `budget` is not used up. A stop waits `grace` for what is in flight. `wait` is how long one receive waits for
-    a first message.
+    `batch_size` messages at most share one unit; `concurrency` batches are handled at once, while up to two more for each of
+    them are dispatched and finished. Handlers of one unit start as long as `budget` is not used up. A stop waits `grace` for
+    what is in flight. `wait` is how long one receive waits for a first message.
     """
 
     batch_size: int = 100

@@ -1,6 +1,6 @@
 """The worker: takes what waits, lets the algorithm deliver it, and keeps the pace. It decides nothing about a message.
 
-turn      receive, deliver, and wait as long as the pace says
+turn      receive, deliver, and wait as long as the pace says; the next batch is handled while this one is dispatched
 extend    renew the leases of what is in work, and of what could not be given back yet
 stop      receive no more; finish what is in work within the grace time; give back the rest
 """
@@ -23,8 +23,11 @@ from onceonly.runtime.pace import Pace
 from onceonly.runtime.returns import PatientTransport
 from onceonly.runtime.settings import WorkerSettings
 from onceonly.runtime.surroundings import LIVE, Surroundings, pause
+from onceonly.runtime.together import ForgettingTogether
+from onceonly.runtime.turns import Turn, TurningStore
 
 LAST_RELEASE = 2.0  # seconds to give back what a stop cut off
+IN_FLIGHT = 3  # batches for each unit that may be open: one is handled, the others are dispatched and finished
 LEASE_PARTS = 3  # a lease is renewed this often before it would end
 OUTAGE, UNSURE, FAULT = "cannot receive", "cannot settle what was received", "delivering failed"
 
@@ -58,12 +61,14 @@ class Worker:
         """Prepare to run; nothing is received before `run`."""
         ports = observed(ports, observer)
         self._transport = PatientTransport(ports.transport)
-        self._ports = ports._replace(transport=self._transport)
+        self._ports = ports._replace(transport=self._transport, store=ForgettingTogether(ports.store))
         self._settings = settings
         self._surroundings = surroundings
         self._row = board
-        self._loops = [Loop(self._ports, settings, surroundings) for _ in range(settings.concurrency)]
-        self._told = False
+        turns = asyncio.Semaphore(settings.concurrency)
+        self._loops = [Loop(self._ports, settings, surroundings, Turn(turns)) for _ in range(IN_FLIGHT * settings.concurrency)]
+        self._pace = Pace(settings.batch_size, surroundings.chance)
+        self._trouble = ""
         self.report = Report()
 
     @property
@@ -102,21 +107,25 @@ class Worker:
 
     async def _turn_until(self, stop: asyncio.Event, loop: "Loop") -> None:
         while not stop.is_set():
-            seconds = await self._turn(loop, stop)
-            await asyncio.sleep(0)  # adapters in memory never wait; signals and ticks need their turn all the same
-            await pause(seconds, self._surroundings.timer, stop)
+            await loop.turn.take()
+            try:
+                seconds = 0.0 if stop.is_set() else await self._turn(loop, stop)
+                await asyncio.sleep(0)  # adapters in memory never wait; signals and ticks need their turn all the same
+                await pause(seconds, self._surroundings.timer, stop)
+            finally:  # awaits nothing
+                loop.turn.give_up()
 
     async def _turn(self, loop: "Loop", stop: asyncio.Event) -> float:
         """Receive and deliver once; gives how long to wait before the next turn."""
         try:
             await self._transport.give_back()
-            loop.batch = await self._transport.receive(loop.pace.limit, self._settings.wait)
+            loop.batch = await self._transport.receive(self._pace.limit, self._settings.wait)
         except Exception as error:  # noqa: BLE001 - an outage, however a driver words it, kills no worker
-            self._went_bad(loop, OUTAGE, error)
-            return loop.pace.after_outage()
-        if loop.trouble == OUTAGE:
-            self._recovered(loop)
-            loop.pace.after_receiving()
+            self._went_bad(OUTAGE, error)
+            return self._pace.after_outage()
+        if self._trouble == OUTAGE:
+            self._recovered()
+            self._pace.after_receiving()
         if not loop.batch or stop.is_set():
             return 0.0  # what came too late is given back by `run`
         return await self._work(loop)
@@ -126,10 +135,10 @@ class Worker:
         self._count(received=taken, held=taken)
         try:
             report = await deliver(loop.batch, loop.ports)
-            seconds = self._learn(loop, report, taken)
+            seconds = self._learn(report, taken)
         except Exception as error:  # noqa: BLE001 - whatever it is, the deliveries go back and the worker lives on
-            self._went_bad(loop, FAULT, error)
-            seconds = loop.pace.after_fault(taken)
+            self._went_bad(FAULT, error)
+            seconds = self._pace.after_fault(taken)
             with suppress(Exception):  # their leases end by themselves
                 await self._transport.release(loop.batch)
         finally:
@@ -137,14 +146,14 @@ class Worker:
         loop.batch = ()
         return seconds
 
-    def _learn(self, loop: "Loop", report: Report, taken: int) -> float:
+    def _learn(self, report: Report, taken: int) -> float:
         self.report += report
         self._count(known=report.known, handled=report.handled, dead=report.dead, retried=report.retried)
         if report.unsure:
-            self._went_bad(loop, UNSURE, None, report.trouble)
-        elif loop.trouble:
-            self._recovered(loop)
-        return loop.pace.after(report, taken)
+            self._went_bad(UNSURE, None, report.trouble)
+        elif self._trouble:
+            self._recovered()
+        return self._pace.after(report, taken)
 
     async def _extend(self) -> None:
         lease = self._transport.traits.lease
@@ -163,12 +172,11 @@ class Worker:
         with suppress(Exception):  # their leases end by themselves
             await asyncio.wait_for(self._transport.release(left), LAST_RELEASE)
 
-    def _went_bad(self, loop: "Loop", what: str, error: Exception | None, said: Sequence[str] = ()) -> None:
-        loop.trouble = what
+    def _went_bad(self, what: str, error: Exception | None, said: Sequence[str] = ()) -> None:
+        told, self._trouble = self._trouble, what
         bug = error is not None and not isinstance(error, OnceOnlyError)
-        if self._told and not (bug and what == FAULT):
+        if told and not (bug and what == FAULT):
             return  # said once for each change of state, but a bug is said every time
-        self._told = True
         reason = f"{type(error).__name__}: {error}" if error else "; ".join(said) or "an effect was not answered for sure"
         _log.log(
             logging.ERROR if bug else logging.WARNING,
@@ -178,11 +186,9 @@ class Worker:
             extra={"endpoint": self._ports.endpoint, "reason": reason},
         )
 
-    def _recovered(self, loop: "Loop") -> None:
-        loop.trouble = ""
-        if self._told and not any(other.trouble for other in self._loops):
-            self._told = False
-            self._tell(logging.INFO, "recovered")
+    def _recovered(self) -> None:
+        self._trouble = ""
+        self._tell(logging.INFO, "recovered")
 
     def _tell(self, level: int, what: str, **fields: object) -> None:
         _log.log(level, "worker %s", what, extra={"endpoint": self._ports.endpoint, **fields})
@@ -194,15 +200,14 @@ class Worker:
 
 
 class Loop:
-    """One of a worker's loops: what it has in work, its pace, and what is wrong, if anything."""
+    """One of a worker's loops: what it has in work, and its turn to receive."""
 
-    def __init__(self, ports: Ports, settings: WorkerSettings, surroundings: Surroundings) -> None:
+    def __init__(self, ports: Ports, settings: WorkerSettings, surroundings: Surroundings, turn: Turn) -> None:
         """Begin with nothing in work."""
         handlers = Budgeted(ports.handlers, settings.budget, surroundings.timer)
-        self.ports = ports._replace(handlers=handlers)
-        self.pace = Pace(settings.batch_size, surroundings.chance)
+        self.ports = ports._replace(handlers=handlers, store=TurningStore(ports.store, turn))
+        self.turn = turn
         self.batch: tuple[Delivery, ...] = ()
-        self.trouble = ""
 
 
 async def _cancel(tasks: list[asyncio.Task[Any]]) -> None:

@@ -6,6 +6,8 @@ Written with one prefix, read with all that are in use: `ce-` (HTTP, NATS, Rabbi
 
 import re
 from collections.abc import Hashable, Mapping
+from functools import lru_cache
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -84,14 +86,16 @@ def take_apart(headers: Headers, body: bytes) -> Event:
         raise ValueError(headers[0][1])
     attributes: dict[str, str] = {}
     others: list[tuple[str, str]] = []
+    content_types: list[str] = []
     for key, value in headers:
         name = _attribute(key)
-        if name is None:
-            others.append((key, value))
-        else:
+        if name is not None:
             attributes[name] = value
-    content_type = next((value for key, value in others if key.lower() == "content-type"), "")
-    others = [(key, value) for key, value in others if key.lower() != "content-type"]
+        elif key.lower() == "content-type":
+            content_types.append(value)
+        else:
+            others.append((key, value))
+    content_type = content_types[0] if content_types else ""
     if content_type.split(";")[0].strip().lower() == STRUCTURED:
         document, body = parse_structured(body)
         attributes |= document
@@ -107,18 +111,23 @@ def is_copy(delivery: Delivery) -> bool:
 
 def message_of(event: Event, *, source: str, id: str) -> Message:  # noqa: A002 - the CloudEvents name
     """Build the message of an event whose identity has been decided."""
+    return Message(**fields_of(event, source=source, id=id))
+
+
+def fields_of(event: Event, *, source: str, id: str) -> dict[str, Any]:  # noqa: A002 - the CloudEvents name
+    """Give the fields of the message of an event whose identity has been decided."""
     known = event.attributes
-    return Message(
-        id=id,
-        source=source,
-        type=known.get("type", ""),
-        body=event.body,
-        time=known.get("time", ""),
-        subject=known.get("subject", ""),
-        datacontenttype=known.get("datacontenttype", "application/json"),
-        extensions=tuple((name, value) for name, value in known.items() if name not in _CORE),
-        headers=event.headers,
-    )
+    return {
+        "id": id,
+        "source": source,
+        "type": known.get("type", ""),
+        "body": event.body,
+        "time": known.get("time", ""),
+        "subject": known.get("subject", ""),
+        "datacontenttype": known.get("datacontenttype", "application/json"),
+        "extensions": tuple((name, value) for name, value in known.items() if name not in _CORE),
+        "headers": event.headers,
+    }
 
 
 def parse_structured(body: bytes) -> tuple[dict[str, str], bytes]:
@@ -153,6 +162,7 @@ def _text(raw: msgspec.Raw) -> str:
     return "" if value is None else str(value)
 
 
+@lru_cache(1000)
 def _attribute(key: str) -> str | None:
     lower = key.lower()
     return next((lower[len(prefix) :] for prefix in PREFIXES if lower.startswith(prefix)), None)

@@ -17,13 +17,12 @@ from onceonly.drivers.rabbitmq import (
     Channel,
     Delivered,
     Link,
-    Outcome,
-    Parcel,
     Properties,
     is_open,
     publish,
     shielded,
 )
+from onceonly.drivers.rabbitmq_publishing import Outcome, Parcel
 from onceonly.model.errors import Failed, SetupError, TryAgain, Unknown
 from onceonly.model.message import Delivery, Headers, Send
 from onceonly.model.record import Answer
@@ -32,7 +31,7 @@ from onceonly.ports.transport import Depth, Topology, Traits
 from onceonly.serialization.cloudevents import arrival, encode
 from onceonly.transports import rabbitmq_topology as topology
 from onceonly.transports.rabbitmq_census import Census
-from onceonly.transports.rabbitmq_inbox import Inbox, Receipt
+from onceonly.transports.rabbitmq_inbox import AT_WORK, Inbox, Receipt
 from onceonly.transports.rabbitmq_topology import Names
 from onceonly.transports.rabbitmq_wire import due_of, headers_of, properties
 
@@ -47,8 +46,8 @@ class RabbitMQTransport:
     `unsubscribed` counts the events sent from here that nobody had subscribed to.
     """
 
-    def __init__(self, link: Link, endpoint: str, *, clock: Clock, names: Names | None = None) -> None:
-        """Use this connection; opens nothing. `names` is for tests, which cannot wait for seconds."""
+    def __init__(self, link: Link, endpoint: str, *, clock: Clock, names: Names | None = None, linger: float = AT_WORK) -> None:
+        """Use this connection; opens nothing. `names` and `linger` are for tests, which cannot wait for seconds."""
         self.traits = Traits(lease=None, max_body=link.address.max_body)
         self.unsubscribed = 0
         self._link = link
@@ -58,7 +57,7 @@ class RabbitMQTransport:
         self._queue = self._names.queue(endpoint)
         self._publisher: Channel | None = None
         self._known: set[str] = set()
-        self._inbox = Inbox(link, self._queue, self._give_back)
+        self._inbox = Inbox(link, self._queue, self._give_back, linger=linger)
         self._census = Census(link, self._names, endpoint, self._inbox)
 
     async def receive(self, limit: int, wait: float) -> tuple[Delivery, ...]:

@@ -16,14 +16,13 @@ from onceonly.drivers.rabbitmq import (
     Channel,
     Delivered,
     Link,
-    Outcome,
-    Parcel,
     Properties,
     is_open,
     publish,
     shielded,
     translated,
 )
+from onceonly.drivers.rabbitmq_publishing import Outcome, Parcel
 from onceonly.model.errors import SetupError, TryAgain
 from onceonly.ports.transport import Depth
 from onceonly.transports.rabbitmq_inbox import Inbox

@@ -20,10 +20,12 @@ from onceonly.drivers.rabbitmq import Channel, Delivered, Link, is_open, shielde
 from onceonly.model.errors import SetupError, TryAgain
 
 LINGER = 0.1  # seconds a consumer outlives its last receiver
+AT_WORK = 1.5  # the same while what it brought is in work, which is longer than the handlers of a unit usually take
 CLOSING = 2.0  # seconds to give back what waits here; then the end of the connection does it
 MOST_AHEAD = 5_000  # deliveries a consumer may bring before any is settled
 TURNS = 3  # of the loop without a new delivery: what was on its way has come
-SHRINK = 8  # a consumer that may bring this many times what is asked for is replaced
+AHEAD = 4  # a consumer may bring this many times what is asked for: a worker dispatches some batches while it handles another
+SHRINK = 16 * AHEAD  # one that may bring this many times what is asked for is replaced
 REMEMBERED = 10_000
 _SERIAL = count(1)
 
@@ -38,10 +40,13 @@ class Receipt(Struct, frozen=True):
 class Inbox:
     """Deliveries of one queue, for all receivers of one process. `give_back` copies deliveries to the queue and acks them."""
 
-    def __init__(self, link: Link, queue: str, give_back: Callable[[list[Delivered]], Awaitable[None]]) -> None:
+    def __init__(
+        self, link: Link, queue: str, give_back: Callable[[list[Delivered]], Awaitable[None]], *, linger: float = AT_WORK
+    ) -> None:
         self._link = link
         self._queue = queue
         self._give_back = give_back
+        self._linger = linger
         self._channel: Channel | None = None
         self._serial = 0
         self._consumer = ""
@@ -51,6 +56,7 @@ class Inbox:
         self._held: dict[int, Delivered] = {}
         self._lost: dict[str, None] = {}
         self._changing = asyncio.Lock()
+        self._settling = asyncio.Lock()
         self._rung = asyncio.Event()
         self._resting: asyncio.Task[None] | None = None
         self._idle_since = 0.0
@@ -114,8 +120,13 @@ class Inbox:
     async def settle(self, receipts: Iterable[Receipt]) -> None:
         """Acknowledge what is held: many at once up to a tag below which all is settled, the others one by one.
 
-        Receipts of an earlier channel are ignored: there the same tags were other deliveries.
+        Receipts of an earlier channel are ignored: there the same tags were other deliveries. One call at a time: an
+        acknowledgement of many that overtook an earlier one would settle its tags, and then the server ends the channel.
         """
+        async with self._settling:
+            await self._settle(receipts)
+
+    async def _settle(self, receipts: Iterable[Receipt]) -> None:
         channel = self._channel
         mine = sorted(each.tag for each in receipts if self.is_current(each) and self._held.pop(each.tag, None) is not None)
         if channel is None or not mine:
@@ -169,12 +180,13 @@ class Inbox:
             needed = min(MOST_AHEAD, len(self._held) + self._wanted)
             if self._consumer and needed <= self._prefetch < SHRINK * needed:
                 return
+            ahead = min(MOST_AHEAD, AHEAD * needed)
             channel = self._channel
             assert channel is not None  # noqa: S101 - opened above
             patience = asyncio.timeout(self._link.address.timeout)  # a queue without a leader never answers
             async with translated(f"receive from queue {self._queue!r}", definite=True), patience:
                 await self._cancel(channel)
-                self._prefetch = needed
+                self._prefetch = ahead
                 await channel.basic_qos(prefetch_count=self._prefetch)
                 started = await channel.basic_consume(self._queue, self._bringer(self._serial))
                 self._consumer = started.consumer_tag or ""
@@ -182,10 +194,12 @@ class Inbox:
                 # deliveries, the second by the channel behind those. So a receive that does not wait takes them as well.
                 await channel.queue_declare(self._queue, passive=True)
                 await channel.basic_qos(prefetch_count=self._prefetch)
-            await self._return([self._waiting.pop() for _ in range(len(self._waiting) - 2 * needed)])
+            await self._return([self._waiting.pop() for _ in range(len(self._waiting) - 2 * ahead)])
 
     async def _open(self) -> None:
         self._serial = next(_SERIAL)  # first: what the old channel still brings is refused from here on
+        if self._channel is not None:
+            await self._link.abandon(self._channel)
         self._remember(self._held.values())
         self._remember(self._waiting)
         self._held.clear()
@@ -219,7 +233,7 @@ class Inbox:
     async def _rest(self) -> None:
         clock = asyncio.get_running_loop().time
         try:
-            while (left := self._idle_since + LINGER - clock()) > 0:  # noqa: ASYNC110 - waits for time, not for an event
+            while (left := self._idle_since + (self._linger if self._held else LINGER) - clock()) > 0:  # noqa: ASYNC110 - waits for time, not for an event
                 await asyncio.sleep(left)
             if not self._wanted:
                 with suppress(TryAgain, SetupError):  # a broken channel gives all back by itself

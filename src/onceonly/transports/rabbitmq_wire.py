@@ -11,22 +11,21 @@ from datetime import UTC, datetime
 from typing import Any
 
 from onceonly.drivers.rabbitmq import Delivered, Properties
+from onceonly.drivers.rabbitmq_publishing import OwnProperties
 from onceonly.model.message import Headers
 from onceonly.serialization.cloudevents import PREFIX, PREFIXES, take_apart
 
 OURS = "onceonly"
 DUE = "x-onceonly-due"
 MOST_HEADERS = 100_000  # bytes; a server closes the connection that sends more than one frame of them (131,072)
-ORDER = "x-onceonly-order"
 _LONGEST_NAME, _LONGEST_TYPE = 128, 255  # bytes
-_FIRST = [PREFIX + name for name in ("specversion", "id", "source", "type")]  # in every message of ours, in this order
 _CONTENT_TYPE = "content-type"
-_BROKERS = ("x-death", "x-first-death-", "x-last-death-", "x-delivery-count", "x-acquired-count", DUE, ORDER)
+_BROKERS = ("x-death", "x-first-death-", "x-last-death-", "x-delivery-count", "x-acquired-count", DUE)
 _TIMES = tuple(prefix + "time" for prefix in PREFIXES)
 _SHOWN = ("message_id", "correlation_id", "reply_to", "content_encoding", "user_id", "app_id", "expiration", "timestamp")
 
 
-def properties(headers: Headers, *, due: int = 0) -> Properties | None:
+def properties(headers: Headers, *, due: int = 0) -> OwnProperties | None:
     """Give the properties of a persistent message with these headers, or None when AMQP cannot carry them."""
     if not _fits(headers):
         return None
@@ -39,20 +38,14 @@ def properties(headers: Headers, *, due: int = 0) -> Properties | None:
             table[name] = [*(table[name] if isinstance(table[name], list) else [table[name]]), value]
         else:
             table[name] = value
-    names = [name for name, _ in headers]
-    rest = names[len(_FIRST) :] if names[: len(_FIRST)] == _FIRST else names
-    if rest != sorted(rest):  # the driver sorts a table
-        table[ORDER] = list(dict.fromkeys(names))
-    return Properties(app_id=OURS, content_type=content_type, delivery_mode=2, headers=table)
+    return OwnProperties(app_id=OURS, content_type=content_type, delivery_mode=2, headers=table)
 
 
 def headers_of(message: Delivered) -> Headers:
     """Give the headers of a message that arrived, as text."""
     known: Properties = message.header.properties
     given = {str(name): value for name, value in (known.headers or {}).items()}
-    order = given.get(ORDER) if known.app_id == OURS else None
-    names = [str(name) for name in order if name in given] if isinstance(order, list) else list(given)
-    found = list(_flat({name: given[name] for name in names if not name.startswith(_BROKERS)}))
+    found = list(_flat({name: value for name, value in given.items() if not name.startswith(_BROKERS)}))
     if known.app_id != OURS:
         found += _foreign(known, {name.lower() for name, _ in found})
         if known.message_type and "type" not in take_apart(tuple(found), b"{}").attributes:
@@ -88,6 +81,8 @@ def _flat(table: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 def text(value: object) -> str:
     """Give a header's value as text, whatever AMQP type it has."""
+    if isinstance(value, str):
+        return value
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, bytes | bytearray):

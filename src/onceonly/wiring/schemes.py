@@ -28,6 +28,9 @@ SQL = Offer(
     asynchronous=frozenset({"sqlalchemy.ext.asyncio.session.AsyncSession", "sqlalchemy.ext.asyncio.engine.AsyncConnection"}),
     synchronous=frozenset({"sqlalchemy.orm.session.Session", "sqlalchemy.engine.base.Connection"}),
 )
+RAW = {"asyncpg": frozenset({"asyncpg.connection.Connection"})}
+"""The driver's own connection, on which a unit's transaction is open, by the driver's package. asyncpg's has no `commit`."""
+
 MEMORY = Offer(*(frozenset({"onceonly.stores.memory.Notebook"}),) * 2)
 OBJECTS = frozenset({"sqlalchemy.ext.asyncio.engine.AsyncEngine", "sqlalchemy.ext.asyncio.session.async_sessionmaker"})
 
@@ -121,12 +124,21 @@ def has_no_tables(url: str) -> bool:
 
 def offer_of(store: object) -> Offer:
     """Tell what handlers may ask a store for."""
-    return MEMORY if isinstance(store, str) and scheme_of(store) == "memory" else SQL
+    name = scheme_of(store) if isinstance(store, str) else _driver_of(store)
+    if name == "memory":
+        return MEMORY
+    driver = SCHEMES[name].packages[0] if name in SCHEMES else ""
+    return SQL._replace(asynchronous=SQL.asynchronous | RAW.get(driver, frozenset()))
 
 
 def is_engine(setting: object) -> bool:
     """Tell whether this is an AsyncEngine or an async_sessionmaker, without importing SQLAlchemy."""
     return any(full_name(each) in OBJECTS for each in type(setting).__mro__)
+
+
+def _driver_of(store: Any) -> str:
+    engine = store.kw.get("bind") if hasattr(store, "kw") else store  # a session factory's
+    return str(getattr(getattr(engine, "url", None), "drivername", ""))
 
 
 def full_name(kind: type) -> str:

@@ -41,12 +41,17 @@ class SqlResources:
         transaction.closing = self._close
 
     def get(self, kind: type) -> object:
-        """Give the unit's AsyncSession (also by the factory's own class) or AsyncConnection. Raises LookupError."""
+        """Give the unit's AsyncSession (also by the factory's own class), AsyncConnection, or the driver's own connection.
+
+        Raises LookupError for any other type.
+        """
         if _is_kind(kind, AsyncSession) and issubclass(self._database.sessions.class_, kind):
             return self._opened()
         if kind is AsyncConnection:
             self._guard()
             return self._transaction.connection
+        if _is_kind(kind, object) and kind is not object and isinstance(driver := self._transaction.driver, kind):
+            return driver
         raise LookupError(f"a SQL unit has an AsyncSession and an AsyncConnection, no {kind!r}")
 
     async def run_sync(self, function: Callable[[Callable[[type], object]], Any]) -> object:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, Table, and_, delete, insert, or_, select
+from sqlalchemy import ColumnElement, Connection, Table, and_, delete, or_, select
 
 from onceonly.drivers.dialect import Dialect
 from onceonly.model.identity import Identity, claim_key
@@ -56,13 +56,6 @@ def claim(connection: Connection, tables: Tables, dialect: Dialect, messages: Ma
         ),
         clashing=tuple(messages[key] for key, row in known.items() if row.fingerprint != messages[key].fingerprint),
     )
-
-
-def write_records(connection: Connection, tables: Tables, endpoint: str, *, records: Sequence[Record], now: int) -> None:
-    """Store the records that have effects."""
-    rows = [row_of(endpoint, record, now) for record in records if record.effects]
-    if rows:
-        connection.execute(insert(tables.records), rows)
 
 
 def row_of(endpoint: str, record: Record, now: int) -> dict[str, Any]:

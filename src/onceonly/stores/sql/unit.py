@@ -12,7 +12,7 @@ from onceonly.model.identity import claim_key
 from onceonly.model.record import Record
 from onceonly.ports.store import Resources
 from onceonly.stores.sql.resources import SqlResources
-from onceonly.stores.sql.statements import Found, delete_keys, write_records
+from onceonly.stores.sql.statements import Found, delete_keys, row_of
 from onceonly.stores.sql.tables import Tables
 
 
@@ -67,5 +67,7 @@ class SqlUnit:
         handled = {record.identity for record in records}
         unhandled = [claim_key(endpoint, message.identity) for message in self.new if message.identity not in handled]
         with database.translate(locked=Conflict):
-            write_records(connection, tables, endpoint, records=records, now=database.clock.now())
+            now = database.clock.now()
+            rows = [row_of(endpoint, record, now) for record in records if record.effects]
+            database.dialect.insert_all(connection, tables.records, rows)
             delete_keys(connection, tables.claims, database.dialect, sorted(unhandled))

@@ -1,0 +1,86 @@
+"""Turns: batches are handled one after another, and dispatched and finished side by side.
+
+A batch is received, handled in a unit, dispatched and finished. Only so many loops of a worker may hold what is not handled
+yet; once a loop's unit is committed, the next loop receives and handles, while this one dispatches and finishes. So a slow
+broker or a slow disk delays messages and costs no throughput, and the batches of one worker do not fight for the same rows.
+"""
+
+import asyncio
+from collections.abc import Hashable, Sequence
+
+from onceonly.model.identity import Identity
+from onceonly.model.message import Message
+from onceonly.model.record import Record
+from onceonly.ports.store import Resources, Store, Unit
+
+
+class Turn:
+    """One loop's turn to receive and handle: taken before it receives, given up when its unit is committed."""
+
+    def __init__(self, turns: asyncio.Semaphore) -> None:
+        """Share the turns with the other loops: first come, first served."""
+        self._turns = turns
+        self._has_it = False
+
+    async def take(self) -> None:
+        """Wait for the turn."""
+        await self._turns.acquire()
+        self._has_it = True
+
+    def give_up(self) -> None:
+        """Let the next loop receive; harmless when repeated."""
+        if self._has_it:
+            self._has_it = False
+            self._turns.release()
+
+
+class TurningStore:
+    """A store whose commits end the turn."""
+
+    def __init__(self, store: Store, turn: Turn) -> None:
+        """Enclose this store."""
+        self._store = store
+        self._turn = turn
+
+    async def begin(self, messages: Sequence[Message], *, isolated: bool = False) -> Unit:
+        """Begin as ever."""
+        return TurningUnit(await self._store.begin(messages, isolated=isolated), self._turn)
+
+    async def forget(self, identities: Sequence[Identity]) -> None:
+        """Forget as ever."""
+        await self._store.forget(identities)
+
+    async def undispatched(self, older_than: int, limit: int, *, after: Identity | None = None) -> tuple[Record, ...]:
+        """List as ever."""
+        return await self._store.undispatched(older_than, limit, after=after)
+
+    async def find(self, identities: Sequence[Identity]) -> tuple[Record, ...]:
+        """Find as ever."""
+        return await self._store.find(identities)
+
+    def unit_key(self, message: Message) -> Hashable:
+        """Tell as ever."""
+        return self._store.unit_key(message)
+
+
+class TurningUnit:
+    """A unit whose commit ends the turn; one that is abandoned may be followed by another with the same messages."""
+
+    def __init__(self, unit: Unit, turn: Turn) -> None:
+        """Enclose this unit."""
+        self._unit = unit
+        self._turn = turn
+        self.new: tuple[Message, ...] = unit.new
+        self.owed: tuple[Record, ...] = unit.owed
+        self.done: tuple[Message, ...] = unit.done
+        self.clashing: tuple[Message, ...] = unit.clashing
+        self.resources: Resources = unit.resources
+
+    async def commit(self, records: Sequence[Record]) -> None:
+        """Commit; then the next batch may be received."""
+        await self._unit.commit(records)
+        self._turn.give_up()
+
+    def abandon(self) -> None:
+        """Abandon as ever."""
+        self._unit.abandon()

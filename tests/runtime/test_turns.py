@@ -1,0 +1,179 @@
+"""Batches follow one another: one is handled while others are dispatched, and what is done is forgotten together."""
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+from runtime_house import House
+
+from onceonly.model.errors import Conflict, Unknown
+from onceonly.model.identity import Identity
+from onceonly.model.message import Message, Send
+from onceonly.model.record import Answer, Record
+from onceonly.ports.store import Unit
+from onceonly.runtime.settings import WorkerSettings
+from onceonly.runtime.together import ForgettingTogether
+from onceonly.runtime.worker import IN_FLIGHT, Worker
+from onceonly.stores.memory import MemoryStore
+from onceonly.transports.memory import MemoryTransport
+
+ONE_BY_ONE = WorkerSettings(batch_size=1, wait=0.05)
+
+
+class SlowBroker(MemoryTransport):
+    """Takes nothing before it is opened, and tells when somebody waits for that."""
+
+    def wait_here(self) -> None:
+        """Begin closed."""
+        self.opened, self.waiting, self.waited_for = asyncio.Event(), asyncio.Semaphore(0), 0
+
+    async def send(self, sends: Sequence[Send]) -> tuple[Answer, ...]:
+        """Wait, then send."""
+        self.waited_for += 1
+        self.waiting.release()
+        await self.opened.wait()
+        return await super().send(sends)
+
+
+class CountingStore(MemoryStore):
+    """Knows how many of its units are open, and how many were at most."""
+
+    open = most = 0
+
+    async def begin(self, messages: Sequence[Message], *, isolated: bool = False) -> Unit:
+        """Count it."""
+        unit = await super().begin(messages, isolated=isolated)
+        type(self).open += 1
+        type(self).most = max(self.most, self.open)
+        return CountedUnit(unit, self)
+
+
+class CountedUnit:
+    """A unit that is counted until it ends."""
+
+    def __init__(self, unit: Unit, store: CountingStore) -> None:
+        self._unit, self._store, self._open = unit, store, True
+        self.new, self.owed, self.done, self.clashing = unit.new, unit.owed, unit.done, unit.clashing
+        self.resources = unit.resources
+
+    async def commit(self, records: Sequence[Record]) -> None:
+        """Commit, after others had their turn of the loop."""
+        await asyncio.sleep(0)
+        await self._unit.commit(records)
+        self._end()
+
+    def abandon(self) -> None:
+        """Abandon."""
+        self._unit.abandon()
+        self._end()
+
+    def _end(self) -> None:
+        if self._open:
+            self._open = False
+            type(self._store).open -= 1
+
+
+class StoreThatForgetsSlowly(MemoryStore):
+    """Forgets when it is let, and keeps what it was asked; fails when told so."""
+
+    def wait_here(self) -> None:
+        """Begin closed."""
+        self.opened, self.begun = asyncio.Event(), asyncio.Event()
+        self.calls: list[list[str]] = []
+        self.error: Exception | None = None
+
+    async def forget(self, identities: Sequence[Identity]) -> None:
+        """Wait, then forget."""
+        self.calls.append([identity.id for identity in identities])
+        self.begun.set()
+        await self.opened.wait()
+        if self.error:
+            raise self.error
+        await super().forget(identities)
+
+
+async def slow_house(*ids: str) -> tuple[House, SlowBroker]:
+    """Give a house whose broker takes nothing yet, with these messages waiting."""
+    house = House()
+    await house.open(*ids)
+    broker = SlowBroker(house.driver, "shop", clock=house.clock)
+    broker.wait_here()
+    house.ports = house.ports._replace(transport=broker)
+    return house, broker
+
+
+async def test_the_next_batch_is_handled_while_the_last_ones_are_dispatched() -> None:
+    """As many as may be in flight, and no more: the others stay with the broker."""
+    house, broker = await slow_house(*"abcdef")
+    worker, stop = Worker(house.ports, ONE_BY_ONE, surroundings=house.surroundings), asyncio.Event()
+    running = asyncio.create_task(worker.run(stop))
+    for _ in range(IN_FLIGHT):
+        await broker.waiting.acquire()
+    assert house.noted() == list("abc")
+    assert (await broker.depth("shop")).waiting == len("abcdef") - IN_FLIGHT
+    broker.opened.set()
+    await house.settled()
+    stop.set()
+    await running
+    assert house.noted() == house.announced() == list("abcdef")
+
+
+async def test_units_follow_one_another() -> None:
+    """With concurrency 1 no two batches are in a unit at once, whatever else overlaps; with 2 there may be two."""
+    for concurrency in (1, 2):
+        house = House()
+        store = CountingStore(house.driver, "shop", clock=house.clock)
+        CountingStore.open = CountingStore.most = 0
+        house.ports = house.ports._replace(store=store)
+        await house.open(*"abcdefgh")
+        await house.work(WorkerSettings(batch_size=1, wait=0.05, concurrency=concurrency))
+        assert (CountingStore.most, CountingStore.open) == (concurrency, 0)
+        assert house.noted() == list("abcdefgh")
+
+
+async def test_records_are_forgotten_together_while_a_statement_is_under_way() -> None:
+    """The first alone; the two that came meanwhile in one call."""
+    house = House()
+    slow = StoreThatForgetsSlowly(house.driver, "shop", clock=house.clock)
+    slow.wait_here()
+    store = ForgettingTogether(slow)
+    forgetting = [asyncio.create_task(store.forget([Identity("s", name)])) for name in "abc"]
+    await slow.begun.wait()
+    slow.opened.set()
+    await asyncio.gather(*forgetting)
+    assert slow.calls == [["a"], ["b", "c"]]
+
+
+@pytest.mark.parametrize("error", [Conflict("locked"), Unknown("cut off"), RuntimeError("a bug")])
+async def test_all_that_were_forgotten_together_learn_of_a_failure(error: Exception) -> None:
+    """The one that made the call gets the error itself, the others Unknown; the next call is a new one."""
+    house = House()
+    slow = StoreThatForgetsSlowly(house.driver, "shop", clock=house.clock)
+    slow.wait_here()
+    store = ForgettingTogether(slow)
+    first = asyncio.create_task(store.forget([Identity("s", "a")]))
+    await slow.begun.wait()
+    others = [asyncio.create_task(store.forget([Identity("s", name)])) for name in "bc"]
+    await asyncio.sleep(0)
+    slow.error = error
+    slow.opened.set()
+    failed = await asyncio.gather(first, *others, return_exceptions=True)
+    assert [type(each) for each in failed] == [type(error), type(error), Unknown]
+    slow.error = None
+    await store.forget([Identity("s", "d")])
+    assert slow.calls == [["a"], ["b", "c"], ["d"]]
+
+
+async def test_who_is_cancelled_leaves_no_round_without_an_end() -> None:
+    """Its call is cut off; who waited with it learns that nobody knows."""
+    house = House()
+    slow = StoreThatForgetsSlowly(house.driver, "shop", clock=house.clock)
+    slow.wait_here()
+    store = ForgettingTogether(slow)
+    first, second = (asyncio.create_task(store.forget([Identity("s", name)])) for name in "ab")
+    await slow.begun.wait()
+    first.cancel()
+    slow.opened.set()
+    assert isinstance((await asyncio.gather(first, return_exceptions=True))[0], asyncio.CancelledError)
+    await second
+    assert slow.calls == [["a"], ["b"]]
