@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from conftest import Terminal
 
 STEPS = (Step("world", "deliver a", "to A"), Step("A", "commit", "applied"), Step("A", "crash", "dead"))
-WORLD = {"algorithm": "outbox", "bound": "two copies", "states": 1200, "transitions": 3400, "seconds": 0.5}
+WORLD = {"algorithm": "outbox", "bound": "two copies", "states": 1200, "transitions": 3400, "seconds": 0.5, "megabytes": 30}
 FINE = CheckResult(**WORLD, complete=True)
 VIOLATED = CheckResult(**WORLD, complete=False, violation="a was handled twice", steps=STEPS)
 STUCK = CheckResult(**WORLD, complete=True, stuck=2, steps=STEPS)
@@ -25,14 +25,14 @@ SURVIVED = MutantResult(name="nothing changed", caught=False, states=9)
 def let_the_checker_find(monkeypatch: pytest.MonkeyPatch, checked: CheckResult, hunted: MutantResult) -> None:
     """Let there be one check and one mutant, with these results."""
 
-    def checks(chosen: object, *, progress: object, done: object) -> tuple[CheckResult, ...]:
-        assert chosen is CHECKS
+    def checks(chosen: object, *, jobs: int, progress: object, done: object) -> tuple[CheckResult, ...]:
+        assert (chosen, jobs) == (CHECKS, 0)
         progress("outbox", 5, 5)
         done(checked)
         return (checked,)
 
-    def mutants(chosen: object, *, done: object) -> tuple[MutantResult, ...]:
-        assert chosen is MUTANTS
+    def mutants(chosen: object, *, jobs: int, done: object) -> tuple[MutantResult, ...]:
+        assert (chosen, jobs) == (MUTANTS, 0)
         done(hunted)
         return (hunted,)
 

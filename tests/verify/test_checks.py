@@ -24,14 +24,14 @@ from onceonly.verify.world import Bounds, Label, State
 
 NAMED = {check.name: check for check in CHECKS}
 SMALL = (
-    ("two messages in one unit, one is unsteady", 14963, 20113),
-    ("a handler that fails: retry, then dead letter", 20167, 41383),
-    ("a handler that fails, and nothing else does", 65, 91),
-    ("a commit that is refused", 3201, 4142),
-    ("a message that kills its process", 3514, 5063),
-    ("a message that kills its process, no retries", 460, 635),
-    ("the same id with another body", 1776, 2582),
-    ("given up with its effects owed", 4078, 7524),
+    ("two messages in one unit, one is unsteady", 14137, 19214),
+    ("a handler that fails: retry, then dead letter", 15744, 27306),
+    ("a handler that fails, and nothing else does", 60, 76),
+    ("a commit that is refused", 2976, 3826),
+    ("a message that kills its process", 3443, 4980),
+    ("a message that kills its process, no retries", 454, 626),
+    ("the same id with another body", 1686, 2531),
+    ("given up with its effects owed", 3554, 6458),
 )
 
 

@@ -9,20 +9,21 @@ from onceonly.cli.output import NEGATIVE, complain, progress, show, show_json, s
 from onceonly.cli.places import JsonOption
 from onceonly.verify import CHECKS, MUTANTS, CheckResult, MutantResult, render, run_checks, run_mutants
 
-CHECK_COLUMNS = ("algorithm", "bound", "states", "transitions", "seconds", "complete", "violations", "stuck")
+CHECK_COLUMNS = ("algorithm", "bound", "states", "transitions", "seconds", "complete", "violations", "stuck", "megabytes")
 
 
 def verify(
     *,
     mutants: Annotated[bool, typer.Option(help="Also break the algorithms on purpose: each mutant must be caught.")] = True,
+    jobs: Annotated[int, typer.Option(min=0, help="How many processes work at once; 0 means one for each core.")] = 0,
     as_json: JsonOption = False,
 ) -> None:
     """Explore every interleaving of the shipping algorithms in small worlds: duplicates, crashes, lost answers, ended leases.
 
     Exit code 1 on a violation, a stuck state, a world that was not explored completely, or a mutant that survives.
     """
-    checked = _check()
-    hunted = _hunt() if mutants else ()
+    checked = _check(jobs)
+    hunted = _hunt(jobs) if mutants else ()
     if as_json:
         show_json({"checks": [_check_json(each) for each in checked], "mutants": [_mutant_json(each) for each in hunted]})
     else:
@@ -37,20 +38,26 @@ def verify(
         raise typer.Exit(NEGATIVE)
 
 
-def _check() -> tuple[CheckResult, ...]:
+def _check(jobs: int) -> tuple[CheckResult, ...]:
+    seen: dict[str, int] = {}
     with progress() as bar:
         task = bar.add_task("checking", total=len(CHECKS))
 
-        def seen(name: str, states: int, _transitions: int) -> None:
-            bar.update(task, description=f"checking: {name}, {states:,} states")
+        def look(name: str, states: int, _transitions: int) -> None:
+            seen[name] = states
+            bar.update(task, description="checking: " + "; ".join(f"{name}, {n:,} states" for name, n in seen.items()))
 
-        return run_checks(CHECKS, progress=seen, done=lambda _: bar.advance(task))
+        def end(result: CheckResult) -> None:
+            seen.pop(result.algorithm, None)
+            bar.advance(task)
+
+        return run_checks(CHECKS, jobs=jobs, progress=look, done=end)
 
 
-def _hunt() -> tuple[MutantResult, ...]:
+def _hunt(jobs: int) -> tuple[MutantResult, ...]:
     with progress() as bar:
         task = bar.add_task("hunting mutants", total=len(MUTANTS))
-        return run_mutants(MUTANTS, done=lambda _: bar.advance(task))
+        return run_mutants(MUTANTS, jobs=jobs, done=lambda _: bar.advance(task))
 
 
 def _tell(checked: Sequence[CheckResult], hunted: Sequence[MutantResult]) -> None:

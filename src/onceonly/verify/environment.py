@@ -10,10 +10,11 @@ from onceonly.drivers.memory import Operation, Place, Raises
 from onceonly.model.message import Delivery
 from onceonly.model.record import Answer
 from onceonly.ports.transport import Topology
-from onceonly.verify.asking import Call, Choice
+from onceonly.verify.asking import Choice
 from onceonly.verify.faults import Form, do, failures, interrupted, successes
 from onceonly.verify.forms import drained, in_order, roll_back
 from onceonly.verify.programs import Programs
+from onceonly.verify.reductions import are_rivals, goes_first
 from onceonly.verify.trie import Node, Trie
 from onceonly.verify.wording import about, delivery_text, receipt_text
 from onceonly.verify.workload import ENDPOINT, SINK, End, Workload, start
@@ -43,15 +44,16 @@ Marks = tuple[Operation, ...]
 class Environment:
     """The transitions of one check. What depends on less than the whole state is computed once and remembered."""
 
-    def __init__(self, workload: Workload, bounds: Bounds, *, programs: Programs, scale: Scale) -> None:
-        """Set up queues with the workload's arrivals in them, and idle workers."""
+    def __init__(self, workload: Workload, bounds: Bounds, *, programs: Programs, scale: Scale, reduced: bool = True) -> None:
+        """Set up queues with the workload's arrivals in them, and idle workers. Without `reduced`, no call goes first."""
         self.parts: tuple[Known[Any], ...] = (Known(), Known(), Known(), Known())
-        self.trie = Trie(lambda batch: start(workload, programs, batch))
+        self.trie = Trie(lambda batch: start(workload, programs, batch), reduced=reduced)
         self.happened: set[str] = set()
         self._workload = workload
         self._programs = programs
         self._batch = scale.batch
         self._failures = bounds.failures
+        self._reduced = reduced
         self._moves: dict[tuple[int, int, int], list[Move]] = {}
         self._batches: dict[tuple[int, int], list[Move]] = {}
         self._ends: dict[tuple[int, int, Any], Move | None] = {}
@@ -59,10 +61,11 @@ class Environment:
         self._held: dict[int, tuple[Any, ...]] = {}
         self._left: dict[tuple[int, int, tuple[int, ...], bool], tuple[int, int]] = {}
         self._landed: dict[tuple[int, ...], list[int]] = {}
-        self._commuting: dict[tuple[int, int, int], bool] = {}
+        self._first: dict[tuple[int, int, int], bool] = {}
+        self._rivals: dict[tuple[int, int], bool] = {}
+        self._places: dict[int, int] = {}
         self._busy: set[int] = set()
-        self._calm: dict[int, bool] = {}
-        self._quiet: set[int] = set()
+        self._quiet: dict[int, bool] = {}
         self._marked: dict[tuple[tuple[Operation, ...], int], int] = {}
         self._workload_place = Place("store", None)
         first = (programs.stores.StoreWorld(), self._arrivals(), programs.stores.LettersWorld())
@@ -72,13 +75,10 @@ class Environment:
     def successors(self, state: State) -> list[tuple[Label, int, State]]:
         """List what may happen next: what it is, whose place among the workers it concerns (-1: nobody's), the state after.
 
-        Where nothing can go wrong any more, a call that commutes with all that others may do is made before anything else:
-        the orders that are left out lead to the same states.
+        A call that meets nobody is made before anything else: the orders that are left out lead to the same states.
         """
-        calm = self._is_calm(state[LEDGER])
-        for place in range(WORKERS, len(state)) if calm else ():
-            if state[place] != IDLE and self._commutes(state[place], state[BROKER], state[LEDGER]):
-                moves = self._moving(state[place], state)
+        for place in range(WORKERS, len(state)):
+            if state[place] != IDLE and self._goes_first(state[place], state) and (moves := self._moving(state[place], state)):
                 return [(move.label, place - WORKERS, self._after(state, move, place)) for move in moves]
         found: list[tuple[Label, int, State]] = []
         previous = -1
@@ -89,7 +89,7 @@ class Environment:
             previous = number
             moves = self._receiving(state[BROKER], state[LEDGER]) if number == IDLE else self._moving(number, state)
             found += [(move.label, place - WORKERS, self._after(state, move, place)) for move in moves]
-        if state[LEDGER] not in self._quiet:
+        if not self._is_quiet(state[LEDGER]):
             found += [(move.label, -1, self._after(state, move, -1)) for move in self._happening(state)]
         return found
 
@@ -159,33 +159,46 @@ class Environment:
             return all(send.to == SINK for send in operation.arguments[0])
         return all(form.part == part for form in successes(operation, part))  # without effect once, so for good
 
-    def _is_calm(self, ledger: int) -> bool:
-        """Tell whether no call can fail or be interrupted any more; notes where nothing can happen by itself either."""
-        found = self._calm.get(ledger)
+    def _is_quiet(self, ledger: int) -> bool:
+        """Tell whether nothing can happen by itself any more."""
+        found = self._quiet.get(ledger)
         if found is None:
             known: Ledger = self.parts[LEDGER].values[ledger]
-            found = self._calm[ledger] = not (known.left.crashes or known.left.failures)
-            if not (known.left.expiries or known.pending):
-                self._quiet.add(ledger)
+            found = self._quiet[ledger] = not (known.left.expiries or known.pending)
         return found
 
-    def _commutes(self, worker: int, broker: int, ledger: int) -> bool:
-        key = (worker, broker, ledger)
-        found = self._commuting.get(key)
+    def _goes_first(self, worker: int, state: State) -> bool:
+        place = self._place(worker)
+        key = (worker, state[place], state[LEDGER])
+        found = self._first.get(key)
         if found is None:
-            found = self._commuting[key] = self._is_independent(self.trie.nodes[worker].call, broker, ledger)
+            node, part, ledger = (
+                self.trie.nodes[worker],
+                self._bare(place, state[place]),
+                self.parts[LEDGER].values[state[LEDGER]],
+            )
+            found = isinstance(node.call, Operation) and goes_first(node.call, part, ledger, node.receipts)
+            self._first[key] = found = found and self._reduced
+        return found and not self._has_rivals(worker, state)
+
+    def _place(self, worker: int) -> int:
+        """Give the part of the world that the worker's call is about."""
+        found = self._places.get(worker)
+        if found is None:
+            call = self.trie.nodes[worker].call
+            found = self._places[worker] = place_of(call) if isinstance(call, Operation) else STORE
         return found
 
-    def _is_independent(self, call: Call | None, broker: int, ledger: int) -> bool:
-        """Tell whether a call can neither fail nor meet anybody: nobody reads the sink, nobody else settles what is held."""
-        known: Ledger = self.parts[LEDGER].values[ledger]
-        if not isinstance(call, Operation):
-            return False
-        if call.point == "send":
-            return all(send.to == SINK for send in call.arguments[0])
-        settled = call.point in {"ack", "release"} and not known.left.expiries
-        late = any(operation.point in {"ack", "release"} for _, operation in known.pending)
-        return settled and not late and set(call.arguments[0]) <= set(self._held_in(broker))
+    def _has_rivals(self, worker: int, state: State) -> bool:
+        for other in state[WORKERS:]:
+            if other not in (IDLE, worker):
+                found = self._rivals.get((worker, other))
+                if found is None:
+                    nodes = self.trie.nodes
+                    found = self._rivals[worker, other] = are_rivals(nodes[worker].receipts, nodes[other].receipts)
+                if found:
+                    return True
+        return False
 
     def _ledger(self, ledger: Ledger) -> int:
         number = self.parts[LEDGER].number(ledger)
@@ -205,15 +218,14 @@ class Environment:
     # What a worker's call comes to.
 
     def _moving(self, number: int, state: State) -> list[Move]:
-        node = self.trie.nodes[number]
-        call = node.call
-        if not isinstance(call, Operation):
-            return []  # its program let something escape: a violation, found before this
-        place = place_of(call)
+        place = self._place(number)
         key = (number, state[place], state[LEDGER])
         found = self._moves.get(key)
         if found is None:
-            found = self._moves[key] = list(self._outcomes(node, call, place, state))
+            node = self.trie.nodes[number]
+            if not isinstance(node.call, Operation):
+                return []  # its program let something escape: a violation, found before this
+            found = self._moves[key] = list(self._outcomes(node, node.call, place, state))
             self.happened.update(move.label.kind for move in found)
         return found
 
