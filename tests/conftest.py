@@ -1,10 +1,10 @@
-"""Databases on real servers, made once for a test session, and the loud line about servers that did not answer."""
+"""Databases on real servers, made once for a test session, and the last lines: measurements, and servers that are missing."""
 
 from collections.abc import Iterator
 
 import pytest
 
-from servers import MISSING, mariadb_database, postgresql_database
+from servers import MEASURED, MISSING, mariadb_database, postgresql_database
 
 
 @pytest.fixture(scope="session")
@@ -22,7 +22,9 @@ def mariadb_url() -> Iterator[str]:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say what was not tested."""
+    """Say what was measured, and what was not tested."""
+    for line in MEASURED:
+        terminalreporter.write_line(f"measured: {line}")
     for server in sorted(MISSING):
         terminalreporter.write_line(
             f"!!! NOT TESTED: {server.name} does not answer, see {server.variable}", red=True, bold=True

@@ -52,6 +52,9 @@ RABBITMQ = Server("RabbitMQ", "ONCEONLY_RABBITMQ", "amqp://guest:guest@127.0.0.1
 MISSING: set[Server] = set()
 """What this session looked for and did not find; the summary line names it."""
 
+MEASURED: list[str] = []
+"""What this session measured and does not judge; a few lines at its end."""
+
 
 def need(server: Server) -> str:
     """Give a server's URL; skips the test, or fails it with CI=true, when it does not answer."""

@@ -1,5 +1,7 @@
 """The documentation runs: README snippets are executed, generated pages are current, links lead somewhere."""
 
+import asyncio
+import json
 import os
 import re
 import runpy
@@ -8,6 +10,9 @@ import sys
 from pathlib import Path
 
 import pytest
+
+from onceonly.ports.transport import Topology
+from onceonly.wiring import open_transport
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -59,6 +64,19 @@ def test_the_programs_test_passes_at_every_crash_point(folder: Path) -> None:
     (folder / "test_shop.py").write_text(snippet("# test_shop.py"))
     printed = shell(folder, "python -m pytest -q test_shop.py")
     assert re.search(r"\d\d passed", printed), printed
+
+
+async def test_the_program_that_publishes_in_its_own_transaction_sends_what_it_committed(folder: Path) -> None:
+    """The README's example of `enlist`: one row, one event, no record left."""
+    queue = f"sqlite:///{folder}/queue.db"
+    (folder / "place.py").write_text(snippet("# place.py"))
+    async with open_transport(queue, "mail") as mail:
+        await mail.declare([Topology(endpoint="mail", events=("OrderPlaced",))])
+        await asyncio.to_thread(shell, folder, f"{sys.executable} place.py")
+        (arrived,) = await mail.receive(10, 1.0)
+    assert arrived.body == b'{"order_id":"A-2"}'
+    (status,) = json.loads(shell(folder, "onceonly status shop:shop --json"))
+    assert (status["records"], status["waiting"]) == (0, 0)
 
 
 def test_generated_pages_are_current() -> None:

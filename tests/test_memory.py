@@ -252,7 +252,7 @@ async def test_an_event_goes_to_whoever_subscribed_and_a_command_where_it_can() 
     live, clock = Live(), Hands()
     shop, ledger = (MemoryTransport(live, name, clock=clock, rules=Rules(max_body=10)) for name in ("shop", "ledger"))
     await shop.declare([Topology(endpoint="shop", events=("T", "U")), Topology(endpoint="ledger", events=("T",))])
-    await shop.declare([Topology(endpoint="shop", events=("U",))])
+    await shop.declare([Topology(endpoint="shop", gone=("T",))])
     large = Message(id="c", source="here", type="T", body=b"x" * 11)
     unheard = Message(id="d", source="here", type="V", body=b"")
     sends = [Send(message=A), Send(message=unheard), Send(message=A, to="nowhere"), Send(message=large, to="shop")]

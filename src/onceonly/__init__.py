@@ -1,6 +1,6 @@
 """Message handlers whose effects happen exactly once."""
 
-from onceonly.endpoint import Context, Endpoint
+from onceonly.endpoint import Context, Endpoint, Outgoing
 from onceonly.model.errors import (
     CommitRefused,
     Conflict,
@@ -39,6 +39,7 @@ __all__ = [
     "Message",
     "Off",
     "OnceOnlyError",
+    "Outgoing",
     "Reject",
     "Retry",
     "RetryLater",

@@ -51,7 +51,7 @@ def test_what_is_sent_twice_is_handled_once(onceonly: "Terminal") -> None:
         done = onceonly(*SEND)
         assert (done.code, done.out) == (0, "2 sent to shop\n")
     assert onceonly("status", "shop:shop", "--json").answer == [
-        {"endpoint": "shop", "waiting": 4, "held": 0, "delayed": 0, "records": 0, "dead_letters": 0}
+        {"endpoint": "shop", "waiting": 4, "held": 0, "delayed": 0, "records": 0, "late": 0, "oldest": None, "dead_letters": 0}
     ]
     drained = onceonly("run", "shop:shop", "shop:mailer", "--drain")
     assert (drained.code, drained.out) == (0, "")
@@ -114,7 +114,9 @@ def test_messages_to_an_endpoint_nobody_knows_are_refused(onceonly: "Terminal") 
         (("dead", "show", "shop:shop", "123"), "there is no such database file"),
         (("dead", "list", "sqlite:///shop.db"), "there is no such database file"),
         (("status", "shop:shop"), "there is no such database file"),
-        (("schema", "create", "memory://x"), "it has no tables"),
+        (("schema", "create", "memory://x"), "the store memory://x has no tables"),
+        (("schema", "create", "amqp://me:secret@host/"), "the store amqp://host/ has no tables"),
+        (("schema", "check", "shop:shop", "--transport", "amqp://host/", "--component", "transport"), "host/ has no tables"),
     ],
 )
 def test_a_wrong_set_up_is_one_clear_error(onceonly: "Terminal", arguments: tuple[str, ...], complaint: str) -> None:
@@ -211,14 +213,14 @@ def test_retrying_a_message_whose_effects_were_refused_sends_them_without_handli
     onceonly("dead", "retry", "works:works", "--reason", "refused")
     onceonly("run", "works:works", "works:billing", "--drain")
     assert onceonly("status", "works:works", "works:billing", "--json").answer == [
-        {"endpoint": name, "waiting": 0, "held": 0, "delayed": 0, "records": 0, "dead_letters": 0}
+        {"endpoint": name, "waiting": 0, "held": 0, "delayed": 0, "records": 0, "late": 0, "oldest": None, "dead_letters": 0}
         for name in ("works", "billing")
     ]
     assert (onceonly.folder / "log").read_text() == "worked 1\nbilled 1\n"
 
 
-def test_purging_a_letter_whose_work_is_committed_warns_of_what_never_goes_out(onceonly: "Terminal") -> None:
-    """Its record stays in the store: the handler ran, and nobody will ever send what it sends."""
+def test_purging_a_letter_whose_work_is_committed_says_that_its_record_stays(onceonly: "Terminal") -> None:
+    """The handler ran; the relay sends what it sends once the broker takes it."""
     (onceonly.folder / "works.py").write_text(WORKS)
     onceonly.write("go.jsonl", [{"number": 1}])
     onceonly("send", "go.jsonl", "--to", "works:works", "--type", "Go", "--id-from", "number")
@@ -226,7 +228,17 @@ def test_purging_a_letter_whose_work_is_committed_warns_of_what_never_goes_out(o
     purged = onceonly("dead", "purge", "works:works", "--all")
     assert (purged.code, purged.out) == (0, "1 purged\n")
     assert purged.err.startswith("warning: 1 of 1 finish-only: ")
-    assert onceonly("status", "works:works", "--json").answer[0]["records"] == 1
+    left = onceonly("status", "works:works", "--json").answer[0]
+    assert (left["records"], left["late"]) == (1, 0)
+    onceonly.change("w.db", "UPDATE onceonly_records SET stored_at = stored_at - 75000")
+    left = onceonly("status", "works:works", "--json").answer[0]
+    assert (left["records"], left["late"]) == (1, 1)
+    assert left["oldest"] >= 75
+    onceonly("topology", "create", "works:billing")
+    onceonly("run", "works:works", "--drain")
+    onceonly("run", "works:billing", "--drain")
+    assert onceonly("status", "works:works", "--json").answer[0]["records"] == 0
+    assert (onceonly.folder / "log").read_text() == "worked 1\nbilled 1\n"
     assert "The record of a finish-only letter stays" in onceonly("dead", "purge", "--help").out
     assert "Key of the letter" in onceonly("dead", "show", "--help").out
 
@@ -248,6 +260,19 @@ def test_tables_are_printed_checked_and_created_on_command(onceonly: "Terminal")
     assert "ready" in onceonly("schema", "check", "shop:shop", "--store", "sqlite:///new.db", "--component", "store").out
 
 
+@pytest.mark.parametrize("transport", ["amqp://me:secret@127.0.0.1:1/", "memory://queue"])
+def test_a_transport_without_tables_is_left_out(onceonly: "Terminal", transport: str) -> None:
+    """The store gets its tables, the broker is told to have none, and is not even asked."""
+    for command in ("create", "upgrade", "check"):
+        done = onceonly("schema", command, "shop:shop", "--transport", transport, "--json")
+        assert (done.code, [(each["component"], each["ready"]) for each in done.answer]) == (0, [("store", True)])
+        shown = transport.replace("me:secret@", "")
+        assert done.err == f"the transport {shown} has no tables: `onceonly topology create` makes its queues\n"
+    printed = onceonly("schema", "print", "shop:shop", "--transport", transport)
+    assert (printed.code, "onceonly_claims" in printed.out, "onceonly_messages" in printed.out) == (0, True, False)
+    assert "has no tables" in printed.err
+
+
 def test_queues_are_declared_before_anything_runs(onceonly: "Terminal") -> None:
     """After that, a plain name is enough to send to."""
     expected = [{"endpoint": "shop", "events": ["PlaceOrder"]}]
@@ -258,6 +283,30 @@ def test_queues_are_declared_before_anything_runs(onceonly: "Terminal") -> None:
     to = ("--to", "shop", "--transport", "sqlite:///queue.db", "--type", "PlaceOrder", "--id-from", "order_id")
     assert onceonly("send", "orders.jsonl", *to).out == "2 sent to shop\n"
     assert "PlaceOrder" in onceonly("topology", "print", "shop:shop").out
+
+
+def test_an_event_that_is_no_longer_handled_is_unsubscribed_on_command(onceonly: "Terminal") -> None:
+    """What came before stays; a type that is handled cannot be given up."""
+    event = {"specversion": "1.0", "source": "/s", "type": "PlaceOrder", "data": {"order_id": "A-1", "total": 1}}
+    send = ("--event", "--transport", "sqlite:///queue.db")
+    onceonly("topology", "create", "shop:shop")
+    onceonly("send", onceonly.write("events.jsonl", [event | {"id": "1"}]), *send)
+    refused = onceonly("topology", "unsubscribe", "shop:shop", "--type", "PlaceOrder")
+    assert (refused.code, refused.out) == (2, "")
+    assert "shop:shop handles PlaceOrder, and would subscribe again: take the handler out first" in refused.error
+    program = onceonly.folder / "shop.py"
+    program.write_text(program.read_text().replace("PlaceOrder", "PlaceParcel"))
+    sys.modules.pop("shop")
+    onceonly("topology", "create", "shop:shop")
+    onceonly("send", onceonly.write("events.jsonl", [event | {"id": "2"}]), *send)
+    assert onceonly("status", "shop:shop", "--json").answer[0]["waiting"] == 2
+    for _ in range(2):
+        done = onceonly("topology", "unsubscribe", "shop:shop", "--type", "PlaceOrder")
+        assert (done.code, done.err) == (0, "no longer subscribed: PlaceOrder\n")
+    onceonly("send", onceonly.write("events.jsonl", [event | {"id": "3"}]), *send)
+    assert onceonly("status", "shop:shop", "--json").answer[0]["waiting"] == 2
+    as_json = onceonly("topology", "unsubscribe", "shop:shop", "--type", "Other", "--json")
+    assert (as_json.answer, as_json.err) == ([{"endpoint": "shop", "events": ["PlaceParcel"]}], "")
 
 
 def test_help_and_version_are_answers(onceonly: "Terminal") -> None:
@@ -275,6 +324,7 @@ def test_help_and_version_are_answers(onceonly: "Terminal") -> None:
         ("dead", "export"),
         ("dead", "import"),
         ("topology",),
+        ("topology", "unsubscribe"),
         ("verify",),
     ):
         done = onceonly(*command, "--help")

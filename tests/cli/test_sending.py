@@ -8,7 +8,7 @@ from onceonly.cli import sending
 from onceonly.cli.events import BadItem
 from onceonly.cli.sending import Tally, send_all
 from onceonly.drivers.memory import Live
-from onceonly.model.errors import Unknown
+from onceonly.model.errors import Failed, Unknown
 from onceonly.model.message import Message, Send
 from onceonly.model.record import Answer
 from onceonly.ports.transport import Topology
@@ -84,6 +84,47 @@ async def test_what_stays_unsure_is_counted(monkeypatch: pytest.MonkeyPatch) -> 
     tally = Tally()
     await send_all(numbered(2), DeadLine(Live(), "shop"), to="shop", tally=tally, tick=lambda _: None)
     assert (tally.sent, tally.unsure) == (0, 2)
+
+
+class OftenAway(MemoryTransport):
+    """A broker that is away at the times given; counts how often it was asked."""
+
+    def __init__(self, *away: int) -> None:
+        super().__init__(Live(), "shop")
+        self.away = away
+        self.asked = 0
+
+    async def send(self, sends: Sequence[Send]) -> tuple[Answer, ...]:
+        """Take them, or fail."""
+        self.asked += 1
+        if self.asked in self.away:
+            raise Failed("nobody listens")
+        return await super().send(sends)
+
+
+async def test_a_server_that_never_answered_is_not_waited_for() -> None:
+    """Nothing was sent: somebody is looking, and wants to know."""
+    transport = OftenAway(1)
+    with pytest.raises(Failed, match="nobody listens"):
+        await send_all(numbered(2), transport, to="shop", tally=Tally(), tick=lambda _: None)
+    assert transport.asked == 1
+
+
+@pytest.mark.parametrize("away", [(2, 3), (2, 3, 4, 5, 6)])
+async def test_a_server_that_goes_away_in_between_is_waited_for_a_while(
+    monkeypatch: pytest.MonkeyPatch, away: tuple[int, ...]
+) -> None:
+    """Then it is told that it is away, and not that nobody knows."""
+    monkeypatch.setattr(sending, "FIRST_PAUSE", 0)
+    transport, tally = OftenAway(*away), Tally()
+    await transport.declare([Topology(endpoint="shop")])
+    sent_all = send_all(numbered(501), transport, to="shop", tally=tally, tick=lambda _: None)
+    if len(away) < sending.TRIES:
+        await sent_all
+    else:
+        with pytest.raises(Failed):
+            await sent_all
+    assert (tally.sent, tally.unsure) == (501 if len(away) < sending.TRIES else 500, 0)
 
 
 async def test_refused_messages_are_listed_with_their_reason() -> None:

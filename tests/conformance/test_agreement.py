@@ -15,7 +15,7 @@ from onceonly.model.record import Record
 from onceonly.ports.store import Store
 from onceonly.ports.transport import Topology, Transport
 from onceonly.testing.samples import effects, message
-from onceonly.testing.store_suite import LATER
+from onceonly.testing.store_subject import LATER
 from onceonly.transports.memory import Rules
 
 SEEDS = range(6)
@@ -179,7 +179,8 @@ async def act(store: Store, plan: str, asked: list[Message], decided: dict[Any, 
             await unit.commit([Record(each.identity, decided[each.identity]) for each in unit.new if each.identity in decided])
         else:
             unit.abandon()
-    return found, sorted(await store.undispatched(LATER, 1000), key=identity)  # those of one unit are equally old
+    waiting = sorted(await store.undispatched(LATER, 1000), key=identity)  # those of one unit are equally old
+    return found, waiting, await store.find([each.identity for each in asked])
 
 
 def identity(record: Record) -> Any:

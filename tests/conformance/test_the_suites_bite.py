@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import pytest
 from memory_subjects import MemoryLetters, MemoryStores, MemoryTransports
 
-from onceonly.testing.broken import claims, commits, dead_letters, receiving, sending
+from onceonly.testing.broken import claims, commits, dead_letters, receiving, records, sending
 from onceonly.testing.broken.dead_letters import WrappedLetters
 from onceonly.testing.broken.wrapped_stores import WrappedStores
 from onceonly.testing.broken.wrapped_transports import WrappedTransports
@@ -38,10 +38,10 @@ STORES = {
     commits.IdleStore: ["a_unit_without_messages_commits_its_writes"],
     claims.JoiningStore: ["ids_that_join_to_the_same_text_are_distinct"],
     commits.MuteStore: ["a_synchronous_handler_writes_in_the_unit"],
-    commits.NewestFirstStore: ["undispatched_lists_the_oldest_first"],
+    records.NewestFirstStore: ["undispatched_lists_the_oldest_first"],
     commits.OnceForgettingStore: ["forgetting_twice_is_fine"],
     claims.OnceOwingStore: ["looking_at_an_owed_message_changes_nothing"],
-    commits.OverlappingStore: ["undispatched_lists_only_what_is_older"],
+    records.OverlappingStore: ["undispatched_lists_only_what_is_older"],
     claims.OverwritingStore: ["a_clash_leaves_the_first_message_as_it_was"],
     claims.ReissuingStore: ["owed_effects_are_identical_to_those_committed"],
     commits.RepeatableStore: ["a_unit_commits_once"],
@@ -62,7 +62,14 @@ STORES = {
     commits.UnforgettingStore: ["a_forgotten_message_is_done"],
     claims.UnisolatedStore: ["a_failed_isolated_attempt_is_undone_alone"],
     commits.VagueStore: ["a_refused_commit_leaves_nothing"],
-    commits.UnlimitedStore: ["undispatched_lists_at_most_the_limit"],
+    records.UnlimitedStore: ["undispatched_lists_at_most_the_limit"],
+    records.EffectlessStore: ["find_gives_records_in_the_order_asked"],
+    records.FirstPageStore: ["undispatched_continues_behind_a_record"],
+    records.ForeignFindStore: ["find_looks_at_its_own_endpoint_only"],
+    records.ForgivingCursorStore: ["undispatched_behind_a_forgotten_record_is_empty"],
+    records.InventiveStore: ["find_leaves_out_what_has_no_record"],
+    records.SkippingStore: ["undispatched_continues_behind_a_record"],
+    records.UnorderedFindStore: ["find_gives_records_in_the_order_asked"],
     claims.UnsortedStore: ["overlapping_batches_do_not_deadlock"],
 }
 
@@ -78,6 +85,7 @@ TRANSPORTS = {
     receiving.EchoingTransport: ["receivers_never_share_a_delivery", "a_held_delivery_is_not_given_to_another"],
     receiving.EndlessTransport: ["receive_is_empty_when_nothing_comes"],
     receiving.FillingTransport: ["receive_does_not_wait_to_fill"],
+    sending.FaithfulTransport: ["what_an_endpoint_names_as_gone_is_unsubscribed"],
     sending.FirstDeclarationTransport: ["declaring_adds_subscriptions"],
     sending.FirstSubscriberTransport: ["an_event_goes_to_every_endpoint_that_subscribed"],
     sending.FussyTransport: ["sending_nothing_answers_nothing"],
@@ -98,6 +106,7 @@ TRANSPORTS = {
     sending.QueueingTransport: ["a_delayed_message_does_not_hold_up_others"],
     sending.RecreatingTransport: ["declaring_again_is_harmless"],
     sending.ReversingTransport: ["answers_are_in_the_order_of_the_sends"],
+    sending.ReplacingTransport: ["declaring_less_keeps_subscriptions"],
     receiving.RevivingTransport: ["extending_too_late_does_nothing"],
     sending.RoughDepthTransport: ["depth_counts_what_waits_is_held_and_is_delayed"],
     receiving.SharedQueueTransport: ["a_message_for_one_endpoint_is_not_given_to_another"],
@@ -143,7 +152,7 @@ LETTERS = {
 }
 
 TABLES: tuple[tuple[type[Suite], tuple[Any, ...], type, dict[Any, list[str]]], ...] = (
-    (StoreSuite, (claims, commits), WrappedStores, STORES),
+    (StoreSuite, (claims, commits, records), WrappedStores, STORES),
     (TransportSuite, (receiving, sending), WrappedTransports, TRANSPORTS),
     (DeadLetterSuite, (dead_letters,), WrappedLetters, LETTERS),
 )

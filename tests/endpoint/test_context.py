@@ -11,7 +11,7 @@ import pytest
 from endpoint_house import NOW, STILL, endpoint, incoming, resources
 
 from onceonly import Context, InvalidEffect, message
-from onceonly.endpoint.context import LATEST
+from onceonly.endpoint.envelopes import LATEST
 from onceonly.model.identity import outgoing_id
 from onceonly.model.message import Message, Send
 

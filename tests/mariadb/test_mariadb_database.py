@@ -9,13 +9,14 @@ from mariadb_server import own_mariadb
 from msgspec.structs import replace
 from sql_house import ONE_EFFECT, add, connection_of, counted, handle, look, message, messages, opened, orders, records
 from sqlalchemy import text
+from sqlalchemy.engine import make_url
 from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker, create_async_engine
 
 from onceonly.drivers.mariadb import MariaDB
 from onceonly.drivers.schema import check, create, drop, render
 from onceonly.drivers.sql import Database, open_database
 from onceonly.model.dead_letter import DeadLetter
-from onceonly.model.errors import CommitRefused, Failed, SetupError
+from onceonly.model.errors import CommitRefused, Failed, SetupError, TryAgain
 from onceonly.model.record import Record
 from onceonly.stores.sql import SCHEMA, SqlDeadLetters, SqlStore
 from onceonly.stores.sql.tables import tables
@@ -39,6 +40,20 @@ async def read_nothing(url: str, *, durable: bool = True) -> None:
             pass
     finally:
         await database.close()
+
+
+@pytest.mark.parametrize(
+    ("user", "database", "says"),
+    [("root", "never_made", "no such database"), ("nobody:geheim", "test", "refuses this user or password")],
+)
+async def test_a_database_that_cannot_be_entered_is_a_set_up_error(url: str, user: str, database: str, says: str) -> None:
+    """Trying again would not help. A server that is away may come back."""
+    server = make_url(url)
+    with pytest.raises(SetupError, match=says) as refused:
+        await read_nothing(f"mysql://{user}@{server.host}:{server.port}/{database}")
+    assert "geheim" not in repr(refused.value)
+    with pytest.raises(TryAgain):
+        await read_nothing(f"mysql://{user}@{server.host}:1/{database}")
 
 
 @pytest.mark.parametrize(

@@ -4,11 +4,11 @@ import asyncio
 
 import asyncpg
 import pytest
-from cutting_proxy import cutting
 from sql_house import Order, add, attempt, handle, look, message, opened, orders, records, session_of
 from sqlalchemy import insert, text
 from sqlalchemy.exc import DBAPIError
 
+from cutting_proxy import cutting
 from onceonly.drivers.sql import Database
 from onceonly.drivers.translation import translated
 from onceonly.model.errors import CommitRefused, Conflict, Failed, OnceOnlyError, Unknown

@@ -1,6 +1,8 @@
 """Servers that would break the promise are refused at start; schemas, engines of the user's own, and the tables' versions."""
 
 import asyncio
+from pathlib import Path
+from uuid import uuid4
 
 import pytest
 from sql_house import Order, add, connection_of, handle, look, message, opened, orders, records
@@ -14,6 +16,7 @@ from onceonly.stores.sql import SCHEMA, SqlStore
 from onceonly.testing.clock import ManualClock
 from onceonly.transports.sql import SCHEMA as QUEUE
 from onceonly.wiring import Settings, open_store
+from servers import on_postgresql
 
 
 def engine_with(url: str, **settings: str) -> AsyncEngine:
@@ -54,6 +57,20 @@ async def test_a_database_that_is_not_there_is_a_set_up_error(url: str) -> None:
     async with opened(url.rpartition("/")[0] + "/onceonly_never_made") as nowhere:
         with pytest.raises(SetupError, match="no such database"):
             await check(nowhere, SCHEMA)
+
+
+@pytest.mark.usefixtures("database")
+async def test_tables_that_this_user_may_not_read_are_a_set_up_error(url: str, tmp_path: Path) -> None:
+    """It is not waited for: only a person can grant the right."""
+    stranger = f"stranger_{uuid4().hex[:8]}"
+    await on_postgresql(f"CREATE ROLE {stranger} LOGIN", url=url)
+    try:
+        settings = Settings(name="shop", store=url.replace("root@", f"{stranger}@"), transport=f"sqlite:///{tmp_path}/q.db")
+        with pytest.raises(SetupError, match="permission denied for table onceonly_schema"):
+            async with open_store(settings):
+                pass
+    finally:
+        await on_postgresql(f"DROP ROLE {stranger}", url=url)
 
 
 @pytest.mark.parametrize("option", ["schema=Shop", "schema=a;b", "isolation=none", "prefix=a-b"])

@@ -74,12 +74,20 @@ async def test_every_call_of_every_port_is_observed() -> None:
     assert await ports.dead_letters.count(Filter()) == len(await ports.dead_letters.page(Filter())) == 1
     assert await ports.dead_letters.get(letter.key) is not None
     assert await ports.dead_letters.remove([letter.key]) == 1
-    assert await ports.store.undispatched(0, 1) == ()
+    assert await ports.store.undispatched(0, 1) == await ports.store.find([]) == ()
     assert (await ports.transport.depth(SHOP)).waiting == 1
     await ports.transport.extend(await ports.transport.receive(1, 0.1))
     await ports.transport.declare([])
     await ports.admission.discard([])
-    seen = {Point.DEAD_LETTER, Point.DEAD_COUNT, Point.DEAD_PAGE, Point.DEAD_GET, Point.DEAD_REMOVE, Point.UNDISPATCHED}
+    seen = {
+        Point.DEAD_LETTER,
+        Point.DEAD_COUNT,
+        Point.DEAD_PAGE,
+        Point.DEAD_GET,
+        Point.DEAD_REMOVE,
+        Point.UNDISPATCHED,
+        Point.FIND,
+    }
     seen |= {Point.DEPTH, Point.EXTEND, Point.RECEIVE, Point.DECLARE, Point.DISCARD}
     assert set(tally.calls) == seen
     assert tally.failures == {}

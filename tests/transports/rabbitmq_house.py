@@ -31,10 +31,11 @@ PATIENCE = 20.0
 class House:
     """Transports behind one prefix. `levels` of delay are few, for each costs a queue."""
 
-    def __init__(self, stack: AsyncExitStack, *, levels: int, tick: int) -> None:
+    def __init__(self, stack: AsyncExitStack, *, levels: int, tick: int, server: str = "") -> None:
         self.prefix = f"t{uuid4().hex[:10]}."
         self.names = Names(self.prefix, levels=levels, tick=tick)
-        self.url = f"{need(RABBITMQ)}?prefix={self.prefix}&timeout=10"
+        self._server = server or need(RABBITMQ)
+        self.url = f"{self._server}?prefix={self.prefix}&timeout=10"
         self._stack = stack
 
     async def transport(self, endpoint: str = "shop", *, url: str = "", clock: Clock | None = None) -> RabbitMQTransport:
@@ -48,7 +49,7 @@ class House:
     @asynccontextmanager
     async def plain(self) -> AsyncIterator[Any]:
         """Open a channel past the library."""
-        connection = await aiormq.connect(need(RABBITMQ))
+        connection = await aiormq.connect(self._server)
         try:
             yield await connection.channel()
         finally:
@@ -64,11 +65,11 @@ class House:
 
 
 @asynccontextmanager
-async def opened(*topologies: Topology, levels: int = 1, tick: int = 1000) -> AsyncIterator[House]:
+async def opened(*topologies: Topology, levels: int = 1, tick: int = 1000, server: str = "") -> AsyncIterator[House]:
     """Open a house in which these queues are declared; delete everything at the end."""
     declared = topologies or (TOPOLOGY,)
     async with AsyncExitStack() as stack:
-        house = House(stack, levels=levels, tick=tick)
+        house = House(stack, levels=levels, tick=tick, server=server)
         first = await house.transport()
         stack.push_async_callback(first.remove, declared)
         await first.declare(declared)

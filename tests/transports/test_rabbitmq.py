@@ -13,13 +13,18 @@ from pamqp import commands as spec
 from pamqp.frame import marshal
 from rabbitmq_house import EVENT, PATIENCE, TOPOLOGY, House, Proxy, commands, ids, message, opened, take
 
-from onceonly.drivers.rabbitmq import Link, read_address
+from onceonly.drivers.rabbitmq import LONGEST_PAUSE, Link, read_address
 from onceonly.model.errors import Failed, SetupError, TryAgain
 from onceonly.model.message import Send
 from onceonly.model.record import Answer
 from onceonly.ports.transport import Depth, Topology
+from onceonly.runtime.pace import UNSURE_MOST
 from onceonly.runtime.surroundings import SystemChance, SystemClock
+from onceonly.transports import rabbitmq_census
+from onceonly.transports import rabbitmq_topology as topology
+from onceonly.transports.rabbitmq import RabbitMQTransport
 from onceonly.transports.rabbitmq_inbox import Receipt
+from onceonly.transports.rabbitmq_topology import Names
 
 
 @pytest.fixture
@@ -140,6 +145,33 @@ async def test_a_lost_connection_comes_back(house: House) -> None:
         await transport.ack(again)
         assert await transport.send(commands("m2")) == (Answer.TAKEN,)
         assert ids(await take(transport, 1)) == ["m2"]
+
+
+async def test_a_queue_that_does_not_answer_is_told(house: House) -> None:
+    """One without a leader takes a consumer and says nothing; the worker must not wait for it without a word."""
+    async with Proxy.before(house.url) as proxy:
+        transport = await house.transport(url=proxy.through(house.url).replace("timeout=10", "timeout=1"))
+        assert await transport.receive(1, 0) == ()
+        await consumer_gone(transport)
+        proxy.swallows = True
+        with pytest.raises(Failed, match="cannot receive from queue"):
+            await transport.receive(1, 0)
+        proxy.swallows = False
+        proxy.cut()
+        await (await house.transport()).send(commands("m1"))
+        assert ids(await until_it_works(transport.receive, 1, PATIENCE)) == ["m1"]
+
+
+async def consumer_gone(transport: RabbitMQTransport) -> None:
+    """Wait until a transport that does not receive consumes no longer."""
+    async with asyncio.timeout(PATIENCE):
+        while transport._inbox._resting is not None:  # noqa: ASYNC110 - nobody is told
+            await asyncio.sleep(0.02)
+
+
+async def test_pauses_are_short_enough_to_find_a_server_within_some_seconds() -> None:
+    """A worker's longest and the connection's longest together."""
+    assert UNSURE_MOST + LONGEST_PAUSE <= 3
 
 
 async def test_attempts_to_connect_are_spaced(house: House) -> None:
@@ -290,6 +322,43 @@ async def test_a_silent_receiver_counts_as_holding(house: House) -> None:
 
         await channel.basic_consume(house.names.queue("shop"), nothing)
         assert await (await house.transport()).depth("shop") == Depth(waiting=0, held=1, delayed=0)
+
+
+async def test_a_consumer_that_is_leaving_holds_nothing(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its process is gone, and nobody answers for it; the queue counts it for some moments more."""
+    async with house.plain() as channel:
+
+        async def nothing(_: object) -> None:
+            """Hear, and say nothing."""
+
+        leaving = await channel.basic_consume(house.names.queue("shop"), nothing)
+        counted: list[tuple[int, int] | None] = []
+
+        async def count(link: Link, queue: str) -> tuple[int, int] | None:
+            found = await topology.count(link, queue)
+            counted.append(found)
+            if len(counted) == 2:
+                await channel.basic_cancel(leaving.consumer_tag)
+            return found
+
+        monkeypatch.setattr(rabbitmq_census, "count", count)
+        assert await (await house.transport()).depth("shop") == Depth(waiting=0, held=0, delayed=0)
+        assert counted[:3] == [(0, 1), (0, 1), (0, 0)]
+
+
+async def test_a_message_that_moves_between_two_levels_is_still_counted(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    """RabbitMQ counts it nowhere for a moment; nothing is said to be empty before two looks agree."""
+    transport = await house.transport()
+    await transport.send(commands("m1", due=SystemClock().now() + 3_600_000))
+    looks = 0
+
+    async def count_delayed(link: Link, names: Names) -> int:
+        nonlocal looks
+        looks += 1
+        return 0 if looks == 1 else await topology.count_delayed(link, names)
+
+    monkeypatch.setattr(rabbitmq_census, "count_delayed", count_delayed)
+    assert await transport.depth("shop") == Depth(waiting=0, held=0, delayed=1)
 
 
 # Processes

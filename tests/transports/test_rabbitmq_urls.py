@@ -7,11 +7,12 @@ from pathlib import Path
 from textwrap import dedent
 
 import pytest
+from aiormq.exceptions import ChannelNotFoundEntity, ConnectionInternalError, ConnectionNotAllowed
 from rabbitmq_house import Proxy, certificate, opened
 
 from onceonly.cli import main
-from onceonly.drivers.rabbitmq import Link, read_address
-from onceonly.model.errors import Failed, SetupError
+from onceonly.drivers.rabbitmq import Link, read_address, translated
+from onceonly.model.errors import Failed, OnceOnlyError, SetupError
 from onceonly.ports.transport import Topology
 from onceonly.runtime.surroundings import SystemChance, SystemClock
 from onceonly.transports.rabbitmq import RabbitMQTransport
@@ -81,13 +82,41 @@ async def test_a_server_that_is_away_is_told_without_its_password() -> None:
 
 
 async def test_a_wrong_password_or_virtual_host_is_told() -> None:
-    """A wrong password is a fault of the set-up, and is not repeated; a virtual host may be starting."""
+    """Both are faults of the set-up, and no password is repeated."""
     server = need(RABBITMQ)
     address = server.partition("@")[2].partition("/")[0]
     told = await opening(f"amqp://me:{SECRET}@{address}/")
     assert told == f"SetupError: cannot connect to amqp://{address}/: the server refuses this user or password"
     told = await opening(f"{server.rstrip('/')}/nowhere")
-    assert told.endswith("/nowhere: the server took this user, then closed the connection: is there such a virtual host?")
+    assert told == (
+        f"SetupError: cannot connect to amqp://{address}/nowhere: NOT_ALLOWED - vhost nowhere not found;"
+        " name an existing virtual host that this user may use"
+    )
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (
+            ConnectionNotAllowed("NOT_ALLOWED - access to vhost 'a' refused for user 'me': connection limit (5) is reached"),
+            Failed,
+        ),
+        (ConnectionNotAllowed("NOT_ALLOWED - access to vhost 'a' refused for user 'me'"), SetupError),
+        (
+            ChannelNotFoundEntity(
+                "NOT_FOUND - queue 'a' in vhost '/' process is stopped by supervisor, or is down or inaccessible"
+            ),
+            Failed,
+        ),
+        (ChannelNotFoundEntity("NOT_FOUND - no queue 'a' in vhost '/'"), SetupError),
+        (ConnectionInternalError("INTERNAL_ERROR - access to vhost 'a' refused for user 'me': vhost 'a' is down"), Failed),
+    ],
+)
+async def test_what_passes_by_itself_is_no_fault_of_the_set_up(error: Exception, kind: type[OnceOnlyError]) -> None:
+    """The server says it with the codes of things that only a person can mend; its words tell them apart."""
+    with pytest.raises(kind):
+        async with translated("connect", definite=True):
+            raise error
 
 
 async def test_tls_is_a_matter_of_the_url(tmp_path: Path) -> None:

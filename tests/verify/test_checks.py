@@ -32,6 +32,11 @@ SMALL = (
     ("a message that kills its process, no retries", 454, 626),
     ("the same id with another body", 1686, 2531),
     ("given up with its effects owed", 3554, 6458),
+    ("duplicates within and across batches, optimistic store", 9027, 13100),
+    ("a chain, two workers each", 819, 1207),
+    ("a chain, one worker each, a crash and a failed call", 12594, 20999),
+    ("a chain, both handlers fail", 6908, 9036),
+    ("a chain, two senders with one id, two effects each", 10454, 14105),
 )
 
 
@@ -62,7 +67,7 @@ def test_every_mutant_is_caught(mutant: Mutant) -> None:
 
 def test_there_are_mutants_enough_and_each_has_its_own_name() -> None:
     """The list is the protocols' core list, as far as it applies, and what was found since."""
-    assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS) > 30
+    assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS) > 50
 
 
 def test_a_mutant_that_breaks_nothing_survives_and_fails_the_verdict() -> None:
@@ -123,6 +128,20 @@ def test_a_check_whose_faults_never_happen_fails() -> None:
     assert result.complete
     assert "extend: applied" in result.missing
     assert not verdict([result])
+
+
+def test_every_endpoint_of_a_chain_must_reach_every_call() -> None:
+    """What happens at one endpoint only is missing at the other."""
+    result = run_check(replace(NAMED["a chain, two workers each"], name="promises too much", reaches=("extend",)))
+    assert set(result.missing) == {"shop: extend: applied", "billing: extend: applied"}
+
+
+def test_steps_of_a_chain_say_at_which_endpoint() -> None:
+    """A letter for the worker, the endpoint, and messages under names that tell which one they answer."""
+    lines = render(run_mutant(next(mutant for mutant in MUTANTS if mutant.name == "one id for all that a message sends")))
+    assert "worker A: shop: commit a (2 to send): applied" in lines
+    assert "worker A: shop: send 'a.0 by 1.1.2' to billing, 'a.1 by 1.1.2' to billing: applied" in lines
+    assert "worker B: billing: commit a.0 (2 to send): applied" in lines
 
 
 def test_a_check_that_is_cut_short_fails() -> None:

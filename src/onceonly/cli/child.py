@@ -3,9 +3,10 @@
 import asyncio
 import logging
 import sys
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
+from functools import partial
 
 import msgspec
 from msgspec import Struct
@@ -14,13 +15,16 @@ from onceonly.cli.loading import load_all
 from onceonly.cli.output import SETUP, complain
 from onceonly.cli.places import Instead
 from onceonly.endpoint import Endpoint
-from onceonly.model.errors import SetupError, TryAgain
+from onceonly.endpoint.handlers import EndpointHandlers
+from onceonly.model.errors import SetupError
+from onceonly.ports.transport import Traits
 from onceonly.runtime.board import Row
 from onceonly.runtime.child import run_child
 from onceonly.runtime.logs import Logs, log_to_stderr
 from onceonly.runtime.observer import Observer
-from onceonly.runtime.worker import Worker, run_all
-from onceonly.wiring import open_dead_letters, open_store, open_transport, shown, wire
+from onceonly.runtime.start import Patience
+from onceonly.runtime.worker import Runner, side_by_side
+from onceonly.wiring import wire
 from onceonly.wiring.settings import Settings
 
 
@@ -44,33 +48,22 @@ class Plan(Struct, frozen=True, kw_only=True):
         return replace(settings, worker=msgspec.structs.replace(settings.worker, concurrency=self.concurrency))
 
 
-async def check(loaded: Sequence[tuple[Endpoint, Settings]]) -> None:
-    """Open and close everything once, without running anything of the user's. Raises SetupError, which names the place."""
+async def check(loaded: Sequence[tuple[Endpoint, Settings]], stop: asyncio.Event) -> bool:
+    """Open and close everything once, without running anything of the user's; waits for servers that are away.
+
+    Gives False when `stop` was set meanwhile. Raises SetupError, which names the place.
+    """
     for endpoint, settings in loaded:
-        for role, setting, opening in _openings(settings):
-            with _named(endpoint.name, role, setting):
-                async with opening:
-                    pass
-        topology = endpoint.topology()
-        with _named(endpoint.name, "transport", settings.transport):  # all that is left to do is to declare the queue
-            async with wire(settings, lambda _: endpoint.handlers(settings=settings), events=topology.events):  # noqa: B023 - called at once
-                pass
+        handlers = endpoint.handlers(settings=settings)
+        opening = partial(wire, settings, partial(_same, handlers), events=endpoint.topology().events)
+        async with AsyncExitStack() as stack:
+            if await Patience(stop, endpoint=endpoint.name).enter(stack, opening) is None:
+                return False
+    return True
 
 
-def _openings(settings: Settings) -> Iterator[tuple[str, object, AbstractAsyncContextManager[object]]]:
-    yield "store", settings.store, open_store(settings)
-    if settings.dead_letters is not None:
-        yield "dead_letters", settings.dead_letters, open_dead_letters(settings.dead_letters)
-    yield "transport", settings.transport, open_transport(settings.transport, settings.name)
-
-
-@contextmanager
-def _named(endpoint: str, role: str, setting: object) -> Iterator[None]:
-    """Say of a place that cannot be used whose it is, and which."""
-    try:
-        yield
-    except TryAgain as error:
-        raise SetupError(f"endpoint {endpoint!r} cannot use its {role} {shown(setting)}: {error}") from error
+def _same(handlers: EndpointHandlers, _traits: Traits) -> EndpointHandlers:
+    return handlers
 
 
 def work(index: int, board_path: str, plan: Plan) -> None:
@@ -80,8 +73,10 @@ def work(index: int, board_path: str, plan: Plan) -> None:
         loaded = plan.load()
 
         async def main(stop: asyncio.Event, row: Row) -> None:
-            async with opened(loaded, row, Logs()) as workers:
-                await run_all(workers, stop)
+            logs = Logs()  # each endpoint starts by itself: none waits for a server that another one needs
+            await side_by_side(
+                [endpoint.run(stop, settings=settings, observer=logs, board=row) for endpoint, settings in loaded]
+            )
 
         run_child(index, board_path, main)
     except SetupError as error:
@@ -93,11 +88,15 @@ def work(index: int, board_path: str, plan: Plan) -> None:
 
 
 @asynccontextmanager
-async def opened(loaded: Sequence[tuple[Endpoint, Settings]], row: Row, observer: Observer) -> AsyncIterator[list[Worker]]:
-    """Open endpoints side by side, and give a worker for each, ready to run."""
+async def opened(
+    loaded: Sequence[tuple[Endpoint, Settings]], row: Row, observer: Observer, stop: asyncio.Event
+) -> AsyncIterator[list[Runner]]:
+    """Open endpoints one after the other, and give a worker and a relay for each; none of those left when `stop` is set."""
     async with AsyncExitStack() as stack:
-        workers = []
+        runners: list[Runner] = []
         for endpoint, settings in loaded:
-            ports = await stack.enter_async_context(endpoint.opened(settings=settings, observer=observer))
-            workers.append(Worker(ports, settings.worker, board=row))
-        yield workers
+            opening = endpoint.opened_patiently(stop, settings=settings, observer=observer)
+            ports = await stack.enter_async_context(opening)
+            if ports is not None:
+                runners += endpoint.runners(ports, settings, board=row)
+        yield runners

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime
 from time import monotonic
 from typing import Annotated, Any, TypeAlias
@@ -12,10 +13,11 @@ from onceonly.cli.letters import HEAD_START, Chosen, Retried, WayBack, choose, f
 from onceonly.cli.letters import retry as retry_letters
 from onceonly.cli.output import NEGATIVE, progress, refuse, say, show, show_json, show_table
 from onceonly.cli.places import Instead, JsonOption, Place, StoreOption, TransportOption, looked_at, place_of, transport_of
+from onceonly.cli.reaching import reached
 from onceonly.model.dead_letter import DeadLetter
 from onceonly.model.errors import SetupError, TryAgain
 from onceonly.model.message import Failure
-from onceonly.ports.dead_letters import Filter
+from onceonly.ports.dead_letters import DeadLetters, Filter
 from onceonly.runtime.surroundings import LIVE
 from onceonly.wiring import open_dead_letters, open_transport
 
@@ -153,8 +155,8 @@ def purge(  # noqa: PLR0913 - one parameter for each option
 ) -> None:
     """Remove dead letters for good. Their messages are lost then: nothing else remembers them.
 
-    The record of a finish-only letter stays in the store: its handler's work is committed, but the messages it sends never
-    go out. Retry such a letter instead, to send them.
+    The record of a finish-only letter stays in the store: its handler's work is committed, and the relay goes on trying to
+    send what it sends until the broker takes it.
     """
     where = place_of(place, Instead(store))
     chosen = _chosen(keys or (), filter_of(where, endpoint, type_, reason), everything=all_)
@@ -164,22 +166,23 @@ def purge(  # noqa: PLR0913 - one parameter for each option
     else:
         show(f"{removed} purged")
     if finish_only:
-        say(f"warning: {finish_only} of {removed} finish-only: what the handler did is committed, what it sends never goes out")
+        say(f"warning: {finish_only} of {removed} finish-only: what they send stays in the store until the broker takes it")
 
 
 async def _list(place: Place, chosen: Chosen, limit: int) -> tuple[list[DeadLetter], int]:
-    async with open_dead_letters(looked_at(place.dead_letters)) as letters:
+    async with _letters(looked_at(place.dead_letters)) as letters:
         return await choose(letters, chosen, limit=limit), await letters.count(chosen.filter)
 
 
 async def _show(place: Place, key: str) -> DeadLetter:
-    async with open_dead_letters(looked_at(place.dead_letters)) as letters:
+    async with _letters(looked_at(place.dead_letters)) as letters:
         return await find(letters, key)
 
 
 async def _retry(place: Place, chosen: Chosen, transport: str, done: Retried) -> None:
     """Send all of them back, then wait once, for the last; `done` is kept up to date, also when this raises."""
-    async with open_dead_letters(place.dead_letters) as letters, open_transport(transport, place.name or "cli") as queue:
+    opening = open_transport(transport, place.name or "cli")
+    async with _letters(place.dead_letters) as letters, reached("transport", transport, opening) as queue:
         total = len(chosen.keys) or await letters.count(chosen.filter)
         way = WayBack(transport=queue, clock=LIVE.clock, head_start=HEAD_START)
         with progress() as bar:
@@ -192,9 +195,13 @@ async def _retry(place: Place, chosen: Chosen, transport: str, done: Retried) ->
 
 async def _purge(place: Place, chosen: Chosen) -> tuple[int, int]:
     """Give how many were removed, and how many of those chosen were finish-only."""
-    async with open_dead_letters(place.dead_letters) as letters:
+    async with _letters(place.dead_letters) as letters:
         found = await choose(letters, chosen)
         return await letters.remove([letter.key for letter in found]), sum(letter.finish_only for letter in found)
+
+
+def _letters(setting: object) -> AbstractAsyncContextManager[DeadLetters]:
+    return reached("dead_letters", setting, open_dead_letters(setting))
 
 
 def filter_of(place: Place, endpoint: str, type_: str, reason: str) -> Filter:

@@ -12,6 +12,7 @@ from onceonly.cli.letter_lines import Imported, read_lines, write_lines
 from onceonly.cli.letters import Chosen, pages
 from onceonly.cli.output import NEGATIVE, complain, progress, say, show, show_json
 from onceonly.cli.places import Instead, JsonOption, Place, StoreOption, looked_at, place_of
+from onceonly.cli.reaching import reached
 from onceonly.model.errors import SetupError, TryAgain
 from onceonly.wiring import open_dead_letters
 
@@ -73,7 +74,8 @@ def import_(
 
 
 async def _export(place: Place, chosen: Chosen, file: str) -> int:
-    async with open_dead_letters(looked_at(place.dead_letters)) as letters:
+    setting = looked_at(place.dead_letters)
+    async with reached("dead_letters", setting, open_dead_letters(setting)) as letters:
         total = await letters.count(chosen.filter)
         with writing(file) as stream, progress() as bar:
             task = bar.add_task("exporting", total=total)
@@ -81,7 +83,7 @@ async def _export(place: Place, chosen: Chosen, file: str) -> int:
 
 
 async def _import(place: Place, stream: BinaryIO, tally: Imported) -> None:
-    async with open_dead_letters(place.dead_letters) as letters:
+    async with reached("dead_letters", place.dead_letters, open_dead_letters(place.dead_letters)) as letters:
         with progress() as bar:
             task = bar.add_task("importing", total=None)
             await read_lines(stream, letters, tally=tally, tick=lambda count: bar.advance(task, count))

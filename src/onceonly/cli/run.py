@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
@@ -16,12 +16,14 @@ from onceonly.cli.drain import stop_when_drained
 from onceonly.cli.output import SETUP, say
 from onceonly.cli.places import StoreOption, TransportOption
 from onceonly.cli.reload import until_changed
+from onceonly.endpoint import Endpoint
 from onceonly.model.errors import SetupError
 from onceonly.runtime.board import Board, Column
 from onceonly.runtime.child import new_event_loop, run_here, stopping_on_signals
 from onceonly.runtime.logs import Logs, log_to_stderr
 from onceonly.runtime.processes import ChildEvent, ChildEventKind, Supervisor
 from onceonly.runtime.worker import run_all
+from onceonly.wiring.settings import Settings
 
 BESIDE_GRACE = 5.0
 """Seconds a child gets on top of its workers' grace time, to close what it has open."""
@@ -52,7 +54,8 @@ def run(  # noqa: PLR0913 - one parameter for each option
 ) -> None:
     """Run endpoints until SIGTERM or Ctrl-C: then nothing more is taken, and what is in work is finished.
 
-    A process that dies or hangs is replaced; what it held comes again. Exit code 2 when the set-up is wrong.
+    A process that dies or hangs is replaced; what it held comes again. A server that is away at start is waited for. Exit
+    code 2 when the set-up is wrong.
     """
     if drain and (reload or processes > 1):
         raise SetupError("--drain runs in one process, once: leave out --processes and --reload")
@@ -63,8 +66,6 @@ def run(  # noqa: PLR0913 - one parameter for each option
         transport=transport,
         json_logs=log_format is LogFormat.JSON,
     )
-    if not drain:  # which checks in the event loop that does the work: an engine of the user's belongs to one loop
-        asyncio.run(check(plan.load()))
     log_to_stderr(json_lines=plan.json_logs)
     with TemporaryDirectory(prefix="onceonly-") as folder, Board.create(Path(folder) / "board", processes) as board:
         if drain:
@@ -88,13 +89,17 @@ def _supervise(plan: Plan, board: Board, *, reload: bool) -> int:
         on_event=partial(_tell, unfit=unfit if reload else None),
     )
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        return runner.run(_until_signal(supervisor, unfit, reload=reload))
+        return runner.run(_until_signal(loaded, supervisor, unfit, reload=reload))
 
 
-async def _until_signal(supervisor: Supervisor, unfit: asyncio.Event, *, reload: bool) -> int:
+async def _until_signal(
+    loaded: Sequence[tuple[Endpoint, Settings]], supervisor: Supervisor, unfit: asyncio.Event, *, reload: bool
+) -> int:
     """Run until a signal; with `reload` all children stop gracefully and begin anew whenever a file changes."""
     told, hurry = asyncio.Event(), asyncio.Event()
     with stopping_on_signals(told, hurry.set):
+        if not await check(loaded, told):
+            return 0
         if not reload:
             return await supervisor.run(told, hurry)
         while True:
@@ -134,11 +139,13 @@ async def _change() -> None:
 async def _drain(plan: Plan, stop: asyncio.Event, board: Board) -> None:
     loaded, row = plan.load(), board.row(0)
     queues = [settings for _, settings in loaded]
-    await check(loaded)
-    async with opened(loaded, row, Logs()) as workers:
+    # checked in the event loop that does the work: an engine of the user's belongs to one loop
+    if not await check(loaded, stop):
+        return
+    async with opened(loaded, row, Logs(), stop) as runners:
         drained = asyncio.create_task(stop_when_drained(queues, stop, row))
         try:
-            await run_all(workers, stop)
+            await run_all(runners, stop)
             delayed = await drained
         finally:
             drained.cancel()

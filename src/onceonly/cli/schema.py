@@ -8,13 +8,14 @@ from typing import Annotated, TypeAlias
 import typer
 from msgspec import Struct
 
-from onceonly.cli.output import NEGATIVE, show, show_json, show_table
+from onceonly.cli.output import NEGATIVE, say, show, show_json, show_table
 from onceonly.cli.places import Instead, JsonOption, Place, StoreOption, TransportOption, is_url, missing_file, place_of
+from onceonly.cli.reaching import ANY_TIME, answering
 from onceonly.drivers.schema import Schema, check, create, render, upgrade
 from onceonly.drivers.sql import Database
 from onceonly.model.errors import SchemaMissing, SchemaTooNew, SetupError
 from onceonly.wiring import open_database, schemas, shown
-from onceonly.wiring.schemes import scheme_of
+from onceonly.wiring.schemes import has_no_tables
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -102,14 +103,21 @@ def print_(
 
 
 def _parts(text: str, components: list[Component] | None, instead: Instead) -> list[tuple[Component, object]]:
-    """Give the uses and their databases. Raises SetupError when none of them has tables."""
+    """Give the uses and their databases, and say of a place that it has no tables. Raises SetupError when none has."""
     place = Place("", text, text, text) if is_url(text) else place_of(text, instead)
     settings = {Component.STORE: place.store, Component.TRANSPORT: place.transport}
     parts = [(component, settings[component]) for component in components or list(Component)]
-    with_tables = [part for part in parts if not isinstance(part[1], str) or scheme_of(part[1]) != "memory"]
-    if not with_tables:
-        raise SetupError(f"{text} is in memory: it has no tables")
-    return with_tables
+    without = [part for part in parts if isinstance(part[1], str) and has_no_tables(part[1])]
+    if len(without) == len(parts):
+        raise SetupError(_no_tables(*without[0]))
+    for part in without:
+        say(_no_tables(*part))
+    return [part for part in parts if part not in without]
+
+
+def _no_tables(component: Component, setting: object) -> str:
+    makes = ": `onceonly topology create` makes its queues" if component is Component.TRANSPORT else ""
+    return f"the {component.value} {shown(setting)} has no tables{makes}"
 
 
 def _do(act: Act, parts: list[tuple[Component, object]], *, as_json: bool) -> None:
@@ -131,7 +139,7 @@ async def _one(act: Act, component: Component, setting: object) -> Finding:
     (schema,) = schemas(component.value)
     problem = missing_file(setting) if act is check else ""
     if not problem:
-        async with open_database(setting, component.value) as database:
+        async with answering(component.value, setting, ANY_TIME), open_database(setting, component.value) as database:
             try:
                 await act(database, schema)
             except (SchemaMissing, SchemaTooNew) as error:

@@ -11,8 +11,9 @@ from onceonly.cli.files import reading
 from onceonly.cli.loading import load
 from onceonly.cli.output import NEGATIVE, complain, progress, say, show, show_json
 from onceonly.cli.places import Instead, JsonOption, TransportOption
+from onceonly.cli.reaching import answering, reached
 from onceonly.cli.sending import Tally, send_all
-from onceonly.model.errors import SetupError
+from onceonly.model.errors import SetupError, TryAgain
 from onceonly.model.message import Message
 from onceonly.model.settings import NAME_RULE, is_endpoint_name
 from onceonly.ports.transport import Topology
@@ -56,13 +57,19 @@ def send(  # noqa: PLR0913 - one parameter for each option
             asyncio.run(_send(stream, form, target, tally))
         except BadItem as error:
             problem = str(error)
+        except TryAgain:
+            if tally.sent:
+                say(f"{tally.sent} sent before this; send the file again, the same ids make that safe")
+            raise
     _answer(tally, target, problem, as_json=as_json)
 
 
 async def _send(stream: BinaryIO, form: Form, target: Target, tally: Tally) -> None:
-    async with open_transport(target.transport, target.endpoint or "cli") as transport:
+    opening = open_transport(target.transport, target.endpoint or "cli")
+    async with reached("transport", target.transport, opening) as transport:
         if target.topology is not None:
-            await transport.declare([target.topology])
+            async with answering("transport", target.transport):
+                await transport.declare([target.topology])
         with progress() as bar:
             task = bar.add_task("sending", total=None)
             await send_all(

@@ -7,7 +7,7 @@ from itertools import islice
 from msgspec import Struct
 
 from onceonly.cli.events import BadItem
-from onceonly.model.errors import TryAgain
+from onceonly.model.errors import Failed, TryAgain
 from onceonly.model.message import Message, Send
 from onceonly.model.record import Answer
 from onceonly.ports.transport import Transport
@@ -39,7 +39,8 @@ async def send_all(
 ) -> None:
     """Send messages to an endpoint, or publish them when `to` is empty; `tally` is kept up to date, also when it raises.
 
-    Raises BadItem at the first item of the input that is no message, once all before it are sent.
+    Raises BadItem at the first item of the input that is no message, once all before it are sent; Failed when the server
+    is away: at once when it never answered, after some tries when it did before.
     """
     source = iter(messages)
     problem = None
@@ -70,6 +71,10 @@ async def _send_some(batch: Sequence[Message], transport: Transport, to: str, ta
             await asyncio.sleep(FIRST_PAUSE * 4 ** (number - 1))
         try:
             answers = await transport.send(left)
+        except Failed:
+            if number == TRIES - 1 or not (tally.sent or tally.refused or tally.unsure):
+                raise
+            continue
         except TryAgain:
             continue
         tally.sent += answers.count(Answer.TAKEN)

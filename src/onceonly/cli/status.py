@@ -11,8 +11,10 @@ from msgspec.structs import astuple
 from onceonly.cli.loading import load_all
 from onceonly.cli.output import show_json, show_table
 from onceonly.cli.places import Instead, JsonOption, StoreOption, TransportOption, missing_file
+from onceonly.cli.reaching import answering
 from onceonly.model.errors import SetupError
 from onceonly.ports.dead_letters import Filter
+from onceonly.ports.store import Store
 from onceonly.ports.transport import Depth, Transport
 from onceonly.runtime.surroundings import LIVE
 from onceonly.wiring import open_dead_letters, open_store, open_transport
@@ -23,13 +25,18 @@ COUNTED = 10_000
 
 
 class Status(Struct, frozen=True, kw_only=True):
-    """One endpoint's numbers. The first three are those of its queue, None when it has none yet."""
+    """One endpoint's numbers. The first three are those of its queue, None when it has none yet.
+
+    `late` are the records that wait for longer than `relay_after`; `oldest` is the age of the oldest one, in seconds.
+    """
 
     endpoint: str
     waiting: int | None
     held: int | None
     delayed: int | None
     records: int
+    late: int
+    oldest: int | None
     dead_letters: int
 
 
@@ -42,7 +49,8 @@ def status(
 ) -> None:
     """Show each endpoint's queue, the records whose messages are not sent yet, and its dead letters.
 
-    waiting: messages nobody has taken; held: in work; delayed: not due yet; records: committed, their messages not all sent.
+    waiting: messages nobody has taken; held: in work; delayed: not due yet; records: committed, their messages not all sent;
+    late: records that wait for longer than relay_after; oldest: how many seconds the oldest record waits.
     """
     found = [Instead(store, transport).settings(endpoint) for endpoint in load_all(endpoints)]
     numbers = asyncio.run(_look(found))
@@ -60,30 +68,50 @@ async def _look(found: list[Settings]) -> list[Status]:
 async def _look_at(settings: Settings) -> Status:
     if missing := missing_file(settings.transport):
         raise SetupError(missing)
-    async with open_transport(settings.transport, settings.name) as transport:
+    opening = open_transport(settings.transport, settings.name)
+    async with answering("transport", settings.transport), opening as transport:
         depth = await _depth(transport, settings.name)
+    records, late, oldest = await _look_at_records(settings)
     return Status(
         endpoint=settings.name,
         waiting=depth.waiting if depth else None,
         held=depth.held if depth else None,
         delayed=depth.delayed if depth else None,
-        records=await _count_records(settings),
+        records=records,
+        late=late,
+        oldest=oldest,
         dead_letters=await _count_letters(settings),
     )
 
 
-async def _count_records(settings: Settings) -> int:
+async def _look_at_records(settings: Settings) -> tuple[int, int, int | None]:
     if missing_file(settings.store):  # it never ran, and looking makes no file
-        return 0
-    async with open_store(replace(settings, metadata=None)) as (store, _):
-        return len(await store.undispatched(LIVE.clock.now() + 1, COUNTED))
+        return 0, 0, None
+    opening = open_store(replace(settings, metadata=None))
+    async with answering("store", settings.store), opening as (store, _):
+        now = LIVE.clock.now()
+        records = len(await store.undispatched(now + 1, COUNTED))
+        late = len(await store.undispatched(now - round(settings.relay_after * 1000), COUNTED))
+        return records, late, await _age_of_oldest(store, now) if records else None
+
+
+async def _age_of_oldest(store: Store, now: int) -> int:
+    """Find the age of the oldest record by halving, in some thirty short looks: a store lists records, not their times."""
+    youngest, oldest = 0, now // 1000
+    while oldest - youngest > 1:
+        middle = (youngest + oldest) // 2
+        if await store.undispatched(now - middle * 1000, 1):
+            youngest = middle
+        else:
+            oldest = middle
+    return youngest
 
 
 async def _count_letters(settings: Settings) -> int:
     letters_in = settings.store if settings.dead_letters is None else settings.dead_letters
     if missing_file(letters_in):
         return 0
-    async with open_dead_letters(letters_in) as letters:
+    async with answering("dead_letters", letters_in), open_dead_letters(letters_in) as letters:
         return await letters.count(Filter(endpoint=settings.name))
 
 

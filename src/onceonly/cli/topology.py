@@ -4,15 +4,20 @@ import asyncio
 from typing import Annotated, TypeAlias
 
 import typer
+from msgspec.structs import replace
 
-from onceonly.cli.loading import load_all
-from onceonly.cli.output import show_json, show_table
+from onceonly.cli.loading import load, load_all
+from onceonly.cli.output import say, show_json, show_table
 from onceonly.cli.places import Instead, JsonOption, TransportOption
+from onceonly.cli.reaching import answering
+from onceonly.model.errors import SetupError
 from onceonly.ports.transport import Topology
 from onceonly.wiring import open_transport
 
 app = typer.Typer(
-    no_args_is_help=True, rich_markup_mode="markdown", help="Declare the queues and subscriptions of endpoints before they run."
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    help="Declare the queues and subscriptions of endpoints before they run, and end those that nobody wants any more.",
 )
 
 EndpointsArgument: TypeAlias = Annotated[list[str], typer.Argument(metavar="MODULE:ENDPOINT", help="Endpoints to declare.")]
@@ -31,17 +36,44 @@ def print_(endpoints: EndpointsArgument, *, as_json: JsonOption = False) -> None
     _answer([endpoint.topology() for endpoint in load_all(endpoints)], as_json=as_json)
 
 
+@app.command()
+def unsubscribe(
+    endpoint: Annotated[str, typer.Argument(metavar="MODULE:ENDPOINT", help="The endpoint.")],
+    *,
+    types: Annotated[list[str], typer.Option("--type", metavar="TYPE", help="Event type it no longer handles; repeatable.")],
+    transport: TransportOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """End an endpoint's subscription to event types that it no longer handles; harmless when there is none.
+
+    For after the last process of the version that handled them has stopped: a declaration alone never ends a
+    subscription. What is in the queue stays there.
+    """
+    found = load(endpoint)
+    topology = replace(found.topology(), gone=tuple(dict.fromkeys(types)))
+    if handled := sorted({*topology.gone} & {*topology.events}):
+        raise SetupError(f"{endpoint} handles {', '.join(handled)}, and would subscribe again: take the handler out first")
+    asyncio.run(_change(Instead(transport=transport).settings(found).transport, topology))
+    _answer([topology], as_json=as_json)
+    if not as_json:
+        say(f"no longer subscribed: {', '.join(topology.gone)}")
+
+
+async def _change(place: str, topology: Topology) -> None:
+    async with answering("transport", place), open_transport(place, topology.endpoint) as transport:
+        await transport.declare([topology])
+
+
 async def _declare(names: list[str], instead: Instead) -> list[Topology]:
     declared = []
     for endpoint in load_all(names):
-        async with open_transport(instead.settings(endpoint).transport, endpoint.name) as transport:
-            await transport.declare([endpoint.topology()])
+        await _change(instead.settings(endpoint).transport, endpoint.topology())
         declared.append(endpoint.topology())
     return declared
 
 
 def _answer(topologies: list[Topology], *, as_json: bool) -> None:
     if as_json:
-        show_json(topologies)
+        show_json([{"endpoint": each.endpoint, "events": each.events} for each in topologies])
     else:
         show_table("", ("queue", "subscribes to"), [(each.endpoint, ", ".join(each.events)) for each in topologies])

@@ -6,9 +6,10 @@ import random
 import signal
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Protocol
 from uuid import uuid4
 
 import msgspec
@@ -30,7 +31,18 @@ GRACE = 5.0
 GLANCE = 0.02  # seconds between two glances at what the processes hold
 GLANCES = 8  # between two looks at the queues, which cost the database something
 PATIENCE = 300.0
+SETTLING = 10.0  # seconds that a broker may take to notice that processes have ended
 KILLING_SHARE = 0.9  # the kills are spread over this share of the work
+
+
+class Looking(Protocol):
+    """What can be seen of a stage while it comes to rest."""
+
+    async def drain_sink(self) -> None:
+        """Take what came on the wire."""
+
+    async def depths(self) -> dict[str, Depth]:
+        """Count what is left in each queue."""
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,7 +77,7 @@ async def run(flights: list[Flight], options: Options, show: Callable[[Scene], N
                 killer = Killer(supervisor, board, options, len(messages))
                 await _until_done(stage, killer, board, show)
             seconds = time.monotonic() - started
-            await stage.drain_sink()
+            await until_quiet(stage)
             remains = await stage.remains()
         return Result(
             messages=len(flights),
@@ -140,6 +152,19 @@ async def _until_done(stage: Stage, killer: Killer, board: Board, show: Callable
         for _ in range(GLANCES):
             killer.look(left[LEDGER])
             await asyncio.sleep(GLANCE)
+
+
+async def until_quiet(stage: Looking, patience: float = SETTLING) -> None:
+    """Wait for what stopped processes still hold in the broker's eyes; what is left after `patience` seconds is left over."""
+    end = time.monotonic() + patience
+    while True:
+        with suppress(TryAgain):
+            await stage.drain_sink()
+            if not any(_all(depth) for depth in (await stage.depths()).values()):
+                return
+        if time.monotonic() >= end:
+            return
+        await asyncio.sleep(GLANCE)
 
 
 @asynccontextmanager

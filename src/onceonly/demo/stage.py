@@ -1,7 +1,7 @@
 """Everything around the workers of a run: fills the queue, plays the dumb sink, and collects what is left."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
 from sqlalchemy import Table, select
 
@@ -10,6 +10,7 @@ from onceonly.demo.endpoints import Books, Place, make
 from onceonly.demo.flights import LEDGER, LOYALTY, MILES_FLOWN, SINK
 from onceonly.drivers.schema import create, create_user_tables, drop
 from onceonly.drivers.sql import Database
+from onceonly.model.errors import TryAgain
 from onceonly.model.message import Delivery, Send
 from onceonly.model.record import Answer
 from onceonly.ports.bundle import Ports
@@ -19,6 +20,7 @@ from onceonly.serialization.cloudevents import take_apart
 from onceonly.wiring import open_database, open_transport, schemas, temporary_transport
 
 CHUNK = 500
+LOOKS = 4  # each replaces what one pool still has of a server that was restarted
 EVERYTHING = 10**9
 FOR_EVER = 10**15  # an instant, in milliseconds since 1970, that no record was stored after
 
@@ -52,13 +54,19 @@ class Stage:
         return {name: await self._sink.depth(name) for name in (LEDGER, LOYALTY, SINK)}
 
     async def remains(self) -> Remains:
-        """Collect everything that the run left."""
+        """Collect everything that the run left; connections that a server ended while nobody used them show only now."""
+        for _ in range(LOOKS - 1):
+            with suppress(TryAgain):
+                return await self._remains()
+        return await self._remains()
+
+    async def _remains(self) -> Remains:
         books = Books(self._place.prefix, self._place.store)
         async with self._database.reading() as connection:
             rows = await connection.execute(select(books.journal).order_by(books.journal.c.line))
             journal = [Line(row.endpoint, row.source, row.id, row.mark) for row in rows]
             miles = {
-                name: dict((await connection.execute(select(table.c.carrier, table.c.miles))).tuples().all())
+                name: {row.carrier: row.miles for row in await connection.execute(select(table.c.carrier, table.c.miles))}
                 for name, table in _miles(books).items()
             }
         return Remains(

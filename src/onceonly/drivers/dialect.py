@@ -19,6 +19,7 @@ class Said(Enum):
     CONSTRAINT = "a constraint refused the change"
     STATEMENT = "this statement can never work here"
     UNABLE = "the database cannot do it at the moment"
+    FORBIDDEN = "this user may not do it; no message is to blame"
     ABORTED = "an error before left the transaction so that it cannot be committed"
     NOTHING = "nothing that can be relied on"
 
@@ -78,9 +79,9 @@ class Dialect(Protocol):
         """Commit in the driver what `begin` began, where SQLAlchemy's own commit does not; raises when it was rolled back."""
 
     def hold(self, connection: Connection) -> None:
-        """Have the database refuse to commit the open database transaction, whoever asks, until `let_go`.
+        """Get a unit ready for its handlers, behind its claims: until `let_go` the database refuses to commit it, whoever asks.
 
-        It can be rolled back, and has savepoints. Does nothing where the database has no way to refuse it.
+        It can be rolled back, and has savepoints. Refuses nothing where the database has no way to.
         """
 
     def let_go(self, connection: Connection) -> None:

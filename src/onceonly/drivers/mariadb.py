@@ -26,6 +26,11 @@ RECYCLE = 3600  # seconds; servers close a connection that was idle for long, wa
 _LOCKED = "onceonly_locked"
 _DURABLE_FLUSHES = (1, 3)  # 3 is 1 with more syncs
 _NOT_ALLOWED = (1142, 1227)
+_NO_ENTRY: dict[int | None, str] = {
+    **dict.fromkeys((1045, 1698), "the server refuses this user or password"),
+    1044: "this user may not use this database",
+    1049: "there is no such database on the server",
+}
 _OFF = (0, "0", "OFF")
 
 # https://mariadb.com/kb/en/mariadb-error-codes/. What the server said for sure; all others say nothing that can be relied on.
@@ -90,11 +95,16 @@ class MariaDB:
 
     async def prepare(self, engine: AsyncEngine, *, durable: bool) -> None:
         """See that commits are durable and that this is a primary that refuses what it cannot store. Raises SetupError."""
-        async with engine.connect() as connection:
-            _check_version(engine)
-            found = (await connection.exec_driver_sql(_SETTINGS)).one()
-            _check_settings(found, durable=durable)
-            await _check_primary(connection)
+        try:
+            async with engine.connect() as connection:
+                _check_version(engine)
+                found = (await connection.exec_driver_sql(_SETTINGS)).one()
+                _check_settings(found, durable=durable)
+                await _check_primary(connection)
+        except DBAPIError as error:
+            if code_of(error) in _NO_ENTRY:
+                raise SetupError(f"MariaDB: {_NO_ENTRY[code_of(error)]}") from error
+            raise
 
     def begin(self, connection: Connection, purpose: Purpose, *, isolation: str | None) -> None:
         """Begin, in one round trip. This library's own writes are READ COMMITTED: they must not lock the gaps between keys."""

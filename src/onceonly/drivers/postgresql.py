@@ -15,6 +15,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from onceonly.drivers.dialect import OneUpdate, Purpose, Said, State, Taking
+from onceonly.drivers.postgresql_deadlocks import BE_QUICK, Deadlocks
 from onceonly.drivers.postgresql_drivers import Driver, driver_named
 from onceonly.model.errors import SetupError
 
@@ -29,7 +30,7 @@ _SAID = {
     "40002": Said.CONSTRAINT,
     "25P02": Said.ABORTED,
     "25006": Said.UNABLE,  # read only
-    "42501": Said.UNABLE,  # no privilege: no message is to blame
+    "42501": Said.FORBIDDEN,
     "55006": Said.UNABLE,  # object in use
     "57014": Said.STATEMENT,  # statement_timeout, or cancelled by hand
 }
@@ -70,6 +71,7 @@ class PostgreSQL:
     def __init__(self, driver: str) -> None:
         """Use the driver that a URL or an engine names; asyncpg when it names none. Raises SetupError, DriverMissing."""
         self._driver: Driver = driver_named(driver)
+        self._deadlocks = Deadlocks(self._driver)
         self._isolation: str | None = None
         self.errors = self._driver.errors
 
@@ -83,6 +85,7 @@ class PostgreSQL:
             max_overflow=-1,  # a handler that needs a second connection must not wait for its own unit
         )
         self._driver.watch(engine)
+        self._deadlocks.watch(engine)
         return engine
 
     def adopt(self, engine: AsyncEngine) -> AsyncEngine:
@@ -93,6 +96,7 @@ class PostgreSQL:
         self._isolation = chosen if chosen in self.isolations else None
         view = engine.execution_options(isolation_level="AUTOCOMMIT")
         self._driver.watch(view)
+        self._deadlocks.watch(view)
         return view
 
     async def prepare(self, engine: AsyncEngine, *, durable: bool) -> None:
@@ -146,7 +150,12 @@ class PostgreSQL:
         return self._driver.state(connection)
 
     def hold(self, connection: Connection) -> None:
-        """Do nothing: the server refuses nobody's COMMIT. One through the driver's own connection is found out afterwards."""
+        """Have no lock waited for long after a deadlock. Claims are made by now: they waited for as long as the others took.
+
+        The server refuses nobody's COMMIT; one through the driver's own connection is found out afterwards.
+        """
+        if self._deadlocks.is_wary():
+            self._driver.say(connection, BE_QUICK)
 
     def let_go(self, connection: Connection) -> None:
         """Do nothing."""

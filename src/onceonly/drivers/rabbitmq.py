@@ -9,12 +9,13 @@ import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from enum import Enum
-from typing import TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 import aiormq
 from aiormq.abc import DeliveredMessage
 from aiormq.channel import Channel as AmqpChannel
+from aiormq.connection import exception_by_code
 from aiormq.exceptions import (
     AMQPError,
     AuthenticationError,
@@ -37,10 +38,23 @@ DEFAULT_MAX_BODY = 1024 * 1024
 GREATEST_MAX_BODY = 128 * 1024 * 1024  # what a server takes by default
 LEAST_HEARTBEAT = 5.0  # below this RabbitMQ's makers warn of false alarms
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 1.0  # seconds between two attempts to connect
+CONNECTING = 10.0  # seconds an attempt may take, or less by `timeout=`
 _PREFIX = re.compile(r"[a-z][a-z0-9_.-]{0,30}")
 _OPTIONS = ("prefix", "lease", "max_body", "timeout", "cafile", "capath", "certfile", "keyfile", "verify")
 _FILES = ("cafile", "capath", "certfile", "keyfile")
 _TRUTH = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+_PASSING = re.compile(r"connection limit|down or inaccessible| is down")  # said with the codes of lasting faults
+_REFUSED = "the server refuses this user or password"
+_OTHERWISE = "it was made with other settings; delete it, or keep apart with the option prefix="
+_REMEDIES: dict[type[AMQPError], str] = {
+    AuthenticationError: _REFUSED,
+    ProbableAuthenticationError: _REFUSED,
+    ConnectionNotAllowed: "name an existing virtual host that this user may use",
+    ChannelAccessRefused: "grant this user the right",
+    ChannelPreconditionFailed: _OTHERWISE,
+    ChannelLockedResource: _OTHERWISE,
+    ChannelNotFoundEntity: "run its endpoint, or `onceonly topology create`, first",
+}
 _BROKEN = (AMQPError, OSError, RuntimeError, EOFError, TimeoutError, asyncio.InvalidStateError)
 _Result = TypeVar("_Result")
 Channel: TypeAlias = AmqpChannel
@@ -190,18 +204,41 @@ class Link:
             return self._connection
 
     async def _connect(self) -> aiormq.Connection:
-        place, connection = self.address.place, aiormq.Connection(self.address.url)
+        place, connection = self.address.place, _Connection(self.address.url)
+        limit = min(self.address.timeout, CONNECTING)
         try:
-            async with asyncio.timeout(self.address.timeout), translated(f"connect to {place}", definite=True):
+            async with asyncio.timeout(limit), translated(f"connect to {place}", definite=True):
                 await connection.connect()
-        except Failed as error:
-            if isinstance(error.__cause__, InvalidFrameError):  # the driver keeps the server's own words to itself
-                hint = "the server took this user, then closed the connection: is there such a virtual host?"
-                raise Failed(f"cannot connect to {place}: {hint}") from error
-            raise
         except TimeoutError as error:
-            raise Failed(f"cannot connect to {place}: no answer for {self.address.timeout:g} s") from error
+            raise Failed(f"cannot connect to {place}: no answer for {limit:g} s") from error
         return connection
+
+
+class _Connection(aiormq.Connection):
+    """The driver's connection; where a server closes it instead of opening it, this one keeps the server's reason."""
+
+    @staticmethod
+    async def _rpc(request: Any, writer: Any, frame_receiver: Any, wait_response: bool = True) -> Any:  # noqa: FBT001, FBT002 - the driver's signature
+        heard = _Heard(frame_receiver)
+        try:
+            return await aiormq.Connection._rpc(request, writer, heard, wait_response)  # type: ignore[arg-type] # noqa: SLF001 - has one method of it
+        except InvalidFrameError as error:
+            if isinstance(heard.last, spec.Connection.Close):
+                raise exception_by_code(heard.last) from error
+            raise
+
+
+class _Heard:
+    """Keeps the last frame that came."""
+
+    def __init__(self, receiver: Any) -> None:
+        self._receiver = receiver
+        self.last: object = None
+
+    async def get_frame(self) -> Any:
+        """Give the next frame."""
+        weight, channel, self.last = await self._receiver.get_frame()
+        return weight, channel, self.last
 
 
 @asynccontextmanager
@@ -213,17 +250,11 @@ async def translated(what: str, *, definite: bool = False) -> AsyncIterator[None
     """
     try:
         yield
-    except (AuthenticationError, ProbableAuthenticationError) as error:
-        raise SetupError(f"cannot {what}: the server refuses this user or password") from error
-    except ConnectionNotAllowed as error:
-        raise SetupError(f"cannot {what}: {_words(error)}; name an existing virtual host that this user may use") from error
-    except ChannelAccessRefused as error:
-        raise SetupError(f"cannot {what}: {_words(error)}; grant this user the right") from error
-    except (ChannelPreconditionFailed, ChannelLockedResource) as error:
-        remedy = "it was made with other settings; delete it, or keep apart with the option prefix="
-        raise SetupError(f"cannot {what}: {_words(error)}; {remedy}") from error
-    except ChannelNotFoundEntity as error:
-        raise SetupError(f"cannot {what}: {_words(error)}; run its endpoint, or `onceonly topology create`, first") from error
+    except tuple(_REMEDIES) as error:
+        if _PASSING.search(_words(error)):
+            raise (Failed if definite else Unknown)(f"cannot {what}: {_words(error)}") from error
+        remedy = _REMEDIES[type(error)]
+        raise SetupError(f"cannot {what}: {remedy if remedy is _REFUSED else f'{_words(error)}; {remedy}'}") from error
     except _BROKEN as error:
         raise (Failed if definite else Unknown)(f"cannot {what}: {_words(error)}") from error
     except (Exception, asyncio.CancelledError) as error:

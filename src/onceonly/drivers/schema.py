@@ -4,6 +4,7 @@ One table, `{prefix}schema`, says which version of which component a database ha
 """
 
 from collections.abc import Callable, Mapping
+from typing import Protocol
 
 from msgspec import Struct
 from sqlalchemy import Column, Connection, Integer, MetaData, String, Table, insert, inspect, select, update
@@ -27,6 +28,18 @@ class Schema(Struct, frozen=True, kw_only=True):
     version: int
     tables: Callable[[str, str | None], MetaData]
     upgrades: Mapping[int, Step] = {}
+
+
+class Named(Protocol):
+    """What says how the tables in a database are called: a `Database`, or the `Place` it is made from."""
+
+    @property
+    def prefix(self) -> str:
+        """What every name begins with."""
+
+    @property
+    def schema(self) -> str | None:
+        """The schema they are in, where there are schemas."""
 
 
 async def create(database: Database, schema: Schema) -> None:
@@ -54,6 +67,11 @@ async def upgrade(database: Database, schema: Schema) -> None:
 async def check(database: Database, schema: Schema) -> None:
     """Make sure that the database has these tables. Raises SchemaMissing, SchemaTooNew, which say what to do."""
     _judge(await _version(database, schema), schema)
+
+
+def check_within(connection: Connection, names: Named, schema: Schema) -> None:
+    """Do the same on a connection, inside whatever database transaction it is in. Raises as `check`."""
+    _judge(_read_version(connection, names, schema.component), schema)
 
 
 def render(database: Database, schema: Schema) -> str:
@@ -94,10 +112,10 @@ def _place(database: Database) -> CreateSchema:
     return CreateSchema(database.schema or "", if_not_exists=True)
 
 
-def _versions(database: Database) -> Table:
+def _versions(names: Named) -> Table:
     return Table(
-        f"{database.prefix}schema",
-        MetaData(schema=database.schema),
+        f"{names.prefix}schema",
+        MetaData(schema=names.schema),
         Column("component", String(40), primary_key=True),
         Column("version", Integer, nullable=False),
         **TRANSACTIONAL,
@@ -109,9 +127,9 @@ async def _version(database: Database, schema: Schema) -> int | None:
         return await connection.run_sync(_read_version, database, schema.component)
 
 
-def _read_version(connection: Connection, database: Database, component: str) -> int | None:
-    versions = _versions(database)
-    if not inspect(connection).has_table(versions.name, schema=database.schema):
+def _read_version(connection: Connection, names: Named, component: str) -> int | None:
+    versions = _versions(names)
+    if not inspect(connection).has_table(versions.name, schema=names.schema):
         return None
     return connection.scalar(select(versions.c.version).where(versions.c.component == component))
 

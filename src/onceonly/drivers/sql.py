@@ -10,10 +10,11 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager, asyn
 from typing import Any, TypeAlias
 
 from msgspec.structs import replace
-from sqlalchemy import Connection, RootTransaction
+from sqlalchemy import Connection, Pool, RootTransaction
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession, async_sessionmaker
 
-from onceonly.drivers.dialect import Dialect, Purpose, State, checked_isolation
+from onceonly.drivers.dialect import Dialect, Purpose, Said, State, checked_isolation
 from onceonly.drivers.guard import watch
 from onceonly.drivers.transaction import DatabaseTransaction, Turns, nothing
 from onceonly.drivers.translation import translating
@@ -108,6 +109,11 @@ class Database:
         """Enclose driver calls: their errors come out as `locked`, `refused`, Failed or Unknown. See `translated`."""
         return translating(self.dialect, locked=locked, refused=refused, committing=committing)
 
+    def is_refused(self, error: OnceOnlyError) -> bool:
+        """Tell of a translated error whether trying again cannot help: the user may not do it, or the statement cannot work."""
+        cause = error.__cause__
+        return isinstance(cause, DBAPIError) and self.dialect.said(cause) in {Said.FORBIDDEN, Said.STATEMENT}
+
     async def settle(self) -> None:
         """Wait until every dropped transaction is rolled back."""
         while self._stranded:
@@ -182,15 +188,30 @@ async def open_database(source: Source, *, clock: Clock, durable: bool = True, p
     """
     if isinstance(source, str):
         return _open_url(read_url(source), clock=clock, durable=durable, prefix=prefix)
+    factory, engine = _factory_of(source)
+    dialect = _dialect(engine.dialect.name, engine.dialect.driver)
+    place = replace(place_of(engine), prefix=checked_prefix(prefix or DEFAULT_PREFIX))
+    database = _database(dialect.adopt(engine), dialect, place, clock=clock, durable=durable)
+    database.sessions, database.owned = factory, False
+    return database
+
+
+def place_of(source: Source) -> Place:
+    """Tell what a source names, without connecting. Raises SetupError."""
+    return read_url(source) if isinstance(source, str) else Place(url=_factory_of(source)[1].url)
+
+
+def pool_of(source: Source) -> Pool | None:
+    """Give the connections of a user's own engine or session factory; a URL has none. Raises SetupError."""
+    return None if isinstance(source, str) else _factory_of(source)[1].sync_engine.pool
+
+
+def _factory_of(source: AsyncEngine | async_sessionmaker[AsyncSession]) -> tuple[async_sessionmaker[AsyncSession], AsyncEngine]:
     factory = source if isinstance(source, async_sessionmaker) else async_sessionmaker(source)
     engine = factory.kw.get("bind")
     if not isinstance(engine, AsyncEngine) or factory.kw.get("binds"):
         raise SetupError("the async_sessionmaker must be bound to one AsyncEngine: async_sessionmaker(engine)")
-    dialect = _dialect(engine.dialect.name, engine.dialect.driver)
-    place = Place(url=engine.url, prefix=checked_prefix(prefix or DEFAULT_PREFIX))
-    database = _database(dialect.adopt(engine), dialect, place, clock=clock, durable=durable)
-    database.sessions, database.owned = factory, False
-    return database
+    return factory, engine
 
 
 def _open_url(place: Place, *, clock: Clock, durable: bool, prefix: str) -> Database:

@@ -53,6 +53,7 @@ _SAID = {
     sqlite3.SQLITE_PERM: Said.UNABLE,
     sqlite3.SQLITE_NOTADB: Said.UNABLE,
 }
+_UNFIT = (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM)
 
 
 class SQLite:
@@ -91,13 +92,18 @@ class SQLite:
         return view
 
     async def prepare(self, engine: AsyncEngine, *, durable: bool) -> None:
-        """Switch the file to WAL, and see that commits are durable. Raises SetupError when they are not."""
-        async with engine.connect() as connection:
-            version = await connection.run_sync(lambda it: it.dialect.server_version_info or ())
-            if version < OLDEST:
-                raise SetupError(f"SQLite {'.'.join(map(str, version))} is too old: 3.35 or newer is needed")
-            await _switch_to_wal(connection)
-            synchronous = (await connection.exec_driver_sql("PRAGMA synchronous")).scalar_one()
+        """Switch the file to WAL, and see that commits are durable. Raises SetupError when not, or when it is no database."""
+        try:
+            async with engine.connect() as connection:
+                version = await connection.run_sync(lambda it: it.dialect.server_version_info or ())
+                if version < OLDEST:
+                    raise SetupError(f"SQLite {'.'.join(map(str, version))} is too old: 3.35 or newer is needed")
+                await _switch_to_wal(connection)
+                synchronous = (await connection.exec_driver_sql("PRAGMA synchronous")).scalar_one()
+        except DBAPIError as error:
+            if _code(error) in _UNFIT:
+                raise SetupError(f"{type(error.orig).__name__}: {error.orig}") from error
+            raise
         if durable and synchronous < FULL:
             raise SetupError("this engine commits with PRAGMA synchronous below FULL, so a power cut loses commits: set FULL")
 
@@ -176,6 +182,11 @@ def _check_file(url: URL) -> None:
         raise SetupError(f"the directory of the SQLite file {name} does not exist: create it first")
 
 
+def _code(error: DBAPIError) -> int:
+    """Give SQLite's primary result code; 0 when the driver raised by itself."""
+    return getattr(error.orig, "sqlite_errorcode", 0) & _OWN_CODE
+
+
 def _configure(connection: Any, _record: object) -> None:
     cursor = connection.cursor()
     cursor.execute("PRAGMA synchronous = FULL")
@@ -206,8 +217,7 @@ async def _switch_to_wal(connection: AsyncConnection) -> None:
         try:
             await connection.exec_driver_sql("PRAGMA journal_mode = WAL")
         except DBAPIError as error:
-            code = getattr(error.orig, "sqlite_errorcode", 0) & _OWN_CODE
-            if code not in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED) or not tries_left:
+            if _code(error) not in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED) or not tries_left:
                 raise
             await asyncio.sleep(WAL_PAUSE)
         else:

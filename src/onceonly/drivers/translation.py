@@ -36,7 +36,7 @@ def translated(
     said = dialect.said(error) if isinstance(error, DBAPIError) and not error.connection_invalidated else Said.NOTHING
     definite: dict[Said, type[OnceOnlyError]] = {Said.LOCKED: locked, Said.CONSTRAINT: refused, Said.ABORTED: CommitRefused}
     if not committing:
-        definite |= {Said.STATEMENT: refused, Said.UNABLE: Failed}
+        definite |= {Said.STATEMENT: refused, Said.UNABLE: Failed, Said.FORBIDDEN: Failed}
     return definite.get(said, Unknown)(text)
 
 

@@ -3,6 +3,7 @@
 from onceonly.endpoint.context import Context
 from onceonly.endpoint.endpoint import Endpoint
 from onceonly.endpoint.handlers import EndpointHandlers
+from onceonly.endpoint.outgoing import Outgoing
 from onceonly.serialization.bodies import message
 
-__all__ = ["Context", "Endpoint", "EndpointHandlers", "message"]
+__all__ = ["Context", "Endpoint", "EndpointHandlers", "Outgoing", "message"]

@@ -1,19 +1,14 @@
 """Context: what a handler knows about its message, and how it sends others. Everything here is captured, nothing is sent."""
 
-import math
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 
+from onceonly.endpoint.envelopes import Delay, Envelopes, Wish, command
 from onceonly.endpoint.reading import Received
 from onceonly.model.errors import InvalidEffect
 from onceonly.model.identity import outgoing_id
-from onceonly.model.message import Headers, Message, Send
+from onceonly.model.message import Headers, Message
 from onceonly.model.record import Effect
-from onceonly.model.settings import NAME_RULE, is_endpoint_name
-from onceonly.serialization.bodies import BodyError, encode_body, type_name
-from onceonly.serialization.identity import INSTANT
-
-LATEST = int(datetime(9999, 12, 31, tzinfo=UTC).timestamp() * 1000)
-Delay = timedelta | float
+from onceonly.model.settings import is_endpoint_name
 
 
 class Context:
@@ -24,7 +19,7 @@ class Context:
         self._endpoint = endpoint
         self._message = message
         self._now = now
-        self._max_body = max_body
+        self._envelopes = Envelopes(endpoint, max_body=max_body)
         self._effects: list[Effect] = []
         self._ended = False
 
@@ -57,9 +52,7 @@ class Context:
         `delay` (a timedelta, or seconds) or `at` (an aware datetime) puts it off. Raises InvalidEffect when it can never be
         sent: too large, not serializable, without a type, to an impossible name.
         """
-        if not is_endpoint_name(to):
-            raise InvalidEffect(f"cannot send to {to!r}: {NAME_RULE}")
-        self._capture(message, to=to, type_=type, due=self._due(delay, at))
+        self._capture(message, Wish(command(to), type, delay, at))
 
     def publish(
         self,
@@ -70,7 +63,7 @@ class Context:
         at: datetime | None = None,
     ) -> None:
         """Publish an event to whoever subscribes, once the unit is committed. Raises InvalidEffect as `send` does."""
-        self._capture(event, to="", type_=type, due=self._due(delay, at))
+        self._capture(event, Wish("", type, delay, at))
 
     def reply(
         self,
@@ -85,56 +78,24 @@ class Context:
         if not is_endpoint_name(to):
             reason = f"its replyto is {to!r}, which is no endpoint's name" if to else "it came without a replyto"
             raise InvalidEffect(f"cannot reply to message {self._message.id!r}: {reason}; use send(..., to=...)")
-        self._capture(message, to=to, type_=type, due=self._due(delay, at))
+        self._capture(message, Wish(to, type, delay, at))
 
     def end(self) -> tuple[Effect, ...]:
         """Close the context and give what it captured, in order; every later use is an error."""
         self._ended = True
         return tuple(self._effects)
 
-    def _capture(self, body: object, *, to: str, type_: str | None, due: int) -> None:
+    def _capture(self, body: object, wish: Wish) -> None:
         if self._ended:
             raise InvalidEffect("the context was used after its handler had ended; nothing can be sent with it any more")
-        name = type_ if type_ is not None else type_name(body.__class__)
-        if not name or not name.strip():
-            raise InvalidEffect(f'a {body.__class__.__name__} does not know its message type: pass type="..."')
-        try:
-            encoded, content_type = encode_body(body)
-        except BodyError as error:
-            raise InvalidEffect(f"cannot send {name}: {error}") from error
-        if len(encoded) > self._max_body:
-            raise InvalidEffect(f"cannot send {name}: {len(encoded)} bytes, and this transport takes {self._max_body} at most")
-        message = Message(
-            id=outgoing_id(self._endpoint, self._message.identity, len(self._effects)),
-            source=self._endpoint,
-            type=name,
-            body=encoded,
-            time=datetime.fromtimestamp(self._now / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
-            datacontenttype=content_type,
-            extensions=self._extensions(due, command=bool(to)),
-        )
-        self._effects.append(Send(message=message, to=to, due=due))
+        id_ = outgoing_id(self._endpoint, self._message.identity, len(self._effects))
+        self._effects.append(self._envelopes.seal(body, wish, id=id_, now=self._now, cause=self._cause(wish)))
 
-    def _extensions(self, due: int, *, command: bool) -> Headers:
+    def _cause(self, wish: Wish) -> Headers:
         incoming = self._message
-        named = (
+        return (
             ("causationid", incoming.id),
             ("conversationid", incoming.extension("conversationid") or incoming.id),
-            ("replyto", self._endpoint if command else ""),
+            ("replyto", self._endpoint if wish.to else ""),
             ("traceparent", incoming.extension("traceparent")),
-            (INSTANT, str(due or self._now)),
         )
-        return tuple((name, value) for name, value in named if value)
-
-    def _due(self, delay: Delay | None, at: datetime | None) -> int:
-        """Give the absolute instant: a re-dispatch must not put the message off once more."""
-        if delay is not None and at is not None:
-            raise InvalidEffect("delay= and at= exclude each other")
-        if at is not None:
-            if at.tzinfo is None:
-                raise InvalidEffect("at= needs an aware datetime, such as datetime.now(UTC) + ...")
-            return max(0, int(at.timestamp() * 1000))
-        seconds = delay.total_seconds() if isinstance(delay, timedelta) else float(delay or 0)
-        if not math.isfinite(seconds) or seconds < 0:
-            raise InvalidEffect(f"delay must be 0 or more, not {delay}")
-        return min(self._now + int(seconds * 1000), LATEST) if seconds else 0

@@ -3,10 +3,12 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from functools import partial
 from types import FrameType
-from typing import Any, TypeVar, overload
+from typing import Any, NamedTuple, TypeVar, overload
 
 from onceonly.endpoint.handlers import EndpointHandlers, Rules
+from onceonly.endpoint.outgoing import Outgoing
 from onceonly.endpoint.plans import Plans, plan
 from onceonly.endpoint.registration import RegisteredHandler, RegisteredProvider
 from onceonly.endpoint.signatures import Function, callers_frame, is_function
@@ -16,17 +18,30 @@ from onceonly.model.settings import Deduplication, History
 from onceonly.ports.bundle import Ports
 from onceonly.ports.transport import Topology, Traits
 from onceonly.runtime.board import Row
+from onceonly.runtime.doorbell import Doorbell
 from onceonly.runtime.observer import Observer
+from onceonly.runtime.relay import Relay
 from onceonly.runtime.settings import WorkerSettings
+from onceonly.runtime.start import Patience
 from onceonly.runtime.surroundings import LIVE, Surroundings
-from onceonly.runtime.worker import Worker
+from onceonly.runtime.worker import Runner, Worker, run_all
 from onceonly.serialization.identity import IdentityRule
-from onceonly.wiring import wire
+from onceonly.wiring import enlist, wire
 from onceonly.wiring.schemes import offer_of
 from onceonly.wiring.settings import Settings
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
+MAX_BODY = 256 * 1024
+"""Bytes of a body where the transport's own limit is not known: what the smallest of the usual brokers take."""
 Lifespan = Callable[["Endpoint"], AbstractAsyncContextManager[object]]
+
+
+class _Running(NamedTuple):
+    """What holds while the endpoint is open in this process."""
+
+    settings: Settings
+    max_body: int
+    surroundings: Surroundings
 
 
 class Endpoint:
@@ -48,6 +63,7 @@ class Endpoint:
         identity: IdentityRule | None = None,
         retry: Retry = Retry(),  # noqa: B008 - immutable
         timeout: float = 30.0,
+        relay_after: float = 10.0,
         lifespan: Lifespan | None = None,
         dead_letters: object = None,
         worker: WorkerSettings = WorkerSettings(),  # noqa: B008 - immutable
@@ -62,12 +78,15 @@ class Endpoint:
             identity=identity,
             retry=retry,
             timeout=timeout,
+            relay_after=relay_after,
             dead_letters=dead_letters,
             worker=worker,
         )
         self._lifespan = lifespan
         self._handlers: list[RegisteredHandler] = []
         self._providers: list[RegisteredProvider] = []
+        self._doorbell = Doorbell()
+        self._running: list[_Running] = []
 
     def __repr__(self) -> str:
         return f"<Endpoint {self.name}>"
@@ -123,6 +142,18 @@ class Endpoint:
 
         return register if factory is None else register(factory)
 
+    def enlist(self, session: object) -> Outgoing:
+        """Send messages inside the open transaction of a SQLAlchemy `AsyncSession` or `Session` that the caller owns.
+
+        They are committed and rolled back with it, by savepoint too. After the commit this endpoint dispatches them at once
+        if it runs in this process; if not, the relay of any process where it runs does, `relay_after` later. A body may have
+        256 KiB, where the endpoint runs what its transport takes. Raises SetupError: for a session of another database than
+        the store, one that is in AUTOCOMMIT or belongs to a handler, and with a store that is no SQL database.
+        """
+        running = self._running[-1] if self._running else _Running(self.settings, MAX_BODY, LIVE)
+        enlisted = enlist(running.settings, session, self._doorbell.ring)
+        return Outgoing(self.name, enlisted, max_body=running.max_body, clock=running.surroundings.clock)
+
     def topology(self) -> Topology:
         """Give the input queue and the types it subscribes to. Raises InvalidHandler."""
         return Topology(endpoint=self.name, events=tuple(sorted(self._plan(self.settings).handlers)))
@@ -132,7 +163,7 @@ class Endpoint:
         surroundings: Surroundings = LIVE,
         *,
         settings: Settings | None = None,
-        max_body: int = 256 * 1024,
+        max_body: int = MAX_BODY,
         made: Mapping[Any, object] | None = None,
     ) -> EndpointHandlers:
         """Give the Handlers port of this endpoint; `made` holds what process providers made. Raises InvalidHandler."""
@@ -150,23 +181,48 @@ class Endpoint:
     ) -> AsyncIterator[Ports]:
         """Open everything but the worker: lifespan, providers, adapters. Gives the ports, enclosed by `observer`.
 
-        `settings` override the endpoint's own. Raises InvalidHandler and other SetupErrors before anything is received.
+        `settings` override the endpoint's own. Raises InvalidHandler and other SetupErrors before anything is received, and
+        TryAgain when a server is away.
         """
         chosen = settings or self.settings
-        plans = self._plan(chosen)
         async with AsyncExitStack() as stack:
-            if self._lifespan is not None:
-                await stack.enter_async_context(self._lifespan(self))
-            made: dict[Any, object] = {}
-            for provider in plans.process:
-                made[provider.kind] = await provider.open(stack, made.__getitem__)
+            wired = await self._prepared(stack, chosen, surroundings, observer)
+            ports = await stack.enter_async_context(wired())
+            self._enter_running(stack, _Running(chosen, ports.transport.traits.max_body, surroundings))
+            yield ports
 
-            def make(traits: Traits) -> EndpointHandlers:
-                return EndpointHandlers(plans, _rules(chosen, traits.max_body), surroundings, made)
+    @asynccontextmanager
+    async def opened_patiently(
+        self,
+        stop: asyncio.Event,
+        *,
+        settings: Settings | None = None,
+        surroundings: Surroundings = LIVE,
+        observer: Observer | None = None,
+        away: asyncio.Event | None = None,
+    ) -> AsyncIterator[Ports | None]:
+        """Open as `opened` does, and wait for servers that are away, for ever; gives None when `stop` was set meanwhile.
 
-            events = tuple(sorted(plans.handlers))
-            wired = wire(chosen, make, events=events, surroundings=surroundings, observer=observer)
-            yield await stack.enter_async_context(wired)
+        Lifespan and providers are opened once, before. Sets `away` when a server was found away.
+        """
+        chosen = settings or self.settings
+        patience = Patience(stop, endpoint=self.name, surroundings=surroundings, away=away)
+        async with AsyncExitStack() as stack:
+            wired = await self._prepared(stack, chosen, surroundings, observer)
+            ports = await patience.enter(stack, wired)
+            if ports is not None:
+                self._enter_running(stack, _Running(chosen, ports.transport.traits.max_body, surroundings))
+            yield ports
+
+    def runners(
+        self, ports: Ports, settings: Settings, *, surroundings: Surroundings = LIVE, board: Row | None = None
+    ) -> tuple[Runner, ...]:
+        """Give what works on these ports, side by side: the worker, and the relay that finishes what others left."""
+        grace, after = settings.worker.grace, settings.relay_after
+        return (
+            Worker(ports, settings.worker, surroundings=surroundings, board=board),
+            Relay(ports, after=after, grace=grace, doorbell=self._doorbell, surroundings=surroundings),
+        )
 
     async def run(
         self,
@@ -178,13 +234,19 @@ class Endpoint:
         board: Row | None = None,
         ready: asyncio.Event | None = None,
     ) -> None:
-        """Work until `stop` is set; then finish what is in flight and close everything. Sets `ready` once it is receiving."""
+        """Work until `stop` is set; then finish what is in flight and close everything. Raises SetupError.
+
+        A server that is away at start is waited for. Sets `ready` once it is receiving, or has found that it has to wait.
+        """
         chosen = settings or self.settings
-        async with self.opened(settings=chosen, surroundings=surroundings, observer=observer) as ports:
-            worker = Worker(ports, chosen.worker, surroundings=surroundings, board=board)
+        opening = self.opened_patiently(stop, settings=chosen, surroundings=surroundings, observer=observer, away=ready)
+        async with opening as ports:
+            if ports is None:
+                return
+            runners = self.runners(ports, chosen, surroundings=surroundings, board=board)
             if ready is not None:
                 ready.set()
-            await worker.run(stop)
+            await run_all(runners, stop)
 
     @asynccontextmanager
     async def running(
@@ -197,7 +259,8 @@ class Endpoint:
     ) -> AsyncIterator[None]:
         """Run the worker beside the block, such as in another application's lifespan; the exit stops it gracefully.
 
-        What fails at start is raised here, what ends the worker later at the exit.
+        A server that is away at start holds nobody up: the block begins, and the worker keeps trying beside it. A wrong
+        set-up is raised here when it shows at start; what ends the worker later is raised at the exit.
         """
         stop, ready = asyncio.Event(), asyncio.Event()
         run = self.run(stop, settings=settings, surroundings=surroundings, observer=observer, board=board, ready=ready)
@@ -208,6 +271,27 @@ class Endpoint:
         finally:  # stops the task, in whatever way the block ended
             stop.set()
             await working
+
+    async def _prepared(
+        self, stack: AsyncExitStack, chosen: Settings, surroundings: Surroundings, observer: Observer | None
+    ) -> Callable[[], AbstractAsyncContextManager[Ports]]:
+        """Open lifespan and providers; gives what opens the adapters, as often as it takes."""
+        plans = self._plan(chosen)
+        if self._lifespan is not None:
+            await stack.enter_async_context(self._lifespan(self))
+        made: dict[Any, object] = {}
+        for provider in plans.process:
+            made[provider.kind] = await provider.open(stack, made.__getitem__)
+
+        def make(traits: Traits) -> EndpointHandlers:
+            return EndpointHandlers(plans, _rules(chosen, traits.max_body), surroundings, made)
+
+        events = tuple(sorted(plans.handlers))
+        return partial(wire, chosen, make, events=events, surroundings=surroundings, observer=observer)
+
+    def _enter_running(self, stack: AsyncExitStack, running: "_Running") -> None:
+        self._running.append(running)
+        stack.callback(self._running.remove, running)
 
     def _plan(self, settings: Settings) -> Plans:
         return plan(self._handlers, self._providers, endpoint=self.name, offer=offer_of(settings.store))

@@ -69,8 +69,15 @@ class Store(Protocol):
     async def forget(self, identities: Sequence[Identity]) -> None:
         """Drop the records of these messages; their claims stay. Forgetting twice is fine. Not atomic across messages."""
 
-    async def undispatched(self, older_than: int, limit: int) -> tuple[Record, ...]:
-        """List records stored before `older_than` (milliseconds since 1970), oldest first, at most `limit`."""
+    async def undispatched(self, older_than: int, limit: int, *, after: Identity | None = None) -> tuple[Record, ...]:
+        """List records stored before `older_than` (milliseconds since 1970), oldest first, at most `limit`.
+
+        With `after` the list begins behind that record, and is empty when there is no such record any more. Raises Failed,
+        Unknown.
+        """
+
+    async def find(self, identities: Sequence[Identity]) -> tuple[Record, ...]:
+        """Give the committed records of these, in the order asked; who has none is left out. Raises Failed, Unknown."""
 
     def unit_key(self, message: Message) -> Hashable:
         """Tell which messages may share a unit: those with equal keys. One constant for SQL, the entity for documents."""

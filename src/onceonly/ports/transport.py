@@ -22,10 +22,14 @@ class Traits(Struct, frozen=True, kw_only=True):
 
 
 class Topology(Struct, frozen=True, kw_only=True):
-    """The input queue of one endpoint, and the event types it subscribes to."""
+    """The input queue of one endpoint, the event types it subscribes to, and those it no longer wants.
+
+    A type that is in neither is left as it is: while versions of an endpoint run side by side, the other one may want it.
+    """
 
     endpoint: str
     events: tuple[str, ...] = ()
+    gone: tuple[str, ...] = ()
 
 
 class Depth(Struct, frozen=True, kw_only=True):
@@ -65,7 +69,7 @@ class Transport(Protocol):
         """Renew the leases; does nothing for deliveries whose lease has ended."""
 
     async def declare(self, topologies: Sequence[Topology]) -> None:
-        """Make sure that these queues and subscriptions exist; harmless when they do."""
+        """Make sure that these queues and subscriptions exist, and those to what is `gone` do not; harmless when it is so."""
 
     async def depth(self, endpoint: str) -> Depth:
         """Count the messages of one endpoint's input queue. Raises SetupError when it was never declared."""

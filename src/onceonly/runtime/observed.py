@@ -56,11 +56,18 @@ class ObservedStore:
         async with self._observer.around(Call(Point.FORGET, self._endpoint, identities)):
             await self._store.forget(identities)
 
-    async def undispatched(self, older_than: int, limit: int) -> tuple[Record, ...]:
+    async def undispatched(self, older_than: int, limit: int, *, after: Identity | None = None) -> tuple[Record, ...]:
         """Observe `undispatched`."""
         call = Call(Point.UNDISPATCHED, self._endpoint)
         async with self._observer.around(call):
-            call.result = found = await self._store.undispatched(older_than, limit)
+            call.result = found = await self._store.undispatched(older_than, limit, after=after)
+        return found
+
+    async def find(self, identities: Sequence[Identity]) -> tuple[Record, ...]:
+        """Observe `find`."""
+        call = Call(Point.FIND, self._endpoint, identities)
+        async with self._observer.around(call):
+            call.result = found = await self._store.find(identities)
         return found
 
     def unit_key(self, message: Message) -> Hashable:

@@ -35,6 +35,7 @@ class Point(StrEnum):
     DECLARE = "declare"
     DEPTH = "depth"
     UNDISPATCHED = "undispatched"
+    FIND = "find"
     DEAD_PAGE = "dead-page"
     DEAD_GET = "dead-get"
     DEAD_COUNT = "dead-count"

@@ -4,7 +4,7 @@ from onceonly.algorithms.delivery import Report
 from onceonly.ports.surroundings import Chance
 
 CONTENDED_FIRST, CONTENDED_MOST = 0.005, 0.5
-UNSURE_FIRST, UNSURE_MOST = 0.1, 5.0
+UNSURE_FIRST, UNSURE_MOST = 0.1, 2.0  # a server that is back is found within three seconds
 
 
 class Pace:

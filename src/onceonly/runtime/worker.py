@@ -7,9 +7,9 @@ stop      receive no more; finish what is in work within the grace time; give ba
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, Protocol
 
 from onceonly.algorithms.delivery import Report, deliver
 from onceonly.model.errors import OnceOnlyError
@@ -29,6 +29,13 @@ LEASE_PARTS = 3  # a lease is renewed this often before it would end
 OUTAGE, UNSURE, FAULT = "cannot receive", "cannot settle what was received", "delivering failed"
 
 _log = logging.getLogger("onceonly.worker")
+
+
+class Runner(Protocol):
+    """Something that works beside others in one process until it is told to stop."""
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Work until `stop` is set, then end gracefully."""
 
 
 class Worker:
@@ -204,9 +211,14 @@ async def _cancel(tasks: list[asyncio.Task[Any]]) -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def run_all(workers: Sequence[Worker], stop: asyncio.Event) -> None:
-    """Run several workers of one process side by side; when one dies, so do the others, and its end is raised."""
-    tasks = [asyncio.create_task(worker.run(stop)) for worker in workers]
+async def run_all(runners: Sequence[Runner], stop: asyncio.Event) -> None:
+    """Run workers and relays of one process side by side; when one dies, so do the others, and its end is raised."""
+    await side_by_side([runner.run(stop) for runner in runners])
+
+
+async def side_by_side(runs: Sequence[Coroutine[Any, Any, None]]) -> None:
+    """Run all of these until they end; when one dies, so do the others, and its end is raised."""
+    tasks = [asyncio.create_task(run) for run in runs]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
         for task in tasks:

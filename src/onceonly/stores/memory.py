@@ -111,10 +111,19 @@ def forget(world: StoreWorld, identities: tuple[Identity, ...]) -> Step:
     return replace(world, records=tuple(stored for stored in world.records if stored.record.identity not in gone)), None
 
 
-def undispatched(world: StoreWorld, older_than: int, limit: int) -> Step:
-    """List old records, oldest first."""
-    found = sorted((stored for stored in world.records if stored.at < older_than), key=lambda stored: stored.at)
-    return world, tuple(stored.record for stored in found[:limit])
+def undispatched(world: StoreWorld, older_than: int, limit: int, after: Identity | None = None) -> Step:
+    """List old records, oldest first, those behind the record of `after` if that is asked for."""
+    found = [stored.record for stored in sorted(world.records, key=lambda stored: stored.at) if stored.at < older_than]
+    if after is not None:
+        place = next((number for number, record in enumerate(found) if record.identity == after), len(found))
+        found = found[place + 1 :]
+    return world, tuple(found[:limit])
+
+
+def find(world: StoreWorld, identities: tuple[Identity, ...]) -> Step:
+    """Give the records there are of these."""
+    known = {stored.record.identity: stored.record for stored in world.records}
+    return world, tuple(known[identity] for identity in identities if identity in known)
 
 
 def _notes(world: StoreWorld) -> Step:
@@ -231,9 +240,14 @@ class MemoryStore:
         """Drop records; see the port."""
         await self._driver.perform(Operation("forget", self.place, forget, (tuple(identities),), many=True))
 
-    async def undispatched(self, older_than: int, limit: int) -> tuple[Record, ...]:
+    async def undispatched(self, older_than: int, limit: int, *, after: Identity | None = None) -> tuple[Record, ...]:
         """List records; see the port."""
-        records: tuple[Record, ...] = await self._perform("undispatched", undispatched, (older_than, limit))
+        records: tuple[Record, ...] = await self._perform("undispatched", undispatched, (older_than, limit, after))
+        return records
+
+    async def find(self, identities: Sequence[Identity]) -> tuple[Record, ...]:
+        """Give records; see the port."""
+        records: tuple[Record, ...] = await self._perform("find", find, (tuple(identities),))
         return records
 
     def unit_key(self, message: Message) -> Hashable:

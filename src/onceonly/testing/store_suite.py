@@ -1,53 +1,31 @@
 """The contract of the Store and Unit ports, rule by rule. Every look is taken by another process than the one that wrote."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
-from typing import Any, NamedTuple, Protocol
 
-from onceonly.model.errors import CommitRefused, Conflict, OnceOnlyError
-from onceonly.model.message import Message, Send
+from onceonly.model.errors import CommitRefused, OnceOnlyError
+from onceonly.model.message import Send
 from onceonly.model.record import Record
-from onceonly.ports.store import Resources, Store, Unit
 from onceonly.testing.samples import effects, message, rich_message
-from onceonly.testing.suite import ENDPOINT, OTHER, Suite, raises
-
-LATER = 1 << 52
-ONE_EFFECT = effects()[:1]
-
-
-class StoreSubject(Protocol):
-    """A store under test, with a table of texts by key as its business data."""
-
-    async def store(self, endpoint: str = ENDPOINT) -> Store:
-        """Open the store of an endpoint, each time as a process of its own would."""
-
-    async def write(self, resources: Resources, key: str, value: str) -> None:
-        """Write one business value within a unit, as an async handler would."""
-
-    def write_now(self, get: Callable[[type], object], key: str, value: str) -> None:
-        """Write one business value within a unit, as a synchronous handler would."""
-
-    async def refuse(self, resources: Resources) -> None:
-        """Write something within a unit that only its commit shows to be impossible, as a deferred constraint does."""
-
-    async def read(self) -> dict[str, str]:
-        """Read the committed business data, from outside any unit."""
-
-    def now(self) -> int:
-        """Give the store's time, milliseconds since 1970."""
-
-    async def pass_time(self, milliseconds: int) -> None:
-        """Let the store's time pass."""
-
-
-class Found(NamedTuple):
-    """What a unit's `begin` found."""
-
-    new: tuple[Message, ...] = ()
-    owed: tuple[Record, ...] = ()
-    done: tuple[Message, ...] = ()
-    clashing: tuple[Message, ...] = ()
+from onceonly.testing.store_subject import (
+    LATER,
+    ONE_EFFECT,
+    Found,
+    StoreSubject,
+    cancel,
+    compete,
+    every_one_is_new,
+    handle,
+    look,
+    steps,
+    undispatched,
+    wins,
+    work,
+    write,
+    write_and_fail,
+)
+from onceonly.testing.suite import OTHER, Suite, raises
 
 
 class StoreSuite(Suite):
@@ -62,74 +40,74 @@ class StoreSuite(Suite):
     async def test_a_message_never_seen_is_new(self) -> None:
         """The first claim of an identity succeeds."""
         async with self.open_store() as subject:
-            assert await _look(subject, message()) == Found(new=(message(),))
+            assert await look(subject, message()) == Found(new=(message(),))
 
     async def test_new_messages_are_in_the_order_asked(self) -> None:
         """Claims may be sorted; the answer is not."""
         asked = tuple(message(name) for name in ("m3", "m1", "m9", "m2", "m7"))
         async with self.open_store() as subject:
-            assert (await _look(subject, *asked)).new == asked
+            assert (await look(subject, *asked)).new == asked
 
     async def test_a_handled_message_with_effects_is_owed(self) -> None:
         """Until its effects are dispatched and forgotten, a copy finds the record."""
         async with self.open_store() as subject:
-            await _handle(subject, message(), decided=ONE_EFFECT)
-            assert await _look(subject, message()) == Found(owed=(Record(message().identity, ONE_EFFECT),))
+            await handle(subject, message(), decided=ONE_EFFECT)
+            assert await look(subject, message()) == Found(owed=(Record(message().identity, ONE_EFFECT),))
 
     async def test_owed_effects_are_identical_to_those_committed(self) -> None:
         """Same ids, same bodies, same order, whatever they contain."""
         async with self.open_store() as subject:
-            await _handle(subject, rich_message(), decided=effects())
-            assert (await _look(subject, rich_message())).owed == (Record(rich_message().identity, effects()),)
+            await handle(subject, rich_message(), decided=effects())
+            assert (await look(subject, rich_message())).owed == (Record(rich_message().identity, effects()),)
 
     async def test_looking_at_an_owed_message_changes_nothing(self) -> None:
         """A worker that dies between `begin` and dispatch leaves the record as it was."""
         async with self.open_store() as subject:
-            await _handle(subject, message(), decided=ONE_EFFECT)
-            first = await _look(subject, message())
-            assert await _look(subject, message()) == first
+            await handle(subject, message(), decided=ONE_EFFECT)
+            first = await look(subject, message())
+            assert await look(subject, message()) == first
 
     async def test_a_handled_message_without_effects_is_done(self) -> None:
         """It keeps its claim."""
         async with self.open_store() as subject:
-            await _handle(subject, message())
-            assert await _look(subject, message()) == Found(done=(message(),))
+            await handle(subject, message())
+            assert await look(subject, message()) == Found(done=(message(),))
 
     async def test_a_handled_message_without_effects_leaves_no_record(self) -> None:
         """Nothing is stored for what needs no dispatch."""
         async with self.open_store() as subject:
-            await _handle(subject, message())
-            assert await _undispatched(subject) == ()
+            await handle(subject, message())
+            assert await undispatched(subject) == ()
 
     async def test_another_body_clashes(self) -> None:
         """The same identity with another body is neither new nor known."""
         other = message(body=b"{}")
         async with self.open_store() as subject:
-            await _handle(subject, message())
-            assert await _look(subject, other) == Found(clashing=(other,))
+            await handle(subject, message())
+            assert await look(subject, other) == Found(clashing=(other,))
 
     async def test_another_body_clashes_with_an_owed_message_too(self) -> None:
         """A record that waits for dispatch is not handed out to a message that is not its own."""
         other = message(body=b"{}")
         async with self.open_store() as subject:
-            await _handle(subject, message(), decided=ONE_EFFECT)
-            assert await _look(subject, other) == Found(clashing=(other,))
+            await handle(subject, message(), decided=ONE_EFFECT)
+            assert await look(subject, other) == Found(clashing=(other,))
 
     async def test_a_clash_leaves_the_first_message_as_it_was(self) -> None:
         """Neither its claim nor its record suffers, even when the unit commits."""
         async with self.open_store() as subject:
-            await _handle(subject, message(), decided=ONE_EFFECT)
-            await _handle(subject, message(body=b"{}"), message("m2"))
-            assert (await _look(subject, message())).owed == (Record(message().identity, ONE_EFFECT),)
+            await handle(subject, message(), decided=ONE_EFFECT)
+            await handle(subject, message(body=b"{}"), message("m2"))
+            assert (await look(subject, message())).owed == (Record(message().identity, ONE_EFFECT),)
 
     async def test_a_batch_is_sorted_completely(self) -> None:
         """Every message asked for is found in exactly one part."""
         owed, done, clash, new = (message(name) for name in ("m1", "m2", "m3", "m4"))
         other = message("m3", body=b"{}")
         async with self.open_store() as subject:
-            await _handle(subject, owed, decided=ONE_EFFECT)
-            await _handle(subject, done, clash)
-            found = await _look(subject, new, other, done, owed)
+            await handle(subject, owed, decided=ONE_EFFECT)
+            await handle(subject, done, clash)
+            found = await look(subject, new, other, done, owed)
             assert found == Found((new,), (Record(owed.identity, ONE_EFFECT),), (done,), (other,))
 
     # Identity
@@ -147,7 +125,7 @@ class StoreSuite(Suite):
             ("abc", "abc"),
         )
         async with self.open_store() as subject:
-            await _every_one_is_new(subject, [message(name, source=source) for source, name in pairs])
+            await every_one_is_new(subject, [message(name, source=source) for source, name in pairs])
 
     async def test_ids_are_exact(self) -> None:
         """Case, blanks, normal forms, zero bytes and characters far back all count."""
@@ -172,22 +150,22 @@ class StoreSuite(Suite):
             long[1:] + "y",
         )
         async with self.open_store() as subject:
-            await _every_one_is_new(subject, [message(name) for name in ids])
+            await every_one_is_new(subject, [message(name) for name in ids])
 
     async def test_endpoints_do_not_share_claims(self) -> None:
         """Each endpoint handles its copy of an event."""
         async with self.open_store() as subject:
-            await _handle(subject, message())
-            assert await _look(subject, message(), endpoint=OTHER) == Found(new=(message(),))
+            await handle(subject, message())
+            assert await look(subject, message(), endpoint=OTHER) == Found(new=(message(),))
 
     async def test_endpoints_do_not_share_records(self) -> None:
         """Nor does one forget what the other owes."""
         async with self.open_store() as subject:
-            await _handle(subject, message(), decided=ONE_EFFECT)
+            await handle(subject, message(), decided=ONE_EFFECT)
             other = await subject.store(OTHER)
             assert await other.undispatched(LATER, 10) == ()
             await other.forget([message().identity])
-            assert len(await _undispatched(subject)) == 1
+            assert len(await undispatched(subject)) == 1
 
     async def test_a_message_has_one_unit_key(self) -> None:
         """What may share a unit does not depend on when, or whom, one asks."""
@@ -201,26 +179,26 @@ class StoreSuite(Suite):
         """Neither business data nor records."""
         async with self.open_store() as subject:
             unit = await (await subject.store()).begin([message()])
-            await _write(subject, unit, "m1")
-            assert (await subject.read(), await _undispatched(subject)) == ({}, ())
+            await write(subject, unit, "m1")
+            assert (await subject.read(), await undispatched(subject)) == ({}, ())
             unit.abandon()
 
     async def test_commit_makes_everything_visible_together(self) -> None:
         """Business data, record and claim."""
         async with self.open_store() as subject:
-            await _handle(subject, message(), decided=ONE_EFFECT)
+            await handle(subject, message(), decided=ONE_EFFECT)
             record = Record(message().identity, ONE_EFFECT)
             assert await subject.read() == {"m1": "handled"}
-            assert await _undispatched(subject) == (record,)
-            assert await _look(subject, message()) == Found(owed=(record,))
+            assert await undispatched(subject) == (record,)
+            assert await look(subject, message()) == Found(owed=(record,))
 
     async def test_abandon_leaves_nothing(self) -> None:
         """Neither business data nor a claim."""
         async with self.open_store() as subject:
             unit = await (await subject.store()).begin([message()])
-            await _write(subject, unit, "m1")
+            await write(subject, unit, "m1")
             unit.abandon()
-            assert await _look(subject, message()) == Found(new=(message(),))
+            assert await look(subject, message()) == Found(new=(message(),))
             assert await subject.read() == {}
 
     async def test_an_abandoned_unit_holds_nobody_back(self) -> None:
@@ -228,11 +206,11 @@ class StoreSuite(Suite):
         async with self.open_store() as subject:
             store = await subject.store()
             unit = await store.begin([message()])
-            await _write(subject, unit, "m1")
+            await write(subject, unit, "m1")
             unit.abandon()
             async with asyncio.timeout(self.patience):
-                await _handle(subject, message())
-                await _handle(subject, message("m2"), store=store)
+                await handle(subject, message())
+                await handle(subject, message("m2"), store=store)
             assert await subject.read() == {"m1": "handled", "m2": "handled"}
 
     async def test_a_message_left_out_of_commit_is_new_again(self) -> None:
@@ -241,13 +219,13 @@ class StoreSuite(Suite):
         async with self.open_store() as subject:
             unit = await (await subject.store()).begin([left, kept, owing])
             await unit.commit([Record(kept.identity), Record(owing.identity, ONE_EFFECT)])
-            assert await _look(subject, left, kept, owing) == Found((left,), (Record(owing.identity, ONE_EFFECT),), (kept,), ())
+            assert await look(subject, left, kept, owing) == Found((left,), (Record(owing.identity, ONE_EFFECT),), (kept,), ())
 
     async def test_a_unit_without_messages_commits_its_writes(self) -> None:
         """A transaction outside a handler claims nothing."""
         async with self.open_store() as subject:
             unit = await (await subject.store()).begin([])
-            await _write(subject, unit, "k")
+            await write(subject, unit, "k")
             await unit.commit([])
             assert await subject.read() == {"k": "handled"}
 
@@ -255,14 +233,14 @@ class StoreSuite(Suite):
         """The unit's own changes are to blame, it says so, and the next unit is not held back."""
         async with self.open_store() as subject:
             unit = await (await subject.store()).begin([message()])
-            await _write(subject, unit, "m1")
+            await write(subject, unit, "m1")
             await subject.refuse(unit.resources)
             async with raises(CommitRefused):
                 await unit.commit([Record(message().identity, ONE_EFFECT)])
             unit.abandon()
             async with asyncio.timeout(self.patience):
-                assert await _look(subject, message()) == Found(new=(message(),))
-            assert (await subject.read(), await _undispatched(subject)) == ({}, ())
+                assert await look(subject, message()) == Found(new=(message(),))
+            assert (await subject.read(), await undispatched(subject)) == ({}, ())
 
     async def test_a_unit_commits_once(self) -> None:
         """A second commit is an error and changes nothing."""
@@ -271,7 +249,7 @@ class StoreSuite(Suite):
             await unit.commit([Record(message().identity, ONE_EFFECT)])
             async with raises(OnceOnlyError, RuntimeError):
                 await unit.commit([Record(message().identity)])
-            assert await _undispatched(subject) == (Record(message().identity, ONE_EFFECT),)
+            assert await undispatched(subject) == (Record(message().identity, ONE_EFFECT),)
 
     async def test_an_abandoned_unit_cannot_commit(self) -> None:
         """What was given up stays given up."""
@@ -280,7 +258,7 @@ class StoreSuite(Suite):
             unit.abandon()
             async with raises(OnceOnlyError, RuntimeError):
                 await unit.commit([Record(message().identity)])
-            assert await _look(subject, message()) == Found(new=(message(),))
+            assert await look(subject, message()) == Found(new=(message(),))
 
     async def test_abandoning_twice_is_harmless(self) -> None:
         """Also for the next unit of the same store."""
@@ -288,18 +266,18 @@ class StoreSuite(Suite):
             store = await subject.store()
             unit = await store.begin([message()])
             unit.abandon()
-            await _handle(subject, message(), store=store)
+            await handle(subject, message(), store=store)
             unit.abandon()
-            assert await _look(subject, message()) == Found(done=(message(),))
+            assert await look(subject, message()) == Found(done=(message(),))
 
     async def test_abandoning_after_commit_changes_nothing(self) -> None:
         """What is committed stays committed."""
         async with self.open_store() as subject:
             unit = await (await subject.store()).begin([message()])
-            await _write(subject, unit, "m1")
+            await write(subject, unit, "m1")
             await unit.commit([Record(message().identity)])
             unit.abandon()
-            assert await _look(subject, message()) == Found(done=(message(),))
+            assert await look(subject, message()) == Found(done=(message(),))
             assert await subject.read() == {"m1": "handled"}
 
     async def test_a_cancelled_commit_is_all_or_nothing(self) -> None:
@@ -308,10 +286,10 @@ class StoreSuite(Suite):
             for steps in range(8):
                 asked = message(f"m{steps}")
                 unit = await (await subject.store()).begin([asked])
-                await _write(subject, unit, asked.id)
-                await _cancel(unit.commit([Record(asked.identity, ONE_EFFECT)]), steps)
+                await write(subject, unit, asked.id)
+                await cancel(unit.commit([Record(asked.identity, ONE_EFFECT)]), steps)
                 unit.abandon()
-                applied = (await _look(subject, asked)).owed == (Record(asked.identity, ONE_EFFECT),)
+                applied = (await look(subject, asked)).owed == (Record(asked.identity, ONE_EFFECT),)
                 assert (asked.id in await subject.read()) is applied
 
     # Records
@@ -319,50 +297,50 @@ class StoreSuite(Suite):
     async def test_a_forgotten_message_is_done(self) -> None:
         """Its record is dropped; its claim stays."""
         async with self.open_store() as subject:
-            await _handle(subject, message(), decided=ONE_EFFECT)
+            await handle(subject, message(), decided=ONE_EFFECT)
             await (await subject.store()).forget([message().identity])
-            assert await _look(subject, message()) == Found(done=(message(),))
-            assert await _undispatched(subject) == ()
+            assert await look(subject, message()) == Found(done=(message(),))
+            assert await undispatched(subject) == ()
 
     async def test_forgetting_twice_is_fine(self) -> None:
         """Also for several at once, some of them forgotten before."""
         identities = [message("m1").identity, message("m2").identity]
         async with self.open_store() as subject:
-            await _handle(subject, message("m1"), message("m2"), decided=ONE_EFFECT)
+            await handle(subject, message("m1"), message("m2"), decided=ONE_EFFECT)
             store = await subject.store()
             await store.forget(identities[:1])
             await store.forget(identities)
-            assert await _undispatched(subject) == ()
+            assert await undispatched(subject) == ()
 
     async def test_forgetting_leaves_other_records(self) -> None:
         """Only those named are dropped."""
         async with self.open_store() as subject:
-            await _handle(subject, message("m1"), message("m2"), decided=ONE_EFFECT)
+            await handle(subject, message("m1"), message("m2"), decided=ONE_EFFECT)
             await (await subject.store()).forget([message("m1").identity])
-            assert await _undispatched(subject) == (Record(message("m2").identity, ONE_EFFECT),)
+            assert await undispatched(subject) == (Record(message("m2").identity, ONE_EFFECT),)
 
     async def test_forgetting_a_message_never_seen_claims_nothing(self) -> None:
         """There is nothing to forget, and it is still new."""
         async with self.open_store() as subject:
             await (await subject.store()).forget([message().identity])
-            assert await _look(subject, message()) == Found(new=(message(),))
+            assert await look(subject, message()) == Found(new=(message(),))
 
     async def test_undispatched_lists_the_oldest_first(self) -> None:
         """In the order in which they were stored."""
         ids = ("m3", "m1", "m2")
         async with self.open_store() as subject:
             for name in ids:
-                await _handle(subject, message(name), decided=ONE_EFFECT)
+                await handle(subject, message(name), decided=ONE_EFFECT)
                 await subject.pass_time(1)
-            assert [record.identity.id for record in await _undispatched(subject)] == list(ids)
+            assert [record.identity.id for record in await undispatched(subject)] == list(ids)
 
     async def test_undispatched_lists_only_what_is_older(self) -> None:
         """A record stored at the very instant asked for is not older than it."""
         async with self.open_store() as subject:
-            await _handle(subject, message("m1"), decided=ONE_EFFECT)
+            await handle(subject, message("m1"), decided=ONE_EFFECT)
             await subject.pass_time(1)
             between = subject.now()
-            await _handle(subject, message("m2"), decided=ONE_EFFECT)
+            await handle(subject, message("m2"), decided=ONE_EFFECT)
             found = await (await subject.store()).undispatched(between, 10)
             assert [record.identity.id for record in found] == ["m1"]
 
@@ -370,10 +348,63 @@ class StoreSuite(Suite):
         """And those are the oldest."""
         async with self.open_store() as subject:
             for name in ("m1", "m2", "m3"):
-                await _handle(subject, message(name), decided=ONE_EFFECT)
+                await handle(subject, message(name), decided=ONE_EFFECT)
                 await subject.pass_time(1)
             found = await (await subject.store()).undispatched(LATER, 2)
             assert [record.identity.id for record in found] == ["m1", "m2"]
+
+    async def test_undispatched_continues_behind_a_record(self) -> None:
+        """Page by page each is listed once, also those stored at one instant, and then nothing."""
+        ids = [f"m{number}" for number in range(7)]
+        async with self.open_store() as subject:
+            for some in (ids[:5], ids[5:]):
+                await handle(subject, *map(message, some), decided=ONE_EFFECT)
+                await subject.pass_time(1)
+            store = await subject.store()
+            pages = [await store.undispatched(LATER, 2)]
+            while pages[-1]:
+                pages.append(await store.undispatched(LATER, 2, after=pages[-1][-1].identity))
+                assert len(pages) <= len(ids)
+            listed = [record.identity.id for page in pages for record in page]
+            assert (sorted(listed), sorted(listed[:5])) == (ids, ids[:5])
+
+    async def test_undispatched_behind_a_forgotten_record_is_empty(self) -> None:
+        """Nobody knows any more where it was; its caller begins anew another time."""
+        async with self.open_store() as subject:
+            await handle(subject, message("m1"), message("m2"), decided=ONE_EFFECT)
+            store = await subject.store()
+            await store.forget([message("m1").identity])
+            assert await store.undispatched(LATER, 10, after=message("m1").identity) == ()
+
+    async def test_find_gives_records_in_the_order_asked(self) -> None:
+        """With all that they were committed with."""
+        decided = (Send(message=rich_message("out-1"), to="billing"), *effects())
+        async with self.open_store() as subject:
+            for name in ("m2", "m1", "m3"):
+                await handle(subject, message(name), decided=decided)
+                await subject.pass_time(1)
+            asked = [message(name).identity for name in ("m1", "m3", "m2")]
+            assert await (await subject.store()).find(asked) == tuple(Record(identity, decided) for identity in asked)
+
+    async def test_find_leaves_out_what_has_no_record(self) -> None:
+        """Never seen, in a unit still open, given up, without effects, forgotten."""
+        names = ("never", "open", "abandoned", "done", "forgotten", "there")
+        async with self.open_store() as subject:
+            store = await subject.store()
+            (await store.begin([message("abandoned")])).abandon()
+            await handle(subject, message("done"))
+            await handle(subject, message("forgotten"), message("there"), decided=ONE_EFFECT)
+            await store.forget([message("forgotten").identity])
+            unit = await store.begin([message("open")])
+            found = await (await subject.store()).find([message(name).identity for name in names])
+            unit.abandon()
+            assert [record.identity.id for record in found] == ["there"]
+
+    async def test_find_looks_at_its_own_endpoint_only(self) -> None:
+        """What another one owes is none of its business."""
+        async with self.open_store() as subject:
+            await handle(subject, message(), decided=ONE_EFFECT)
+            assert await (await subject.store(OTHER)).find([message().identity]) == ()
 
     # Resources
 
@@ -381,20 +412,20 @@ class StoreSuite(Suite):
         """The other handlers' work, before and after it, stays."""
         async with self.open_store() as subject:
             unit = await (await subject.store()).begin([message(name) for name in ("m1", "m2", "m3")], isolated=True)
-            await _write(subject, unit, "m1")
+            await write(subject, unit, "m1")
             async with raises(ZeroDivisionError):
-                await _write_and_fail(subject, unit, "m2")
-            await _write(subject, unit, "m3")
+                await write_and_fail(subject, unit, "m2")
+            await write(subject, unit, "m3")
             await unit.commit([Record(message("m1").identity), Record(message("m3").identity)])
             assert await subject.read() == {"m1": "handled", "m3": "handled"}
-            assert await _look(subject, message("m2")) == Found(new=(message("m2"),))
+            assert await look(subject, message("m2")) == Found(new=(message("m2"),))
 
     async def test_a_handlers_own_error_passes_through(self) -> None:
         """An attempt hides nothing, isolated or not."""
         async with self.open_store() as subject:
             unit = await (await subject.store()).begin([message()])
             async with raises(ZeroDivisionError):
-                await _write_and_fail(subject, unit, "m1")
+                await write_and_fail(subject, unit, "m1")
             unit.abandon()
             assert await subject.read() == {}
 
@@ -441,10 +472,10 @@ class StoreSuite(Suite):
         """The second waits for the first and finds its record, or is told of the conflict: here, or at commit."""
         async with self.open_store() as subject:
             first = await (await subject.store()).begin([message()])
-            await _write(subject, first, "first")
-            second = asyncio.create_task(_compete(subject, "second"))
-            await _steps(10)
-            first_won = await _commits(first, Record(message().identity, ONE_EFFECT))
+            await write(subject, first, "first")
+            second = asyncio.create_task(compete(subject, "second"))
+            await steps(10)
+            first_won = await wins(first, Record(message().identity, ONE_EFFECT))
             async with asyncio.timeout(self.patience):
                 found = await second
             assert first_won is not (found is not None and found.new == (message(),))
@@ -456,28 +487,28 @@ class StoreSuite(Suite):
         """The second unit handles what the first one abandoned."""
         async with self.open_store() as subject:
             first = await (await subject.store()).begin([message()])
-            await _write(subject, first, "first")
-            second = asyncio.create_task(_compete(subject, "second"))
-            await _steps(10)
+            await write(subject, first, "first")
+            second = asyncio.create_task(compete(subject, "second"))
+            await steps(10)
             first.abandon()
             async with asyncio.timeout(self.patience):
                 await second
             assert await subject.read() in ({}, {"second": "handled"})
             async with asyncio.timeout(self.patience):
-                await _compete(subject, "third")
+                await compete(subject, "third")
             assert len(await subject.read()) == 1
 
     async def test_a_cancelled_claim_holds_nobody_back(self) -> None:
         """A worker that is stopped while it waits for a claim leaves nothing behind."""
         async with self.open_store() as subject:
             first = await (await subject.store()).begin([message()])
-            second = asyncio.create_task(_compete(subject, "second", commits=False))
-            await _steps(10)
+            second = asyncio.create_task(compete(subject, "second", commits=False))
+            await steps(10)
             second.cancel()
             await first.commit([])
             async with asyncio.timeout(self.patience):
                 await asyncio.wait([second])
-                await _handle(subject, message())
+                await handle(subject, message())
             assert await subject.read() == {"m1": "handled"}
 
     async def test_overlapping_batches_do_not_deadlock(self) -> None:
@@ -487,97 +518,6 @@ class StoreSuite(Suite):
         async with self.open_store() as subject:
             async with asyncio.timeout(self.patience), asyncio.TaskGroup() as workers:
                 for number, batch in enumerate(batches):
-                    workers.create_task(_work(subject, str(number), [message(name) for name in batch]))
+                    workers.create_task(work(subject, str(number), [message(name) for name in batch]))
             handled = [key.split("/")[0] for key in await subject.read()]
             assert sorted(handled) == ids
-
-
-async def _look(subject: StoreSubject, *asked: Message, endpoint: str = ENDPOINT) -> Found:
-    """Look as a process of its own, and leave no trace."""
-    unit = await (await subject.store(endpoint)).begin(asked)
-    unit.abandon()
-    return Found(unit.new, unit.owed, unit.done, unit.clashing)
-
-
-async def _undispatched(subject: StoreSubject) -> tuple[Record, ...]:
-    return await (await subject.store()).undispatched(LATER, 100)
-
-
-async def _handle(subject: StoreSubject, *asked: Message, decided: tuple[Send, ...] = (), store: Store | None = None) -> None:
-    """Handle messages as the algorithm does: the value written under each message's id is its trace."""
-    unit = await (store or await subject.store()).begin(asked)
-    for each in unit.new:
-        await _write(subject, unit, each.id)
-    await unit.commit([Record(each.identity, decided) for each in unit.new])
-
-
-async def _write(subject: StoreSubject, unit: Unit, key: str) -> None:
-    async with unit.resources.attempt():
-        await subject.write(unit.resources, key, "handled")
-
-
-async def _write_and_fail(subject: StoreSubject, unit: Unit, key: str) -> None:
-    async with unit.resources.attempt():
-        await subject.write(unit.resources, key, "handled")
-        raise ZeroDivisionError
-
-
-async def _every_one_is_new(subject: StoreSubject, asked: Sequence[Message]) -> None:
-    unit = await (await subject.store()).begin(asked[::2])
-    await unit.commit([Record(each.identity) for each in asked[::2]])
-    found = await _look(subject, *asked)
-    assert (set(found.done), set(found.new)) == (set(asked[::2]), set(asked[1::2]))
-
-
-async def _compete(subject: StoreSubject, mark: str, *, commits: bool = True) -> Found | None:
-    """Try to handle the message a first unit holds; gives what was found, None for a Conflict."""
-    try:
-        unit = await (await subject.store()).begin([message()])
-        found = Found(unit.new, unit.owed, unit.done, unit.clashing)
-        if not (commits and unit.new):
-            unit.abandon()
-            return found
-        await _write(subject, unit, mark)
-        await unit.commit([Record(message().identity)])
-    except Conflict:
-        return None
-    return found
-
-
-async def _commits(unit: Unit, *records: Record) -> bool:
-    try:
-        await unit.commit(records)
-    except Conflict:
-        return False
-    return True
-
-
-async def _work(subject: StoreSubject, mark: str, asked: Sequence[Message]) -> None:
-    """Handle a batch, starting again from `begin` after each Conflict, as a worker does."""
-    store = await subject.store()
-    while True:
-        try:
-            unit = await store.begin(asked)
-            for each in unit.new:
-                await _write(subject, unit, f"{each.id}/{mark}")
-            await unit.commit([Record(each.identity) for each in unit.new])
-        except Conflict:
-            await _steps(1)
-        else:
-            return
-
-
-async def _steps(count: int) -> None:
-    """Let the other tasks go on for some turns of the loop."""
-    for _ in range(count):
-        await asyncio.sleep(0)
-
-
-async def _cancel(call: Coroutine[Any, Any, None], steps: int) -> None:
-    """Start a call, cancel it after some turns of the loop, and wait for its end."""
-    task = asyncio.create_task(call)
-    await _steps(steps)
-    task.cancel()
-    await asyncio.wait([task])
-    if not task.cancelled():
-        task.result()

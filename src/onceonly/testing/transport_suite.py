@@ -438,6 +438,26 @@ class TransportSuite(Suite):
             await _send(subject, Send(message=message()))
             assert _ids(await self._take_all(subject)) == ["m1"]
 
+    async def test_declaring_less_keeps_subscriptions(self) -> None:
+        """While old and new versions of an endpoint run side by side, the old one still wants its events."""
+        async with self.open_transport() as subject:
+            await _declare(subject, Topology(endpoint=ENDPOINT, events=(EVENT,)))
+            await _declare(subject, Topology(endpoint=ENDPOINT))
+            await _send(subject, Send(message=message()))
+            assert _ids(await self._take_all(subject)) == ["m1"]
+
+    async def test_what_an_endpoint_names_as_gone_is_unsubscribed(self) -> None:
+        """What came before stays, nobody else loses anything, and saying it again is harmless."""
+        gone = Topology(endpoint=ENDPOINT, gone=(EVENT, "never subscribed"))
+        async with self.open_transport() as subject:
+            await _declare(subject, Topology(endpoint=ENDPOINT, events=(EVENT,)), Topology(endpoint=OTHER, events=(EVENT,)))
+            await _send(subject, Send(message=message("m1")))
+            for _ in range(2):
+                await _declare(subject, gone)
+            await _send(subject, Send(message=message("m2")))
+            assert _ids(await self._take_all(subject)) == ["m1"]
+            assert sorted(_ids(await self._take_all(subject, OTHER))) == ["m1", "m2"]
+
     async def test_depth_counts_what_waits_is_held_and_is_delayed(self) -> None:
         """And not what was acked, or is another's."""
         async with self.open_transport() as subject:

@@ -75,11 +75,11 @@ class Rules(Struct, frozen=True):
 
 
 def declare(world: BrokerWorld, topologies: tuple[Topology, ...]) -> Step:
-    """Make queues, and subscribe each to exactly these events."""
+    """Make queues and subscriptions, and end those to what is gone."""
     names = {topology.endpoint for topology in topologies}
-    kept = frozenset(pair for pair in world.subscriptions if pair[1] not in names)
     wanted = frozenset((event, topology.endpoint) for topology in topologies for event in topology.events)
-    return replace(world, queues=world.queues | names, subscriptions=kept | wanted), None
+    gone = frozenset((event, topology.endpoint) for topology in topologies for event in topology.gone)
+    return replace(world, queues=world.queues | names, subscriptions=(world.subscriptions | wanted) - gone), None
 
 
 def send(world: BrokerWorld, sends: tuple[Send, ...], rules: Rules) -> Step:

@@ -68,6 +68,8 @@ class RabbitMQTransport:
         """
         clock = asyncio.get_running_loop().time
         end = clock() + wait
+        if not await self._link.ready(wait):
+            return ()
         await self._census.attend()
         while True:
             taken, early = await self._inbox.take(limit, max(0.0, end - clock()), self._is_early)
@@ -78,8 +80,9 @@ class RabbitMQTransport:
     async def send(self, sends: Sequence[Send]) -> tuple[Answer, ...]:
         """Publish all, then wait for all confirms; see the port. Raises Failed when the server is away.
 
-        REFUSED: a command that cannot be routed, a body over `max_body`, headers that AMQP cannot carry. UNKNOWN: no
-        confirm came. A delayed message is late by up to a second and what its way takes, never early.
+        Failed also when it is full for longer than `timeout`. REFUSED: a command that cannot be routed, a body over
+        `max_body`, headers that AMQP cannot carry. UNKNOWN: no confirm came. A delayed message is late by up to a second and
+        what its way takes, never early.
         """
         if not sends:
             return ()
@@ -112,13 +115,12 @@ class RabbitMQTransport:
 
         RabbitMQ tells how many wait; what is held, and what waits with a receiver, the receivers are asked for. One that
         does not answer counts as holding a delivery. The levels of delay are shared, so `delayed` counts those of all
-        endpoints behind the same prefix, events too; one on its way from level to level is counted nowhere for that moment.
+        endpoints behind the same prefix, events too. RabbitMQ counts a message nowhere while it moves from level to level,
+        some milliseconds; an empty queue is looked at twice, so that what moves for longer than that takes is all it misses.
         """
         if await topology.count(self._link, self._names.queue(endpoint)) is None:
             raise SetupError(f"there is no queue {endpoint!r}: run its endpoint, or `onceonly topology create`, first")
-        delayed = await topology.count_delayed(self._link, self._names)  # first: what falls due meanwhile is counted below
-        waiting, held = await self._census.take(endpoint)
-        return Depth(waiting=waiting, held=held, delayed=delayed)
+        return await self._census.take(endpoint)
 
     async def remove(self, topologies: Sequence[Topology]) -> None:
         """Delete these queues with all that is in them, their events' exchanges, and the delays: for demos and tests."""
@@ -186,6 +188,8 @@ class RabbitMQTransport:
     async def _publish(self, parcels: Sequence[Parcel]) -> list[Outcome]:
         if not parcels:
             return []
+        if not await self._link.ready(self._link.address.timeout):  # what is published now lands when nobody expects it
+            raise Failed(f"{self._link.address.place} takes no messages: it is low on memory or disk space")
         return await publish(await self._channel(), parcels, self._link.address.timeout)
 
     async def _channel(self) -> Channel:

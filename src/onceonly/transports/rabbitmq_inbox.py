@@ -171,7 +171,8 @@ class Inbox:
                 return
             channel = self._channel
             assert channel is not None  # noqa: S101 - opened above
-            async with translated(f"receive from queue {self._queue!r}", definite=True):
+            patience = asyncio.timeout(self._link.address.timeout)  # a queue without a leader never answers
+            async with translated(f"receive from queue {self._queue!r}", definite=True), patience:
                 await self._cancel(channel)
                 self._prefetch = needed
                 await channel.basic_qos(prefetch_count=self._prefetch)

@@ -74,7 +74,10 @@ def event(kind: str, *, waits: bool) -> str:
 
 
 async def declare(link: Link, names: Names, topologies: Sequence[Topology]) -> None:
-    """Make what is missing; harmless when all is there, also when several processes do it. Raises SetupError, Failed."""
+    """Make what is missing, and unbind what is gone; harmless when all is so already, also when several processes do it.
+
+    Raises SetupError, Failed.
+    """
     await declare_delays(link, names)
     async with link.errand() as channel:
         for topology in topologies:
@@ -127,6 +130,9 @@ async def _declare_endpoint(channel: Channel, names: Names, topology: Topology) 
         await declare_event(channel, names, kind, delayed=True)
         async with translated(f"bind queue {queue!r} to events {kind!r}", definite=True):
             await shielded(channel.queue_bind(queue, names.exchange(kind)))
+    for kind in topology.gone:
+        async with translated(f"unbind queue {queue!r} from events {kind!r}", definite=True):
+            await shielded(channel.queue_unbind(queue, names.exchange(kind)))
 
 
 async def declare_delays(link: Link, names: Names) -> None:

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from secrets import token_hex
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
 
 from msgspec import MsgspecError, Struct
@@ -104,16 +104,16 @@ class SqlTransport:
         await self._change(self._sql.keep, deliveries, now=now, until=self._until(now))
 
     async def declare(self, topologies: Sequence[Topology]) -> None:
-        """Make queues and subscriptions; takes no write lock when all are there. Safe in several processes at once."""
-        queues = {topology.endpoint for topology in topologies}
-        subscriptions = {(event, topology.endpoint) for topology in topologies for event in topology.events}
+        """Make and end subscriptions; takes no write lock when all is as it should be. Safe in several processes at once."""
         async with self._database.reading() as connection:
-            missing = await self._missing(connection, queues, subscriptions)
-        if any(missing):
+            changes = await self._changes(connection, topologies)
+        if any(changes):
             async with self._database.writing() as connection:
                 insert_absent = self._database.dialect.insert_absent
-                await connection.run_sync(insert_absent, self._sql.queues, missing[0], key=["name"])
-                await connection.run_sync(insert_absent, self._sql.subscriptions, missing[1], key=["event", "queue"])
+                await connection.run_sync(insert_absent, self._sql.queues, changes.queues, key=["name"])
+                await connection.run_sync(insert_absent, self._sql.subscriptions, changes.subscriptions, key=["event", "queue"])
+                if changes.gone:
+                    await connection.execute(self._sql.unsubscribe, changes.gone)
 
     async def depth(self, endpoint: str) -> Depth:
         """Count a queue; see the port."""
@@ -175,15 +175,16 @@ class SqlTransport:
                 subscribers[event].append(queue)
         return Routes(frozenset(known), subscribers)
 
-    async def _missing(
-        self, connection: AsyncConnection, queues: set[str], subscriptions: set[tuple[str, str]]
-    ) -> tuple[list[dict[str, str]], list[dict[str, str]]]:
+    async def _changes(self, connection: AsyncConnection, topologies: Sequence[Topology]) -> "Changes":
         known = set((await connection.execute(select(self._sql.queues.c.name))).scalars())
         columns = self._sql.subscriptions.c
-        wanted = {(event, queue) for event, queue in await connection.execute(select(columns.event, columns.queue))}
-        return (
-            [{"name": name} for name in sorted(queues - known)],
-            [{"event": event, "queue": queue} for event, queue in sorted(subscriptions - wanted)],
+        there = {(event, queue) for event, queue in await connection.execute(select(columns.event, columns.queue))}
+        wanted = {(event, topology.endpoint) for topology in topologies for event in topology.events}
+        gone = {(event, topology.endpoint) for topology in topologies for event in topology.gone}
+        return Changes(
+            queues=[{"name": name} for name in sorted({topology.endpoint for topology in topologies} - known)],
+            subscriptions=[{"event": event, "queue": queue} for event, queue in sorted(wanted - there)],
+            gone=[{"type": event, "of": queue} for event, queue in sorted(there & gone)],
         )
 
     def _until(self, now: int) -> int:
@@ -191,6 +192,14 @@ class SqlTransport:
 
     def _fits(self, send: Send) -> bool:
         return len(send.message.body) <= self.traits.max_body
+
+
+class Changes(NamedTuple):
+    """What a declaration has to change: rows to insert, and parameters of what to delete."""
+
+    queues: list[dict[str, str]]
+    subscriptions: list[dict[str, str]]
+    gone: list[dict[str, str]]
 
 
 class Routes(Struct, frozen=True):

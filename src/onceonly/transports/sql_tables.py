@@ -115,6 +115,12 @@ class Statements:
         return select(columns.event, columns.queue).where(self._dialect.among(columns.event, "names"))
 
     @cached_property
+    def unsubscribe(self) -> Delete:
+        """End the subscription `of` a queue to a `type` of event."""
+        columns = self.subscriptions.c
+        return delete(self.subscriptions).where(columns.event == bindparam("type"), columns.queue == bindparam("of"))
+
+    @cached_property
     def depth(self) -> Select[Any]:
         """Count (declared, waiting, held, delayed) messages `of` a queue at `now`; looks only at what is not yet visible."""
         columns = self.messages.c

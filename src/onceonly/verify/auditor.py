@@ -1,15 +1,15 @@
 """What must hold: in every state, and when everything is at rest. The promise, as a program."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 from onceonly.algorithms.intake import OTHER_BODY
+from onceonly.model.identity import fingerprint
 from onceonly.verify.environment import Environment
-from onceonly.verify.workload import Behaviour, Workload
+from onceonly.verify.workload import BY, Behaviour, Workload, effect_text, name_of
 from onceonly.verify.world import BROKER, LEDGER, LETTERS, STORE, State
-
-Row = tuple[str, str]
 
 
 class Auditor:
@@ -21,20 +21,22 @@ class Auditor:
         self._environment = environment
         self._workload = workload
         self._patience = patience
+        self._clashing = workload.clashing()
         self._known: dict[tuple[int, ...], str] = {}
 
     def violation(self, state: State) -> str:
         """Say what is wrong with this state; empty when nothing is."""
         return (
-            self._look((0, state[STORE], state[BROKER]), self._safe)
-            or self._look((1, state[BROKER], state[LEDGER]), self._settling)
-            or self._look((2, state[STORE], state[LETTERS], state[LEDGER]), self._fair)
+            self._look((0, state[STORE]), self._whole)
+            or self._look((1, state[STORE], state[BROKER]), self._safe)
+            or self._look((2, state[BROKER], state[LEDGER]), self._settling)
+            or self._look((3, state[STORE], state[LETTERS], state[LEDGER]), self._fair)
             or self._escape(state)
         )
 
     def violation_at_rest(self, state: State) -> str:
         """Say what is wrong with this state, in which nothing is left to do."""
-        return self._look((3, state[STORE], state[BROKER], state[LETTERS]), self._finished)
+        return self._look((4, state[STORE], state[BROKER], state[LETTERS]), self._finished)
 
     def _look(self, key: tuple[int, ...], rule: Any) -> str:
         found = self._known.get(key)
@@ -46,25 +48,50 @@ class Auditor:
         error = self._environment.escaped(state)
         return f"escape: the delivery shell let {type(error).__name__} escape: {error}" if error else ""
 
+    def _stores(self, number: int) -> Mapping[str, Any]:
+        return dict(zip(self._workload.endpoints, self._parts.stores(number), strict=True))
+
+    def _whole(self, store: int) -> Iterator[str]:
+        """Look at what is committed: of each message one attempt's row and its claim, or nothing."""
+        for depth, (endpoint, world) in enumerate(self._stores(store).items()):
+            for name, times in Counter(name_of(text) for text, _ in world.notes).items():
+                if times > 1:
+                    yield f"duplicate: {name!r} was handled {times} times{self._where(endpoint)}"
+                if name.count(".") != depth:
+                    yield f"stray: {name!r} was handled{self._where(endpoint)}, where nobody sent it"
+            yield from self._torn(endpoint, world)
+
+    def _torn(self, endpoint: str, world: Any) -> Iterator[str]:
+        """Compare rows with claims: a handler that failed leaves no row, and takes none of the others of its unit."""
+        claimed = {body for _, body in world.claims}
+        written = {fingerprint(text.encode()) for text, _ in world.notes}
+        for text, mark in world.notes:
+            if fingerprint(text.encode()) not in claimed:
+                yield f"torn: attempt {mark} of {name_of(text)!r} left a row{self._where(endpoint)}, but no claim"
+        for identity, body in world.claims:
+            if body not in written:
+                name = self._environment.name_of(identity)
+                yield f"torn: {name!r} is claimed{self._where(endpoint)}, but no row was committed"
+
     def _safe(self, store: int, broker: int) -> Iterator[str]:
-        rows: tuple[Row, ...] = self._parts[STORE].values[store].notes
-        for name, times in Counter(name for name, _ in rows).items():
-            if times > 1:
-                yield f"duplicate: {name!r} was handled {times} times"
-        marks: dict[str, str] = {}
-        ids: dict[tuple[str, str], str] = {}
-        for id_, body in sorted(self._parts[BROKER].values[broker].sunk):
-            name, index, mark = body.split(" ")
-            if (name, mark) not in rows:
-                yield f"ghost: a message of attempt {mark} of {name!r} was sent, and that attempt was never committed"
-            if marks.setdefault(name, mark) != mark:
-                yield f"mixed: effects of {name!r} come from attempts {marks[name]} and {mark}"
-            if ids.setdefault((name, index), id_) != id_:
-                yield f"fresh id: effect {index} of {name!r} was sent under two ids: receivers see two messages"
+        """Look at what was sent: of each message what its one committed attempt sends, and under one id."""
+        part = self._parts.known[BROKER].values[broker]
+        stores = self._stores(store)
+        for endpoint, world in stores.items():
+            rows = {name_of(text): mark for text, mark in world.notes}
+            target = self._workload.target(endpoint)
+            if target in stores:
+                sent = {(_id(entry), entry.body.decode()) for entry in part.broker.entries if entry.queue == target}
+                handled = {text for text, _ in stores[target].notes}
+            else:
+                sent, handled = part.sunk, set()
+            yield from _ghosts({text for _, text in sent} | handled, rows)
+            yield from _fresh_ids(sent)
 
     def _settling(self, broker: int, ledger: int) -> Iterator[str]:
-        world = self._parts[BROKER].values[broker].broker
-        if self._parts[LEDGER].values[ledger].left_behind:
+        world = self._parts.bare(BROKER, broker)
+        known = self._parts.known[LEDGER].values[ledger]
+        if known.left_behind:
             yield "left behind: a worker ended its batch and neither acked nor released a delivery"
         if world.last > self._patience:
             yield f"endless: {world.last} copies were made, and there is no end to it"
@@ -72,40 +99,70 @@ class Auditor:
             if entry.times > self._patience:
                 yield f"endless: one copy was delivered {entry.times} times, and there is no end to it"
             count = int(dict(entry.headers).get("ce-onceonlyattempts", "0"))
-            excuses = self._parts[LEDGER].values[ledger].excuses
-            if count > excuses:
-                yield f"unfair: {entry.body.decode()!r} counts {count} failures, but it had {excuses} of its own"
+            if count > known.excuses:
+                yield f"unfair: {entry.body.decode()!r} counts {count} failures, but it had {known.excuses} of its own"
 
     def _fair(self, store: int, letters: int, ledger: int) -> Iterator[str]:
-        handled = {name for name, _ in self._parts[STORE].values[store].notes}
-        excuses = self._parts[LEDGER].values[ledger].excuses
-        for letter in self._parts[LETTERS].values[letters].letters:
-            name = letter.body.decode()
-            if letter.finish_only and name not in handled:
+        handled = {endpoint: {text for text, _ in world.notes} for endpoint, world in self._stores(store).items()}
+        excuses = self._parts.known[LEDGER].values[ledger].excuses
+        for letter in self._parts.known[LETTERS].values[letters].letters:
+            text = letter.body.decode()
+            name = name_of(text)
+            if letter.finish_only and text not in handled[letter.endpoint]:
                 yield f"wrong letter: {name!r} is kept as handled, but no attempt was committed"
             blameless = self._workload.behaviour(name) is Behaviour.WORKS and not self._workload.may_be_given_up
             if blameless and letter.reason != OTHER_BODY and not letter.finish_only:
                 yield f"unfair: {name!r} was given up, but its handler never fails"
+            if letter.reason == OTHER_BODY and name not in self._clashing:
+                yield f"unfair: {name!r} was taken for a copy with another body, but no other message was sent under its id"
             if letter.reason != OTHER_BODY and not 0 < letter.attempts <= excuses:
                 yield f"unfair: {name!r} was given up after {letter.attempts} failures, but had {excuses} of its own"
 
     def _finished(self, store: int, broker: int, letters: int) -> Iterator[str]:
-        world = self._parts[STORE].values[store]
-        marks = dict(world.notes)
-        given_up = {letter.body.decode() for letter in self._parts[LETTERS].values[letters].letters}
-        waiting = {letter.body.decode() for letter in self._parts[LETTERS].values[letters].letters if letter.finish_only}
-        sunk = {body for _, body in self._parts[BROKER].values[broker].sunk}
-        for name in sorted({arrival.name for arrival in self._workload.arrivals} - set(marks) - given_up):
-            yield f"lost: {name!r} is neither handled nor a dead letter"
-        for name, mark in marks.items():
-            expected = {f"{name} {index} {mark}" for index in range(self._workload.effects)}
-            if not expected <= sunk and name not in waiting:
-                yield f"phantom: {name!r} was handled, but what it sends never arrived"
-        if world.open:
-            yield "leak: a unit is still open"
-        for stored in world.records:
-            if stored.record.identity.id not in waiting:
-                yield f"leak: the record of {stored.record.identity.id!r} is still there"
-        for identity, _ in world.claims:
-            if identity.id not in marks and identity.id not in {a.id for a in self._workload.arrivals if a.name in marks}:
-                yield f"lost: {identity.id!r} is claimed but was never handled"
+        """Follow every message from endpoint to endpoint."""
+        expected = {arrival.name for arrival in self._workload.arrivals}
+        kept = self._parts.known[LETTERS].values[letters].letters
+        for endpoint, world in self._stores(store).items():
+            mine = [letter for letter in kept if letter.endpoint == endpoint]
+            rows = dict(world.notes)
+            given_up = {letter.body.decode() for letter in mine}
+            waiting = {letter.body.decode() for letter in mine if letter.finish_only}
+            for text in sorted(expected - set(rows) - given_up):
+                yield f"lost: {text!r} is neither handled nor a dead letter{self._where(endpoint)}"
+            if world.open:
+                yield "leak: a unit is still open"
+            owing = {stored.record.identity.id for stored in world.records} - {
+                letter.message.id for letter in mine if letter.finish_only
+            }
+            yield from (f"leak: the record of {id_!r} is still there" for id_ in sorted(owing))
+            expected = {
+                effect_text(name_of(text), index, mark)
+                for text, mark in rows.items()
+                for index in range(self._workload.effects)
+                if text not in waiting
+            }
+        sunk = {text for _, text in self._parts.known[BROKER].values[broker].sunk}
+        for text in sorted(expected - sunk):
+            yield f"phantom: {text!r} was committed as sent, but never arrived"
+
+    def _where(self, endpoint: str) -> str:
+        return f" at {endpoint}" if len(self._workload.endpoints) > 1 else ""
+
+
+def _id(entry: Any) -> str:
+    return str(dict(entry.headers)["ce-id"])
+
+
+def _ghosts(texts: AbstractSet[str], rows: Mapping[str, str]) -> Iterator[str]:
+    for text in sorted(texts):
+        name, _, mark = text.partition(BY)
+        parent = name.rpartition(".")[0]
+        if rows.get(parent) != mark:
+            yield f"ghost: a message of attempt {mark} of {parent!r} was sent, and that attempt was never committed"
+
+
+def _fresh_ids(sent: AbstractSet[tuple[str, str]]) -> Iterator[str]:
+    ids: dict[str, str] = {}
+    for id_, text in sorted(sent):
+        if ids.setdefault(name_of(text), id_) != id_:
+            yield f"fresh id: {name_of(text)!r} was sent under two ids: receivers see two messages"

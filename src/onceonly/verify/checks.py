@@ -3,7 +3,8 @@
 from msgspec import Struct
 
 from onceonly.model.retry import Retry
-from onceonly.verify.workload import NOWHERE, Arrival, Behaviour, Workload, copies
+from onceonly.verify.roles import Role, endpoint_roles
+from onceonly.verify.workload import BILLING, NOWHERE, SHOP, Arrival, Behaviour, Workload, copies
 from onceonly.verify.world import Bounds, count
 
 
@@ -20,15 +21,24 @@ class Check(Struct, frozen=True, kw_only=True):
     """Calls that must occur, so that a check that does nothing fails."""
 
     @property
+    def roles(self) -> tuple[Role, ...]:
+        """Say what its workers do."""
+        return endpoint_roles(self.workload, workers=self.workers, batch=self.batch)
+
+    @property
     def bound(self) -> str:
         """Say in words how large the world is."""
         arrivals = self.workload.arrivals
         messages = len({arrival.name for arrival in arrivals})
         copies_of = f"{count(len(arrivals), 'copy', 'copies')} of {count(messages, 'message', 'messages')}"
-        return f"{copies_of}, {count(self.workers, 'worker', 'workers')}, batches of {self.batch}, {self.bounds.text()}"
+        endpoints = len(self.workload.endpoints)
+        each = f"{count(self.workers, 'worker', 'workers')}{' at each endpoint' if endpoints > 1 else ''}"
+        chained = [f"{count(endpoints, 'endpoint', 'endpoints')} in a chain"] if endpoints > 1 else []
+        return ", ".join([*chained, copies_of, each, f"batches of {self.batch}", self.bounds.text()])
 
 
 TWICE = copies("a", "a")
+CHAIN = (SHOP, BILLING)
 ONE_OF_EACH = Bounds(crashes=1, expiries=1, failures=1)
 IMPATIENT = Retry(immediate=1, delayed=0)
 
@@ -133,5 +143,65 @@ CHECKS: tuple[Check, ...] = (
         name="two effects of one message",
         workload=Workload(arrivals=TWICE, effects=2),
         bounds=Bounds(crashes=1, failures=1),
+    ),
+    Check(
+        name="duplicates within and across batches, and a crash",
+        workload=Workload(arrivals=copies("a", "a", "a", "b")),
+        bounds=Bounds(crashes=1),
+        batch=2,
+    ),
+    Check(
+        name="duplicates within and across batches, optimistic store",
+        workload=Workload(arrivals=copies("a", "a", "a"), blocking=False),
+        bounds=Bounds(crashes=1),
+        batch=2,
+    ),
+    Check(
+        name="a chain, one worker each, two crashes",
+        workload=Workload(arrivals=copies("a"), endpoints=CHAIN),
+        bounds=Bounds(crashes=2, expiries=1),
+        workers=1,
+    ),
+    Check(
+        name="a chain, two workers each",
+        workload=Workload(arrivals=copies("a"), endpoints=CHAIN),
+        bounds=Bounds(expiries=1),
+    ),
+    Check(
+        name="a chain, two workers each, and a crash",
+        workload=Workload(arrivals=copies("a"), endpoints=CHAIN),
+        bounds=Bounds(crashes=1, expiries=1),
+    ),
+    Check(
+        name="a chain, one worker each, a crash and a failed call",
+        workload=Workload(arrivals=copies("a"), endpoints=CHAIN),
+        bounds=Bounds(crashes=1, failures=1),
+        workers=1,
+    ),
+    Check(
+        name="a chain, one worker each, every kind of fault",
+        workload=Workload(arrivals=copies("a"), endpoints=CHAIN),
+        bounds=ONE_OF_EACH,
+        workers=1,
+    ),
+    Check(
+        name="a chain, both handlers fail",
+        workload=Workload(
+            arrivals=copies("a"),
+            endpoints=CHAIN,
+            behaviours=(("a", Behaviour.UNSTEADY), ("a.0", Behaviour.FAILS)),
+            retry=IMPATIENT,
+        ),
+        bounds=Bounds(crashes=1, whims=2),
+        workers=1,
+        patience=8,
+        reaches=("begin", "send", "dead-letter", "ack"),
+    ),
+    Check(
+        name="a chain, two senders with one id, two effects each",
+        workload=Workload(arrivals=(*TWICE, Arrival("a", "b", source="elsewhere")), endpoints=CHAIN, effects=2),
+        bounds=Bounds(),
+        workers=1,
+        batch=2,
     ),
 )

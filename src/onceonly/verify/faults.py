@@ -14,6 +14,7 @@ from onceonly.model.errors import Conflict, Failed, Unknown
 from onceonly.model.record import Answer
 
 APPLIED = "applied"
+ANSWER_LOST = "answer lost"  # of a receive: the deliveries are held, and no worker knows
 LATE_IGNORED, LATE_ACCEPTED = "late, ignored", "late, accepted"
 DUPLICATED, LANDS_LATER = "duplicated by the network", "Unknown, lands later"
 CONFLICT, FAILED = "Conflict", "Failed"

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from onceonly.model.errors import OnceOnlyError
 
 MODULES = (
+    "onceonly.model.identity",
     "onceonly.algorithms.admission",
     "onceonly.algorithms.intake",
     "onceonly.algorithms.outbox",
@@ -35,6 +36,7 @@ class Patch(NamedTuple):
 class Programs(NamedTuple):
     """The modules a check runs."""
 
+    identity: Any
     admission: Any
     delivery: Any
     stores: Any
@@ -81,6 +83,7 @@ def _compile(name: str, source: str, fresh: Mapping[str, ModuleType]) -> ModuleT
 
 def _together(modules: Mapping[str, ModuleType]) -> Programs:
     return Programs(
+        identity=modules["onceonly.model.identity"],
         admission=modules["onceonly.algorithms.admission"],
         delivery=modules["onceonly.algorithms.delivery"],
         stores=modules["onceonly.stores.memory"],

@@ -1,83 +1,121 @@
-"""Calls that go first: they meet nobody, so orders in which others move before them lead to the same states.
+"""What is left out of the search, because no history needs it: orders of things that nobody could tell apart.
 
-A call may go first when, whatever the others do meanwhile, each thing it can come to stays possible and leaves the same
-behind (a fault that is left for it after the others' is left before them as well); when what it comes to if nothing fails
-takes nothing wrong out of sight; and when nobody else can settle what its worker holds. Then a search that makes it before
-anything else misses no state at rest, no stuck state and no violation: every history that ends contains the call, and moving
-it to the front changes the order only. A worker makes finitely many calls before it is idle, so nobody is put off for ever.
-
-The rules look at the store, the broker and the ledger, never at what a program will do next; `begin` with something new in
-it, a commit that counts and a `forget` of what is there have no rule, because other workers see the difference.
+Each is sound by a reason of its own, given beside it. Turned off, more states are seen, as many at rest, and nothing else.
 """
 
-from collections.abc import Iterable
 from typing import Any
 
+from msgspec.structs import replace
+
 from onceonly.drivers.memory import Operation, Raises
-from onceonly.verify.faults import do
-from onceonly.verify.world import Ledger
+from onceonly.verify.faults import do, successes
+from onceonly.verify.going_first import are_rivals, goes_first
+from onceonly.verify.parts import Parts
+from onceonly.verify.roles import Cast
+from onceonly.verify.trie import Node
+from onceonly.verify.workload import SINK
+from onceonly.verify.world import BROKER, LEDGER, STORE, WORKERS, State
 
 
-def goes_first(call: Operation, part: Any, ledger: Ledger, receipts: frozenset[Any]) -> bool:
-    """Tell whether this call, on this part of the world, meets nobody; its worker has these receipts, and no rivals.
+class Reductions:
+    """Tells what happens at once, and what may go first."""
 
-    Where its process may end, so may not its leases before: less is lost with the one than with the other.
-    """
-    if ledger.left.crashes and ledger.left.expiries:
+    def __init__(self, parts: Parts, cast: Cast, transports: Any, *, nodes: list[Node], failures: int) -> None:
+        """Reduce histories in which `failures` calls may fail; `nodes` are the workers', a list that grows."""
+        self.happened: set[str] = set()
+        """Every kind of thing that happened, here and in the environment."""
+        self._parts = parts
+        self._cast = cast
+        self._transports = transports
+        self._nodes = nodes
+        self._failures = failures
+        self._left: dict[tuple[int, int, tuple[int, ...], bool], tuple[int, int]] = {}
+        self._landed: dict[tuple[int, ...], list[int]] = {}
+        self._quiet: dict[int, bool] = {}
+        self._places: dict[int, int] = {}
+        self._first: dict[tuple[int, int, int], bool] = {}
+        self._rivals: dict[tuple[int, int], bool] = {}
+
+    def abandon(self, numbers: list[int], workers: tuple[int, ...], *, ended: bool) -> None:
+        """End the leases of deliveries that nobody works on any more; later ones can still be received first."""
+        key = (numbers[BROKER], numbers[LEDGER], workers, ended)
+        found = self._left.get(key)
+        if found is None:
+            found = self._left[key] = self._abandoned(*key[:3], ended=ended)
+        numbers[BROKER], numbers[LEDGER] = found
+
+    def _abandoned(self, broker: int, ledger: int, workers: tuple[int, ...], *, ended: bool) -> tuple[int, int]:
+        world, after = self._parts.bare(BROKER, broker), self._parts.ledger(ledger)
+        for receipt in self._parts.held(broker):
+            if not any(receipt in self._nodes[number].receipts for number in workers):
+                self.happened.add(f"{self._cast.label_at(self._parts.queue_of(receipt, broker))}lease: ends")
+                world, _ = self._transports.expire(world, receipt)
+                behind = ended and after.left.failures == self._failures
+                after = replace(after.excuse(), left_behind=after.left_behind or behind)
+        return self._parts.number(BROKER, broker, world), self._parts.ledger_number(after)
+
+    def settled(self, *parts: int) -> list[int]:
+        """Land now what is under way and makes no difference when it lands: it changes nothing, or what nobody reads."""
+        found = self._landed.get(parts)
+        if found is None:
+            found = self._landed[parts] = list(parts)
+            ledger = self._parts.ledger(parts[LEDGER])
+            kept = []
+            for place, operation in ledger.pending:
+                if self._makes_no_difference(operation, self._parts.bare(place, self._parts.at(parts, place))):
+                    before = self._parts.at(found, place)
+                    after = do(operation, self._parts.bare(place, before))[0]
+                    self._parts.put(found, place, self._parts.number(place, before, after))
+                else:
+                    kept.append((place, operation))
+            found[LEDGER] = self._parts.ledger_number(replace(ledger, pending=tuple(kept)))
+        return found
+
+    def _makes_no_difference(self, operation: Operation, part: Any) -> bool:
+        if operation.point == "commit":  # its claims are committed by another unit, for good
+            return isinstance(do(operation, part)[1], Raises)
+        if operation.point == "release":  # what it is about is gone, for good
+            numbers = {entry.number for entry in part.entries}
+            return not any(receipt.number in numbers for receipt in operation.arguments[0])
+        if operation.point == "send":  # nobody reads the sink
+            return all(send.to == SINK for send in operation.arguments[0])
+        return all(form.part == part for form in successes(operation, part))  # without effect once, so for good
+
+    def is_quiet(self, ledger: int) -> bool:
+        """Tell whether nothing can happen by itself any more."""
+        found = self._quiet.get(ledger)
+        if found is None:
+            known = self._parts.ledger(ledger)
+            found = self._quiet[ledger] = not (known.left.expiries or known.pending)
+        return found
+
+    def goes_first(self, worker: int, state: State) -> bool:
+        """Tell whether a worker's call may be made before all that others may do: it meets none of them."""
+        place = self._place(worker)
+        number = self._parts.at(state, place)
+        key = (worker, number, state[LEDGER])
+        found = self._first.get(key)
+        if found is None:
+            node, part, ledger = self._nodes[worker], self._parts.bare(place, number), self._parts.ledger(state[LEDGER])
+            found = isinstance(node.call, Operation) and goes_first(node.call, part, ledger, node.receipts)
+            self._first[key] = found
+        return found and not self._has_rivals(worker, state)
+
+    def _place(self, worker: int) -> int:
+        """Give the part of the world that the worker's call is about."""
+        found = self._places.get(worker)
+        if found is None:
+            call = self._nodes[worker].call
+            found = self._places[worker] = self._parts.place_of(call) if isinstance(call, Operation) else STORE
+        return found
+
+    def _has_rivals(self, worker: int, state: State) -> bool:
+        for other in state[WORKERS:]:
+            if other != worker:
+                found = self._rivals.get((worker, other))
+                if found is None:
+                    nodes = self._nodes
+                    found = self._rivals[worker, other] = are_rivals(nodes[worker].receipts, nodes[other].receipts)
+                if found:
+                    return True
         return False
-    late = (operation.arguments[0] for _, operation in ledger.pending if operation.point in {"ack", "release"})
-    if any(are_rivals(receipts, others) for others in late):
-        return False
-    rule = _RULES.get(call.point)
-    return bool(rule and rule(call, part, ledger))
-
-
-def are_rivals(mine: Iterable[Any], theirs: Iterable[Any]) -> bool:
-    """Tell whether two have deliveries of one copy: what one settles late, the other holds."""
-    return not {receipt.number for receipt in mine}.isdisjoint(receipt.number for receipt in theirs)
-
-
-def _settles_alone(call: Operation, broker: Any, ledger: Ledger) -> bool:
-    """What is gone stays gone. What is there it must hold, under a lease that cannot end early."""
-    receipts = set(call.arguments[0])
-    numbers = {receipt.number for receipt in receipts}
-    there = [entry for entry in broker.entries if entry.number in numbers]
-    if there and ledger.left.expiries:
-        return False
-    return all(entry.held_until and entry.receipt in receipts for entry in there)
-
-
-def _sends(_call: Operation, _broker: Any, _ledger: Ledger) -> bool:
-    """One more message in a queue takes no choice from anybody, and numbers of copies are only names."""
-    return True
-
-
-def _begins_what_is_over(call: Operation, store: Any, _ledger: Ledger) -> bool:
-    """The answer is final, and the unit claims nothing that others wait for."""
-    return _are_over([message.identity for message in call.arguments[0]], store)
-
-
-def _forgets_what_is_over(call: Operation, store: Any, _ledger: Ledger) -> bool:
-    """There is nothing to forget, and there will not be."""
-    return _are_over(call.arguments[0], store)
-
-
-def _is_refused(call: Operation, store: Any, _ledger: Ledger) -> bool:
-    """A claim that another unit committed stays, and so does what is wrong with this one: only the unit itself ends."""
-    return isinstance(do(call, store)[1], Raises)
-
-
-def _are_over(identities: Iterable[Any], store: Any) -> bool:
-    """Tell whether all are claimed and owe nothing: claims stay, and a record comes only with its claim."""
-    over = {identity for identity, _ in store.claims} - {stored.record.identity for stored in store.records}
-    return over.issuperset(identities)
-
-
-_RULES = {
-    "ack": _settles_alone,
-    "release": _settles_alone,
-    "send": _sends,
-    "begin": _begins_what_is_over,
-    "forget": _forgets_what_is_over,
-    "commit": _is_refused,
-}

@@ -9,12 +9,11 @@ from onceonly.verify.auditor import Auditor
 from onceonly.verify.checks import CHECKS, Check
 from onceonly.verify.environment import Environment
 from onceonly.verify.explorer import Exploration, Explorer
-from onceonly.verify.faults import FORMS, LATE_ACCEPTED, LATE_IGNORED
+from onceonly.verify.faults import ANSWER_LOST, FORMS, LATE_ACCEPTED, LATE_IGNORED
 from onceonly.verify.mutants import MUTANTS, Mutant
 from onceonly.verify.processes import Tell, side_by_side
 from onceonly.verify.programs import DoesNotApply, Programs, patched, shipped
 from onceonly.verify.results import CheckResult, MutantResult
-from onceonly.verify.world import Scale
 
 LIMIT = 5_000_000
 MUTANT_LIMIT = 400_000
@@ -84,19 +83,30 @@ def run_mutants(
 
 
 def required(check: Check, happened: frozenset[str]) -> frozenset[str]:
-    """Name what must have happened somewhere: each call of the check, and each fault that its bounds allow, in every form."""
+    """Name what must have happened somewhere: each call of the check, and each fault that its bounds allow, in every form.
+
+    Each of it at every endpoint, and every end that a handler may come to.
+    """
+    ends = {end for _, behaviour in check.workload.behaviours for end in behaviour.value}
+    wanted = {f"handler: {end.value}" for end in ends}
+    for label in check.workload.labels:
+        here = frozenset(kind.removeprefix(label) for kind in happened if kind.startswith(label))
+        wanted |= {label + kind for kind in _required_at_one(check, here)}
+    return frozenset(wanted)
+
+
+def _required_at_one(check: Check, happened: frozenset[str]) -> set[str]:
     wanted = {f"{point}: applied" for point in check.reaches}
     if check.bounds.failures:
         failing = [point for point in FORMS if f"{point}: may fail" in happened]
-        wanted |= {f"{point}: {form}" for point in failing for form in FORMS[point]} | {"receive: answer lost"}
+        wanted |= {f"{point}: {form}" for point in failing for form in FORMS[point]} | {f"receive: {ANSWER_LOST}"}
         if "commit" in failing:
             wanted.add("commit: lands now, applied")
     if check.bounds.crashes:
         wanted |= {f"{point}: crash before" for point in check.reaches} | {"lease: ends"}
     if check.bounds.expiries:
         wanted |= {f"ack: {LATE_IGNORED}", f"ack: {LATE_ACCEPTED}", "lease: ends with its worker at work"}
-    ends = {end for _, behaviour in check.workload.behaviours for end in behaviour.value}
-    return frozenset(wanted | {f"handler: {end.value}" for end in ends})
+    return wanted
 
 
 def explore(
@@ -109,8 +119,7 @@ def explore(
 ) -> tuple[Exploration, frozenset[str]]:
     """Explore one check; gives what was found, and every kind of thing that happened. Not `reduced`, in every order."""
     programs = programs or shipped()
-    scale = Scale(check.workers, check.batch)
-    environment = Environment(check.workload, check.bounds, programs=programs, scale=scale, reduced=reduced)
+    environment = Environment(check.workload, check.bounds, programs=programs, roles=check.roles, reduced=reduced)
     auditor = Auditor(environment, check.workload, check.patience)
 
     def tick(states: int, transitions: int) -> None:

@@ -57,15 +57,15 @@ class Node:
 
 
 class Trie:
-    """All the nodes of one check. Node 0 is an idle worker."""
+    """All the nodes of one check. The first are idle workers, one for each of their kinds."""
 
-    def __init__(self, start: Start, *, reduced: bool = True) -> None:
+    def __init__(self, start: Start, idle: int = 1, *, reduced: bool = True) -> None:
         """Run programs that `start` begins; without `reduced` every node keeps a number of its own."""
         self._start = start
         self._foresight = FORESIGHT if reduced else 0
         self._futures: dict[Hashable, int] = {}
         self._roots: dict[tuple[Delivery, ...], Node] = {}
-        self.nodes = [Node(0, (), None, None)]
+        self.nodes = [Node(number, (), None, None) for number in range(idle)]
 
     def root(self, batch: tuple[Delivery, ...]) -> Node:
         """Give the worker that has just received this batch."""
@@ -104,9 +104,9 @@ class Trie:
         return found
 
     def _recognise(self, node: Node) -> None:
-        """Give the node the number of the first one with the same receipts and the same future."""
+        """Give the node the number of the first one of its role with the same receipts and the same future."""
         node.known = True
-        key = (node.batch[0].receipt, node.receipts, self._future(node, self._foresight))
+        key = (node.batch[0].queue, node.batch[0].receipt, node.receipts, self._future(node, self._foresight))
         node.number = self._futures.setdefault(key, node.number)
 
     def _future(self, node: Node, foresight: int) -> Hashable:

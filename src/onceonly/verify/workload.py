@@ -1,6 +1,6 @@
 """What the checked endpoint is given to do: which messages arrive, how their handlers behave, how it is set up."""
 
-from collections.abc import Coroutine, Hashable, Sequence
+from collections.abc import Hashable
 from enum import Enum
 from functools import lru_cache
 from typing import Any
@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from onceonly.drivers.memory import Driver
 from onceonly.model.errors import HandlerFailed, NotNow
-from onceonly.model.identity import outgoing_id
+from onceonly.model.identity import Identity
 from onceonly.model.message import Delivery, Failure, FailureKind, Headers, Message, Send, Unreadable
 from onceonly.model.record import Decision
 from onceonly.model.retry import Retry, Verdict, judge
@@ -19,7 +19,9 @@ from onceonly.serialization.cloudevents import message_of, take_apart
 from onceonly.verify.asking import Asking, Choice, ask
 from onceonly.verify.programs import Programs
 
-ENDPOINT, SINK, NOWHERE = "shop", "sink", "nowhere"
+SHOP, BILLING, SINK, NOWHERE = "shop", "billing", "sink", "nowhere"
+BY = " by "
+"""Between what a message is and the attempt that sent it."""
 SOURCE, KIND = "upstream", "order"
 NEVER_TIRED = Retry(immediate=9, delayed=0)
 
@@ -49,16 +51,22 @@ class Arrival(Struct, frozen=True):
 
     id: str
     name: str
+    source: str = SOURCE
 
-    def send(self) -> Send:
-        """Give it as the upstream endpoint sent it."""
-        return Send(message=Message(id=self.id, source=SOURCE, type=KIND, body=self.name.encode()), to=ENDPOINT)
+    def message(self) -> Message:
+        """Give it as its sender made it."""
+        return Message(id=self.id, source=self.source, type=KIND, body=self.name.encode())
 
 
 class Workload(Struct, frozen=True, kw_only=True):
-    """Copies that wait, and how each name's handler behaves; each handled message sends `effects` messages to `to`."""
+    """Copies that wait at the first endpoint, and how each name's handler behaves.
+
+    Each handled message sends `effects` messages to the next endpoint; those of the last endpoint go to `to`. The first of
+    those that "a" sends is called "a.0".
+    """
 
     arrivals: tuple[Arrival, ...]
+    endpoints: tuple[str, ...] = (SHOP,)
     behaviours: tuple[tuple[str, Behaviour], ...] = ()
     effects: int = 1
     to: str = SINK
@@ -70,6 +78,25 @@ class Workload(Struct, frozen=True, kw_only=True):
     def behaviour(self, name: str) -> Behaviour:
         """Tell how the handler of this message behaves."""
         return dict(self.behaviours).get(name, Behaviour.WORKS)
+
+    def target(self, endpoint: str) -> str:
+        """Tell where the messages of an endpoint go."""
+        following = self.endpoints[self.endpoints.index(endpoint) + 1 :]
+        return following[0] if following else self.to
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Give what comes before an endpoint's calls in steps: nothing where there is one endpoint only."""
+        return tuple(f"{endpoint}: " for endpoint in self.endpoints) if len(self.endpoints) > 1 else ("",)
+
+    def clashing(self) -> frozenset[str]:
+        """Name the arrivals whose sender gave their id to another body too."""
+        mine = {(arrival.message().identity, arrival.name) for arrival in self.arrivals}
+        return frozenset(name for identity, name in mine if any(i == identity and n != name for i, n in mine))
+
+    def sends(self) -> tuple[Send, ...]:
+        """Give all arrivals as they were sent."""
+        return tuple(Send(message=arrival.message(), to=self.endpoints[0]) for arrival in self.arrivals)
 
 
 def copies(*names: str) -> tuple[Arrival, ...]:
@@ -86,13 +113,14 @@ class Standing:
 
 
 class CheckedHandlers:
-    """Handlers whose every run leaves its own mark in what it commits and in what it sends."""
+    """Handlers of one endpoint whose every run leaves its own mark in what it commits and in what it sends."""
 
-    def __init__(self, workload: Workload, driver: Asking, notebook: type) -> None:
-        """Write into the unit's notebook, of the given class."""
+    def __init__(self, workload: Workload, driver: Asking, *, programs: Programs, endpoint: str) -> None:
+        """Write into the unit's notebook."""
         self._workload = workload
         self._driver = driver
-        self._notebook = notebook
+        self._programs = programs
+        self._endpoint = endpoint
 
     def read(self, delivery: Delivery) -> Message | Unreadable:
         """Read the CloudEvent."""
@@ -100,14 +128,14 @@ class CheckedHandlers:
 
     async def handle(self, message: Message, resources: Resources) -> Decision:
         """Write a row, then end as the checker chooses."""
-        name = message.body.decode()
-        end = await ask(Choice(name))
+        text = message.body.decode()
+        end = await ask(Choice(name_of(text)))
         if end is End.NOT_NOW:
             raise NotNow
         mark = mark_text(self._driver.token())
         async with resources.attempt():
-            notebook: Any = resources.get(self._notebook)
-            notebook.write(name, mark)
+            notebook: Any = resources.get(self._programs.stores.Notebook)
+            notebook.write(text, mark)
             if end is End.FAILS:
                 raise HandlerFailed(Failure(kind=FailureKind.EXCEPTION, reason="the handler failed"))
             if end is End.REFUSED:
@@ -119,9 +147,35 @@ class CheckedHandlers:
         return judge(self._workload.retry, failure, attempts=attempts, history=history, now=0, chance=0)
 
     def _effect(self, message: Message, index: int, mark: str) -> Send:
-        body = f"{message.body.decode()} {index} {mark}".encode()
-        fresh = outgoing_id(ENDPOINT, message.identity, index)
-        return Send(message=Message(id=fresh, source=ENDPOINT, type="done", body=body), to=self._workload.to)
+        body = effect_text(name_of(message.body.decode()), index, mark).encode()
+        fresh = self._programs.identity.outgoing_id(self._endpoint, message.identity, index)
+        sent = Message(id=fresh, source=self._endpoint, type="done", body=body)
+        return Send(message=sent, to=self._workload.target(self._endpoint))
+
+
+def effect_text(name: str, index: int, mark: str) -> str:
+    """Write the body of what an attempt sends: what it is, and which attempt sent it."""
+    return f"{name}.{index}{BY}{mark}"
+
+
+def name_of(text: str) -> str:
+    """Tell what a message is, whichever attempt sent it."""
+    return text.partition(BY)[0]
+
+
+def names_of(workload: Workload, programs: Programs) -> dict[Identity, str]:
+    """Give the names of messages whose id alone says too little, for steps that a person reads."""
+    made = {(arrival.message().identity, arrival.name) for arrival in workload.arrivals}
+    names = {identity: f"{identity.id} of {identity.source}" for identity, _ in made if identity.source != SOURCE}
+    for endpoint in workload.endpoints:
+        sent = {
+            (Identity(endpoint, programs.identity.outgoing_id(endpoint, identity, index)), f"{name}.{index}")
+            for identity, name in made
+            for index in range(workload.effects)
+        }
+        names |= dict(sorted(sent, reverse=True))  # two under one id, which takes a mutant: the first name
+        made = sent
+    return names
 
 
 def mark_text(token: tuple[Hashable, int]) -> str:
@@ -136,22 +190,15 @@ def _read(headers: Headers, body: bytes) -> Message:
     return message_of(event, source=event.attributes["source"], id=event.attributes["id"])
 
 
-def ports_of(workload: Workload, programs: Programs, driver: Asking) -> Ports:
-    """Put the memory adapters of one worker together, on the checker's driver."""
+def ports_of(workload: Workload, programs: Programs, driver: Asking, *, endpoint: str) -> Ports:
+    """Put the memory adapters of one endpoint's worker together, on the checker's driver."""
     clock = Standing()
     plain: Driver = driver
     return Ports(
-        endpoint=ENDPOINT,
-        store=programs.stores.MemoryStore(plain, ENDPOINT, clock=clock, blocking=workload.blocking),
-        handlers=CheckedHandlers(workload, driver, programs.stores.Notebook),
+        endpoint=endpoint,
+        store=programs.stores.MemoryStore(plain, endpoint, clock=clock, blocking=workload.blocking),
+        handlers=CheckedHandlers(workload, driver, programs=programs, endpoint=endpoint),
         admission=programs.admission.History(),
-        transport=programs.transports.MemoryTransport(plain, ENDPOINT, clock=clock),
+        transport=programs.transports.MemoryTransport(plain, endpoint, clock=clock),
         dead_letters=programs.stores.MemoryDeadLetters(plain, clock=clock),
     )
-
-
-def start(workload: Workload, programs: Programs, batch: Sequence[Delivery]) -> tuple[Asking, Coroutine[Any, Any, Any]]:
-    """Begin what a worker does with one batch: the shipping delivery shell, and all below it."""
-    driver = Asking(batch[0].receipt)
-    coroutine: Coroutine[Any, Any, Any] = programs.delivery.deliver(batch, ports_of(workload, programs, driver))
-    return driver, coroutine

@@ -12,6 +12,8 @@ STORE, BROKER, LETTERS, LEDGER, WORKERS = 0, 1, 2, 3, 4
 """Where a state keeps which number; from WORKERS on there is one for each worker, in ascending order."""
 
 State = tuple[int, ...]
+Marks = tuple[Operation, ...]
+"""Operations done at once, without a call."""
 Part = TypeVar("Part", bound=Hashable)
 
 
@@ -109,14 +111,7 @@ class Move(NamedTuple):
     part: int
     ledger: int
     worker: int
-    marks: tuple[Operation, ...]
-
-
-class Scale(NamedTuple):
-    """How many workers there are, and how many deliveries each takes at once."""
-
-    workers: int = 2
-    batch: int = 1
+    marks: Marks
 
 
 class Changed(NamedTuple):
@@ -125,11 +120,3 @@ class Changed(NamedTuple):
     place: int
     part: int
     ledger: Ledger
-
-
-def place_of(operation: Operation) -> int:
-    """Tell which part of a state a call is about."""
-    return _PLACES.get(operation.place.name, STORE)
-
-
-_PLACES = {"broker": BROKER, "dead letters": LETTERS}

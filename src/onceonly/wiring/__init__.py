@@ -1,11 +1,13 @@
 """The one place that turns a URL or a setting into adapters. A driver is imported when a URL names it, not before."""
 
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
 from onceonly.algorithms.admission import History as ClaimsDecide
-from onceonly.model.errors import SetupError
+from onceonly.model.errors import SetupError, TryAgain
+from onceonly.model.identity import Identity
+from onceonly.model.record import Record
 from onceonly.model.settings import History
 from onceonly.ports.bundle import Ports
 from onceonly.ports.dead_letters import DeadLetters
@@ -16,7 +18,7 @@ from onceonly.ports.transport import Topology, Traits, Transport
 from onceonly.runtime.observed import observed
 from onceonly.runtime.observer import Observer
 from onceonly.runtime.surroundings import LIVE, Surroundings
-from onceonly.wiring.schemes import offer_of, require, scheme_of, shown
+from onceonly.wiring.schemes import has_no_tables, offer_of, require, scheme_of, shown
 from onceonly.wiring.settings import Settings
 
 if TYPE_CHECKING:
@@ -26,7 +28,9 @@ if TYPE_CHECKING:
 AMQP = frozenset({"amqp", "amqps"})
 
 __all__ = [
+    "Enlisted",
     "Settings",
+    "enlist",
     "offer_of",
     "open_database",
     "open_dead_letters",
@@ -49,6 +53,16 @@ class Stores(Protocol):
 
     def open_dead_letters(self, setting: Any, *, clock: Clock) -> AbstractAsyncContextManager[DeadLetters]:
         """Open dead letters alone."""
+
+
+class Enlisted(Protocol):
+    """An open transaction of the user's that takes records. Nothing here waits for anything."""
+
+    is_over: bool
+    """Whether it was committed, rolled back or closed; then nothing can be written any more."""
+
+    def write(self, record: Record, now: int) -> None:
+        """Have a record committed or rolled back with it; `now` is in milliseconds since 1970."""
 
 
 class Transports(Protocol):
@@ -74,17 +88,21 @@ async def wire(
 ) -> AsyncIterator[Ports]:
     """Open everything an endpoint's algorithm talks to, and declare its queue and its subscriptions to `events`.
 
-    The ports are enclosed by `observer`. Raises SetupError: an unknown scheme, a missing driver, missing or newer tables.
+    The ports are enclosed by `observer`. Raises SetupError: an unknown scheme, a missing driver, missing or newer tables;
+    TryAgain when a server is away. Both name the setting it is about.
     """
     require(settings.store, "store")
     require(settings.transport, "transport")
     async with AsyncExitStack() as stack:
-        store, dead_letters = await stack.enter_async_context(open_store(settings, surroundings=surroundings))
+        with named(settings, "store"):
+            store, dead_letters = await stack.enter_async_context(open_store(settings, surroundings=surroundings))
         if settings.dead_letters is not None:
-            opening = open_dead_letters(settings.dead_letters, surroundings=surroundings)
-            dead_letters = await stack.enter_async_context(opening)
-        opened = open_transport(settings.transport, settings.name, surroundings=surroundings)
-        transport = await stack.enter_async_context(opened)
+            with named(settings, "dead_letters"):
+                opening = open_dead_letters(settings.dead_letters, surroundings=surroundings)
+                dead_letters = await stack.enter_async_context(opening)
+        with named(settings, "transport"):
+            opened = open_transport(settings.transport, settings.name, surroundings=surroundings)
+            transport = await stack.enter_async_context(opened)
         ports = Ports(
             endpoint=settings.name,
             store=store,
@@ -94,8 +112,19 @@ async def wire(
             dead_letters=dead_letters,
         )
         watched = observed(ports, observer)
-        await watched.transport.declare([Topology(endpoint=settings.name, events=tuple(events))])
+        with named(settings, "transport"):
+            await watched.transport.declare([Topology(endpoint=settings.name, events=tuple(events))])
         yield watched
+
+
+@contextmanager
+def named(settings: Settings, role: str) -> Iterator[None]:
+    """Say of a place that cannot be used whose it is, and which; the error stays of its kind."""
+    try:
+        yield
+    except (SetupError, TryAgain) as error:
+        place = shown(getattr(settings, role))
+        raise type(error)(f"endpoint {settings.name!r} cannot use its {role} {place}: {error}") from error
 
 
 def open_store(
@@ -112,6 +141,22 @@ def open_store(
         metadata=settings.metadata,
         isolation=settings.isolation,
     )
+
+
+def enlist(settings: Settings, session: object, committed: Callable[[Sequence[Identity]], None]) -> Enlisted:
+    """Let a SQLAlchemy session's open transaction take records of an endpoint; `committed` is told which, from any thread.
+
+    Raises SetupError: for a session of another database, and where no record would be kept.
+    """
+    require(settings.store, "store")
+    if _is_memory(settings.store):
+        raise SetupError(f"enlist needs a SQL store: the endpoint's is {shown(settings.store)}, which no session writes to")
+    if not isinstance(settings.deduplication, History):
+        raise SetupError(
+            "enlist needs deduplication=History(): with Off() no record is kept, so a crash would lose what it sends"
+        )
+    enlisted: Enlisted = _sql().enlist(settings.store, settings.name, session, committed)
+    return enlisted
 
 
 def open_dead_letters(setting: object, *, surroundings: Surroundings = LIVE) -> AbstractAsyncContextManager[DeadLetters]:
@@ -139,7 +184,7 @@ def open_database(
 ) -> "AbstractAsyncContextManager[Database]":
     """Open the database that a store or transport setting names, whatever tables it has. Raises SetupError if it is none."""
     require(setting, role)
-    if isinstance(setting, str) and scheme_of(setting) in {*AMQP, "memory"}:
+    if isinstance(setting, str) and has_no_tables(setting):
         raise SetupError(f"{role}={shown(setting)!r} is no database: it has no tables to look after")
     opened: AbstractAsyncContextManager[Database] = _sql().open_database(setting, clock=surroundings.clock)
     return opened

@@ -114,6 +114,11 @@ def working(role: str) -> str:
     return ", ".join(sorted(f"{name}://" for name, scheme in SCHEMES.items() if scheme.serves(role) and "+" not in name))
 
 
+def has_no_tables(url: str) -> bool:
+    """Tell of a URL that what it names is no SQL database."""
+    return scheme_of(url) in {"memory", "amqp", "amqps"}
+
+
 def offer_of(store: object) -> Offer:
     """Tell what handlers may ask a store for."""
     return MEMORY if isinstance(store, str) and scheme_of(store) == "memory" else SQL

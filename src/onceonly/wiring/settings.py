@@ -19,7 +19,8 @@ class Settings:
 
     `store` is a URL, an `AsyncEngine` or an `async_sessionmaker`; `transport` is a URL; `dead_letters` names another database
     than the store's. `metadata` is a SQLAlchemy `MetaData` whose tables an embedded database gets at start. `timeout` is in
-    seconds, for each handler. `isolation` is the level of its units in a SQL store, such as "SERIALIZABLE"; without it what
+    seconds, for each handler; `relay_after` is how old, in seconds, a record must be before the relay takes it for left behind.
+    `isolation` is the level of its units in a SQL store, such as "SERIALIZABLE"; without it what
     the URL says, or the database's own.
     """
 
@@ -33,6 +34,7 @@ class Settings:
     identity: IdentityRule | None = None
     retry: Retry = field(default_factory=Retry)
     timeout: float = 30.0
+    relay_after: float = 10.0
     worker: WorkerSettings = field(default_factory=WorkerSettings)
 
     def __post_init__(self) -> None:
@@ -59,6 +61,8 @@ class Settings:
             yield f"retry must be a Retry(...), not {self.retry!r}"
         if not 0 < self.timeout <= DAY:
             yield f"timeout must be a number of seconds above 0, a day at most, not {self.timeout!r}"
+        if not 0 < self.relay_after <= DAY:
+            yield f"relay_after must be a number of seconds above 0, a day at most, not {self.relay_after!r}"
         if not isinstance(self.worker, WorkerSettings):
             yield f"worker must be WorkerSettings(...), not {self.worker!r}"
 

@@ -5,13 +5,16 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
 from onceonly.drivers.schema import Schema, check, create, create_user_tables, drop
-from onceonly.drivers.sql import Database
+from onceonly.drivers.sql import Database, place_of, pool_of
 from onceonly.drivers.sql import open_database as connect
+from onceonly.model.errors import Failed, SetupError
 from onceonly.ports.dead_letters import DeadLetters
 from onceonly.ports.store import Store
 from onceonly.ports.surroundings import Clock
 from onceonly.ports.transport import Topology, Transport
 from onceonly.stores.sql import SqlDeadLetters, SqlStore
+from onceonly.stores.sql.enlisted import Committed, Enlisted, Home
+from onceonly.stores.sql.enlisted import enlist as enlist_session
 from onceonly.stores.sql.tables import SCHEMA as STORE
 from onceonly.transports.sql import SqlTransport
 from onceonly.transports.sql_tables import SCHEMA as QUEUE
@@ -41,6 +44,11 @@ async def open_store(
         if metadata is not None and database.creates:
             await create_user_tables(database, metadata)
         yield SqlStore(database, endpoint, history=history, isolation=isolation), SqlDeadLetters(database)
+
+
+def enlist(setting: Any, endpoint: str, session: object, committed: Committed) -> Enlisted:
+    """Write the records of an endpoint through a session of the user's. Raises SetupError."""
+    return enlist_session(session, Home(endpoint, place_of(setting), pool_of(setting)), committed)
 
 
 @asynccontextmanager
@@ -76,5 +84,13 @@ async def temporary_transport(
 
 
 async def _ensure(database: Database, schema: Schema) -> None:
-    """Make the tables of an embedded database; everywhere else a person has made them. Raises SchemaMissing, SchemaTooNew."""
-    await (create if database.creates else check)(database, schema)
+    """Make the tables of an embedded database; everywhere else a person has made them.
+
+    Raises SchemaMissing, SchemaTooNew, SetupError when the user may not look.
+    """
+    try:
+        await (create if database.creates else check)(database, schema)
+    except Failed as error:
+        if database.is_refused(error):
+            raise SetupError(str(error)) from error
+        raise

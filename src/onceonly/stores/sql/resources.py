@@ -25,7 +25,7 @@ ABORTED = "it left the database transaction aborted: it swallowed an error after
 SPOILT = "the work of a failed handler of this unit could not be undone by itself"
 LOST = "the connection of the unit was lost"
 HELD = "this unit holds the write lock of its database: another connection to it cannot write; use the unit's own session"
-_OUTAGES = frozenset({Said.LOCKED, Said.UNABLE})
+_OUTAGES = frozenset({Said.LOCKED, Said.UNABLE, Said.FORBIDDEN})
 
 
 class SqlResources:

@@ -1,9 +1,9 @@
 """The statements of the store, on a synchronous connection inside the unit's database transaction."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, Table, delete, insert, select
+from sqlalchemy import ColumnElement, Connection, Table, and_, delete, insert, or_, select
 
 from onceonly.drivers.dialect import Dialect
 from onceonly.model.identity import Identity, claim_key
@@ -23,6 +23,13 @@ class Found(NamedTuple):
     owed: tuple[Record, ...] = ()
     done: tuple[Message, ...] = ()
     clashing: tuple[Message, ...] = ()
+
+
+class Old(NamedTuple):
+    """Which records wait for long, and how many of them to read; `than` is in milliseconds since 1970."""
+
+    than: int
+    limit: int
 
 
 class Known(NamedTuple):
@@ -53,20 +60,21 @@ def claim(connection: Connection, tables: Tables, dialect: Dialect, messages: Ma
 
 def write_records(connection: Connection, tables: Tables, endpoint: str, *, records: Sequence[Record], now: int) -> None:
     """Store the records that have effects."""
-    rows = [
-        {
-            "key": claim_key(endpoint, record.identity),
-            "endpoint": endpoint,
-            "source": record.identity.source,
-            "id": record.identity.id,
-            "effects": encode_effects(record.effects),
-            "stored_at": now,
-        }
-        for record in records
-        if record.effects
-    ]
+    rows = [row_of(endpoint, record, now) for record in records if record.effects]
     if rows:
         connection.execute(insert(tables.records), rows)
+
+
+def row_of(endpoint: str, record: Record, now: int) -> dict[str, Any]:
+    """Give the values of a record's row, by the names of its columns."""
+    return {
+        "key": claim_key(endpoint, record.identity),
+        "endpoint": endpoint,
+        "source": record.identity.source,
+        "id": record.identity.id,
+        "effects": encode_effects(record.effects),
+        "stored_at": now,
+    }
 
 
 def delete_keys(connection: Connection, table: Table, dialect: Dialect, keys: Sequence[bytes]) -> None:
@@ -76,17 +84,25 @@ def delete_keys(connection: Connection, table: Table, dialect: Dialect, keys: Se
 
 
 def read_undispatched(
-    connection: Connection, tables: Tables, endpoint: str, *, older_than: int, limit: int
+    connection: Connection, tables: Tables, endpoint: str, *, old: Old, after: Identity | None
 ) -> tuple[Record, ...]:
-    """Read the records stored before an instant, oldest first."""
+    """Read the records stored before an instant, oldest first, or those of them behind the record of `after`."""
     records = tables.records.c
-    found = connection.execute(
-        select(records.source, records.id, records.effects)
-        .where(records.endpoint == endpoint, records.stored_at < older_than)
-        .order_by(records.stored_at, records.key)
-        .limit(limit)
-    )
-    return tuple(Record(Identity(row.source, row.id), decode_effects(row.effects)) for row in found)
+    query = select(records.source, records.id, records.effects).where(records.endpoint == endpoint)
+    if after is not None:
+        query = query.where(_behind(tables.records, claim_key(endpoint, after)))
+    ordered = query.where(records.stored_at < old.than).order_by(records.stored_at, records.key).limit(old.limit)
+    return tuple(_record(row) for row in connection.execute(ordered))
+
+
+def read_records(
+    connection: Connection, tables: Tables, dialect: Dialect, identities: Mapping[bytes, Identity]
+) -> tuple[Record, ...]:
+    """Read the records there are, by their keys, in the order asked."""
+    records = tables.records.c
+    query = select(records.key, records.source, records.id, records.effects).where(dialect.among(records.key, "keys"))
+    rows = {row.key: row for some in _chunks([*identities]) for row in connection.execute(query, {"keys": some})}
+    return tuple(_record(rows[key]) for key in identities if key in rows)
 
 
 def _read_known(connection: Connection, tables: Tables, dialect: Dialect, keys: Sequence[bytes]) -> dict[bytes, Known]:
@@ -96,6 +112,18 @@ def _read_known(connection: Connection, tables: Tables, dialect: Dialect, keys: 
     query = dialect.current(selected.where(dialect.among(claims.key, "keys")))
     rows = {row.key: row for some in _chunks(keys) for row in connection.execute(query, {"keys": some})}
     return {key: Known(rows[key].fingerprint, rows[key].effects) for key in keys}
+
+
+def _behind(records: Table, key: bytes) -> ColumnElement[bool]:
+    """Compare with the row of this key as the list is ordered; nothing is behind a row that is not there."""
+    last = records.alias()
+    since = select(last.c.stored_at).where(last.c.key == key).scalar_subquery()
+    stored_at = records.c.stored_at
+    return or_(stored_at > since, and_(stored_at == since, records.c.key > key))
+
+
+def _record(row: Any) -> Record:
+    return Record(Identity(row.source, row.id), decode_effects(row.effects))
 
 
 def _chunks(keys: Sequence[bytes]) -> Iterator[Sequence[bytes]]:

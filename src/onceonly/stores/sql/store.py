@@ -10,7 +10,7 @@ from onceonly.model.errors import Conflict
 from onceonly.model.identity import Identity, claim_key
 from onceonly.model.message import Message
 from onceonly.model.record import Record
-from onceonly.stores.sql.statements import Found, claim, delete_keys, read_undispatched
+from onceonly.stores.sql.statements import Found, Old, claim, delete_keys, read_records, read_undispatched
 from onceonly.stores.sql.tables import tables
 from onceonly.stores.sql.unit import Scope, SqlUnit
 
@@ -54,16 +54,25 @@ class SqlStore:
         async with self._database.writing() as connection:
             await connection.run_sync(delete_keys, self._tables.records, self._database.dialect, keys)
 
-    async def undispatched(self, older_than: int, limit: int) -> tuple[Record, ...]:
-        """List records that wait, oldest first. Raises Failed, Unknown."""
+    async def undispatched(self, older_than: int, limit: int, *, after: Identity | None = None) -> tuple[Record, ...]:
+        """List records that wait, oldest first; see the port."""
         if not self._history:
             return ()
+        old = Old(older_than, limit)
 
         def read(connection: Connection) -> tuple[Record, ...]:
-            return read_undispatched(connection, self._tables, self._endpoint, older_than=older_than, limit=limit)
+            return read_undispatched(connection, self._tables, self._endpoint, old=old, after=after)
 
         async with self._database.reading() as connection:
             return await connection.run_sync(read)
+
+    async def find(self, identities: Sequence[Identity]) -> tuple[Record, ...]:
+        """Give records, one statement for ten thousand; see the port."""
+        if not self._history or not identities:
+            return ()
+        by_key = {claim_key(self._endpoint, identity): identity for identity in identities}
+        async with self._database.reading() as connection:
+            return await connection.run_sync(read_records, self._tables, self._database.dialect, by_key)
 
     def unit_key(self, message: Message) -> Hashable:
         """Let all messages share a unit."""

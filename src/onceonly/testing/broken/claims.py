@@ -12,7 +12,7 @@ from onceonly.model.message import Message, Send
 from onceonly.model.record import Record
 from onceonly.ports.store import Store
 from onceonly.testing.broken.wrapped_stores import WrappedStores, WrappedUnit
-from onceonly.testing.store_suite import StoreSubject
+from onceonly.testing.store_subject import StoreSubject
 from onceonly.testing.suite import ENDPOINT
 
 

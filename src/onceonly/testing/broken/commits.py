@@ -13,7 +13,7 @@ from onceonly.model.record import Record
 from onceonly.ports.store import Resources, Store, Unit
 from onceonly.testing.broken.wrapped_stores import WrappedResources, WrappedStores, WrappedUnit
 from onceonly.testing.samples import effects
-from onceonly.testing.store_suite import LATER, StoreSubject
+from onceonly.testing.store_subject import LATER, StoreSubject
 
 
 class EagerStore(WrappedStores):
@@ -219,30 +219,6 @@ class TombstoneStore(WrappedStores):
         await store.forget(identities)
         unit = await store.begin([Message(id=each.id, source=each.source, type="", body=b"") for each in identities])
         await unit.commit([Record(message.identity) for message in unit.new])
-
-
-class NewestFirstStore(WrappedStores):
-    """Lists records the wrong way round."""
-
-    async def undispatched(self, store: Store, older_than: int, limit: int) -> tuple[Record, ...]:
-        """Reverse."""
-        return (await store.undispatched(older_than, 1000))[::-1][:limit]
-
-
-class OverlappingStore(WrappedStores):
-    """Lists records of the very instant too."""
-
-    async def undispatched(self, store: Store, older_than: int, limit: int) -> tuple[Record, ...]:
-        """Go one millisecond too far."""
-        return await store.undispatched(older_than + 1, limit)
-
-
-class UnlimitedStore(WrappedStores):
-    """Lists all records."""
-
-    async def undispatched(self, store: Store, older_than: int, limit: int) -> tuple[Record, ...]:
-        """Ignore the limit."""
-        return await store.undispatched(older_than, 1000)
 
 
 class FickleStore(WrappedStores):

@@ -183,6 +183,27 @@ class FirstDeclarationTransport(WrappedTransports):
         await inner.declare(new)
 
 
+class ReplacingTransport(WrappedTransports):
+    """Takes a declaration for all that a queue wants from now on."""
+
+    async def declare(self, inner: Transport, topologies: Sequence[Topology]) -> None:
+        """Unsubscribe from everything else."""
+        known = {
+            topology.endpoint: {event for event, queue in self.wanted if queue == topology.endpoint} for topology in topologies
+        }
+        await inner.declare(
+            [replace(each, gone=tuple(known[each.endpoint] - {*each.events}) + each.gone) for each in topologies]
+        )
+
+
+class FaithfulTransport(WrappedTransports):
+    """Never ends a subscription."""
+
+    async def declare(self, inner: Transport, topologies: Sequence[Topology]) -> None:
+        """Declare the rest."""
+        await inner.declare([replace(topology, gone=()) for topology in topologies])
+
+
 class RoughDepthTransport(WrappedTransports):
     """Counts everything as waiting."""
 

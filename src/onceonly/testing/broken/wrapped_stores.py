@@ -8,7 +8,7 @@ from onceonly.model.identity import Identity
 from onceonly.model.message import Message
 from onceonly.model.record import Record
 from onceonly.ports.store import Resources, Store, Unit
-from onceonly.testing.store_suite import StoreSubject
+from onceonly.testing.store_subject import StoreSubject
 from onceonly.testing.suite import ENDPOINT
 
 
@@ -48,9 +48,13 @@ class WrappedStore:
         """Forget, as the wrapper does it."""
         await self._owner.forget(self._inner, identities)
 
-    async def undispatched(self, older_than: int, limit: int) -> tuple[Record, ...]:
+    async def undispatched(self, older_than: int, limit: int, *, after: Identity | None = None) -> tuple[Record, ...]:
         """List, as the wrapper does it."""
-        return await self._owner.undispatched(self._inner, older_than, limit)
+        return await self._owner.undispatched(self._inner, older_than, limit, after=after)
+
+    async def find(self, identities: Sequence[Identity]) -> tuple[Record, ...]:
+        """Find, as the wrapper does it."""
+        return await self._owner.find(self._inner, identities)
 
     def unit_key(self, message: Message) -> Hashable:
         """Give the key, as the wrapper does it."""
@@ -111,9 +115,13 @@ class WrappedStores:
         """Forget records."""
         await store.forget(identities)
 
-    async def undispatched(self, store: Store, older_than: int, limit: int) -> tuple[Record, ...]:
+    async def undispatched(self, store: Store, older_than: int, limit: int, *, after: Identity | None) -> tuple[Record, ...]:
         """List records."""
-        return await store.undispatched(older_than, limit)
+        return await store.undispatched(older_than, limit, after=after)
+
+    async def find(self, store: Store, identities: Sequence[Identity]) -> tuple[Record, ...]:
+        """Find records."""
+        return await store.find(identities)
 
     def unit_key(self, store: Store, message: Message) -> Hashable:
         """Give a message's unit key."""

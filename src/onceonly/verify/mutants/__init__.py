@@ -4,10 +4,11 @@ Each is a change of the shipping source. Names are those of the protocols' secti
 """
 
 from onceonly.verify.mutants.adapters import ADAPTERS
+from onceonly.verify.mutants.chain import CHAINED
 from onceonly.verify.mutants.known_bad import Mutant
 from onceonly.verify.mutants.outbox import OUTBOX
 from onceonly.verify.mutants.shell import SHELL
 
-MUTANTS: tuple[Mutant, ...] = (*OUTBOX, *SHELL, *ADAPTERS)
+MUTANTS: tuple[Mutant, ...] = (*OUTBOX, *SHELL, *ADAPTERS, *CHAINED)
 
 __all__ = ["MUTANTS", "Mutant"]

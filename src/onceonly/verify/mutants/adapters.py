@@ -113,4 +113,9 @@ ADAPTERS: tuple[Mutant, ...] = (
         (UNSTEADY,),
         (store("            if self._isolated:\n", "            if False:\n"),),
     ),
+    Mutant(
+        "a failed handler undoes the rows of the others",
+        (UNSTEADY,),
+        (store("        del self._rows[length:]\n", "        self._rows.clear()\n"),),
+    ),
 )

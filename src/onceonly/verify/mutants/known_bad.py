@@ -5,12 +5,16 @@ from typing import NamedTuple
 from onceonly.verify.programs import Patch
 
 ONE, COPIES, OPTIMISTIC = "one message", "two copies, blocking store", "two copies, optimistic store"
-DUPLICATE = "a duplicate within a batch"
+DUPLICATE, ACROSS = "a duplicate within a batch", "duplicates within and across batches, optimistic store"
 UNSTEADY, CRASHING = "two messages in one unit, one is unsteady", "two messages in one unit, and a crash"
 FAILING, KILLING = "a handler that fails: retry, then dead letter", "a message that kills its process"
 FAILING_ALONE = "a handler that fails, and nothing else does"
 HASTY = "a message that kills its process, no retries"
 CLASH, REFUSED, HOPELESS = "the same id with another body", "an effect that is always refused", "given up with its effects owed"
+REFUSED_COMMIT = "a commit that is refused"
+
+CHAIN, CHAIN_CRASHING = "a chain, two workers each", "a chain, one worker each, two crashes"
+CHAIN_WIDE, CHAIN_FAILING = "a chain, two senders with one id, two effects each", "a chain, both handlers fail"
 
 
 class Mutant(NamedTuple):
@@ -34,6 +38,16 @@ def delivery(old: str, new: str) -> Patch:
 def intake(old: str, new: str) -> Patch:
     """Change the sorting."""
     return Patch("algorithms.intake", old, new)
+
+
+def identity(old: str, new: str) -> Patch:
+    """Change how ids are made."""
+    return Patch("model.identity", old, new)
+
+
+def transport(old: str, new: str) -> Patch:
+    """Change the memory transport."""
+    return Patch("transports.memory", old, new)
 
 
 def store(old: str, new: str) -> Patch:

@@ -88,6 +88,16 @@ OUTBOX: tuple[Mutant, ...] = (
         (outbox("            if not isolated:\n                raise\n", ""),),
     ),
     Mutant(
+        "a failed handler takes the records of the others along",
+        (UNSTEADY,),
+        (outbox("            failed.append(", "            records.clear()\n            failed.append("),),
+    ),
+    Mutant(
+        "a unit without records left open",
+        (ONE, COPIES),
+        (outbox("        else:\n            unit.abandon()\n", ""),),
+    ),
+    Mutant(
         "early return without clean-up",
         (ONE, COPIES),
         (

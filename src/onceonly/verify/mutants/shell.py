@@ -1,6 +1,7 @@
 """Broken versions of the delivery shell and of sorting."""
 
 from onceonly.verify.mutants.known_bad import (
+    ACROSS,
     CLASH,
     COPIES,
     DUPLICATE,
@@ -10,6 +11,7 @@ from onceonly.verify.mutants.known_bad import (
     HOPELESS,
     KILLING,
     ONE,
+    REFUSED_COMMIT,
     UNSTEADY,
     Mutant,
     delivery,
@@ -70,6 +72,23 @@ SHELL: tuple[Mutant, ...] = (
         (intake("copies.setdefault(message.identity, []).append(delivery)", "copies[message.identity] = [delivery]"),),
     ),
     Mutant(
+        "copies of a known message left out of the ack",
+        (ACROSS,),
+        (
+            delivery(
+                "        await finish(finished, [delivery for item in items for delivery in item.deliveries], ports)\n",
+                "        fresh = {identity for part in ran.processed for identity in part.handled}\n"
+                "        each = [i.deliveries if i.message.identity in fresh else i.deliveries[:1] for i in items]\n"
+                "        await finish(finished, [delivery for deliveries in each for delivery in deliveries], ports)\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "a message lost where a refused unit is halved",
+        (REFUSED_COMMIT,),
+        (delivery("await run(items[half:], ports", "await run(items[half + 1 :], ports"),),
+    ),
+    Mutant(
         "batch acked when one failed",
         (UNSTEADY,),
         (
@@ -109,6 +128,21 @@ SHELL: tuple[Mutant, ...] = (
             delivery(
                 "        try:\n            await ports.dead_letters.add(",
                 "        await _ack(letter.deliveries, ports)\n        try:\n            await ports.dead_letters.add(",
+            ),
+        ),
+    ),
+    Mutant(
+        "a failed message kept as one that is handled",
+        (FAILING_ALONE,),
+        (delivery("finish_only=failure.kind is FailureKind.REFUSED", "finish_only=True"),),
+    ),
+    Mutant(
+        "the last failure left out of the dead letter",
+        (HASTY,),
+        (
+            delivery(
+                "        attempts=verdict.attempts,\n        history=verdict.history,\n        finish_only=",
+                "        attempts=item.attempts,\n        history=item.history,\n        finish_only=",
             ),
         ),
     ),

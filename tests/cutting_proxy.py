@@ -2,18 +2,27 @@
 
 import asyncio
 from asyncio import StreamReader, StreamWriter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from urllib.parse import urlsplit
 
 from sqlalchemy.engine import make_url
 
+COMMITS = (b"COMMIT\0", b"\x03COMMIT")
+"""How a COMMIT looks on its way to PostgreSQL, and to MariaDB."""
+READING = b"READ ONLY"
+"""What a transaction says at its begin whose COMMIT is of no interest."""
+
 
 class Cutter:
-    """Passes everything on, until it is told to cut the next COMMIT `before` or `after` the server has done it."""
+    """Passes everything on, until it is told to cut the next COMMIT `before` or `after` the server has done it.
+
+    `decide` says it of each COMMIT anew; by itself it says what `cut` is.
+    """
 
     def __init__(self, host: str, port: int) -> None:
         self.cut = ""
+        self.decide: Callable[[], str] = lambda: self.cut
         self._place = (host, port)
         self._serving: set[asyncio.Task[None] | None] = set()
 
@@ -40,10 +49,14 @@ class Cutter:
         await asyncio.gather(*(task for task in self._serving if task is not None))
 
     async def _up(self, client: StreamReader, server: StreamWriter, is_cut: asyncio.Event) -> None:
+        reads = False
         while data := await client.read(1 << 16):
-            if self.cut and b"COMMIT\0" in data:
-                if self.cut == "before":
-                    return
+            is_commit = any(commit in data for commit in COMMITS)
+            moment = self.decide() if is_commit and not reads else ""
+            reads = READING in data or (reads and not is_commit)
+            if moment == "before":
+                return
+            if moment:
                 is_cut.set()
             server.write(data)
             await server.drain()

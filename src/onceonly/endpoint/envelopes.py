@@ -1,0 +1,78 @@
+"""Envelopes: makes a message on its way out of what a user wants sent. Whatever can never be sent is refused here, at once."""
+
+import math
+from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
+
+from onceonly.model.errors import InvalidEffect
+from onceonly.model.message import Headers, Message, Send
+from onceonly.model.settings import NAME_RULE, is_endpoint_name
+from onceonly.serialization.bodies import BodyError, encode_body, type_name
+from onceonly.serialization.identity import INSTANT
+
+LATEST = int(datetime(9999, 12, 31, tzinfo=UTC).timestamp() * 1000)
+Delay = timedelta | float
+
+
+class Wish(NamedTuple):
+    """What a user said beside the body: `to` is empty for an event, the others are as in `Context.send`."""
+
+    to: str
+    type: str | None
+    delay: Delay | None
+    at: datetime | None
+
+
+class Envelopes:
+    """Makes messages in the name of one endpoint; `max_body` is in bytes."""
+
+    def __init__(self, endpoint: str, *, max_body: int) -> None:
+        self._endpoint = endpoint
+        self._max_body = max_body
+
+    def seal(self, body: object, wish: Wish, *, id: str, now: int, cause: Headers = ()) -> Send:  # noqa: A002 - the CloudEvents name
+        """Make one message; `now` is in milliseconds since 1970, `cause` are extensions that say where it comes from.
+
+        Raises InvalidEffect when it can never be sent: too large, not serializable, without a type, an impossible instant.
+        """
+        due = _due(wish, now)
+        name = wish.type if wish.type is not None else type_name(body.__class__)
+        if not name or not name.strip():
+            raise InvalidEffect(f'a {body.__class__.__name__} does not know its message type: pass type="..."')
+        try:
+            encoded, content_type = encode_body(body)
+        except BodyError as error:
+            raise InvalidEffect(f"cannot send {name}: {error}") from error
+        if len(encoded) > self._max_body:
+            raise InvalidEffect(f"cannot send {name}: {len(encoded)} bytes, and this transport takes {self._max_body} at most")
+        message = Message(
+            id=id,
+            source=self._endpoint,
+            type=name,
+            body=encoded,
+            time=datetime.fromtimestamp(now / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            datacontenttype=content_type,
+            extensions=tuple((key, value) for key, value in (*cause, (INSTANT, str(due or now))) if value),
+        )
+        return Send(message=message, to=wish.to, due=due)
+
+
+def command(to: str) -> str:
+    """Give the name of the endpoint that a command goes to. Raises InvalidEffect for an impossible one."""
+    if not is_endpoint_name(to):
+        raise InvalidEffect(f"cannot send to {to!r}: {NAME_RULE}")
+    return to
+
+
+def _due(wish: Wish, now: int) -> int:
+    """Give the absolute instant: a re-dispatch must not put the message off once more."""
+    if wish.delay is not None and wish.at is not None:
+        raise InvalidEffect("delay= and at= exclude each other")
+    if wish.at is not None:
+        if wish.at.tzinfo is None:
+            raise InvalidEffect("at= needs an aware datetime, such as datetime.now(UTC) + ...")
+        return max(0, int(wish.at.timestamp() * 1000))
+    seconds = wish.delay.total_seconds() if isinstance(wish.delay, timedelta) else float(wish.delay or 0)
+    if not math.isfinite(seconds) or seconds < 0:
+        raise InvalidEffect(f"delay must be 0 or more, not {wish.delay}")
+    return min(now + int(seconds * 1000), LATEST) if seconds else 0

@@ -1,0 +1,62 @@
+"""Outgoing: sends messages inside a database transaction that the caller owns. They are committed with it, or never were."""
+
+from datetime import datetime
+from uuid import uuid4
+
+from onceonly.endpoint.envelopes import Delay, Envelopes, Wish, command
+from onceonly.model.errors import InvalidEffect
+from onceonly.model.identity import Identity, outgoing_id
+from onceonly.model.record import Record
+from onceonly.ports.surroundings import Clock
+from onceonly.wiring import Enlisted
+
+
+class Outgoing:
+    """The way out of one open transaction of one session. Valid until that transaction is committed, rolled back or closed."""
+
+    def __init__(self, endpoint: str, enlisted: Enlisted, *, max_body: int, clock: Clock) -> None:
+        self._endpoint = endpoint
+        self._enlisted = enlisted
+        self._envelopes = Envelopes(endpoint, max_body=max_body)
+        self._clock = clock
+        self._attempt = uuid4().hex
+        self._written = 0
+
+    def send(
+        self,
+        message: object,
+        *,
+        to: str,
+        type: str | None = None,  # noqa: A002 - the CloudEvents name
+        delay: Delay | None = None,
+        at: datetime | None = None,
+    ) -> None:
+        """Send a command to one endpoint, once the transaction is committed.
+
+        `delay` (a timedelta, or seconds, from now) or `at` (an aware datetime) puts it off. Raises InvalidEffect when it can
+        never be sent (too large, not serializable, without a type, to an impossible name), and when the transaction is over.
+        """
+        self._write(message, Wish(command(to), type, delay, at))
+
+    def publish(
+        self,
+        event: object,
+        *,
+        type: str | None = None,  # noqa: A002 - the CloudEvents name
+        delay: Delay | None = None,
+        at: datetime | None = None,
+    ) -> None:
+        """Publish an event to whoever subscribes, once the transaction is committed. Raises InvalidEffect as `send` does."""
+        self._write(event, Wish("", type, delay, at))
+
+    def _write(self, body: object, wish: Wish) -> None:
+        """Write one record for one message, so that a savepoint takes back exactly what was published within it."""
+        if self._enlisted.is_over:
+            raise InvalidEffect("the transaction of this session has ended: call enlist(session) again in the next one")
+        # nobody's id but this record's: that of a message would meet the claim which its own receiver makes
+        attempt = Identity(self._endpoint, f"{self._attempt}.{self._written}")
+        now = self._clock.now()
+        cause = (("replyto", self._endpoint if wish.to else ""),)
+        send = self._envelopes.seal(body, wish, id=outgoing_id(self._endpoint, attempt, 0), now=now, cause=cause)
+        self._enlisted.write(Record(attempt, (send,)), now)
+        self._written += 1

@@ -1,0 +1,194 @@
+"""The poller around `algorithms/relay`: when to look for records, and what to say. It decides nothing about a message.
+
+told      a commit in this process rang: find exactly those records, at once
+look      read the records that are older than `relay_after`, page by page, past those that are refused
+rest      until the next look, a commit, or the stop
+"""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+
+from onceonly.algorithms.relay import Relayed, relay
+from onceonly.model.errors import OnceOnlyError
+from onceonly.model.identity import Identity
+from onceonly.model.record import Record
+from onceonly.ports.bundle import Ports
+from onceonly.runtime.doorbell import Doorbell
+from onceonly.runtime.pace import Pace
+from onceonly.runtime.surroundings import LIVE, Surroundings, pause
+
+PAGE = 100
+LONGEST_IDLE = 10.0
+"""Seconds between two looks when there is nothing to find, spread by chance up to half as much again."""
+MOST_REFUSED_IDLE = 60.0
+"""Seconds between two looks when all that is found is refused: each look sends it once more."""
+MOST_TOLD = 10_000
+"""How many announced records are remembered while they cannot be sent; more are found by looking, a little later."""
+NAMED = 3
+
+_log = logging.getLogger("onceonly.relay")
+
+
+class Relay:
+    """Dispatches the records of one endpoint that nobody else dispatches, until it is told to stop.
+
+    Correct alone or beside any number of others, in this process or elsewhere. `after` is in seconds; `grace` is how long a
+    stop waits for what is in work. An outage of any port makes it wait and try again, for ever.
+    """
+
+    def __init__(
+        self, ports: Ports, *, after: float, grace: float, doorbell: Doorbell, surroundings: Surroundings = LIVE
+    ) -> None:
+        """Prepare to run; nothing is read before `run`."""
+        self._ports = ports
+        self._after = after
+        self._grace = grace
+        self._doorbell = doorbell
+        self._surroundings = surroundings
+        self._pace = Pace(PAGE, surroundings.chance)
+        self._rung = asyncio.Event()
+        self._told: list[Identity] = []
+        self._was_told = False
+        self._look_at = surroundings.timer.seconds()
+        self._idle = self._shortest = min(after, LONGEST_IDLE)
+        self._look = Look()
+        self._refused: frozenset[Identity] = frozenset()
+        self._trouble = False
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Work until `stop` is set, then finish what is in work, and what a commit has just told, within the grace time."""
+        with self._doorbell.listen(self._hear):
+            turning = asyncio.create_task(self._turn_until(stop))
+            stopped = asyncio.create_task(stop.wait())
+            try:
+                await asyncio.wait({turning, stopped}, return_when=asyncio.FIRST_COMPLETED)
+                self._rung.set()
+                await asyncio.wait({turning}, timeout=self._grace)
+            finally:  # ends tasks; calls no port
+                for task in (turning, stopped):
+                    task.cancel()
+                await asyncio.gather(turning, stopped, return_exceptions=True)
+        if not turning.cancelled():
+            turning.result()
+
+    def _hear(self, identities: Sequence[Identity]) -> None:
+        self._told.extend(identities)
+        self._rung.set()
+
+    async def _turn_until(self, stop: asyncio.Event) -> None:
+        while not stop.is_set():
+            self._rung.clear()
+            seconds = await self._turn()
+            await asyncio.sleep(0)  # adapters in memory never wait; signals need their turn all the same
+            if stop.is_set():
+                break
+            # a commit ends the rest, but in an outage it would only add to the trouble
+            await pause(seconds, self._surroundings.timer, stop if self._trouble else self._rung)
+        await asyncio.sleep(0)  # a commit just before the stop has rung, and is heard in the loop's next turn
+        while self._told and not self._trouble:
+            await self._turn()
+
+    async def _turn(self) -> float:
+        """Relay what was told, or one page of what waits for too long, by turns; gives how long to rest."""
+        told = () if self._was_told and self._to_wait() <= 0 else tuple(self._told)
+        self._was_told = bool(told)
+        try:
+            unsure = await self._relay_told(told) if told else await self._relay_page()
+        except Exception as error:  # noqa: BLE001 - an outage, however a driver words it, kills no relay
+            self._went_bad(error)
+            return self._pace.after_outage()
+        if unsure:
+            self._went_bad(None)
+            return self._pace.after_outage()
+        self._recovered()
+        return 0.0 if self._told else max(0.0, self._to_wait())
+
+    def _to_wait(self) -> float:
+        return self._look_at - self._surroundings.timer.seconds()
+
+    async def _relay_told(self, told: Sequence[Identity]) -> Sequence[Record]:
+        """Relay what commits told, some of it at a time; what is not sent for sure is tried again, as far as it is few."""
+        some = told[:PAGE]
+        self._told[: len(some)] = []
+        try:
+            relayed = await self._relay(await self._ports.store.find(some))
+        except Exception:
+            self._told.extend(some)  # behind the others, which may fare better
+            raise
+        self._told.extend(record.identity for record in relayed.unsure)
+        self._told[MOST_TOLD:] = []  # the next look finds the others
+        return relayed.unsure
+
+    async def _relay_page(self) -> Sequence[Record]:
+        """Relay the next page of old records. What stays is passed over until all behind it had its turn."""
+        older_than = self._surroundings.clock.now() - round(self._after * 1000)
+        records = await self._ports.store.undispatched(older_than, PAGE, after=self._look.behind)
+        relayed = await self._relay(records)
+        self._look.add(records, relayed)
+        if len(records) < PAGE:
+            self._end_look()
+        return relayed.unsure
+
+    async def _relay(self, records: Sequence[Record]) -> Relayed:
+        return await relay(records, self._ports) if records else Relayed()
+
+    def _end_look(self) -> None:
+        """Learn from a whole look: how long to wait for the next, and what is refused."""
+        look, self._look = self._look, Look()
+        is_stuck = bool(look.refused) and not look.finished
+        self._idle = min(MOST_REFUSED_IDLE, self._idle * 2) if is_stuck else self._shortest
+        self._look_at = self._surroundings.timer.seconds() + self._idle * (1 + self._surroundings.chance.fraction() / 2)
+        self._tell_refused(look)
+
+    def _went_bad(self, error: Exception | None) -> None:
+        bug = error is not None and not isinstance(error, OnceOnlyError)
+        if self._trouble and not bug:
+            return  # said once for each change of state, but a bug is said every time
+        self._trouble = True
+        reason = f"{type(error).__name__}: {error}" if error else "an effect was not answered for sure"
+        _log.log(
+            logging.ERROR if bug else logging.WARNING,
+            "relay cannot dispatch; trying again with growing delays",
+            exc_info=error if bug else None,
+            extra={"endpoint": self._ports.endpoint, "reason": reason},
+        )
+
+    def _recovered(self) -> None:
+        self._pace.after_receiving()
+        if self._trouble:
+            self._trouble = False
+            _log.info("relay recovered", extra={"endpoint": self._ports.endpoint})
+
+    def _tell_refused(self, look: "Look") -> None:
+        known, self._refused = self._refused, frozenset(look.refused)
+        if self._refused - known:
+            _log.warning(
+                "relay: the broker refuses what is committed; it is kept, and tried again",
+                extra={
+                    "endpoint": self._ports.endpoint,
+                    "count": len(look.refused),
+                    "reason": ", ".join(sorted(look.words)[:NAMED]),
+                },
+            )
+        elif known and not self._refused:
+            _log.info("relay: nothing is refused any more", extra={"endpoint": self._ports.endpoint})
+
+
+class Look:
+    """One pass over all old records, page by page: how far it is, and what it found."""
+
+    def __init__(self) -> None:
+        """Begin at the oldest."""
+        self.behind: Identity | None = None
+        self.refused: list[Identity] = []
+        self.words: set[str] = set()
+        self.finished = False
+
+    def add(self, records: Sequence[Record], relayed: Relayed) -> None:
+        """Take a page in. What was finished is gone, so the next page begins behind the last record that stays."""
+        left = {record.identity for record in (*relayed.refused, *relayed.unsure)}
+        self.behind = next((record.identity for record in reversed(records) if record.identity in left), self.behind)
+        self.refused += [record.identity for record in relayed.refused]
+        self.words |= {f"{e.message.type} to {e.to or 'its subscribers'}" for r in relayed.refused for e in r.effects}
+        self.finished |= bool(relayed.finished)

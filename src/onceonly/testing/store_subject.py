@@ -1,0 +1,145 @@
+"""What the rules about stores look at, and how: a store under test, and looks at it by another process than the writer's."""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from onceonly.model.errors import Conflict
+from onceonly.model.message import Message, Send
+from onceonly.model.record import Record
+from onceonly.ports.store import Resources, Store, Unit
+from onceonly.testing.samples import effects, message
+from onceonly.testing.suite import ENDPOINT
+
+LATER = 1 << 52
+ONE_EFFECT = effects()[:1]
+
+
+class StoreSubject(Protocol):
+    """A store under test, with a table of texts by key as its business data."""
+
+    async def store(self, endpoint: str = ENDPOINT) -> Store:
+        """Open the store of an endpoint, each time as a process of its own would."""
+
+    async def write(self, resources: Resources, key: str, value: str) -> None:
+        """Write one business value within a unit, as an async handler would."""
+
+    def write_now(self, get: Callable[[type], object], key: str, value: str) -> None:
+        """Write one business value within a unit, as a synchronous handler would."""
+
+    async def refuse(self, resources: Resources) -> None:
+        """Write something within a unit that only its commit shows to be impossible, as a deferred constraint does."""
+
+    async def read(self) -> dict[str, str]:
+        """Read the committed business data, from outside any unit."""
+
+    def now(self) -> int:
+        """Give the store's time, milliseconds since 1970."""
+
+    async def pass_time(self, milliseconds: int) -> None:
+        """Let the store's time pass."""
+
+
+class Found(NamedTuple):
+    """What a unit's `begin` found."""
+
+    new: tuple[Message, ...] = ()
+    owed: tuple[Record, ...] = ()
+    done: tuple[Message, ...] = ()
+    clashing: tuple[Message, ...] = ()
+
+
+async def look(subject: StoreSubject, *asked: Message, endpoint: str = ENDPOINT) -> Found:
+    """Look as a process of its own, and leave no trace."""
+    unit = await (await subject.store(endpoint)).begin(asked)
+    unit.abandon()
+    return Found(unit.new, unit.owed, unit.done, unit.clashing)
+
+
+async def undispatched(subject: StoreSubject) -> tuple[Record, ...]:
+    """List all records, as a process of its own."""
+    return await (await subject.store()).undispatched(LATER, 100)
+
+
+async def handle(subject: StoreSubject, *asked: Message, decided: tuple[Send, ...] = (), store: Store | None = None) -> None:
+    """Handle messages as the algorithm does: the value written under each message's id is its trace."""
+    unit = await (store or await subject.store()).begin(asked)
+    for each in unit.new:
+        await write(subject, unit, each.id)
+    await unit.commit([Record(each.identity, decided) for each in unit.new])
+
+
+async def write(subject: StoreSubject, unit: Unit, key: str) -> None:
+    """Write one value as a handler does."""
+    async with unit.resources.attempt():
+        await subject.write(unit.resources, key, "handled")
+
+
+async def write_and_fail(subject: StoreSubject, unit: Unit, key: str) -> None:
+    """Write one value, and fail as a handler does."""
+    async with unit.resources.attempt():
+        await subject.write(unit.resources, key, "handled")
+        raise ZeroDivisionError
+
+
+async def every_one_is_new(subject: StoreSubject, asked: Sequence[Message]) -> None:
+    """Handle every second message; the others are still new."""
+    unit = await (await subject.store()).begin(asked[::2])
+    await unit.commit([Record(each.identity) for each in asked[::2]])
+    found = await look(subject, *asked)
+    assert (set(found.done), set(found.new)) == (set(asked[::2]), set(asked[1::2]))
+
+
+async def compete(subject: StoreSubject, mark: str, *, commits: bool = True) -> Found | None:
+    """Try to handle the message a first unit holds; gives what was found, None for a Conflict."""
+    try:
+        unit = await (await subject.store()).begin([message()])
+        found = Found(unit.new, unit.owed, unit.done, unit.clashing)
+        if not (commits and unit.new):
+            unit.abandon()
+            return found
+        await write(subject, unit, mark)
+        await unit.commit([Record(message().identity)])
+    except Conflict:
+        return None
+    return found
+
+
+async def wins(unit: Unit, *records: Record) -> bool:
+    """Tell whether a unit was committed, or lost to another one."""
+    try:
+        await unit.commit(records)
+    except Conflict:
+        return False
+    return True
+
+
+async def work(subject: StoreSubject, mark: str, asked: Sequence[Message]) -> None:
+    """Handle a batch, starting again from `begin` after each Conflict, as a worker does."""
+    store = await subject.store()
+    while True:
+        try:
+            unit = await store.begin(asked)
+            for each in unit.new:
+                await write(subject, unit, f"{each.id}/{mark}")
+            await unit.commit([Record(each.identity) for each in unit.new])
+        except Conflict:
+            await steps(1)
+        else:
+            return
+
+
+async def steps(count: int) -> None:
+    """Let the other tasks go on for some turns of the loop."""
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+async def cancel(call: Coroutine[Any, Any, None], turns: int) -> None:
+    """Start a call, cancel it after some turns of the loop, and wait for its end."""
+    task = asyncio.create_task(call)
+    await steps(turns)
+    task.cancel()
+    await asyncio.wait([task])
+    if not task.cancelled():
+        task.result()

@@ -1,0 +1,112 @@
+"""The parts of the world: each distinct value of a part is one number, and a state is a tuple of them.
+
+The broker, the dead letters and the ledger have a place of their own in a state. The stores share one, whose number stands
+for a tuple of numbers; behind it each store is a part by itself, so that what concerns one of them is remembered once.
+"""
+
+from typing import Any
+
+from onceonly.drivers.memory import Operation
+from onceonly.verify.faults import do
+from onceonly.verify.forms import drained, in_order
+from onceonly.verify.world import BROKER, LEDGER, LETTERS, STORE, BrokerPart, Known, Ledger, Marks
+
+FIRST_STORE = 4
+"""From here on, places are those of the stores."""
+
+
+class Parts:
+    """What is known of the parts. A *place* says which part; `numbers` are a state's, or the first four of them."""
+
+    def __init__(self, stores: dict[str, str], first: tuple[Any, BrokerPart, Any, Ledger]) -> None:
+        """Begin with what the first state is made of; `stores` are places' names in operations, and what to call them."""
+        self.places = {"broker": BROKER, "dead letters": LETTERS}
+        self.places |= {name: FIRST_STORE + index for index, name in enumerate(stores)}
+        self.known: tuple[Known[Any], ...] = tuple(Known() for _ in range(FIRST_STORE + len(stores)))
+        self._labels = stores
+        store, *others = first
+        each = tuple(known.number(in_order(store)) for known in self.known[FIRST_STORE:])
+        rest = (known.number(part) for known, part in zip(self.known[BROKER:], others, strict=False))
+        self.first: tuple[int, ...] = (self.known[STORE].number(each), *rest)
+        self._held: dict[int, tuple[Any, ...]] = {}
+        self._put: dict[tuple[int, int, int], int] = {}
+        self._marked: dict[tuple[Marks, int], int] = {}
+
+    def place_of(self, operation: Operation) -> int:
+        """Tell which part a call is about."""
+        return self.places[operation.place.name]
+
+    def label_of(self, operation: Operation) -> str:
+        """Tell what comes before a call that nobody waits for any more."""
+        return self._labels.get(operation.place.name, "")
+
+    def at(self, numbers: tuple[int, ...] | list[int], place: int) -> int:
+        """Give the number of one part."""
+        if place < FIRST_STORE:
+            return numbers[place]
+        number: int = self.known[STORE].values[numbers[STORE]][place - FIRST_STORE]
+        return number
+
+    def put(self, numbers: list[int], place: int, number: int) -> None:
+        """Change one part."""
+        if place < FIRST_STORE:
+            numbers[place] = number
+            return
+        key = (numbers[STORE], place, number)
+        found = self._put.get(key)
+        if found is None:
+            each = list(self.known[STORE].values[numbers[STORE]])
+            each[place - FIRST_STORE] = number
+            found = self._put[key] = self.known[STORE].number(tuple(each))
+        numbers[STORE] = found
+
+    def stores(self, number: int) -> list[Any]:
+        """Give every store, in the order of the endpoints, for a state's number at STORE."""
+        each: tuple[int, ...] = self.known[STORE].values[number]
+        return [known.values[at] for known, at in zip(self.known[FIRST_STORE:], each, strict=True)]
+
+    def bare(self, place: int, number: int) -> Any:
+        """Give a part as its operations see it."""
+        part = self.known[place].values[number]
+        return part.broker if place == BROKER else part
+
+    def ledger(self, number: int) -> Ledger:
+        """Give a ledger."""
+        found: Ledger = self.known[LEDGER].values[number]
+        return found
+
+    def ledger_number(self, ledger: Ledger) -> int:
+        """Give a ledger's number."""
+        return self.known[LEDGER].number(ledger)
+
+    def held(self, broker: int) -> tuple[Any, ...]:
+        """Give the receipts of what is held."""
+        found = self._held.get(broker)
+        if found is None:
+            entries = self.bare(BROKER, broker).entries
+            found = self._held[broker] = tuple(entry.receipt for entry in entries if entry.held_until)
+        return found
+
+    def queue_of(self, receipt: Any, broker: int) -> str:
+        """Tell from which queue a delivery is."""
+        return next(str(entry.queue) for entry in self.bare(BROKER, broker).entries if entry.receipt == receipt)
+
+    def number(self, place: int, before: int, part: Any) -> int:
+        """Give the number of what an operation made of a part, in the form in which equal ones are equal."""
+        if place >= FIRST_STORE:
+            return self.known[place].number(in_order(part))
+        if place == BROKER:
+            return self.known[BROKER].number(drained(self.known[BROKER].values[before], part))
+        return self.known[place].number(part)
+
+    def mark(self, marks: Marks, numbers: list[int]) -> None:
+        """Apply what was done to stores at once, without a call."""
+        found = self._marked.get((marks, numbers[STORE]))
+        if found is None:
+            after = list(numbers)
+            for mark in marks:
+                place = self.place_of(mark)
+                before = self.at(after, place)
+                self.put(after, place, self.number(place, before, do(mark, self.bare(place, before))[0]))
+            found = self._marked[marks, numbers[STORE]] = after[STORE]
+        numbers[STORE] = found

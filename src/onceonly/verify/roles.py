@@ -1,0 +1,100 @@
+"""What the workers of a world do: which program, on which endpoint, and what sets it going. Data, one row for each kind."""
+
+from collections.abc import Callable, Coroutine, Iterator
+from itertools import chain, combinations
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from onceonly.drivers.memory import Place
+from onceonly.model.message import Delivery
+from onceonly.ports.bundle import Ports
+from onceonly.verify.asking import Asking
+from onceonly.verify.programs import Programs
+from onceonly.verify.workload import Workload, ports_of
+
+Batch = tuple[Delivery, ...]
+Begun = tuple[Any, Batch]
+"""The broker afterwards, and what a worker has to work on; its first receipt names the run."""
+
+
+def receiving(broker: Any, role: "Role", transports: Any) -> Iterator[Begun]:
+    """Take any deliveries in any number: a later one may come before an earlier one. Equal ones are interchangeable."""
+    lease = transports.Lease(transports.NEVER - 1, transports.NEVER)
+    _, offered = transports.receive(broker, role.queue, len(broker.entries), lease) or (None, ())
+    numbers = {delivery.receipt.number for delivery in offered}
+    free = [entry for entry in broker.entries if entry.number in numbers]
+    seen = set()
+    for chosen in chain.from_iterable(combinations(free, size) for size in range(1, role.batch + 1)):
+        alike = tuple((entry.headers, entry.body, entry.times, entry.suspect) for entry in chosen)
+        if alike not in seen:
+            seen.add(alike)
+            first = replace(broker, entries=(*chosen, *(entry for entry in broker.entries if entry not in chosen)))
+            yield transports.receive(first, role.queue, len(chosen), lease)
+
+
+def delivering(programs: Programs, batch: Batch, ports: Ports) -> Coroutine[Any, Any, Any]:
+    """Run the shipping delivery shell, and all below it."""
+    work: Coroutine[Any, Any, Any] = programs.delivery.deliver(batch, ports)
+    return work
+
+
+class Role(Struct, frozen=True, kw_only=True):
+    """One kind of worker: `begins` gives what may set an idle one going, `program` is what it then does on `endpoint`.
+
+    All that begins comes from `queue`, which no other role has; no broker need know it. In steps a beginning is called
+    `point`, and `label` comes before each call: it is empty where there is no other endpoint.
+    """
+
+    endpoint: str
+    queue: str
+    point: str = "receive"
+    label: str = ""
+    workers: int = 1
+    batch: int = 1
+    begins: Callable[[Any, "Role", Any], Iterator[Begun]] = receiving
+    program: Callable[[Programs, Batch, Ports], Coroutine[Any, Any, Any]] = delivering
+
+
+def endpoint_roles(workload: Workload, *, workers: int, batch: int) -> tuple[Role, ...]:
+    """Give each endpoint so many workers, of which each takes so many deliveries at once."""
+    return tuple(
+        Role(endpoint=endpoint, queue=endpoint, label=label, workers=workers, batch=batch)
+        for endpoint, label in zip(workload.endpoints, workload.labels, strict=True)
+    )
+
+
+class Cast:
+    """The roles of one world, and the start of their programs. Number n of a worker is: idle, in the n-th role."""
+
+    def __init__(self, workload: Workload, programs: Programs, roles: tuple[Role, ...]) -> None:
+        """Play these roles."""
+        self.roles = roles
+        self.idle = tuple(number for number, role in enumerate(roles) for _ in range(role.workers))
+        self._workload = workload
+        self._programs = programs
+        self._numbers = {role.queue: number for number, role in enumerate(roles)}
+
+    def number(self, batch: Batch) -> int:
+        """Tell whose batch this is."""
+        return self._numbers[batch[0].queue]
+
+    def role(self, batch: Batch) -> Role:
+        """Tell what its worker is."""
+        return self.roles[self.number(batch)]
+
+    def label_at(self, queue: str) -> str:
+        """Tell what comes before what happens in a queue."""
+        return next((role.label for role in self.roles if role.queue == queue), "")
+
+    def store_of(self, role: Role) -> Place:
+        """Tell which part of the world is the store of a role's endpoint."""
+        place: Place = self._programs.stores.MemoryStore(Asking(None), role.endpoint).place
+        return place
+
+    def start(self, batch: Batch) -> tuple[Asking, Coroutine[Any, Any, Any]]:
+        """Begin what a worker does with one batch."""
+        driver, role = Asking(batch[0].receipt), self.role(batch)
+        ports = ports_of(self._workload, self._programs, driver, endpoint=role.endpoint)
+        return driver, role.program(self._programs, batch, ports)

@@ -1,0 +1,71 @@
+"""The demo, with connections cut at COMMIT: before the server has it, or after it was applied. Nobody is told which it was."""
+
+import random
+from collections import Counter
+
+from fault_house import exactly_once
+
+from cutting_proxy import Cutter, cutting
+from onceonly.demo.flights import load, sends
+from onceonly.demo.options import Options
+from onceonly.demo.run import Result, run
+from onceonly.demo.view import Scene
+from servers import RABBITMQ, need
+
+FLIGHTS = 300
+CUTS, SHARE = 5, 0.4  # of each kind; and how many of the commits are cut in one way or the other, until then
+
+
+class SomeCommits:
+    """Decides by chance which COMMIT is cut, and how, once the processes are to start: a number of each, and no more."""
+
+    def __init__(self, cutter: Cutter) -> None:
+        self._chance = random.Random(2013)  # noqa: S311 - a reproducible choice, no secret
+        self._has_begun = False
+        self.made: Counter[str] = Counter()
+        cutter.decide = self.decide
+
+    def show(self, scene: Scene) -> None:
+        """Begin now: everything is prepared."""
+        self._has_begun = True
+
+    def decide(self) -> str:
+        """Say what becomes of one COMMIT."""
+        if not self._has_begun or self._chance.random() >= SHARE:
+            return ""
+        left = [moment for moment in ("before", "after") if self.made[moment] < CUTS]
+        moment = self._chance.choice(left) if left else ""
+        self.made[moment] += 1
+        return moment
+
+
+async def demo_with_cut_commits(url: str, *, deduplicates: bool = True) -> tuple[Result, Options]:
+    """Run it on the store behind a cutter, with a queue in RabbitMQ."""
+    async with cutting(url) as (cutter, through):
+        options = Options(
+            flights=FLIGHTS, kills=0, processes=2, deduplicates=deduplicates, store=through, transport=need(RABBITMQ)
+        )
+        cuts = SomeCommits(cutter)
+        result = await run(load(FLIGHTS), options, cuts.show)
+    assert (cuts.made["before"], cuts.made["after"]) == (CUTS, CUTS)
+    return result, options
+
+
+async def test_every_flight_counts_once_though_commits_are_cut_on_postgresql(postgresql_url: str) -> None:
+    """Crash here: 1 COMMIT was said, 2 no answer comes, 3 the message is released, 4 its claim tells what happened."""
+    exactly_once(*await demo_with_cut_commits(postgresql_url))
+
+
+async def test_every_flight_counts_once_though_commits_are_cut_on_mariadb(mariadb_url: str) -> None:
+    """The same, in another protocol."""
+    exactly_once(*await demo_with_cut_commits(mariadb_url))
+
+
+async def test_the_control_run_shows_what_cut_commits_do(postgresql_url: str) -> None:
+    """Without deduplication a commit whose answer was lost is made again, also of messages that were sent once."""
+    result, options = await demo_with_cut_commits(postgresql_url, deduplicates=False)
+    sent = Counter(send.message.id for send in sends(load(FLIGHTS), options.seed))
+    once = {name for flight in load(FLIGHTS) if sent[flight.id] == 1 for name in (flight.id, flight.announced_as)}
+    handled = Counter(line.id for line in result.remains.journal)
+    assert [name for name in once if handled[name] > 1]
+    assert result.findings.duplicated > 0

@@ -1,0 +1,107 @@
+"""After a deadlock, which costs all who wait a second, units wait for no lock for long. Claims are as patient as ever."""
+
+import asyncio
+
+import pytest
+from sql_house import add, attempt, connection_of, handle, message, messages, opened, orders, records
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import create_async_engine
+
+from onceonly.drivers.postgresql_deadlocks import WARY_FOR
+from onceonly.drivers.sql import Database
+from onceonly.model.errors import Conflict
+from onceonly.stores.sql import SqlStore
+
+
+async def test_units_wait_for_a_moment_only_for_a_while_after_a_deadlock(database: Database, store: SqlStore) -> None:
+    """Then for as long as the URL says, as before it."""
+    assert await lock_timeout(store) == "5s"
+    await meet_a_deadlock(store)
+    assert [await lock_timeout(store) for _ in range(WARY_FOR)] == ["200ms"] * WARY_FOR
+    assert await lock_timeout(store) == "5s"
+    async with database.reading() as connection:
+        assert await connection.scalar(text("SHOW lock_timeout")) == "5s"
+
+
+async def test_a_lock_that_a_wary_unit_does_not_get_is_a_conflict(url: str, store: SqlStore) -> None:
+    """Definite, and no handler's fault; who has the lock goes on."""
+    async with opened(url) as other:
+        await meet_a_deadlock(store)
+        first = await SqlStore(other, "shop").begin([message("m1")])
+        await add(first, "a")
+        await connection_of(first.resources).execute(text("LOCK TABLE orders"))
+        second = await store.begin([message("m2")])
+        with pytest.raises(Conflict, match="lock timeout"):
+            await attempt(
+                second, lambda: connection_of(second.resources).execute(text("INSERT INTO orders (id, total) VALUES ('b', 1)"))
+            )
+        second.abandon()
+        await first.commit(records(message("m1")))
+        assert await orders(other) == ["a"]
+        await handle(store, message("m2"))
+
+
+async def test_a_claim_of_a_wary_process_waits_for_its_owner(url: str, store: SqlStore) -> None:
+    """A claim comes first and holds nothing, so it is part of no deadlock."""
+    async with opened(url) as other, opened(url) as watching:
+        await meet_a_deadlock(store)
+        first = await SqlStore(other, "shop").begin([message()])
+        second = asyncio.create_task(store.begin([message()]))
+        async with watching.reading() as connection:
+            await connection.execute(text("SELECT pg_sleep(0.4)"))  # twice as long as a wary unit waits for anything else
+        assert not second.done()
+        first.abandon()
+        found = await second
+        found.abandon()
+        assert found.new == (message(),)
+
+
+@pytest.mark.usefixtures("database")
+async def test_a_shorter_time_out_stays(url: str) -> None:
+    """Nobody is made to wait longer."""
+    async with opened(f"{url}?timeout=0.05") as impatient:
+        store = SqlStore(impatient, "shop")
+        await meet_a_deadlock(store)
+        assert await lock_timeout(store) == "50ms"
+
+
+@pytest.mark.usefixtures("database")
+async def test_a_users_own_engine_is_wary_too(url: str) -> None:
+    """There a lock is waited for without end, unless the user set something."""
+    engine = create_async_engine(url)
+    try:
+        async with opened(engine) as adopted:
+            store = SqlStore(adopted, "shop")
+            assert await lock_timeout(store) == "0"
+            await meet_a_deadlock(store)
+            assert await lock_timeout(store) == "200ms"
+    finally:
+        await engine.dispose()
+
+
+async def test_other_lost_races_make_nobody_wary(store: SqlStore) -> None:
+    """A serialization failure is told at once."""
+    await lose(store, "40001")
+    assert await lock_timeout(store) == "5s"
+
+
+async def meet_a_deadlock(store: SqlStore) -> None:
+    """Have a unit end as the server ends one of a deadlock."""
+    await lose(store, "40P01")
+
+
+async def lose(store: SqlStore, sqlstate: str) -> None:
+    """Have a handler raise what the server raises when a race was lost."""
+    unit = await store.begin(messages(1))
+    raised = text(f"DO $$ BEGIN RAISE SQLSTATE '{sqlstate}'; END $$")
+    with pytest.raises(Conflict):
+        await attempt(unit, lambda: connection_of(unit.resources).execute(raised))
+    unit.abandon()
+
+
+async def lock_timeout(store: SqlStore) -> str:
+    """Read for how long a handler waits for a lock."""
+    unit = await store.begin(messages(1))
+    found = await connection_of(unit.resources).scalar(text("SHOW lock_timeout"))
+    unit.abandon()
+    return str(found)

@@ -1,0 +1,87 @@
+"""What a worker does is data: another program beside the endpoint's own needs a row, and no change of the search."""
+
+from collections.abc import Coroutine, Iterator
+from typing import Any
+
+from msgspec.structs import replace
+
+from onceonly.model.message import Delivery
+from onceonly.model.record import Answer
+from onceonly.ports.bundle import Ports
+from onceonly.transports.memory import Receipt
+from onceonly.verify.auditor import Auditor
+from onceonly.verify.checks import Check
+from onceonly.verify.environment import Environment
+from onceonly.verify.explorer import Exploration, Explorer
+from onceonly.verify.programs import Programs, shipped
+from onceonly.verify.roles import Batch, Begun, Role
+from onceonly.verify.workload import SHOP, Workload, copies
+from onceonly.verify.world import Bounds
+
+RELAY = "relay of the shop"
+ALARM = Delivery(receipt=Receipt(number=0, times=0), queue=RELAY, headers=(), body=b"an alarm")
+ONE = Check(name="one message", workload=Workload(arrivals=copies("a")), bounds=Bounds(crashes=2), workers=1)
+
+
+def whenever(broker: Any, _role: Role, _transports: Any) -> Iterator[Begun]:
+    """Set a worker going at any moment."""
+    yield broker, (ALARM,)
+
+
+def sending_what_is_owed(_programs: Programs, _batch: Batch, ports: Ports) -> Coroutine[Any, Any, Any]:
+    """Send the effects of old records, and forget those that were taken."""
+    return _relay(ports, forgetting_first=False)
+
+
+def forgetting_what_is_owed(_programs: Programs, _batch: Batch, ports: Ports) -> Coroutine[Any, Any, Any]:
+    """Forget old records before their effects are sent."""
+    return _relay(ports, forgetting_first=True)
+
+
+async def _relay(ports: Ports, *, forgetting_first: bool) -> None:
+    for record in await ports.store.undispatched(older_than=1, limit=1):
+        if forgetting_first:
+            await ports.store.forget([record.identity])
+        answers = await ports.transport.send(record.effects)
+        if not forgetting_first and all(answer is Answer.TAKEN for answer in answers):
+            await ports.store.forget([record.identity])
+
+
+RELAYING = Role(endpoint=SHOP, queue=RELAY, point="wake up for", label="relay: ", begins=whenever, program=sending_what_is_owed)
+
+
+def explored(program: Any) -> tuple[Exploration, set[str]]:
+    """Explore one message with a relay beside the worker."""
+    relay = replace(RELAYING, program=program)
+    environment = Environment(ONE.workload, ONE.bounds, programs=shipped(), roles=(*ONE.roles, relay))
+    try:
+        found = Explorer(environment, Auditor(environment, ONE.workload, ONE.patience)).explore(100_000)
+    finally:
+        environment.trie.close()
+    return found, environment.happened
+
+
+def test_a_relay_runs_beside_the_worker() -> None:
+    """It sends and forgets at any moment, dies as workers do, and nothing is wrong with that."""
+    found, happened = explored(sending_what_is_owed)
+    assert (found.complete, found.violation, found.stuck) == (True, "", 0), found.steps
+    assert {"relay: send: applied", "relay: forget: applied", "relay: send: crash before", "send: applied"} <= happened
+
+
+def test_a_relay_that_forgets_first_is_caught() -> None:
+    """Its death loses what it forgot, and the steps tell the relay's calls from the worker's."""
+    found, _ = explored(forgetting_what_is_owed)
+    assert found.violation == "phantom: 'a.0 by 1.1.2' was committed as sent, but never arrived"
+    told = [f"{step.who}: {step.what}: {step.outcome}" for step in found.steps]
+    assert "worker B: relay: wake up for delivery 0.0 of 'an alarm': applied" in told
+    assert "worker B: relay: send 'a.0 by 1.1.2' to sink: crash before" in told
+
+
+def test_each_endpoint_of_a_chain_has_workers_of_its_own() -> None:
+    """Roles follow from the check: as many workers, taking as much, at each endpoint."""
+    chained = replace(ONE, workload=replace(ONE.workload, endpoints=("shop", "billing")), workers=2, batch=3)
+    assert [(role.endpoint, role.label, role.workers, role.batch) for role in chained.roles] == [
+        ("shop", "shop: ", 2, 3),
+        ("billing", "billing: ", 2, 3),
+    ]
+    assert chained.bound == "2 endpoints in a chain, 1 copy of 1 message, 2 workers at each endpoint, batches of 3, 2 crashes"
