@@ -32,7 +32,7 @@ SMALL = (
     ("a message that kills its process, no retries", 454, 626),
     ("the same id with another body", 1686, 2531),
     ("given up with its effects owed", 3554, 6458),
-    ("duplicates within and across batches, optimistic store", 9027, 13100),
+    ("duplicates within and across batches, optimistic store", 9029, 13102),
     ("a chain, two workers each", 819, 1207),
     ("a chain, one worker each, a crash and a failed call", 12594, 20999),
     ("a chain, both handlers fail", 6908, 9036),

@@ -20,7 +20,7 @@ from onceonly.verify.roles import Role
 from onceonly.verify.running import explore
 from onceonly.verify.trie import Node
 from onceonly.verify.workload import Workload, copies
-from onceonly.verify.world import BROKER, LEDGER, LETTERS, STORE, Bounds
+from onceonly.verify.world import BROKER, LEDGER, LETTERS, STORE, Bounds, Ledger
 
 ONE = Check(name="one message, no faults", workload=Workload(arrivals=copies("a")), bounds=Bounds())
 OPTIMISTIC = Check(
@@ -161,8 +161,12 @@ def test_a_call_that_goes_first_and_should_not_is_seen(point: str, name: str, mo
 def test_a_call_must_meet_nobody_in_the_store_of_its_own_endpoint(monkeypatch: pytest.MonkeyPatch) -> None:
     """Asked about the first endpoint's store, a second endpoint's commit is no unit's and goes first."""
     everything = everything_in(CHAINED_FAILING.name)
-    place = Reductions._place
-    monkeypatch.setattr(Reductions, "_place", lambda self, worker: min(place(self, worker), FIRST_STORE))
+    honest = Reductions.goes_first
+
+    def asked(self: Reductions, node: Node, where: tuple[int, int], ledger: Ledger) -> bool:
+        return honest(self, node, (FIRST_STORE, 0) if where[0] > FIRST_STORE else where, ledger)
+
+    monkeypatch.setattr(Reductions, "goes_first", asked)
     assert found_in(CHAINED_FAILING.name, reduced=True, merged=False).histories < everything.histories
 
 

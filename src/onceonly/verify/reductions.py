@@ -14,7 +14,7 @@ from onceonly.verify.parts import Parts
 from onceonly.verify.roles import Cast
 from onceonly.verify.trie import Node
 from onceonly.verify.workload import SINK
-from onceonly.verify.world import BROKER, LEDGER, STORE, WORKERS, State
+from onceonly.verify.world import BROKER, LEDGER, STORE, WORKERS, Ledger, State
 
 
 class Reductions:
@@ -33,7 +33,6 @@ class Reductions:
         self._landed: dict[tuple[int, ...], list[int]] = {}
         self._quiet: dict[int, bool] = {}
         self._places: dict[int, int] = {}
-        self._first: dict[tuple[int, int, int], bool] = {}
         self._rivals: dict[tuple[int, int], bool] = {}
 
     def abandon(self, numbers: list[int], workers: tuple[int, ...], *, ended: bool) -> None:
@@ -89,19 +88,11 @@ class Reductions:
             found = self._quiet[ledger] = not (known.left.expiries or known.pending)
         return found
 
-    def goes_first(self, worker: int, state: State) -> bool:
-        """Tell whether a worker's call may be made before all that others may do: it meets none of them."""
-        place = self._place(worker)
-        number = self._parts.at(state, place)
-        key = (worker, number, state[LEDGER])
-        found = self._first.get(key)
-        if found is None:
-            node, part, ledger = self._nodes[worker], self._parts.bare(place, number), self._parts.ledger(state[LEDGER])
-            found = isinstance(node.call, Operation) and goes_first(node.call, part, ledger, node.receipts)
-            self._first[key] = found
-        return found and not self._has_rivals(worker, state)
+    def goes_first(self, node: Node, where: tuple[int, int], ledger: Ledger) -> bool:
+        """Tell whether a call, on this part, may be made before all that others may do, if its worker has no rivals."""
+        return isinstance(node.call, Operation) and goes_first(node.call, self._parts.bare(*where), ledger, node.receipts)
 
-    def _place(self, worker: int) -> int:
+    def place(self, worker: int) -> int:
         """Give the part of the world that the worker's call is about."""
         found = self._places.get(worker)
         if found is None:
@@ -109,7 +100,8 @@ class Reductions:
             found = self._places[worker] = self._parts.place_of(call) if isinstance(call, Operation) else STORE
         return found
 
-    def _has_rivals(self, worker: int, state: State) -> bool:
+    def has_rivals(self, worker: int, state: State) -> bool:
+        """Tell whether another may settle what this one holds."""
         for other in state[WORKERS:]:
             if other != worker:
                 found = self._rivals.get((worker, other))
