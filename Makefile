@@ -2,12 +2,17 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test check format verify docs
+.PHONY: demo test check format verify docs bench
 
 .venv/ready: pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@echo "setting up .venv (once)" >&2
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[dev]"
+	@touch $@
+
+.venv/bench-ready: .venv/ready
+	@echo "installing the libraries to compare with (once)" >&2
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[dev,bench]"
 	@touch $@
 
 demo: .venv/ready
@@ -31,3 +36,6 @@ verify: .venv/ready
 
 docs: .venv/ready
 	$(BIN)/python docs/generate.py
+
+bench: .venv/bench-ready
+	$(BIN)/python -m benchmarks --write

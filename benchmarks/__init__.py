@@ -1,0 +1,1 @@
+"""One scenario on every library and by hand: consume a message, write a row, publish a message. `python -m benchmarks`."""

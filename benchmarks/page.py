@@ -1,0 +1,158 @@
+"""The tables of a run as rows of text, and the page `docs/benchmarks.md` made of them."""
+
+from benchmarks.results import RATIOS, REFERENCE, Measured, Results, Spread, paired, spread
+from benchmarks.rows import BY_NAME, RABBITMQ, SQLITE
+
+Rows = list[list[str]]
+COUNTS = 6  # columns of what is counted on the wire
+
+HEAD = """\
+# Benchmarks
+
+Written by `python -m benchmarks --write`; do not edit. One scenario everywhere: consume `PlaceOrder`, write one row, publish
+`OrderPlaced`.
+
+![Messages a second, and how cost grows](benchmarks.png)
+
+## Run it again
+
+```console
+$ make bench
+$ python -m benchmarks --quick
+$ python -m benchmarks --rows onceonly_orm --rows floor_orm --json
+```
+
+`make bench` installs the other libraries into `.venv`, measures everything (half an hour at most), and writes this page.
+`--quick` takes minutes and leaves out tuning and growth. It needs a PostgreSQL (`BENCH_DATABASE`, a URL of any database of
+it) and a RabbitMQ (`BENCH_BROKER`); it makes a database and queues of its own, and removes them. A library that is not
+installed is left out, loudly. A row whose totals are wrong (rows written, messages published, each exactly once) is taken out,
+and the run ends with an error.
+"""
+
+METHOD = """\
+## How it is measured
+
+* Rounds are interleaved: the first of every row, the second of every row, and so on. Numbers are medians, with the least and
+  the greatest in brackets. A ratio is the median of the ratios of each round.
+* Every worker is a fresh process with one event loop (uvloop's, where it is installed, for all alike). All messages wait in
+  the input queue before the clock starts; it stops when the last output message stands in the output queue. Connecting comes
+  before.
+* All rows on RabbitMQ get the very same messages and publish into the same durable classic queue. onceonly declares its own
+  input queue, a quorum queue; all others read from a durable classic one, as their authors' examples do. The floors and the
+  echo are there on both, to tell what the kind of queue costs.
+* Concurrency: with `make bench`, connection pools of 8, 32 and 64 are tried once and the best is kept, for onceonly one and
+  two batches at once. Rows with two pools (DBOS, Procrastinate) have at most 32 connections in each. Every row is one
+  process.
+* onceonly's settings: `WorkerSettings(batch_size=100, concurrency=N)`, N being the concurrency in the table, all else as it
+  comes.
+* CPU is the worker process's own, without the servers; memory is the most it ever had. WAL is the difference of PostgreSQL's
+  position over a timed round, so other work on the server would show in it.
+* Statements, database round trips, publishes, confirms and acknowledgements are counted on the wire, in a run of their own
+  through a proxy that reads the protocols: the same counter for every driver. BEGIN and COMMIT are statements. One confirm
+  may cover many publishes, and one acknowledgement many messages. Commits are `pg_stat_database.xact_commit`; those of
+  starting up are among them.
+* Latency is measured at {rate} messages a second, sent on time whatever comes back: from the publish to the arrival of the
+  output message.
+* How cost grows: finished messages are claims (onceonly), outbox rows marked as sent (by hand) and orders (all), made by the
+  database. The database's latency is added by a proxy, to each answer, with a pool of 8 connections; a round trip through the
+  proxy costs something even with 0 added.
+"""
+
+
+def row_rows(results: Results) -> Rows:
+    """Give the main table, its head first."""
+    head = ["row", "messages/s", "vs at-least-once", "concurrency", "CPU s/1,000", "peak MiB", "WAL B/msg"]
+    head += ["statements", "round trips", "commits", "publishes", "confirms", "acks"]
+    return [head, *(_row(results, name, measured) for name, measured in results.rows.items() if measured.samples)]
+
+
+def ratio_rows(results: Results) -> Rows:
+    """Give the ratios, their head first."""
+    found = results.ratio_spreads.items()
+    return [["ratio", "median", "spread"], *([name, *_ratio(value)] for name, value in found)]
+
+
+def latency_rows(results: Results) -> Rows:
+    """Give the latencies, their head first."""
+    head = ["row", "messages/s", "p50 ms", "p95 ms", "p99 ms", "messages"]
+    return [
+        head,
+        *(
+            [BY_NAME[name].title, str(it.rate), f"{it.p50:.1f}", f"{it.p95:.1f}", f"{it.p99:.1f}", f"{it.messages:,}"]
+            for name, it in results.latency.items()
+        ),
+    ]
+
+
+def growth_rows(results: Results) -> Rows:
+    """Give how cost grows, its head first."""
+    head = ["axis", "value", "row", "messages/s"]
+    rows = [[it.axis, f"{it.value:,.0f}", it.row, _shown(spread(it.rates))] for it in results.growth]
+    return [head, *rows]
+
+
+def page(results: Results) -> str:
+    """Write the whole page."""
+    machine = results.machine
+    load = f"load average {machine.load_before} before and {machine.load_after} after"
+    length = f"{results.mode} run, {results.rounds} rounds, {results.seconds / 60:.0f} minutes"
+    lines = [
+        HEAD,
+        f"## {results.date}\n",
+        f"{machine.cores} cores, {machine.memory_gib} GiB, {machine.system}, {load}; {length}.\n",
+        ", ".join(f"{name} {version}" for name, version in results.versions.items()) + ".\n",
+        _markdown(row_rows(results)),
+        *(f"Not measured: {name}: {why}.\n" for name, why in results.skipped.items()),
+        *(f"Failed: {name}: {why}\n" for name, why in results.failed.items()),
+        _section("Paired ratios", ratio_rows(results)),
+        "".join(f"* `{name}`: {BY_NAME[over].title} over {BY_NAME[under].title}\n" for name, (over, under) in RATIOS.items()),
+        _section("End-to-end latency", latency_rows(results)),
+        _section("How cost grows", growth_rows(results)),
+        "## What each row is\n",
+        "".join(f"* {row.title} (`{row.name}`, {row.backend}): {row.about}.\n" for row in BY_NAME.values()),
+        METHOD.format(rate=200),
+    ]
+    return "\n".join(line for line in lines if line)
+
+
+def _row(results: Results, name: str, measured: Measured) -> list[str]:
+    reference = results.rows.get(REFERENCE)
+    ratio = "" if reference is None or measured.backend != RABBITMQ else f"{paired(measured, reference).median:.2f}"
+    figures = [
+        BY_NAME[name].title,
+        _shown(measured.spread()),
+        ratio,
+        str(measured.concurrency),
+        f"{measured.spread('cpu').median:.3f}",
+        f"{measured.spread('peak').median:.0f}",
+        "" if measured.backend == SQLITE else f"{measured.spread('wal').median:,.0f}",
+    ]
+    return figures + _costs(measured)
+
+
+def _costs(measured: Measured) -> list[str]:
+    """Give the six counts; what cannot be counted, for want of a server, is left empty."""
+    costs = measured.costs
+    if costs is None:
+        return [""] * COUNTS
+    broker = (costs.publishes, costs.confirms, costs.acks) if measured.backend == RABBITMQ else ()
+    told = [f"{each:.2f}" for each in (costs.statements, costs.trips, costs.commits, *broker)]
+    return told + [""] * (COUNTS - len(told))
+
+
+def _shown(found: Spread) -> str:
+    return f"{found.median:,.0f} ({found.low:,.0f} to {found.high:,.0f})"
+
+
+def _ratio(found: Spread) -> list[str]:
+    return [f"{found.median:.2f}", f"{found.low:.2f} to {found.high:.2f}"]
+
+
+def _section(title: str, rows: Rows) -> str:
+    return f"## {title}\n\n{_markdown(rows)}" if len(rows) > 1 else ""
+
+
+def _markdown(rows: Rows) -> str:
+    head, *body = rows
+    rule = ["---", *(["---:"] * (len(head) - 1))]
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in (head, rule, *body))

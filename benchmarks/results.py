@@ -1,0 +1,121 @@
+"""What a whole run found, as it is written to JSON; medians, spreads, and paired ratios."""
+
+from collections.abc import Mapping, Sequence
+from statistics import median
+
+from msgspec import Struct, field
+
+from benchmarks.counting import Costs
+from benchmarks.machine import Machine
+from benchmarks.measuring import Sample
+
+
+class Spread(Struct, frozen=True):
+    """A median, and the least and the greatest of all rounds."""
+
+    median: float
+    low: float
+    high: float
+
+
+class Latency(Struct, frozen=True, kw_only=True):
+    """Milliseconds from publish to arrival, at so many messages a second."""
+
+    rate: int
+    messages: int
+    p50: float
+    p95: float
+    p99: float
+
+
+class Measured(Struct, kw_only=True):
+    """One row: the concurrency that was chosen, what the tuning showed for each (messages a second), and every round."""
+
+    title: str
+    backend: str
+    concurrency: int
+    tuning: dict[int, float | str] = field(default_factory=dict)
+    samples: list[Sample] = field(default_factory=list)
+    costs: Costs | None = None
+
+    def spread(self, what: str = "rate") -> Spread:
+        """Give the median and the spread of one figure."""
+        return spread([getattr(sample, what) for sample in self.samples])
+
+
+class Point(Struct, frozen=True, kw_only=True):
+    """One point of how cost grows: messages a second of each round."""
+
+    axis: str
+    value: float
+    row: str
+    rates: list[float]
+
+
+class Results(Struct, kw_only=True):
+    """Everything."""
+
+    date: str
+    mode: str
+    rounds: int
+    machine: Machine
+    versions: dict[str, str]
+    seconds: float = 0.0
+    rows: dict[str, Measured] = field(default_factory=dict)
+    skipped: dict[str, str] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
+    ratios: dict[str, float] = field(default_factory=dict)
+    ratio_spreads: dict[str, Spread] = field(default_factory=dict)
+    latency: dict[str, Latency] = field(default_factory=dict)
+    growth: list[Point] = field(default_factory=list)
+
+
+RATIOS: Mapping[str, tuple[str, str]] = {
+    "orm_vs_at_least_once": ("onceonly_orm", "at_least_once_orm"),
+    "raw_vs_at_least_once": ("onceonly_raw", "at_least_once_raw"),
+    "orm_vs_hand_outbox": ("onceonly_orm", "outbox_orm"),
+    "raw_vs_hand_outbox": ("onceonly_raw", "outbox_raw"),
+    "orm_vs_floor": ("onceonly_orm", "floor_orm"),
+    "raw_vs_floor": ("onceonly_raw", "floor_raw"),
+    "orm_vs_floor_quorum": ("onceonly_orm", "floor_orm_quorum"),
+    "raw_vs_floor_quorum": ("onceonly_raw", "floor_raw_quorum"),
+    "orm_vs_batched_plain": ("onceonly_orm", "batched_plain_orm"),
+    "raw_vs_batched_plain": ("onceonly_raw", "batched_plain_raw"),
+    "orm_vs_off": ("onceonly_orm", "onceonly_off"),
+    "raw_vs_echo": ("onceonly_raw", "echo"),
+    "raw_vs_echo_quorum": ("onceonly_raw", "echo_quorum"),
+    "orm_vs_faststream_outbox": ("onceonly_orm", "faststream_outbox"),
+    "orm_vs_dbos": ("onceonly_orm", "dbos"),
+    "orm_vs_procrastinate": ("onceonly_orm", "procrastinate"),
+    "sql_queue_vs_procrastinate": ("onceonly_sql_queue", "procrastinate_queue"),
+    "sql_queue_vs_dbos": ("onceonly_sql_queue", "dbos_queue"),
+    "sqlite_vs_huey": ("onceonly_sqlite", "huey_sqlite"),
+}
+"""By name, whose rate is divided by whose."""
+
+REFERENCE = "at_least_once_orm"
+"""What every row on RabbitMQ is compared with in the table."""
+
+
+def spread(values: Sequence[float]) -> Spread:
+    """Give the median and the ends."""
+    return Spread(median(values), min(values), max(values))
+
+
+def paired(over: Measured, under: Measured) -> Spread:
+    """Divide round by round: what disturbs the machine disturbs both."""
+    pairs = zip(over.samples, under.samples, strict=True)
+    return spread([first.rate / second.rate for first, second in pairs])
+
+
+def fill_ratios(results: Results) -> None:
+    """Work out every ratio whose two rows were measured."""
+    for name, (over, under) in RATIOS.items():
+        if over in results.rows and under in results.rows:
+            found = paired(results.rows[over], results.rows[under])
+            results.ratios[name], results.ratio_spreads[name] = round(found.median, 3), found
+
+
+def percentile(ordered: Sequence[float], share: float) -> float:
+    """Give the value that this share of the sorted values does not exceed."""
+    return ordered[min(len(ordered) - 1, max(0, -(-int(len(ordered) * share * 1000) // 1000) - 1))]

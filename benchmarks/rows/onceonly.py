@@ -1,0 +1,122 @@
+"""onceonly: the rows that are measured against all others. Their worker settings stand here, openly."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from sqlalchemy import insert
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
+
+from benchmarks.job import Job, Turn
+from benchmarks.scenario import INSERT, Base, Order, OrderPlaced, PlaceOrder, encode
+from onceonly import Context, Endpoint, Header, History, Off, WorkerSettings
+from onceonly.model.message import Message, Send
+from onceonly.ports.transport import Topology
+from onceonly.wiring import open_transport
+
+BATCH = 100
+SHOP, OUT, EVENT = "shop", "out", "OrderPlaced"
+ARRIVED = f"select count(*) from onceonly_messages where queue = '{OUT}'"  # noqa: S608 - a constant
+ARRIVED_IDS = f"select convert_from(body, 'UTF8')::json->>'order_id' from onceonly_messages where queue = '{OUT}'"  # noqa: S608 - a constant
+CHUNK = 500
+_INSERT = insert(Order)
+
+Handler = Callable[..., Awaitable[None]]
+
+
+def worker_settings(concurrency: int) -> WorkerSettings:
+    """One process, batches of a hundred as by hand, and as many batches at once as the tuning found best (one or two)."""
+    return WorkerSettings(batch_size=BATCH, concurrency=concurrency)
+
+
+async def with_session(order: PlaceOrder, session: AsyncSession, context: Context) -> None:
+    """Add one object, as users of the ORM do."""
+    session.add(Order(order_id=order.order_id))
+    context.publish(OrderPlaced(order.order_id))
+
+
+async def with_connection(order: PlaceOrder, connection: AsyncConnection, context: Context) -> None:
+    """Execute one INSERT through SQLAlchemy."""
+    await connection.execute(_INSERT, {"order_id": order.order_id})
+    context.publish(OrderPlaced(order.order_id))
+
+
+async def with_driver(order: PlaceOrder, connection: AsyncConnection, context: Context) -> None:
+    """Execute one INSERT on asyncpg's own connection, which the unit's connection leads to."""
+    raw = await connection.get_raw_connection()
+    await raw.driver_connection.execute(INSERT, order.order_id)  # type: ignore[union-attr]
+    context.publish(OrderPlaced(order.order_id))
+
+
+async def orm(job: Job, turn: Turn) -> None:
+    """RabbitMQ and PostgreSQL, a session for each unit."""
+    await _run(_on_rabbitmq(job), with_session, turn)
+
+
+async def core(job: Job, turn: Turn) -> None:
+    """RabbitMQ and PostgreSQL, SQLAlchemy without the ORM."""
+    await _run(_on_rabbitmq(job), with_connection, turn)
+
+
+async def raw(job: Job, turn: Turn) -> None:
+    """RabbitMQ and PostgreSQL, asyncpg."""
+    await _run(_on_rabbitmq(job), with_driver, turn)
+
+
+async def off(job: Job, turn: Turn) -> None:
+    """RabbitMQ and PostgreSQL, without deduplication: at least once."""
+    await _run(_on_rabbitmq(job, Off()), with_session, turn)
+
+
+async def on_its_queue(job: Job, turn: Turn) -> None:
+    """The queue inside the same PostgreSQL."""
+    settings = worker_settings(job.concurrency)
+    await _run(Endpoint(SHOP, store=job.database, transport=job.database, worker=settings), with_session, turn)
+
+
+async def on_sqlite(job: Job, turn: Turn) -> None:
+    """Two SQLite files, as in the README: the store and the queue."""
+    store, queue = sqlite_urls(job.folder)
+    settings = worker_settings(job.concurrency)
+    await _run(Endpoint(SHOP, store=store, transport=queue, metadata=Base.metadata, worker=settings), with_session, turn)
+
+
+def sqlite_urls(folder: str) -> tuple[str, str]:
+    """Name the store and the queue."""
+    return f"sqlite:///{folder}/shop.db", f"sqlite:///{folder}/queue.db"
+
+
+def topologies() -> list[Topology]:
+    """Name the input queue, and the queue of a subscriber that takes what is published."""
+    return [Topology(endpoint=SHOP, events=("PlaceOrder",)), Topology(endpoint=OUT, events=(EVENT,))]
+
+
+async def fill(url: str, order_ids: list[str]) -> None:
+    """Declare the queues, and send a message for each order through the library's own queue."""
+    async with open_transport(url, SHOP) as transport:
+        await transport.declare(topologies())
+        for start in range(0, len(order_ids), CHUNK):
+            await transport.send([_placing(order_id) for order_id in order_ids[start : start + CHUNK]])
+
+
+def _placing(order_id: str) -> Send:
+    body = encode(PlaceOrder(order_id))
+    return Send(message=Message(id=order_id, source="benchmarks", type="PlaceOrder", body=body), to=SHOP)
+
+
+def _on_rabbitmq(job: Job, deduplication: History | Off = History()) -> Endpoint:  # noqa: B008 - immutable
+    """The message ids of the other rows are the identities here: the very same messages go in."""
+    return Endpoint(
+        SHOP,
+        store=job.database,
+        transport=f"{job.broker}?prefix={job.prefix}",
+        deduplication=deduplication,
+        identity=Header("message-id"),
+        worker=worker_settings(job.concurrency),
+    )
+
+
+async def _run(endpoint: Endpoint, handler: Handler, turn: Turn) -> None:
+    endpoint.handler(handler)
+    receiving = asyncio.Event()  # the clock starts with connections open, as in every other row
+    await turn.begin(receiving)
+    await endpoint.run(turn.stop, ready=receiving)

@@ -1,0 +1,50 @@
+"""What stands around a worker: fills its queue, sees what comes out, and counts what is left."""
+
+from typing import Any, Protocol
+
+from msgspec import Struct
+
+from benchmarks.job import Job
+from benchmarks.rows import Row
+
+
+class Totals(Struct, frozen=True, kw_only=True):
+    """What a run left: rows written, messages published, and how many of each are distinct."""
+
+    rows: int
+    distinct_rows: int
+    messages: int
+    distinct_messages: int
+
+
+class Stage(Protocol):
+    """One backend, of this benchmark's own."""
+
+    async def prepare(self, row: Row) -> None:
+        """Make what this row needs, once."""
+
+    async def fill(self, row: Row, order_ids: list[str], *, keep: bool = False) -> None:
+        """Empty the queues, and the tables unless told to `keep` them; put a message for each order into the input queue."""
+
+    async def arrived(self, row: Row) -> int:
+        """Count the messages in the output queue."""
+
+    async def totals(self, row: Row, tag: str) -> Totals:
+        """Count what the run with this tag left; empties the output queue."""
+
+    async def wal(self) -> int:
+        """Read how much write-ahead log the database server has written, in bytes; 0 without a server."""
+
+    async def commits(self) -> int:
+        """Read how many transactions were committed in the database, once all workers are gone; 0 without a server.
+
+        Those of `arrived` are left out.
+        """
+
+    def job(self, row: Row, concurrency: int) -> Job:
+        """Say where a worker of this row works."""
+
+
+def count(rows: list[Any], messages: list[Any]) -> Totals:
+    """Count, and count what is distinct."""
+    return Totals(rows=len(rows), distinct_rows=len(set(rows)), messages=len(messages), distinct_messages=len(set(messages)))

@@ -1,0 +1,148 @@
+"""PostgreSQL and RabbitMQ: queues behind a prefix of the benchmark's own; every row gets the very same messages."""
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import aiormq
+import msgspec
+
+from benchmarks.job import Job
+from benchmarks.rows import ECHO, Row
+from benchmarks.rows.onceonly import EVENT, SHOP, topologies
+from benchmarks.scenario import OrderPlaced, PlaceOrder, encode
+from benchmarks.stages import Totals, count
+from benchmarks.stages.database import Database
+from onceonly.wiring import open_transport, temporary_transport
+
+CHUNK = 200
+_decode = msgspec.json.Decoder(OrderPlaced).decode
+_Properties = aiormq.spec.Basic.Properties
+
+
+class RabbitMQStage:
+    """Two input queues, since onceonly declares its own (a quorum queue), and one output queue for all (classic, durable)."""
+
+    def __init__(self, url: str, prefix: str, database: Database, *, connection: Any, channel: Any) -> None:
+        """Stand on what `opened` declared."""
+        self._url = url
+        self._prefix = prefix
+        self._database = database
+        self._connection = connection
+        self.channel = channel
+
+    async def prepare(self, row: Row) -> None:
+        """Make the tables of this row's package, once."""
+        await self._database.prepare(row.module)
+
+    async def fill(self, row: Row, order_ids: list[str], *, keep: bool = False) -> None:
+        """Empty queues and tables (not with `keep`), and publish the messages."""
+        for queue in (self.source(row), self.target):
+            await self.channel.queue_purge(queue)
+        if not keep:
+            await self._database.empty()
+        for start in range(0, len(order_ids), CHUNK):
+            await asyncio.gather(*(self.place(row, order_id) for order_id in order_ids[start : start + CHUNK]))
+
+    async def place(self, row: Row, order_id: str) -> None:
+        """Publish one message and wait for its confirm."""
+        body = encode(PlaceOrder(order_id))
+        properties = _Properties(message_id=str(uuid.uuid4()), delivery_mode=2, content_type="application/json")
+        await self.channel.basic_publish(body, routing_key=self.source(row), properties=properties)
+
+    async def arrived(self, row: Row) -> int:
+        """Count the output queue."""
+        declared = await self.channel.queue_declare(self.target, passive=True)
+        return int(declared.message_count)
+
+    async def totals(self, row: Row, tag: str) -> Totals:
+        """Take everything from the output queue, and compare with the table."""
+        expected = await self.arrived(row)
+        bodies: list[bytes] = []
+        complete = asyncio.Event()
+
+        async def take(delivery: Any) -> None:
+            bodies.append(delivery.body)
+            if len(bodies) >= expected:
+                complete.set()
+
+        channel = await self._connection.channel()
+        if expected:
+            await channel.basic_consume(self.target, take, no_ack=True)
+            await complete.wait()
+        await channel.close()
+        rows = [] if row.work == ECHO else await self.rows(tag)
+        return count(rows, [_decode(body).order_id for body in bodies])
+
+    async def rows(self, tag: str) -> list[str]:
+        """Read the orders that a run wrote."""
+        return await self._database.written(tag)
+
+    async def wal(self) -> int:
+        """Ask PostgreSQL."""
+        return await self._database.wal()
+
+    async def commits(self) -> int:
+        """Ask PostgreSQL."""
+        return await self._database.commits()
+
+    def job(self, row: Row, concurrency: int) -> Job:
+        """Name the database, the broker and the queues."""
+        return Job(
+            work=row.work,
+            database=self._database.url,
+            broker=self._url,
+            prefix=self._prefix,
+            source=self.source(row),
+            target=self.target,
+            concurrency=concurrency,
+        )
+
+    def source(self, row: Row) -> str:
+        """Name the input queue."""
+        return f"{self._prefix}{SHOP}" if row.reads_quorum else f"{self._prefix}in"
+
+    @property
+    def version(self) -> str:
+        """Name the broker's version."""
+        return str(self._connection.server_properties.get("version", "unknown"))
+
+    @property
+    def target(self) -> str:
+        """Name the output queue."""
+        return f"{self._prefix}events"
+
+    async def consumer(self, arrive: Any) -> Any:
+        """Consume the output queue; gives the channel, to be closed."""
+        channel = await self._connection.channel()
+        await channel.basic_consume(self.target, arrive, no_ack=True)
+        return channel
+
+
+@asynccontextmanager
+async def opened(url: str, database: Database) -> AsyncIterator[RabbitMQStage]:
+    """Declare the queues, and delete all behind the prefix at the end."""
+    prefix = f"bench_{uuid.uuid4().hex[:8]}_"
+    place = f"{url}?prefix={prefix}"
+    shop = topologies()[:1]
+    exchange = f"{prefix}event:{EVENT}"  # where onceonly publishes this event; the same arguments as its own
+    connection = await aiormq.connect(url)
+    try:
+        channel = await connection.channel(publisher_confirms=True)
+        async with temporary_transport(place, topologies()):
+            async with open_transport(place, SHOP) as transport:
+                await transport.declare(shop)
+            stage = RabbitMQStage(url, prefix, database, connection=connection, channel=channel)
+            for queue in (f"{prefix}in", stage.target):
+                await channel.queue_declare(queue, durable=True)
+            await channel.exchange_declare(exchange, exchange_type="fanout", durable=True)
+            await channel.queue_bind(stage.target, exchange)
+            try:
+                yield stage
+            finally:
+                for queue in (f"{prefix}in", stage.target):
+                    await channel.queue_delete(queue)
+    finally:
+        await connection.close()
