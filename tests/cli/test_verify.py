@@ -19,7 +19,14 @@ if TYPE_CHECKING:
     from conftest import Terminal
 
 STEPS = (Step("the world", "deliver a", "to A"), Step("worker A", "commit", "applied"), Step("worker A", "crash", "dead"))
-WORLD = {"algorithm": "one message", "bound": "two copies", "states": 1200, "transitions": 3400, "seconds": 0.5}
+WORLD = {
+    "algorithm": "one message",
+    "bound": "two copies",
+    "states": 1200,
+    "transitions": 3400,
+    "seconds": 0.5,
+    "megabytes": 30,
+}
 FINE = CheckResult(**WORLD, complete=True)
 VIOLATED = CheckResult(**WORLD, complete=False, violation="a was handled twice", steps=STEPS)
 STUCK = CheckResult(**WORLD, complete=True, stuck=2, steps=STEPS)
@@ -33,14 +40,14 @@ ACKED_EARLY = "ack before processing"
 def let_the_checker_find(monkeypatch: pytest.MonkeyPatch, checked: CheckResult, hunted: MutantResult) -> None:
     """Let there be one check and one mutant, with these results."""
 
-    def checks(chosen: object, *, progress: Any, done: Any) -> tuple[CheckResult, ...]:
-        assert chosen is CHECKS
+    def checks(chosen: object, *, jobs: int, progress: Any, done: Any) -> tuple[CheckResult, ...]:
+        assert (chosen, jobs) == (CHECKS, 0)
         progress("one message", 5, 5)
         done(checked)
         return (checked,)
 
-    def mutants(chosen: object, *, done: Any) -> tuple[MutantResult, ...]:
-        assert chosen is MUTANTS
+    def mutants(chosen: object, *, jobs: int, done: Any) -> tuple[MutantResult, ...]:
+        assert (chosen, jobs) == (MUTANTS, 0)
         done(hunted)
         return (hunted,)
 
@@ -101,6 +108,7 @@ def test_in_a_narrow_terminal_nothing_is_cut(monkeypatch: pytest.MonkeyPatch, ca
         states=1_927_008,
         transitions=2_260_476,
         seconds=1234.5,
+        megabytes=12_345,
         complete=True,
     )
     verify_output.show_checks("Explored", [wide])
@@ -108,7 +116,7 @@ def test_in_a_narrow_terminal_nothing_is_cut(monkeypatch: pytest.MonkeyPatch, ca
     assert max(map(len, lines)) <= 80
     words = " ".join(lines)
     assert all(word in words.split() for word in (*wide.algorithm.split(), *wide.bound.split()))
-    assert any(all(number in line for number in ("1,927,008", "2,260,476", "1234.5", "yes")) for line in lines)
+    assert any(all(number in line for number in ("1,927,008", "2,260,476", "1234.5", "12,345", "yes")) for line in lines)
 
 
 @pytest.mark.parametrize(
@@ -216,7 +224,7 @@ def test_what_is_not_there_is_refused(onceonly: "Terminal", arguments: tuple[str
 def test_one_check_runs_alone(onceonly: "Terminal") -> None:
     """Without the mutants."""
     answer = onceonly("verify", "--check", "a handler that fails, and nothing else does", "--json").answer
-    assert [check["states"] for check in answer["checks"]] == [65]
+    assert [check["states"] for check in answer["checks"]] == [60]
     assert answer["mutants"] == []
 
 

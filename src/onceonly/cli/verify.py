@@ -1,6 +1,5 @@
 """`onceonly verify`: the model checker's findings, for people and for programs."""
 
-import os
 import time
 from collections.abc import Iterable, Sequence
 from typing import Annotated, TypeVar
@@ -26,6 +25,7 @@ from onceonly.verify.deep import Budget, holds, run_deep
 from onceonly.verify.histories import STUCK, history_of
 from onceonly.verify.larger import DEEP, LARGE
 from onceonly.verify.parallel import walk_in_processes
+from onceonly.verify.processes import cores
 from onceonly.verify.schedules import Walked
 
 MILLION = 1_000_000
@@ -44,6 +44,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     budget: Budget = Budget()
     schedules: int = 0
     seed: int = 0
+    jobs: int = 0
     save: str | None = None
     as_json: bool = False
     telling: bool = False
@@ -77,6 +78,7 @@ def verify(  # noqa: PLR0913 - one parameter for each option
     gigabytes: Annotated[float, typer.Option(min=0.1, help="How much memory --deep may use.")] = 8,
     schedules: Annotated[int | None, typer.Option(min=0, help="Walk so many random schedules; alone: nothing else.")] = None,
     seed: Annotated[int, typer.Option(help="Of the random schedules.")] = 0,
+    jobs: Annotated[int, typer.Option(min=0, help="How many processes work at once; 0: one for each core.")] = 0,
     as_json: JsonOption = False,
 ) -> None:
     """Explore every interleaving of the shipping algorithms in small worlds: duplicates, crashes, lost answers, ended leases.
@@ -98,6 +100,7 @@ def verify(  # noqa: PLR0913 - one parameter for each option
             budget=Budget(minutes * 60, int(gigabytes * 2**30)),
             schedules=schedules if schedules is not None else MILLION * deep,
             seed=seed,
+            jobs=jobs,
             save=save,
             as_json=as_json,
             telling=bool(mutant),
@@ -138,16 +141,19 @@ def _work(plan: Plan, found: Findings) -> None:
 
 
 def _check(plan: Plan, found: Findings) -> None:
+    under_way: dict[str, int] = {}
     with watching("checking", len(plan.checks), quiet=plan.as_json) as watch:
 
         def seen(name: str, states: int, _transitions: int) -> None:
-            watch.now(f"{name}, {states:,} states")
+            under_way[name] = states
+            watch.now("; ".join(f"{each}, {number:,} states" for each, number in under_way.items()))
 
         def checked(each: CheckResult) -> None:
+            under_way.pop(each.algorithm, None)
             found.checked.append(each)
             watch.done(_line(each))
 
-        run_checks(plan.checks, progress=seen, done=checked)
+        found.checked = list(run_checks(plan.checks, jobs=plan.jobs, progress=seen, done=checked))
 
 
 def _hunt(plan: Plan, found: Findings) -> None:
@@ -157,7 +163,7 @@ def _hunt(plan: Plan, found: Findings) -> None:
             found.hunted.append(each)
             watch.done(f"mutant {each.name}: {f'caught after {len(each.steps)} steps' if each.caught else 'SURVIVED'}")
 
-        run_mutants(plan.mutants, done=hunted)
+        found.hunted = list(run_mutants(plan.mutants, jobs=plan.jobs, done=hunted))
 
 
 def _go_deep(plan: Plan, found: Findings) -> None:
@@ -182,7 +188,7 @@ def _walk(plan: Plan, found: Findings) -> None:
             watch.reach(walked.schedules)
             watch.now(f"{walked.steps:,} steps")
 
-        found.walked = walk_in_processes(plan.schedules, seed=plan.seed, processes=os.cpu_count() or 1, tick=tick)
+        found.walked = walk_in_processes(plan.schedules, seed=plan.seed, processes=plan.jobs or cores(), tick=tick)
     found.interrupted = found.walked.passed and found.walked.schedules < plan.schedules
 
 

@@ -14,12 +14,17 @@ from onceonly.verify import CheckResult, MutantResult
 from onceonly.verify.schedules import Walked
 from onceonly.verify.world import count
 
-CHECK_COLUMNS = ("algorithm", "bound", "states", "transitions", "seconds", "complete", "violations", "stuck")
+CHECK_COLUMNS = ("algorithm", "bound", "states", "transitions", "seconds", "complete", "violations", "stuck", "megabytes")
 WIDE = 220
 """Columns of a terminal in which a check fits on one line."""
 NARROW = 100
 """Columns of a terminal in which headings are broken in two."""
-_BROKEN = {"transitions": "transi-\ntions", "complete": "com-\nplete", "violations": "viola-\ntions"}
+_BROKEN = {
+    "transitions": "transi-\ntions",
+    "complete": "com-\nplete",
+    "violations": "viola-\ntions",
+    "megabytes": "mega-\nbytes",
+}
 
 
 class Watch:

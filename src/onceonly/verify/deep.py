@@ -1,21 +1,19 @@
 """Checks explored as far as a budget goes: what is not finished is reported as far as it got, and is no failure."""
 
 import gc
-import os
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 from msgspec import Struct
 
 from onceonly.verify.checks import Check
 from onceonly.verify.larger import DEEP
+from onceonly.verify.memory import MEGABYTE, peak, resident
 from onceonly.verify.programs import Programs
 from onceonly.verify.results import CheckResult
 from onceonly.verify.running import Progress, run_check
 
 BOUNDLESS = 2**31 - 2
-_STATM = Path("/proc/self/statm")
 
 
 class Budget(Struct, frozen=True):
@@ -27,17 +25,6 @@ class Budget(Struct, frozen=True):
 
 class Spent(Exception):
     """The budget of a check is spent."""
-
-
-def resident() -> int:
-    """Give this process's memory in bytes; on macOS the most it ever had, and 0 on Windows, which does not tell."""
-    if _STATM.exists():
-        return int(_STATM.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    try:
-        import resource  # noqa: PLC0415 - Windows has none
-    except ImportError:
-        return 0
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 def run_deep(
@@ -85,6 +72,7 @@ def run_within(
             states=so_far[0],
             transitions=so_far[1],
             seconds=time.perf_counter() - began,
+            megabytes=peak() // MEGABYTE,
             complete=False,
         )
     finally:

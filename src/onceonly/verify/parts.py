@@ -23,6 +23,8 @@ class Parts:
         self.places = {"broker": BROKER, "dead letters": LETTERS}
         self.places |= {name: FIRST_STORE + index for index, name in enumerate(stores)}
         self.known: tuple[Known[Any], ...] = tuple(Known() for _ in range(FIRST_STORE + len(stores)))
+        self.busy: set[int] = set()
+        """Ledgers with something under way."""
         self._labels = stores
         store, *others = first
         each = tuple(known.number(in_order(store)) for known in self.known[FIRST_STORE:])
@@ -81,7 +83,10 @@ class Parts:
 
     def ledger_number(self, ledger: Ledger) -> int:
         """Give a ledger's number."""
-        return self.known[LEDGER].number(ledger)
+        number = self.known[LEDGER].number(ledger)
+        if ledger.pending:
+            self.busy.add(number)
+        return number
 
     def held(self, broker: int) -> tuple[Any, ...]:
         """Give the receipts of what is held."""
