@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from msgspec.structs import replace
 from rich.console import Console
 
 from onceonly.cli import verify, verify_output
@@ -12,6 +13,7 @@ from onceonly.verify import CHECKS, MUTANTS, CheckResult, MutantResult
 from onceonly.verify.explorer import Step
 from onceonly.verify.histories import History, Line
 from onceonly.verify.larger import DEEP
+from onceonly.verify.processes import cores
 from onceonly.verify.schedules import Walked
 from onceonly.verify.trie import NotDeterministic
 
@@ -37,17 +39,19 @@ SURVIVED = MutantResult(name="nothing changed", caught=False, states=9)
 ACKED_EARLY = "ack before processing"
 
 
-def let_the_checker_find(monkeypatch: pytest.MonkeyPatch, checked: CheckResult, hunted: MutantResult) -> None:
-    """Let there be one check and one mutant, with these results."""
+def let_the_checker_find(
+    monkeypatch: pytest.MonkeyPatch, checked: CheckResult, hunted: MutantResult, *, at_once: int = 0
+) -> None:
+    """Let there be one check and one mutant, with these results, for whoever asks for so many processes."""
 
     def checks(chosen: object, *, jobs: int, progress: Any, done: Any) -> tuple[CheckResult, ...]:
-        assert (chosen, jobs) == (CHECKS, 0)
+        assert (chosen, jobs) == (CHECKS, at_once)
         progress("one message", 5, 5)
         done(checked)
         return (checked,)
 
     def mutants(chosen: object, *, jobs: int, done: Any) -> tuple[MutantResult, ...]:
-        assert (chosen, jobs) == (MUTANTS, 0)
+        assert (chosen, jobs) == (MUTANTS, at_once)
         done(hunted)
         return (hunted,)
 
@@ -226,6 +230,36 @@ def test_one_check_runs_alone(onceonly: "Terminal") -> None:
     answer = onceonly("verify", "--check", "a handler that fails, and nothing else does", "--json").answer
     assert [check["states"] for check in answer["checks"]] == [60]
     assert answer["mutants"] == []
+
+
+def test_somebody_else_may_need_a_core(onceonly: "Terminal", monkeypatch: pytest.MonkeyPatch) -> None:
+    """`--jobs` says how many processes work at once, on checks, mutants and schedules."""
+    asked: list[int] = []
+
+    def walk(wanted: int, *, seed: int, processes: int, **_rest: Any) -> Walked:
+        asked.append(processes)
+        return Walked(seed=seed, schedules=wanted, steps=1, seconds=1.0, wanted=wanted)
+
+    let_the_checker_find(monkeypatch, FINE, CAUGHT, at_once=3)
+    monkeypatch.setattr(verify, "walk_in_processes", walk)
+    assert onceonly("verify", "--jobs", "3").code == 0
+    assert onceonly("verify", "--schedules", "10", "--jobs", "3").code == 0
+    assert onceonly("verify", "--schedules", "10").code == 0
+    assert asked == [3, cores()]
+
+
+def test_results_are_told_in_the_order_of_the_checks(onceonly: "Terminal", monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whichever process ends first."""
+    second = replace(FINE, algorithm="the second")
+
+    def checks(*_: object, done: Any, **_rest: Any) -> tuple[CheckResult, ...]:
+        done(second)
+        done(FINE)
+        return (FINE, second)
+
+    monkeypatch.setattr(verify, "run_checks", checks)
+    answer = onceonly("verify", "--no-mutants", "--json").answer
+    assert [check["algorithm"] for check in answer["checks"]] == ["one message", "the second"]
 
 
 def test_everything_has_a_name(onceonly: "Terminal") -> None:

@@ -73,7 +73,10 @@ def _is_refused(call: Operation, store: Any, _ledger: Ledger) -> bool:
 
 
 def _are_over(identities: Iterable[Any], store: Any) -> bool:
-    """Tell whether all are claimed and owe nothing: claims stay, and a record comes only with its claim."""
+    """Tell whether all are claimed and owe nothing: claims stay, and a record comes only with its claim.
+
+    Or with a transaction of somebody's own, under an id that nobody claims.
+    """
     over = {identity for identity, _ in store.claims} - {stored.record.identity for stored in store.records}
     return over.issuperset(identities)
 
