@@ -2,11 +2,11 @@
 
 import os
 import signal
-from multiprocessing import active_children
+from multiprocessing import active_children, get_context
 
 import pytest
 
-from onceonly.verify.processes import Tell, WorkFailed, cores, side_by_side
+from onceonly.verify.processes import Tell, WorkFailed, _work, cores, side_by_side
 from onceonly.verify.trie import NotDeterministic
 
 
@@ -74,6 +74,18 @@ def test_work_whose_process_dies_is_an_error() -> None:
     with pytest.raises(WorkFailed, match=f"exit code -{signal.SIGKILL.value}"):
         side_by_side(die, [1], jobs=1)
     assert not active_children()
+
+
+def test_work_that_nobody_waits_for_any_more_ends_in_silence() -> None:
+    """A parent that was interrupted, or is dead, is no error of the child."""
+    spawned = get_context("spawn")
+    mine, yours = spawned.Pipe()
+    process = spawned.Process(target=_work, args=(yours, double, 1), daemon=True)
+    mine.close()
+    process.start()
+    yours.close()
+    process.join()
+    assert process.exitcode == 0
 
 
 def test_an_interruption_ends_all_processes() -> None:

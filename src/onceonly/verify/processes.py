@@ -5,7 +5,7 @@ import os
 import signal
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any, NamedTuple, TypeVar
@@ -82,8 +82,9 @@ def _processes() -> Iterator[dict[Connection, _Running]]:
         yield running
     finally:
         for connection, (_, process) in running.items():
-            process.terminate()
-            process.join()
+            if process.pid:
+                process.terminate()
+                process.join()
             connection.close()
 
 
@@ -93,9 +94,9 @@ def _begin(running: dict[Connection, _Running], index: int, job: tuple[Any, Any]
     context.set_forkserver_preload([job[0].__module__])
     mine, yours = context.Pipe()
     process = context.Process(target=_work, args=(yours, *job), daemon=True)
+    running[mine] = _Running(index, process)  # before it starts: an interruption finds it here
     process.start()
     yours.close()
-    running[mine] = _Running(index, process)
 
 
 def _hear(connection: Connection, process: BaseProcess) -> _Said:
@@ -123,5 +124,6 @@ def _work(connection: Connection, work: Callable[[Any, Tell], Any], task: Any) -
         said = _Said(error=error)
     except Exception:  # noqa: BLE001 - the parent raises it
         said = _Said(failure=traceback.format_exc())
-    connection.send(said)
+    with suppress(BrokenPipeError):  # the parent is gone, and nobody wants it any more
+        connection.send(said)
     connection.close()
