@@ -1,18 +1,34 @@
 """`onceonly verify`: what it prints and how it ends, for findings good and bad; the findings are tested elsewhere."""
 
-from typing import TYPE_CHECKING
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from msgspec.structs import replace
+from rich.console import Console
 
-from onceonly.cli import verify
+from onceonly.cli import verify, verify_output
 from onceonly.verify import CHECKS, MUTANTS, CheckResult, MutantResult
 from onceonly.verify.explorer import Step
+from onceonly.verify.histories import History, Line
+from onceonly.verify.larger import DEEP
+from onceonly.verify.processes import cores
+from onceonly.verify.schedules import Walked
+from onceonly.verify.trie import NotDeterministic
 
 if TYPE_CHECKING:
     from conftest import Terminal
 
-STEPS = (Step("world", "deliver a", "to A"), Step("A", "commit", "applied"), Step("A", "crash", "dead"))
-WORLD = {"algorithm": "outbox", "bound": "two copies", "states": 1200, "transitions": 3400, "seconds": 0.5}
+STEPS = (Step("the world", "deliver a", "to A"), Step("worker A", "commit", "applied"), Step("worker A", "crash", "dead"))
+WORLD = {
+    "algorithm": "one message",
+    "bound": "two copies",
+    "states": 1200,
+    "transitions": 3400,
+    "seconds": 0.5,
+    "megabytes": 30,
+}
 FINE = CheckResult(**WORLD, complete=True)
 VIOLATED = CheckResult(**WORLD, complete=False, violation="a was handled twice", steps=STEPS)
 STUCK = CheckResult(**WORLD, complete=True, stuck=2, steps=STEPS)
@@ -20,19 +36,22 @@ CUT_OFF = CheckResult(**WORLD, complete=False)
 INCAPABLE = CheckResult(**WORLD, complete=True, missing=("commit: crash before",))
 CAUGHT = MutantResult(name="ack before processing", caught=True, violation="a was lost", states=7, steps=STEPS)
 SURVIVED = MutantResult(name="nothing changed", caught=False, states=9)
+ACKED_EARLY = "ack before processing"
 
 
-def let_the_checker_find(monkeypatch: pytest.MonkeyPatch, checked: CheckResult, hunted: MutantResult) -> None:
-    """Let there be one check and one mutant, with these results."""
+def let_the_checker_find(
+    monkeypatch: pytest.MonkeyPatch, checked: CheckResult, hunted: MutantResult, *, at_once: int = 0
+) -> None:
+    """Let there be one check and one mutant, with these results, for whoever asks for so many processes."""
 
-    def checks(chosen: object, *, progress: object, done: object) -> tuple[CheckResult, ...]:
-        assert chosen is CHECKS
-        progress("outbox", 5, 5)
+    def checks(chosen: object, *, jobs: int, progress: Any, done: Any) -> tuple[CheckResult, ...]:
+        assert (chosen, jobs) == (CHECKS, at_once)
+        progress("one message", 5, 5)
         done(checked)
         return (checked,)
 
-    def mutants(chosen: object, *, done: object) -> tuple[MutantResult, ...]:
-        assert chosen is MUTANTS
+    def mutants(chosen: object, *, jobs: int, done: Any) -> tuple[MutantResult, ...]:
+        assert (chosen, jobs) == (MUTANTS, at_once)
         done(hunted)
         return (hunted,)
 
@@ -40,19 +59,68 @@ def let_the_checker_find(monkeypatch: pytest.MonkeyPatch, checked: CheckResult, 
     monkeypatch.setattr(verify, "run_mutants", mutants)
 
 
+def let_the_depths_hold(monkeypatch: pytest.MonkeyPatch, explored: Sequence[CheckResult], walked: Walked) -> None:
+    """Let the deep checks and the random schedules come to this."""
+
+    def deep(_budget: object, chosen: object, *, done: Any, **_rest: Any) -> tuple[CheckResult, ...]:
+        assert chosen is DEEP
+        for each in explored:
+            done(each)
+        return tuple(explored)
+
+    def walk(wanted: int, *, seed: int, tick: Any, **_rest: Any) -> Walked:
+        assert (wanted, seed) == (walked.wanted, walked.seed)
+        tick(walked)
+        return walked
+
+    monkeypatch.setattr(verify, "run_deep", deep)
+    monkeypatch.setattr(verify, "walk_in_processes", walk)
+
+
 def test_the_answer_has_every_check_and_every_mutant(onceonly: "Terminal", monkeypatch: pytest.MonkeyPatch) -> None:
-    """All well: exit code 0, as JSON and as tables."""
+    """All well: exit code 0, as JSON of exactly this shape, and as tables with a summary."""
     let_the_checker_find(monkeypatch, FINE, CAUGHT)
     done = onceonly("verify", "--json")
     assert (done.code, done.err) == (0, "")
     assert done.answer == {
-        "checks": [WORLD | {"complete": True, "violations": 0, "stuck": 0, "missing": []}],
+        "checks": [WORLD | {"complete": True, "violations": 0, "stuck": 0, "violation": "", "missing": []}],
         "mutants": [{"name": "ack before processing", "caught": True, "violation": "a was lost", "steps": 3, "states": 7}],
     }
     tables = onceonly("verify")
-    assert (tables.code, tables.err) == (0, "")
+    assert tables.code == 0
     assert "two copies" in tables.out
     assert "ack before processing" in tables.out
+    assert tables.out.splitlines()[-1].startswith(
+        "1 check complete, 1,200 states, 0 violations, 0 stuck; 1 of 1 mutant caught; "
+    )
+
+
+def test_without_a_terminal_progress_is_plain_lines(onceonly: "Terminal", monkeypatch: pytest.MonkeyPatch) -> None:
+    """A log has a line for each thing that is done, and no control characters anywhere."""
+    let_the_checker_find(monkeypatch, FINE, CAUGHT)
+    done = onceonly("verify")
+    assert done.err == ("one message: 1,200 states in 0.5 s, complete\nmutant ack before processing: caught after 3 steps\n")
+    assert all(character.isprintable() or character == "\n" for character in done.out + done.err)
+
+
+def test_in_a_narrow_terminal_nothing_is_cut(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """80 columns: every word of the name and of the bound, and every number on one line."""
+    monkeypatch.setattr(verify_output, "answers", lambda: Console(width=80, highlight=False))
+    wide = CheckResult(
+        algorithm="a handler that fails: retry, then dead letter",
+        bound="2 copies of 1 message, 2 workers, batches of 1, 1 crash, 1 early lease expiry, 1 failed call",
+        states=1_927_008,
+        transitions=2_260_476,
+        seconds=1234.5,
+        megabytes=12_345,
+        complete=True,
+    )
+    verify_output.show_checks("Explored", [wide])
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    words = " ".join(lines)
+    assert all(word in words.split() for word in (*wide.algorithm.split(), *wide.bound.split()))
+    assert any(all(number in line for number in ("1,927,008", "2,260,476", "1234.5", "12,345", "yes")) for line in lines)
 
 
 @pytest.mark.parametrize(
@@ -60,21 +128,33 @@ def test_the_answer_has_every_check_and_every_mutant(onceonly: "Terminal", monke
     [
         (VIOLATED, "=> a was handled twice"),
         (STUCK, "nothing leads to rest"),
-        (CUT_OFF, "outbox:"),
+        (CUT_OFF, "0 of 1 check complete"),
         (INCAPABLE, "never happened: commit: crash before"),
     ],
 )
 def test_a_finding_ends_with_exit_code_1_and_says_what_it_is(
     onceonly: "Terminal", monkeypatch: pytest.MonkeyPatch, found: CheckResult, words: str
 ) -> None:
-    """A violation, a stuck state and a search that did not see everything are all no."""
+    """A violation, a stuck state and a search that did not see everything are all no; a counterexample is saved."""
     let_the_checker_find(monkeypatch, found, CAUGHT)
     done = onceonly("verify", "--no-mutants")
     assert done.code == 1
-    assert "the promise was not shown for: outbox" in done.error
+    assert "the promise was not shown for: one message" in done.error
     assert words in done.out
-    assert ("  2. A: commit: applied\n" in done.out) == bool(found.steps)
+    assert ("  2. worker A: commit: applied\n" in done.out) == bool(found.steps)
+    saved = onceonly.folder / "counterexample-one-message.json"
+    assert saved.exists() == bool(found.steps)
+    assert ("onceonly verify --replay counterexample-one-message.json" in done.err) == bool(found.steps)
     assert onceonly("verify", "--no-mutants", "--json").answer["mutants"] == []
+
+
+def test_a_counterexample_that_cannot_be_saved_hides_nothing(onceonly: "Terminal", monkeypatch: pytest.MonkeyPatch) -> None:
+    """The finding is told first."""
+    let_the_checker_find(monkeypatch, VIOLATED, CAUGHT)
+    done = onceonly("verify", "--no-mutants", "--save", "no/such/folder/found.json")
+    assert done.code == 1
+    assert "was not saved in no/such/folder/found.json" in done.err
+    assert "=> a was handled twice" in done.out
 
 
 def test_a_mutant_that_survives_is_a_no(onceonly: "Terminal", monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,3 +164,166 @@ def test_a_mutant_that_survives_is_a_no(onceonly: "Terminal", monkeypatch: pytes
     assert done.code == 1
     assert "the checker is blind to: nothing changed" in done.error
     assert not done.answer["mutants"][0]["caught"]
+
+
+def test_ctrl_c_tells_what_was_done_so_far(onceonly: "Terminal", monkeypatch: pytest.MonkeyPatch) -> None:
+    """One check is done, the next is interrupted."""
+
+    def checks(_chosen: object, *, done: Any, **_rest: Any) -> tuple[CheckResult, ...]:
+        done(FINE)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(verify, "run_checks", checks)
+    done = onceonly("verify")
+    assert done.code == 130
+    assert "1 check complete, 1,200 states" in done.out
+    assert "interrupted" in done.error
+
+
+def test_one_mutant_is_shown_saved_and_replayed(onceonly: "Terminal") -> None:
+    """The way of a sceptic: 1 is the exit code of a violation that happened again."""
+    shown = onceonly("verify", "--mutant", ACKED_EARLY, "--save", "found.json")
+    assert shown.code == 0
+    steps = [line for line in shown.out.splitlines() if line[:4].strip().rstrip(".").isdigit()]
+    assert steps[1] == "  2. worker A: ack delivery 1.1: applied"
+    replayed = onceonly("verify", "--replay", "found.json")
+    assert replayed.code == 1
+    assert [line for line in replayed.out.splitlines() if line in steps] == steps
+    assert "=> lost: 'a' is neither handled nor a dead letter" in replayed.out
+    assert "Reproduced in 3 steps." in replayed.out
+    answer = onceonly("verify", "--replay", "found.json", "--json").answer
+    assert (answer["reproduced"], len(answer["steps"])) == (True, 3)
+
+
+@pytest.mark.parametrize(
+    ("mutant", "words"), [(ACKED_EARLY, "step 2 should be"), ("no version check", "all 4 steps happened as before")]
+)
+def test_a_replay_of_the_shipping_code_is_not_reproduced(onceonly: "Terminal", mutant: str, words: str) -> None:
+    """The same history without the mutant: exit code 3, and why."""
+    onceonly("verify", "--mutant", mutant, "--save", "found.json")
+    file = onceonly.folder / "found.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"mutant": ""}))
+    done = onceonly("verify", "--replay", "found.json")
+    assert done.code == 3
+    assert "not reproduced" in done.error
+    assert words in done.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--mutant", "nobody"), "nothing called 'nobody'"),
+        (("--check", "nothing"), "nothing called 'nothing'"),
+        (("--replay", "nowhere.json"), "nowhere.json"),
+        (("--replay", "shop.py"), "shop.py is no counterexample"),
+    ],
+)
+def test_what_is_not_there_is_refused(onceonly: "Terminal", arguments: tuple[str, ...], words: str) -> None:
+    """Exit code 2: a person has to change something first."""
+    done = onceonly("verify", *arguments)
+    assert done.code == 2
+    assert words in done.error
+
+
+def test_one_check_runs_alone(onceonly: "Terminal") -> None:
+    """Without the mutants."""
+    answer = onceonly("verify", "--check", "a handler that fails, and nothing else does", "--json").answer
+    assert [check["states"] for check in answer["checks"]] == [60]
+    assert answer["mutants"] == []
+
+
+def test_somebody_else_may_need_a_core(onceonly: "Terminal", monkeypatch: pytest.MonkeyPatch) -> None:
+    """`--jobs` says how many processes work at once, on checks, mutants and schedules."""
+    asked: list[int] = []
+
+    def walk(wanted: int, *, seed: int, processes: int, **_rest: Any) -> Walked:
+        asked.append(processes)
+        return Walked(seed=seed, schedules=wanted, steps=1, seconds=1.0, wanted=wanted)
+
+    let_the_checker_find(monkeypatch, FINE, CAUGHT, at_once=3)
+    monkeypatch.setattr(verify, "walk_in_processes", walk)
+    assert onceonly("verify", "--jobs", "3").code == 0
+    assert onceonly("verify", "--schedules", "10", "--jobs", "3").code == 0
+    assert onceonly("verify", "--schedules", "10").code == 0
+    assert asked == [3, cores()]
+
+
+def test_results_are_told_in_the_order_of_the_checks(onceonly: "Terminal", monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whichever process ends first."""
+    second = replace(FINE, algorithm="the second")
+
+    def checks(*_: object, done: Any, **_rest: Any) -> tuple[CheckResult, ...]:
+        done(second)
+        done(FINE)
+        return (FINE, second)
+
+    monkeypatch.setattr(verify, "run_checks", checks)
+    answer = onceonly("verify", "--no-mutants", "--json").answer
+    assert [check["algorithm"] for check in answer["checks"]] == ["one message", "the second"]
+
+
+def test_everything_has_a_name(onceonly: "Terminal") -> None:
+    """Checks, deep checks, worlds of random schedules and mutants, for people and for programs."""
+    answer = onceonly("verify", "--list", "--json").answer
+    assert [len(answer[kind]) for kind in ("checks", "deep", "mutants")] == [len(CHECKS), len(DEEP), len(MUTANTS)]
+    listed = onceonly("verify", "--list").out
+    assert all(each["name"] in listed for kind in answer.values() for each in kind)
+
+
+def test_random_schedules_alone_run_nothing_else(onceonly: "Terminal") -> None:
+    """They say how many, which seed, and how fast."""
+    done = onceonly("verify", "--schedules", "10", "--seed", "4")
+    assert done.code == 0
+    assert done.out.startswith("10 random schedules (seed 4), ")
+    assert "schedules/s" in done.out
+    assert onceonly("verify", "--schedules", "10", "--json").answer["schedules"]["schedules"] == 10
+
+
+def test_deep_adds_larger_worlds_and_a_million_schedules(onceonly: "Terminal", monkeypatch: pytest.MonkeyPatch) -> None:
+    """A world that was not finished is told, and is no failure here."""
+    walked = Walked(seed=0, schedules=1_000_000, steps=40_000_000, seconds=1000.0, wanted=1_000_000)
+    let_the_checker_find(monkeypatch, FINE, CAUGHT)
+    let_the_depths_hold(monkeypatch, [CUT_OFF] * len(DEEP), walked)
+    done = onceonly("verify", "--deep")
+    assert done.code == 0
+    assert "1,000,000 random schedules (seed 0), 40,000,000 steps, 0 violations; 1,000 schedules/s" in done.out
+    assert "walking: 1,000,000 of 1,000,000\n" in done.err
+    assert "two copies" in done.out
+    answer = onceonly("verify", "--deep", "--json").answer
+    assert [each["complete"] for each in answer["deep"]] == [False] * len(DEEP)
+    assert answer["schedules"] == {
+        "seed": 0,
+        "schedules": 1_000_000,
+        "steps": 40_000_000,
+        "seconds": 1000.0,
+        "violation": "",
+        "number": None,
+    }
+
+
+def test_a_violation_in_the_depths_is_a_no(onceonly: "Terminal", monkeypatch: pytest.MonkeyPatch) -> None:
+    """A schedule is named by its seed and number, told, and saved."""
+    history = History(check="large, blocking store", violation="a was lost", steps=(Line("worker A", "commit a", "applied"),))
+    walked = Walked(
+        seed=0, schedules=8, steps=99, seconds=1.0, wanted=1_000_000, violation="a was lost", number=7, history=history
+    )
+    let_the_checker_find(monkeypatch, FINE, CAUGHT)
+    let_the_depths_hold(monkeypatch, [VIOLATED] * len(DEEP), walked)
+    done = onceonly("verify", "--deep")
+    assert done.code == 1
+    assert "random schedule 7 of seed 0" in done.error
+    assert "  1. worker A: commit a: applied\n     => a was lost" in done.out
+    assert (onceonly.folder / "counterexample-large-blocking-store.json").exists()
+
+
+def test_code_that_is_not_deterministic_is_refused(onceonly: "Terminal", monkeypatch: pytest.MonkeyPatch) -> None:
+    """Exit code 1 and the call that differs, no traceback."""
+
+    def checks(*_: object, **_rest: Any) -> tuple[CheckResult, ...]:
+        raise NotDeterministic("one message: its first run made the call\n    forget a")
+
+    monkeypatch.setattr(verify, "run_checks", checks)
+    done = onceonly("verify")
+    assert done.code == 1
+    assert "one message: its first run made the call" in done.error
+    assert "forget a" in done.err

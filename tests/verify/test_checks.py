@@ -1,5 +1,7 @@
 """The checks explore what they say, and say so when something is wrong."""
 
+import asyncio
+
 import pytest
 from msgspec.structs import replace
 
@@ -18,25 +20,32 @@ from onceonly.verify import (
 )
 from onceonly.verify.explorer import Explorer
 from onceonly.verify.faults import FORMS
+from onceonly.verify.histories import history_of
 from onceonly.verify.programs import Patch, patched
+from onceonly.verify.replay import replay
 from onceonly.verify.running import explore
 from onceonly.verify.world import Bounds, Label, State
 
 NAMED = {check.name: check for check in CHECKS}
 SMALL = (
-    ("two messages in one unit, one is unsteady", 14963, 20113),
-    ("a handler that fails: retry, then dead letter", 20167, 41383),
-    ("a handler that fails, and nothing else does", 65, 91),
-    ("a commit that is refused", 3201, 4142),
-    ("a message that kills its process", 3514, 5063),
-    ("a message that kills its process, no retries", 460, 635),
-    ("the same id with another body", 1776, 2582),
-    ("given up with its effects owed", 4078, 7524),
-    ("duplicates within and across batches, optimistic store", 14290, 22989),
-    ("a chain, two workers each", 1426, 2370),
-    ("a chain, one worker each, a crash and a failed call", 16048, 30244),
-    ("a chain, both handlers fail", 7408, 10479),
-    ("a chain, two senders with one id, two effects each", 11030, 15833),
+    ("two messages in one unit, one is unsteady", 15076, 20196),
+    ("a handler that fails: retry, then dead letter", 14348, 25186),
+    ("a handler that fails, and nothing else does", 60, 76),
+    ("a commit that is refused", 3165, 4019),
+    ("a message that kills its process", 4147, 5998),
+    ("a message that kills its process, no retries", 498, 687),
+    ("the same id with another body", 1604, 2417),
+    ("given up with its effects owed", 3237, 5999),
+    ("a message that kills its process, beside one that must run alone", 2896, 3333),
+    ("given up while it is handled, blocking store", 11805, 28955),
+    ("a committed transaction whose process died", 502, 2668),
+    ("two transactions whose processes died", 2459, 10952),
+    ("duplicates within and across batches, optimistic store", 8524, 12425),
+    ("a chain, two workers each", 819, 1207),
+    ("a chain, one worker each, a crash and a failed call", 11837, 19995),
+    ("a chain, one worker and one relay each", 8901, 17680),
+    ("a chain, both handlers fail", 6908, 9036),
+    ("a chain, two senders with one id, two effects each", 10454, 14105),
 )
 
 
@@ -58,11 +67,14 @@ def test_every_kind_of_failing_call_fails_somewhere() -> None:
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_every_mutant_is_caught(mutant: Mutant) -> None:
-    """A known-bad version ends in a violation or stuck, with a history that leads there."""
+    """A known-bad version ends in a violation or stuck, with a history that leads there, on an event loop as well."""
     result = run_mutant(mutant)
     assert result.caught, result.violation
     assert result.violation
     assert result.steps
+    found = asyncio.run(replay(history_of(result.check, result.violation, result.steps, mutant.name)))
+    assert found.is_the_same, found.astray
+    assert found.steps == len(result.steps)
 
 
 def test_there_are_mutants_enough_and_each_has_its_own_name() -> None:

@@ -1,16 +1,17 @@
 """Workers are remembered as what they were told, and running them again must give the same calls."""
 
 from collections.abc import Coroutine
+from contextlib import suppress
 from itertools import count
 from typing import Any
 
 import pytest
 
 from onceonly.drivers.memory import Operation, Place, Raises
-from onceonly.model.errors import Failed
+from onceonly.model.errors import Failed, TryAgain
 from onceonly.model.message import Delivery
 from onceonly.verify.asking import Asking
-from onceonly.verify.trie import NotDeterministic, Trie
+from onceonly.verify.trie import NotDeterministic, Trie, Unforeseen
 
 BATCH = (Delivery(receipt="r", queue="q", headers=(), body=b""),)
 PLACE = Place("somewhere", ())
@@ -82,6 +83,34 @@ def test_a_program_that_differs_when_it_runs_again_is_an_error_that_names_the_ca
     trie = trie_of(fickle)
     root = trie.root(BATCH)
     trie.child(root, "the first way")
-    with pytest.raises(NotDeterministic, match=r"call 2.*\n.*\n.*call 1"):
+    with pytest.raises(NotDeterministic, match=r"call 1\n.*\n.*call 2"):
         trie.child(root, "another way")
+    trie.close()
+
+
+async def ending(driver: Asking) -> None:
+    """Ask, then settle, in other words for other answers but with the same calls."""
+    answer = await driver.perform(call("first"))
+    with suppress(TryAgain):
+        await driver.perform(call("ack" if answer else "release"))
+    driver.at_once(call("mark"))
+
+
+def test_nodes_with_the_same_future_share_a_number() -> None:
+    """Nothing can tell them apart any more, and the way that led there is another."""
+    trie = trie_of(ending)
+    root = trie.root(BATCH)
+    assert trie.child(root, "yes") is not trie.child(root, "certainly")
+    assert trie.child(root, "yes").number == trie.child(root, "certainly").number != trie.child(root, "").number
+    assert trie.nodes[trie.child(root, "certainly").number] is trie.child(root, "yes")
+    assert trie.child(trie.child(root, "certainly"), Raises(Failed, "by a fault")).marks == (call("mark"),)
+    trie.close()
+
+
+def test_an_answer_that_was_not_foreseen_is_an_error() -> None:
+    """Equal futures were found by trying all answers there are; there must not be another."""
+    trie = trie_of(ending)
+    after = trie.child(trie.root(BATCH), "yes")
+    with pytest.raises(Unforeseen, match="answered surprise"):
+        trie.child(after, "surprise")
     trie.close()

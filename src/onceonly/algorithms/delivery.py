@@ -65,13 +65,13 @@ class Ran(Struct, frozen=True, kw_only=True):
 
 
 async def deliver(deliveries: Sequence[Delivery], ports: Ports) -> Report:
-    """Take a batch through, one unit after another. Returns when every delivery is settled or given back."""
+    """Take a batch through. Returns when every delivery is settled or given back."""
     intake = sort(deliveries, ports)
     await _release(intake.back, ports)
     report = await give_up(intake.letters, ports) + Report(postponed=len(intake.back))
     report += await count_starts(intake.suspects, ports)
-    for items in intake.units:  # settled one by one: a message that must run alone comes last, when nothing else is held
-        report += await settle(items, await run(items, ports), ports)
+    if intake.unit:  # from here on nothing else is held: a message that must run alone is so
+        report += await settle(intake.unit, await run(intake.unit, ports), ports)
     return report
 
 
@@ -81,7 +81,7 @@ async def count_starts(suspects: Sequence[Item], ports: Ports) -> Report:
     A process that dies with a whole batch says nothing about any one message of it. One that was started too often goes
     through its unit without its handler: it may be committed and owe its effects.
     """
-    judged = [(item, _judge(item, KILLED, ports) if item.alone else _uncounted(item)) for item in suspects]
+    judged = [(item, _judge(item, KILLED, ports) if item.killed else _uncounted(item)) for item in suspects]
     report = await retry([(item, verdict) for item, verdict in judged if not verdict.give_up], ports, alone=True)
     for item, verdict in judged:
         if verdict.give_up:

@@ -1,6 +1,6 @@
-"""Sorting a batch: what can be read, which deliveries are copies of one message, and who shares a unit. Pure."""
+"""Sorting a batch: what can be read, which deliveries are copies of one message, and who is in its unit. Pure."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from msgspec import Struct
 
@@ -34,6 +34,11 @@ class Item(Struct, frozen=True):
         return any(delivery.alone for delivery in self.deliveries)
 
     @property
+    def killed(self) -> bool:
+        """Tell whether a process died while it held this message and no other: a delivery that was alone came again."""
+        return any(delivery.suspect and delivery.alone for delivery in self.deliveries)
+
+    @property
     def history(self) -> tuple[Failure, ...]:
         """The failures before this one, from the copy that knows most."""
         return max(self.deliveries, key=lambda delivery: delivery.attempts).history
@@ -47,20 +52,20 @@ class Letter(Struct, frozen=True):
 
 
 class Intake(Struct, frozen=True):
-    """A batch, sorted: what to give back, letters to store, messages whose start must be counted first, and units to run."""
+    """A batch, sorted: what to give back, letters to store, messages whose start must be counted first, and one unit to run."""
 
     back: tuple[Delivery, ...]
     letters: tuple[Letter, ...]
     suspects: tuple[Item, ...]
-    units: tuple[tuple[Item, ...], ...]
+    unit: tuple[Item, ...]
 
 
 def sort(deliveries: Sequence[Delivery], ports: Ports) -> Intake:
     """Sort a batch. One identity is one message however many deliveries it has; the first body received is the message's.
 
     Another body is given back, for the store to judge when it comes alone: this may be the one that was handled before, and
-    its effects may still be owed. Of those that must run alone all but one are given back: what ends the process holds no
-    other.
+    its effects may still be owed. Where one must run alone, all others are given back: it ends its process with no other
+    held, and no other ends its process with it held.
     """
     copies: dict[Identity, list[Delivery]] = {}
     messages: dict[Identity, Message] = {}
@@ -76,8 +81,11 @@ def sort(deliveries: Sequence[Delivery], ports: Ports) -> Intake:
             copies.setdefault(message.identity, []).append(delivery)
     items = [Item(messages[identity], tuple(found)) for identity, found in copies.items()]
     suspects = tuple(item for item in items if item.suspect)
-    units, later = _units(item for item in items if not item.suspect)
-    return Intake((*back, *later), tuple(letters), suspects, units)
+    ready = [item for item in items if not item.suspect]
+    unit = next(([item] for item in ready if item.alone), ready)
+    kept = {item.message.identity for item in unit}
+    back += [delivery for item in ready if item.message.identity not in kept for delivery in item.deliveries]
+    return Intake(tuple(back), tuple(letters), suspects, tuple(unit))
 
 
 def letter_for(delivery: Delivery, message: Message | None, reason: str, ports: Ports) -> Letter:
@@ -92,13 +100,3 @@ def letter_for(delivery: Delivery, message: Message | None, reason: str, ports: 
         history=delivery.history,
     )
     return Letter(letter, (delivery,))
-
-
-def _units(items: Iterable[Item]) -> tuple[tuple[tuple[Item, ...], ...], tuple[Delivery, ...]]:
-    """Let all share one unit, but those that must run alone, because a process died while it held them: one of them, last."""
-    together: list[Item] = []
-    alone: list[Item] = []
-    for item in items:
-        (alone if item.alone else together).append(item)
-    units = (tuple(together), tuple(alone[:1]))
-    return tuple(unit for unit in units if unit), tuple(delivery for item in alone[1:] for delivery in item.deliveries)

@@ -39,6 +39,10 @@ class Asking:
         """Ask the checker."""
         return await ask(operation)
 
+    async def choose(self, name: str) -> Any:
+        """Ask how the handler of this message ends."""
+        return await ask(Choice(name))
+
     def at_once(self, operation: Operation) -> None:
         """Leave a note for the checker, which applies it before anything else happens."""
         self.marks.append(operation)

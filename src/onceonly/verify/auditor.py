@@ -3,19 +3,31 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from typing import Any
+from typing import Any, Protocol
 
 from onceonly.algorithms.intake import OTHER_BODY
-from onceonly.model.identity import fingerprint
-from onceonly.verify.environment import Environment
+from onceonly.model.identity import Identity, fingerprint
+from onceonly.verify.parts import Parts
 from onceonly.verify.workload import BY, Behaviour, Workload, effect_text, name_of
 from onceonly.verify.world import BROKER, LEDGER, LETTERS, STORE, State
+
+
+class Scene(Protocol):
+    """What is looked at: the parts of a world, and what its workers let escape."""
+
+    parts: Parts
+
+    def escaped(self, state: State) -> BaseException | None:
+        """Give what a worker's program let escape, if one did."""
+
+    def name_of(self, identity: Identity) -> str:
+        """Give the name that steps use for a message."""
 
 
 class Auditor:
     """Looks at states of one check. Each verdict depends on a few parts only and is remembered for them."""
 
-    def __init__(self, environment: Environment, workload: Workload, patience: int) -> None:
+    def __init__(self, environment: Scene, workload: Workload, patience: int) -> None:
         """Judge histories of this workload; after `patience` deliveries of one copy, or copies, nothing is settling."""
         self._parts = environment.parts
         self._environment = environment
@@ -66,7 +78,7 @@ class Auditor:
         claimed = {body for _, body in world.claims}
         written = {fingerprint(text.encode()) for text, _ in world.notes}
         for text, mark in world.notes:
-            if fingerprint(text.encode()) not in claimed:
+            if fingerprint(text.encode()) not in claimed and text not in self._workload.transactions:
                 yield f"torn: attempt {mark} of {name_of(text)!r} left a row{self._where(endpoint)}, but no claim"
         for identity, body in world.claims:
             if body not in written:
@@ -113,6 +125,8 @@ class Auditor:
             blameless = self._workload.behaviour(name) is Behaviour.WORKS and not self._workload.may_be_given_up
             if blameless and letter.reason != OTHER_BODY and not letter.finish_only:
                 yield f"unfair: {name!r} was given up, but its handler never fails"
+            if text in handled[letter.endpoint] and not (letter.finish_only or self._workload.may_be_both):
+                yield f"both: {name!r} was handled, and is a dead letter"
             if letter.reason == OTHER_BODY and name not in self._clashing:
                 yield f"unfair: {name!r} was taken for a copy with another body, but no other message was sent under its id"
             if letter.reason != OTHER_BODY and not 0 < letter.attempts <= excuses:
@@ -126,20 +140,19 @@ class Auditor:
             mine = [letter for letter in kept if letter.endpoint == endpoint]
             rows = dict(world.notes)
             given_up = {letter.body.decode() for letter in mine}
-            waiting = {letter.body.decode() for letter in mine if letter.finish_only}
+            stored = {stored.record.identity.id for stored in world.records}
+            waiting = {letter.body.decode(): letter.message.id for letter in mine if letter.finish_only}
             for text in sorted(expected - set(rows) - given_up):
                 yield f"lost: {text!r} is neither handled nor a dead letter{self._where(endpoint)}"
             if world.open:
                 yield "leak: a unit is still open"
-            owing = {stored.record.identity.id for stored in world.records} - {
-                letter.message.id for letter in mine if letter.finish_only
-            }
-            yield from (f"leak: the record of {id_!r} is still there" for id_ in sorted(owing))
+            owing = sorted(stored - set(waiting.values()))
+            yield from (f"leak: the record of {id_!r} is still there" for id_ in owing)
             expected = {
                 effect_text(name_of(text), index, mark)
                 for text, mark in rows.items()
                 for index in range(self._workload.effects)
-                if text not in waiting
+                if waiting.get(text) not in stored
             }
         sunk = {text for _, text in self._parts.known[BROKER].values[broker].sunk}
         for text in sorted(expected - sunk):

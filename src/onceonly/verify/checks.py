@@ -1,8 +1,10 @@
 """The checks: small worlds, each explored completely."""
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from onceonly.model.retry import Retry
+from onceonly.verify.beside import relay_roles, transaction_roles
 from onceonly.verify.roles import Role, endpoint_roles
 from onceonly.verify.workload import BILLING, NOWHERE, SHOP, Arrival, Behaviour, Workload, copies
 from onceonly.verify.world import Bounds, count
@@ -15,6 +17,7 @@ class Check(Struct, frozen=True, kw_only=True):
     workload: Workload
     bounds: Bounds
     workers: int = 2
+    relays: int = 0
     batch: int = 1
     patience: int = 12
     reaches: tuple[str, ...] = ("begin", "commit", "send", "forget", "ack")
@@ -23,24 +26,32 @@ class Check(Struct, frozen=True, kw_only=True):
     @property
     def roles(self) -> tuple[Role, ...]:
         """Say what its workers do."""
-        return endpoint_roles(self.workload, workers=self.workers, batch=self.batch)
+        workers = endpoint_roles(self.workload, workers=self.workers, batch=self.batch) if self.workers else ()
+        return (*workers, *transaction_roles(self.workload), *relay_roles(self.workload, relays=self.relays))
 
     @property
     def bound(self) -> str:
         """Say in words how large the world is."""
         arrivals = self.workload.arrivals
         messages = len({arrival.name for arrival in arrivals})
-        copies_of = f"{count(len(arrivals), 'copy', 'copies')} of {count(messages, 'message', 'messages')}"
+        copied = [f"{count(len(arrivals), 'copy', 'copies')} of {count(messages, 'message', 'messages')}"] if arrivals else []
+        transactions = len(self.workload.transactions)
+        started = [count(transactions, "transaction", "transactions")] if transactions else []
         endpoints = len(self.workload.endpoints)
-        each = f"{count(self.workers, 'worker', 'workers')}{' at each endpoint' if endpoints > 1 else ''}"
+        where = " at each endpoint" if endpoints > 1 else ""
+        each = f"{count(self.workers, 'worker', 'workers')}{where}"
         chained = [f"{count(endpoints, 'endpoint', 'endpoints')} in a chain"] if endpoints > 1 else []
-        return ", ".join([*chained, copies_of, each, f"batches of {self.batch}", self.bounds.text()])
+        busy = [each, f"batches of {self.batch}"] if self.workers else []
+        relays = [f"{count(self.relays, 'relay', 'relays')}{where}"] if self.relays else []
+        return ", ".join([*chained, *copied, *started, *busy, *relays, self.bounds.text()])
 
 
 TWICE = copies("a", "a")
 CHAIN = (SHOP, BILLING)
 ONE_OF_EACH = Bounds(crashes=1, expiries=1, failures=1)
-IMPATIENT = Retry(immediate=1, delayed=0)
+IMPATIENT, HASTY = Retry(immediate=1, delayed=0), Retry(immediate=0, delayed=0)
+GIVING_UP = ("begin", "commit", "send", "forget", "dead-letter", "ack")
+GIVEN_UP = Workload(arrivals=copies("a"), retry=HASTY, may_be_given_up=True, may_be_both=True)
 
 CHECKS: tuple[Check, ...] = (
     Check(
@@ -113,10 +124,18 @@ CHECKS: tuple[Check, ...] = (
     ),
     Check(
         name="a message that kills its process, no retries",
-        workload=Workload(arrivals=copies("a", "b"), behaviours=(("a", Behaviour.KILLS),), retry=Retry(immediate=0, delayed=0)),
+        workload=Workload(arrivals=copies("a", "b"), behaviours=(("a", Behaviour.KILLS),), retry=HASTY),
         bounds=Bounds(),
         batch=2,
         reaches=("begin", "commit", "send", "forget", "dead-letter", "ack"),
+    ),
+    Check(
+        name="a message that kills its process, beside one that must run alone",
+        workload=Workload(arrivals=copies("a", "c", "c"), behaviours=(("c", Behaviour.KILLS),), retry=HASTY),
+        bounds=Bounds(),
+        workers=1,
+        batch=2,
+        patience=20,
     ),
     Check(
         name="the same id with another body",
@@ -134,10 +153,45 @@ CHECKS: tuple[Check, ...] = (
     ),
     Check(
         name="given up with its effects owed",
-        workload=Workload(arrivals=copies("a"), retry=Retry(immediate=0, delayed=0), may_be_given_up=True),
+        workload=GIVEN_UP,
         bounds=Bounds(crashes=2, failures=1),
         workers=1,
         reaches=("begin", "commit", "send", "forget", "dead-letter", "ack"),
+    ),
+    Check(
+        name="given up while it is handled, blocking store",
+        workload=GIVEN_UP,
+        bounds=Bounds(crashes=2, expiries=1),
+        relays=1,
+        reaches=GIVING_UP,
+    ),
+    Check(
+        name="given up while it is handled, optimistic store",
+        workload=replace(GIVEN_UP, blocking=False),
+        bounds=Bounds(crashes=2, expiries=1),
+        relays=1,
+        reaches=GIVING_UP,
+    ),
+    Check(
+        name="a relay beside a worker",
+        workload=Workload(arrivals=copies("a")),
+        bounds=ONE_OF_EACH,
+        workers=1,
+        relays=1,
+    ),
+    Check(
+        name="a committed transaction whose process died",
+        workload=Workload(arrivals=(), transactions=("t",), told=("t",), effects=2),
+        bounds=Bounds(crashes=1, failures=1),
+        workers=0,
+        relays=2,
+    ),
+    Check(
+        name="two transactions whose processes died",
+        workload=Workload(arrivals=(), transactions=("t", "u")),
+        bounds=Bounds(crashes=1, failures=1),
+        workers=0,
+        relays=2,
     ),
     Check(
         name="two effects of one message",
@@ -185,12 +239,20 @@ CHECKS: tuple[Check, ...] = (
         workers=1,
     ),
     Check(
+        name="a chain, one worker and one relay each",
+        workload=Workload(arrivals=copies("a"), endpoints=CHAIN),
+        bounds=Bounds(crashes=1),
+        workers=1,
+        relays=1,
+    ),
+    Check(
         name="a chain, both handlers fail",
         workload=Workload(
             arrivals=copies("a"),
             endpoints=CHAIN,
             behaviours=(("a", Behaviour.UNSTEADY), ("a.0", Behaviour.FAILS)),
             retry=IMPATIENT,
+            may_be_both=True,
         ),
         bounds=Bounds(crashes=1, whims=2),
         workers=1,

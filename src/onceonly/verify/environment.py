@@ -12,14 +12,14 @@ from onceonly.model.record import Answer
 from onceonly.ports.transport import Topology
 from onceonly.verify.asking import Choice
 from onceonly.verify.faults import ANSWER_LOST, Form, failures, interrupted, successes
-from onceonly.verify.forms import roll_back
+from onceonly.verify.forms import is_alone, roll_back
 from onceonly.verify.parts import Parts
 from onceonly.verify.programs import Programs
 from onceonly.verify.reductions import Reductions
 from onceonly.verify.roles import Batch, Cast, Role
 from onceonly.verify.trie import Node, Trie
-from onceonly.verify.wording import about, delivery_text, receipt_text
-from onceonly.verify.workload import SINK, End, Workload, names_of
+from onceonly.verify.wording import about, batch_text, receipt_text
+from onceonly.verify.workload import BLAMED, SINK, End, Workload, names_of
 from onceonly.verify.world import (
     BROKER,
     LEDGER,
@@ -49,30 +49,36 @@ class Told(NamedTuple):
     form: Form
 
 
+class Turn(NamedTuple):
+    """All that a worker's call can come to, and whether it may go first, if its worker has no rivals."""
+
+    moves: list[Move]
+    first: bool
+
+
 class Environment:
     """The transitions of one check. What depends on less than the whole state is computed once and remembered."""
 
-    def __init__(self, workload: Workload, bounds: Bounds, *, programs: Programs, roles: tuple[Role, ...]) -> None:
-        """Set up queues with the workload's arrivals in them, and idle workers."""
+    def __init__(
+        self, workload: Workload, bounds: Bounds, *, programs: Programs, roles: tuple[Role, ...], reduced: bool = True
+    ) -> None:
+        """Set up queues with the workload's arrivals in them, and idle workers. Without `reduced`, no call goes first."""
         cast = self._cast = Cast(workload, programs, roles)
-        self.trie = Trie(cast.start, idle=len(cast.roles))
+        self.trie = Trie(cast.start, idle=len(cast.roles), reduced=reduced)
         self._names = names_of(workload, programs)
         self._workload = workload
         self._programs = programs
         self._idle = len(cast.roles)
+        self._reduced = reduced
         self._failing: Way = partial(failures, blocking=workload.blocking)
         self._told: dict[tuple[Way, int, int], list[Told]] = {}
         self._arriving: dict[tuple[int, int], list[tuple[int, Batch]]] = {}
-        self._moves: dict[tuple[int, int, int], list[Move]] = {}
+        self._turns: dict[tuple[int, int, int], Turn] = {}
         self._begun: dict[tuple[int, int, int], list[Move]] = {}
         self._ends: dict[tuple[int, int, Any], Move | None] = {}
         self._landings: dict[tuple[int, int, int], list[Move]] = {}
         self._stores = {role.endpoint: cast.store_of(role) for role in cast.roles}
-        first = (programs.stores.StoreWorld(), self._arrivals(), programs.stores.LettersWorld(), Ledger(bounds))
-        labels: dict[str, str] = {}
-        for role in cast.roles:
-            labels.setdefault(self._stores[role.endpoint].name, role.label)  # the first role of an endpoint speaks for it
-        self.parts = Parts(labels, first)
+        self.parts = fresh_parts(workload, bounds, programs=programs, cast=cast)
         self._reductions = Reductions(self.parts, cast, programs.transports, nodes=self.trie.nodes, failures=bounds.failures)
         self.happened = self._reductions.happened
         self.initial: State = (*self.parts.first, *cast.idle)
@@ -80,14 +86,11 @@ class Environment:
     def successors(self, state: State) -> list[tuple[Label, int, State]]:
         """List what may happen next: what it is, whose place among the workers it concerns (-1: nobody's), the state after.
 
-        Where nothing can go wrong any more, a call that commutes with all that others may do is made before anything else:
-        the orders that are left out lead to the same states.
+        A call that meets nobody is made before anything else: the orders that are left out lead to the same states.
         """
-        calm = self._reductions.is_calm(state[LEDGER])
-        for place in range(WORKERS, len(state)) if calm else ():
-            if state[place] >= self._idle and self._reductions.commutes(state[place], state[BROKER], state[LEDGER]):
-                moves = self._moving(state[place], state)
-                return [(move.label, place - WORKERS, self._after(state, move, place)) for move in moves]
+        place, moves = self._going_first(state)
+        if moves:
+            return [(move.label, place - WORKERS, self._after(state, move, place)) for move in moves]
         found: list[tuple[Label, int, State]] = []
         previous = -1
         for place in range(WORKERS, len(state)):
@@ -95,17 +98,17 @@ class Environment:
             if number == previous:
                 continue  # two workers in the same state are interchangeable
             previous = number
-            moves = self._beginning(number, state) if number < self._idle else self._moving(number, state)
+            moves = self._beginning(number, state) if number < self._idle else self._turn(number, state).moves
             found += [(move.label, place - WORKERS, self._after(state, move, place)) for move in moves]
-        if state[LEDGER] not in self._reductions.quiet:
+        if not self._reductions.is_quiet(state[LEDGER]):
             found += [(move.label, -1, self._after(state, move, -1)) for move in self._happening(state)]
         return found
 
     def is_at_rest(self, state: State) -> bool:
-        """Tell whether nothing is left to do: no worker busy, nothing under way, nothing waiting in the queue."""
+        """Tell whether nothing is left to do: no worker busy, nothing under way, nothing waiting in a queue or for a relay."""
         if any(number >= self._idle for number in state[WORKERS:]) or self.parts.ledger(state[LEDGER]).pending:
             return False
-        return not self.parts.bare(BROKER, state[BROKER]).entries
+        return not (self.parts.bare(BROKER, state[BROKER]).entries or self.parts.owe(state, self._cast.finished))
 
     def escaped(self, state: State) -> BaseException | None:
         """Give what a worker's program let escape, if one did."""
@@ -114,6 +117,15 @@ class Environment:
     def name_of(self, identity: Identity) -> str:
         """Give the name that steps use for a message."""
         return self._names.get(identity, identity.id)
+
+    def _going_first(self, state: State) -> tuple[int, list[Move]]:
+        """Find the call that is made before anything else, and what it can come to."""
+        for place in range(WORKERS, len(state)) if self._reduced else ():
+            if state[place] >= self._idle:
+                turn = self._turn(state[place], state)
+                if turn.first and turn.moves and not self._reductions.has_rivals(state[place], state):
+                    return place, turn.moves
+        return NOBODY, []
 
     def _after(self, state: State, move: Move, place: int) -> State:
         parts = [*state[:WORKERS]]
@@ -127,23 +139,21 @@ class Environment:
             if move.worker < self._idle:
                 ended = not (move.marks and move.marks[-1].point == "rollback") and move.label.form != ANSWER_LOST
                 self._reductions.abandon(parts, workers, ended=ended)
-        if self.parts.ledger(parts[LEDGER]).pending:
+        if parts[LEDGER] in self.parts.busy:
             parts = self._reductions.settled(*parts)
         return (*parts, *workers)
 
     # What a worker's call comes to.
 
-    def _moving(self, number: int, state: State) -> list[Move]:
-        node = self.trie.nodes[number]
-        call = node.call
-        if not isinstance(call, Operation):
-            return []  # its program let something escape: a violation, found before this
-        place = self.parts.place_of(call)
-        where = (place, self.parts.at(state, place))
-        key = (number, where[1], state[LEDGER])
-        found = self._moves.get(key)
+    def _turn(self, number: int, state: State) -> Turn:
+        place = self._reductions.place(number)
+        key = (number, self.parts.at(state, place), state[LEDGER])
+        found = self._turns.get(key)
         if found is None:
-            found = self._moves[key] = list(self._outcomes(node, where, self.parts.ledger(state[LEDGER])))
+            node, ledger = self.trie.nodes[number], self.parts.ledger(state[LEDGER])
+            # A program that let something escape makes no move: it is a violation, found before this.
+            moves = list(self._outcomes(node, (place, key[1]), ledger)) if isinstance(node.call, Operation) else []
+            found = self._turns[key] = Turn(moves, first=self._reductions.goes_first(node, (place, key[1]), ledger))
         return found
 
     def _outcomes(self, node: Node, where: tuple[int, int], ledger: Ledger) -> Iterator[Move]:
@@ -179,8 +189,10 @@ class Environment:
     def _continued(self, node: Node, label: Label, now: Changed) -> Iterator[Move]:
         """Go on to the next call; a handler that runs before it ends as chosen here: nobody else can see when it does."""
         for after, ledger, ends, marks in self._choices(node, now.ledger, (), ()):
-            said = label._replace(about=label.about + "".join(f"; the handler of {name} {end.value}" for name, end in ends))
-            self.happened.update(f"handler: {end.value}" for _, end in ends)
+            said = label
+            if ends:
+                said = label._replace(about=label.about + "".join(f"; the handler of {name} {end.value}" for name, end in ends))
+                self.happened.update(f"handler: {end.value}" for _, end in ends)
             if ends and ends[-1][1] is End.KILLS:
                 yield self._dying(said, node, now._replace(ledger=ledger))
             else:
@@ -198,7 +210,7 @@ class Environment:
             rest = ledger.spend("whims") if index else ledger
             if rest is None:
                 continue
-            if end in {End.FAILS, End.REFUSED, End.KILLS}:
+            if end in BLAMED:
                 rest = rest.excuse()
             if end is End.KILLS:
                 yield node, rest, (*ends, (name, end)), marks
@@ -225,11 +237,11 @@ class Environment:
 
     def _begins(self, role: Role, number: int, broker: int, ledger: Ledger) -> Iterator[Move]:
         for part, batch in self._arrived(role, number, broker):
-            said = Label(role.label + role.point, ", ".join(delivery_text(delivery) for delivery in batch), "applied")
+            said = Label(role.label + role.point, batch_text(batch), "applied")
             now = Changed(BROKER, part, ledger)
             yield from self._continued(self.trie.root(batch), said, now)
             spent = ledger.spend("failures")
-            if spent:
+            if spent and part != broker:
                 yield Move(said._replace(form=ANSWER_LOST), BROKER, now.part, self.parts.ledger_number(spent), number, ())
 
     def _arrived(self, role: Role, number: int, broker: int) -> list[tuple[int, Batch]]:
@@ -266,13 +278,13 @@ class Environment:
         spent = self.parts.ledger(ledger).spend("expiries")
         if spent is None:
             return None
-        point = f"{self._cast.label_at(self.parts.queue_of(receipt, broker))}lease"
+        entry = self.parts.entry(receipt, broker)
+        point = f"{self._cast.label_at(entry.queue)}lease"
+        after = spent.excuse() if is_alone(entry) else spent
         label = Label(point, f"of {receipt_text(receipt)}", "ends with its worker at work")
         self.happened.add(label.kind)
         world, _ = self._programs.transports.expire(self.parts.bare(BROKER, broker), receipt)
-        return Move(
-            label, BROKER, self.parts.number(BROKER, broker, world), self.parts.ledger_number(spent.excuse()), NOBODY, ()
-        )
+        return Move(label, BROKER, self.parts.number(BROKER, broker, world), self.parts.ledger_number(after), NOBODY, ())
 
     def _landing(self, ledger: Ledger, index: int, before: int) -> Iterator[Move]:
         place, operation = ledger.pending[index]
@@ -283,12 +295,18 @@ class Environment:
             label = Label(point, about(operation, self._names), f"lands now, {form.form}")
             yield Move(label, place, part, self.parts.ledger_number(rest), NOBODY, ())
 
-    def _arrivals(self) -> BrokerPart:
-        transports = self._programs.transports
-        queues = tuple(Topology(endpoint=name) for name in (*self._workload.endpoints, SINK))
-        world, _ = transports.declare(transports.BrokerWorld(), queues)
-        world, _ = transports.send(world, self._workload.sends(), transports.Rules())
-        return BrokerPart(world)
+
+def fresh_parts(workload: Workload, bounds: Bounds, *, programs: Programs, cast: Cast) -> Parts:
+    """Set up queues with the workload's arrivals in them, and one empty store for each endpoint."""
+    transports = programs.transports
+    queues = tuple(Topology(endpoint=name) for name in (*(role.queue for role in cast.roles), SINK))
+    world, _ = transports.declare(transports.BrokerWorld(), queues)
+    world, _ = transports.send(world, workload.sends(), transports.Rules())
+    labels: dict[str, str] = {}
+    for role in cast.roles:
+        labels.setdefault(cast.store_of(role).name, role.label)  # the first role of an endpoint speaks for it
+    first = (programs.stores.StoreWorld(), BrokerPart(world), programs.stores.LettersWorld(), Ledger(bounds))
+    return Parts(labels, first)
 
 
 def _changed(place: int, form: Form, ledger: Ledger) -> Changed:

@@ -3,7 +3,7 @@
 A form is a label, the part of the world afterwards, what is still under way, and the outcome that the worker sees.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from itertools import chain, combinations
 from typing import Any, NamedTuple
 
@@ -49,12 +49,25 @@ def raises(kind: type[Exception]) -> Raises:
     return Raises(kind, "by a fault")
 
 
+def silent_answers(call: Hashable) -> tuple[Raises | None, ...]:
+    """List all that a call can be answered which answers nothing when it is applied; empty for every other call."""
+    return _SILENT.get(call.point, ()) if isinstance(call, Operation) else ()
+
+
 def subsets(operation: Operation) -> list[tuple[Any, ...]]:
     """List the subsets of a many-item call's items, but none and all."""
     if not operation.many:
         return []
     items = operation.arguments[0]
     return list(chain.from_iterable(combinations(items, size) for size in range(1, len(items))))
+
+
+_SILENT: dict[str, tuple[Raises | None, ...]] = {
+    "forget": (None, raises(Conflict), raises(Failed), raises(Unknown)),
+    "dead-letter": (None, raises(Conflict), raises(Failed), raises(Unknown)),
+    "ack": (None, raises(Failed), raises(Unknown)),
+    "release": (None, raises(Failed), raises(Unknown)),
+}
 
 
 def only(operation: Operation, items: Sequence[Any]) -> Operation:

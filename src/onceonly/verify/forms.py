@@ -4,6 +4,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from onceonly.serialization.cloudevents import ALONE
 from onceonly.verify.workload import SINK
 from onceonly.verify.world import BrokerPart
 
@@ -21,6 +22,11 @@ def in_order(store: Any) -> Any:
         notes=tuple(sorted(store.notes)),
         open=tuple(sorted(store.open, key=repr)),
     )
+
+
+def is_alone(entry: Any) -> bool:
+    """Tell whether a copy must run alone: the death of its process is its own failure."""
+    return dict(entry.headers).get(f"ce-{ALONE}") == "1"
 
 
 def drained(before: BrokerPart, broker: Any) -> BrokerPart:

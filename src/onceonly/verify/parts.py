@@ -23,6 +23,8 @@ class Parts:
         self.places = {"broker": BROKER, "dead letters": LETTERS}
         self.places |= {name: FIRST_STORE + index for index, name in enumerate(stores)}
         self.known: tuple[Known[Any], ...] = tuple(Known() for _ in range(FIRST_STORE + len(stores)))
+        self.busy: set[int] = set()
+        """Ledgers with something under way."""
         self._labels = stores
         store, *others = first
         each = tuple(known.number(in_order(store)) for known in self.known[FIRST_STORE:])
@@ -46,6 +48,10 @@ class Parts:
             return numbers[place]
         number: int = self.known[STORE].values[numbers[STORE]][place - FIRST_STORE]
         return number
+
+    def owe(self, numbers: tuple[int, ...] | list[int], stores: tuple[str, ...]) -> bool:
+        """Tell whether one of these stores has a record."""
+        return any(self.bare(place, self.at(numbers, place)).records for place in (self.places[name] for name in stores))
 
     def put(self, numbers: list[int], place: int, number: int) -> None:
         """Change one part."""
@@ -77,7 +83,10 @@ class Parts:
 
     def ledger_number(self, ledger: Ledger) -> int:
         """Give a ledger's number."""
-        return self.known[LEDGER].number(ledger)
+        number = self.known[LEDGER].number(ledger)
+        if ledger.pending:
+            self.busy.add(number)
+        return number
 
     def held(self, broker: int) -> tuple[Any, ...]:
         """Give the receipts of what is held."""
@@ -87,9 +96,9 @@ class Parts:
             found = self._held[broker] = tuple(entry.receipt for entry in entries if entry.held_until)
         return found
 
-    def queue_of(self, receipt: Any, broker: int) -> str:
-        """Tell from which queue a delivery is."""
-        return next(str(entry.queue) for entry in self.bare(BROKER, broker).entries if entry.receipt == receipt)
+    def entry(self, receipt: Any, broker: int) -> Any:
+        """Give what is delivered under a receipt."""
+        return next(entry for entry in self.bare(BROKER, broker).entries if entry.receipt == receipt)
 
     def number(self, place: int, before: int, part: Any) -> int:
         """Give the number of what an operation made of a part, in the form in which equal ones are equal."""

@@ -15,6 +15,7 @@ MODULES = (
     "onceonly.algorithms.intake",
     "onceonly.algorithms.outbox",
     "onceonly.algorithms.delivery",
+    "onceonly.algorithms.relay",
     "onceonly.stores.memory",
     "onceonly.transports.memory",
 )
@@ -39,6 +40,7 @@ class Programs(NamedTuple):
     identity: Any
     admission: Any
     delivery: Any
+    relay: Any
     stores: Any
     transports: Any
 
@@ -86,6 +88,7 @@ def _together(modules: Mapping[str, ModuleType]) -> Programs:
         identity=modules["onceonly.model.identity"],
         admission=modules["onceonly.algorithms.admission"],
         delivery=modules["onceonly.algorithms.delivery"],
+        relay=modules["onceonly.algorithms.relay"],
         stores=modules["onceonly.stores.memory"],
         transports=modules["onceonly.transports.memory"],
     )

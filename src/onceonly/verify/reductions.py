@@ -8,13 +8,14 @@ from typing import Any
 from msgspec.structs import replace
 
 from onceonly.drivers.memory import Operation, Raises
-from onceonly.verify.asking import Call
 from onceonly.verify.faults import do, successes
+from onceonly.verify.forms import is_alone
+from onceonly.verify.going_first import are_rivals, goes_first
 from onceonly.verify.parts import Parts
 from onceonly.verify.roles import Cast
 from onceonly.verify.trie import Node
 from onceonly.verify.workload import SINK
-from onceonly.verify.world import BROKER, LEDGER
+from onceonly.verify.world import BROKER, LEDGER, STORE, WORKERS, Ledger, State
 
 
 class Reductions:
@@ -24,8 +25,6 @@ class Reductions:
         """Reduce histories in which `failures` calls may fail; `nodes` are the workers', a list that grows."""
         self.happened: set[str] = set()
         """Every kind of thing that happened, here and in the environment."""
-        self.quiet: set[int] = set()
-        """Ledgers with which nothing can happen by itself, as far as they were asked about."""
         self._parts = parts
         self._cast = cast
         self._transports = transports
@@ -33,8 +32,9 @@ class Reductions:
         self._failures = failures
         self._left: dict[tuple[int, int, tuple[int, ...], bool], tuple[int, int]] = {}
         self._landed: dict[tuple[int, ...], list[int]] = {}
-        self._calm: dict[int, bool] = {}
-        self._commuting: dict[tuple[int, int, int], bool] = {}
+        self._quiet: dict[int, bool] = {}
+        self._places: dict[int, int] = {}
+        self._rivals: dict[tuple[int, int], bool] = {}
 
     def abandon(self, numbers: list[int], workers: tuple[int, ...], *, ended: bool) -> None:
         """End the leases of deliveries that nobody works on any more; later ones can still be received first."""
@@ -48,10 +48,11 @@ class Reductions:
         world, after = self._parts.bare(BROKER, broker), self._parts.ledger(ledger)
         for receipt in self._parts.held(broker):
             if not any(receipt in self._nodes[number].receipts for number in workers):
-                self.happened.add(f"{self._cast.label_at(self._parts.queue_of(receipt, broker))}lease: ends")
+                entry = self._parts.entry(receipt, broker)
+                self.happened.add(f"{self._cast.label_at(entry.queue)}lease: ends")
                 world, _ = self._transports.expire(world, receipt)
                 behind = ended and after.left.failures == self._failures
-                after = replace(after.excuse(), left_behind=after.left_behind or behind)
+                after = replace(after.excuse() if is_alone(entry) else after, left_behind=after.left_behind or behind)
         return self._parts.number(BROKER, broker, world), self._parts.ledger_number(after)
 
     def settled(self, *parts: int) -> list[int]:
@@ -62,7 +63,7 @@ class Reductions:
             ledger = self._parts.ledger(parts[LEDGER])
             kept = []
             for place, operation in ledger.pending:
-                if self._makes_no_difference(operation, self._parts.bare(place, self._parts.at(parts, place))):
+                if makes_no_difference(operation, self._parts.bare(place, self._parts.at(parts, place))):
                     before = self._parts.at(found, place)
                     after = do(operation, self._parts.bare(place, before))[0]
                     self._parts.put(found, place, self._parts.number(place, before, after))
@@ -71,41 +72,46 @@ class Reductions:
             found[LEDGER] = self._parts.ledger_number(replace(ledger, pending=tuple(kept)))
         return found
 
-    def _makes_no_difference(self, operation: Operation, part: Any) -> bool:
-        if operation.point == "commit":  # its claims are committed by another unit, for good
-            return isinstance(do(operation, part)[1], Raises)
-        if operation.point == "release":  # what it is about is gone, for good
-            numbers = {entry.number for entry in part.entries}
-            return not any(receipt.number in numbers for receipt in operation.arguments[0])
-        if operation.point == "send":  # nobody reads the sink
-            return all(send.to == SINK for send in operation.arguments[0])
-        return all(form.part == part for form in successes(operation, part))  # without effect once, so for good
-
-    def is_calm(self, ledger: int) -> bool:
-        """Tell whether no call can fail or be interrupted any more; notes where nothing can happen by itself either."""
-        found = self._calm.get(ledger)
+    def is_quiet(self, ledger: int) -> bool:
+        """Tell whether nothing can happen by itself any more."""
+        found = self._quiet.get(ledger)
         if found is None:
             known = self._parts.ledger(ledger)
-            found = self._calm[ledger] = not (known.left.crashes or known.left.failures)
-            if not (known.left.expiries or known.pending):
-                self.quiet.add(ledger)
+            found = self._quiet[ledger] = not (known.left.expiries or known.pending)
         return found
 
-    def commutes(self, worker: int, broker: int, ledger: int) -> bool:
-        """Tell whether a worker's call may be made before all that others may do: they cannot tell when it was."""
-        key = (worker, broker, ledger)
-        found = self._commuting.get(key)
+    def goes_first(self, node: Node, where: tuple[int, int], ledger: Ledger) -> bool:
+        """Tell whether a call, on this part, may be made before all that others may do, if its worker has no rivals."""
+        return isinstance(node.call, Operation) and goes_first(node.call, self._parts.bare(*where), ledger, node.receipts)
+
+    def place(self, worker: int) -> int:
+        """Give the part of the world that the worker's call is about."""
+        found = self._places.get(worker)
         if found is None:
-            found = self._commuting[key] = self._is_independent(self._nodes[worker].call, broker, ledger)
+            call = self._nodes[worker].call
+            found = self._places[worker] = self._parts.place_of(call) if isinstance(call, Operation) else STORE
         return found
 
-    def _is_independent(self, call: Call | None, broker: int, ledger: int) -> bool:
-        """Tell whether a call can neither fail nor meet anybody: nobody reads the sink, nobody else settles what is held."""
-        known = self._parts.ledger(ledger)
-        if not isinstance(call, Operation):
-            return False
-        if call.point == "send":
-            return all(send.to == SINK for send in call.arguments[0])
-        settled = call.point in {"ack", "release"} and not known.left.expiries
-        late = any(operation.point in {"ack", "release"} for _, operation in known.pending)
-        return settled and not late and set(call.arguments[0]) <= set(self._parts.held(broker))
+    def has_rivals(self, worker: int, state: State) -> bool:
+        """Tell whether another may settle what this one holds."""
+        for other in state[WORKERS:]:
+            if other != worker:
+                found = self._rivals.get((worker, other))
+                if found is None:
+                    nodes = self._nodes
+                    found = self._rivals[worker, other] = are_rivals(nodes[worker].receipts, nodes[other].receipts)
+                if found:
+                    return True
+        return False
+
+
+def makes_no_difference(operation: Operation, part: Any) -> bool:
+    """Tell whether it is all the same when a call that is under way lands: it changes nothing, or what nobody reads."""
+    if operation.point == "commit":  # its claims are committed by another unit, for good
+        return isinstance(do(operation, part)[1], Raises)
+    if operation.point == "release":  # what it is about is gone, for good
+        numbers = {entry.number for entry in part.entries}
+        return not any(receipt.number in numbers for receipt in operation.arguments[0])
+    if operation.point == "send":  # nobody reads the sink
+        return all(send.to == SINK for send in operation.arguments[0])
+    return all(form.part == part for form in successes(operation, part))  # without effect once, so for good

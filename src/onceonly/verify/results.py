@@ -18,6 +18,8 @@ class CheckResult(Struct, frozen=True, kw_only=True):
     states: int
     transitions: int
     seconds: float
+    megabytes: int = 0
+    """The most memory that its process had."""
     complete: bool
     violation: str = ""
     stuck: int = 0

@@ -51,6 +51,10 @@ class Role(Struct, frozen=True, kw_only=True):
     queue: str
     point: str = "receive"
     label: str = ""
+    finishes: bool = False
+    """Whether it finishes the records of its endpoint's store: with it, there is no rest while there are any."""
+    reaches: tuple[str, ...] = ()
+    """Calls that it must make somewhere, where the check does not say so."""
     workers: int = 1
     batch: int = 1
     begins: Callable[[Any, "Role", Any], Iterator[Begun]] = receiving
@@ -70,10 +74,12 @@ class Cast:
 
     def __init__(self, workload: Workload, programs: Programs, roles: tuple[Role, ...]) -> None:
         """Play these roles."""
-        self.roles = roles
-        self.idle = tuple(number for number, role in enumerate(roles) for _ in range(role.workers))
         self._workload = workload
         self._programs = programs
+        self.roles = roles
+        self.idle = tuple(number for number, role in enumerate(roles) for _ in range(role.workers))
+        self.finished = tuple(dict.fromkeys(self.store_of(role).name for role in roles if role.finishes))
+        """The stores whose records do not rest."""
         self._numbers = {role.queue: number for number, role in enumerate(roles)}
 
     def number(self, batch: Batch) -> int:
@@ -95,6 +101,10 @@ class Cast:
 
     def start(self, batch: Batch) -> tuple[Asking, Coroutine[Any, Any, Any]]:
         """Begin what a worker does with one batch."""
-        driver, role = Asking(batch[0].receipt), self.role(batch)
-        ports = ports_of(self._workload, self._programs, driver, endpoint=role.endpoint)
-        return driver, role.program(self._programs, batch, ports)
+        driver = Asking(batch[0].receipt)
+        return driver, self.program(batch, driver)
+
+    def program(self, batch: Batch, driver: Asking) -> Coroutine[Any, Any, Any]:
+        """Give what a worker does with one batch, not begun, on this driver."""
+        role = self.role(batch)
+        return role.program(self._programs, batch, ports_of(self._workload, self._programs, driver, endpoint=role.endpoint))

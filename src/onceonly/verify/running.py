@@ -8,9 +8,14 @@ from onceonly.verify.checks import CHECKS, Check
 from onceonly.verify.environment import Environment
 from onceonly.verify.explorer import Exploration, Explorer
 from onceonly.verify.faults import ANSWER_LOST, FORMS, LATE_ACCEPTED, LATE_IGNORED
+from onceonly.verify.memory import MEGABYTE, peak
 from onceonly.verify.mutants import MUTANTS, Mutant
+from onceonly.verify.processes import Tell, side_by_side
 from onceonly.verify.programs import DoesNotApply, Programs, patched, shipped
 from onceonly.verify.results import CheckResult, MutantResult
+from onceonly.verify.roles import Role
+from onceonly.verify.trie import NotDeterministic
+from onceonly.verify.world import Bounds
 
 LIMIT = 5_000_000
 MUTANT_LIMIT = 400_000
@@ -23,14 +28,15 @@ Progress = Callable[[str, int, int], None]
 def run_check(
     check: Check, *, programs: Programs | None = None, limit: int = LIMIT, progress: Progress | None = None
 ) -> CheckResult:
-    """Explore one check, of the shipping code unless other programs are given."""
-    found, happened = explore(check, programs, limit=limit, progress=progress)
+    """Explore one check in this process, of the shipping code unless other programs are given."""
+    found, happened = _search(check, programs, limit=limit, progress=progress)
     return CheckResult(
         algorithm=check.name,
         bound=check.bound,
         states=found.states,
         transitions=found.transitions,
         seconds=found.seconds,
+        megabytes=peak() // MEGABYTE,
         complete=found.complete,
         violation=found.violation,
         stuck=found.stuck or 0,
@@ -42,16 +48,12 @@ def run_check(
 def run_checks(
     checks: Sequence[Check] = CHECKS,
     *,
+    jobs: int = 0,
     progress: Progress | None = None,
     done: Callable[[CheckResult], None] | None = None,
 ) -> tuple[CheckResult, ...]:
-    """Explore checks one after another; `done` is called with each result."""
-    results = []
-    for check in checks:
-        results.append(run_check(check, progress=progress))
-        if done:
-            done(results[-1])
-    return tuple(results)
+    """Explore checks, each in its own process, `jobs` at a time (0: one for each core); `done` is called as they end."""
+    return side_by_side(_check, checks, jobs=jobs, told=progress, done=done)
 
 
 def run_mutant(mutant: Mutant, checks: Sequence[Check] = CHECKS, *, limit: int = MUTANT_LIMIT) -> MutantResult:
@@ -64,7 +66,7 @@ def run_mutant(mutant: Mutant, checks: Sequence[Check] = CHECKS, *, limit: int =
         return MutantResult(name=mutant.name, caught=False, violation=f"does not apply: {error}")
     states = 0
     for name in mutant.checks:
-        found, _ = explore(named[name], programs, limit=limit)
+        found, _ = _search(named[name], programs, limit=limit)
         states += found.states
         wrong = found.violation or (f"stuck: {found.stuck} states never come to rest" if found.stuck else "")
         if wrong:
@@ -76,15 +78,10 @@ def run_mutant(mutant: Mutant, checks: Sequence[Check] = CHECKS, *, limit: int =
 
 
 def run_mutants(
-    mutants: Sequence[Mutant] = MUTANTS, *, done: Callable[[MutantResult], None] | None = None
+    mutants: Sequence[Mutant] = MUTANTS, *, jobs: int = 0, done: Callable[[MutantResult], None] | None = None
 ) -> tuple[MutantResult, ...]:
-    """Run mutants one after another; `done` is called with each result."""
-    results = []
-    for mutant in mutants:
-        results.append(run_mutant(mutant))
-        if done:
-            done(results[-1])
-    return tuple(results)
+    """Run mutants, each in its own process, `jobs` at a time (0: one for each core); `done` is called as they end."""
+    return side_by_side(_mutant, mutants, jobs=jobs, done=done)
 
 
 def required(check: Check, happened: frozenset[str]) -> frozenset[str]:
@@ -94,7 +91,9 @@ def required(check: Check, happened: frozenset[str]) -> frozenset[str]:
     """
     ends = {end for _, behaviour in check.workload.behaviours for end in behaviour.value}
     wanted = {f"handler: {end.value}" for end in ends}
-    for label in check.workload.labels:
+    for role in check.roles:
+        wanted |= _required_of(role, check.bounds, happened)
+    for label in check.workload.labels if check.workers else ():
         here = frozenset(kind.removeprefix(label) for kind in happened if kind.startswith(label))
         wanted |= {label + kind for kind in _required_at_one(check, here)}
     return frozenset(wanted)
@@ -114,12 +113,28 @@ def _required_at_one(check: Check, happened: frozenset[str]) -> set[str]:
     return wanted
 
 
+def _required_of(role: Role, bounds: Bounds, happened: frozenset[str]) -> set[str]:
+    """Name what a worker of a kind that is no endpoint's must do."""
+    wanted = {f"{point}: applied" for point in role.reaches}
+    if bounds.crashes:
+        wanted |= {f"{point}: crash before" for point in role.reaches}
+    if bounds.failures:
+        failing = [point for point in FORMS if role.reaches and f"{role.label}{point}: may fail" in happened]
+        wanted |= {f"{point}: {form}" for point in failing for form in FORMS[point]}
+    return {role.label + kind for kind in wanted}
+
+
 def explore(
-    check: Check, programs: Programs | None = None, *, limit: int = LIMIT, progress: Progress | None = None
+    check: Check,
+    programs: Programs | None = None,
+    *,
+    limit: int = LIMIT,
+    progress: Progress | None = None,
+    reduced: bool = True,
 ) -> tuple[Exploration, frozenset[str]]:
-    """Explore one check; gives what was found, and every kind of thing that happened."""
+    """Explore one check; gives what was found, and every kind of thing that happened. Not `reduced`, in every order."""
     programs = programs or shipped()
-    environment = Environment(check.workload, check.bounds, programs=programs, roles=check.roles)
+    environment = Environment(check.workload, check.bounds, programs=programs, roles=check.roles, reduced=reduced)
     auditor = Auditor(environment, check.workload, check.patience)
 
     def tick(states: int, transitions: int) -> None:
@@ -128,5 +143,26 @@ def explore(
 
     try:
         return Explorer(environment, auditor, tick).explore(limit), frozenset(environment.happened)
+    except NotDeterministic as error:
+        raise NotDeterministic(f"{check.name}: {error}") from error
     finally:
         environment.trie.close()
+
+
+def _search(
+    check: Check, programs: Programs | None, *, limit: int, progress: Progress | None = None
+) -> tuple[Exploration, frozenset[str]]:
+    """Explore with the reductions. A violation is looked for once more without them: there its history is the shortest."""
+    found, happened = explore(check, programs, limit=limit, progress=progress)
+    if found.violation:
+        nearest, _ = explore(check, programs, limit=limit, progress=progress, reduced=False)
+        found = nearest if nearest.violation else found
+    return found, happened
+
+
+def _check(check: Check, tell: Tell) -> CheckResult:
+    return run_check(check, progress=tell)
+
+
+def _mutant(mutant: Mutant, _tell: Tell) -> MutantResult:
+    return run_mutant(mutant)

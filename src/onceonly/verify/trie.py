@@ -2,28 +2,45 @@
 
 A coroutine cannot be copied, but it can be run again: given the same outcomes it makes the same calls. A node of the trie is
 one such run; its call is what the worker does next. That running again does give the same calls is checked every time.
+
+Workers with the same future are one: near its end a program often no longer differs by how it came there. Of a call that
+answers nothing every outcome is known beforehand, so all that can follow is tried out, and nodes from which the same calls
+follow share one number. What they did before is in the world already.
 """
 
 from collections.abc import Callable, Coroutine, Hashable
+from contextlib import suppress
 from typing import Any
 
 from onceonly.drivers.memory import Operation
 from onceonly.model.errors import OnceOnlyError
 from onceonly.model.message import Delivery
 from onceonly.verify.asking import Asking, Call
+from onceonly.verify.faults import silent_answers
+from onceonly.verify.wording import differing
 
 Start = Callable[[tuple[Delivery, ...]], tuple[Asking, Coroutine[Any, Any, Any]]]
 Run = tuple[Asking, Coroutine[Any, Any, Any]]
+
+FORESIGHT = 3
+"""Calls that are looked ahead. A longer end is not wrong, its nodes are just not recognised as equal."""
 
 
 class NotDeterministic(OnceOnlyError):
     """The same program with the same outcomes made another call: it looks at something that is not an argument."""
 
 
-class Node:
-    """A worker in the middle of a batch. `call` is None when the batch is over; `escaped` is what it raised, if it did."""
+class Unforeseen(OnceOnlyError):
+    """A call that answers nothing was given another outcome than it can have: equal futures were found on a wrong ground."""
 
-    __slots__ = ("batch", "call", "children", "escaped", "marks", "number", "outcome", "parent", "receipts", "run")
+
+class Node:
+    """A worker in the middle of a batch. `call` is None when the batch is over; `escaped` is what it raised, if it did.
+
+    Nodes with the same future share one `number`.
+    """
+
+    __slots__ = ("batch", "call", "children", "escaped", "known", "marks", "number", "outcome", "parent", "receipts", "run")
 
     def __init__(self, number: int, batch: tuple[Delivery, ...], parent: "Node | None", outcome: Hashable) -> None:
         """Place a node below its parent."""
@@ -36,15 +53,18 @@ class Node:
         self.marks: tuple[Operation, ...] = ()
         self.call: Call | None = None
         self.escaped: BaseException | None = None
+        self.known = False  # whether its number is the shared one
         self.run: Run | None = None  # suspended at this node's call, until a child takes it over
 
 
 class Trie:
     """All the nodes of one check. The first are idle workers, one for each of their kinds."""
 
-    def __init__(self, start: Start, idle: int = 1) -> None:
-        """Run programs that `start` begins."""
+    def __init__(self, start: Start, idle: int = 1, *, reduced: bool = True) -> None:
+        """Run programs that `start` begins; without `reduced` every node keeps a number of its own."""
         self._start = start
+        self._foresight = FORESIGHT if reduced else 0
+        self._futures: dict[Hashable, int] = {}
         self._roots: dict[tuple[Delivery, ...], Node] = {}
         self.nodes = [Node(number, (), None, None) for number in range(idle)]
 
@@ -54,10 +74,29 @@ class Trie:
         if found is None:
             found = self._roots[batch] = self._node(batch, None, None)
             self._advance(found, self._start(batch), None)
+            self._recognise(found)
         return found
 
     def child(self, node: Node, outcome: Hashable) -> Node:
-        """Give the worker after its call had this outcome."""
+        """Give the worker after its call had this outcome. Raises Unforeseen."""
+        found = node.children.get(outcome)
+        if found is None or not found.known:
+            foreseen = silent_answers(node.call) if self._foresight else ()
+            if foreseen and outcome not in foreseen:
+                raise Unforeseen(f"{node.call}\nanswered {outcome}")
+            found = self._child(node, outcome)
+            self._recognise(found)
+        return found
+
+    def close(self) -> None:
+        """End every suspended run."""
+        for node in self.nodes:
+            if node.run:
+                with suppress(RuntimeError):  # a broken program may call even now
+                    node.run[1].close()
+                node.run = None
+
+    def _child(self, node: Node, outcome: Hashable) -> Node:
         found = node.children.get(outcome)
         if found is None:
             found = node.children[outcome] = self._node(node.batch, node, outcome)
@@ -65,12 +104,19 @@ class Trie:
             self._advance(found, run or self._again(node), outcome)
         return found
 
-    def close(self) -> None:
-        """End every suspended run."""
-        for node in self.nodes:
-            if node.run:
-                node.run[1].close()
-                node.run = None
+    def _recognise(self, node: Node) -> None:
+        """Give the node the number of the first one of its role with the same receipts and the same future."""
+        node.known = True
+        key = (node.batch[0].queue, node.batch[0].receipt, node.receipts, self._future(node, self._foresight))
+        node.number = self._futures.setdefault(key, node.number)
+
+    def _future(self, node: Node, foresight: int) -> Hashable:
+        """Describe all that can follow: a node that cannot be looked behind is its own description."""
+        outcomes = silent_answers(node.call) if foresight else ()
+        if not outcomes:
+            return None if node.call is None and node.escaped is None else node
+        after = [(outcome, self._child(node, outcome)) for outcome in outcomes]
+        return node.call, tuple((outcome, child.marks, self._future(child, foresight - 1)) for outcome, child in after)
 
     def _node(self, batch: tuple[Delivery, ...], parent: Node | None, outcome: Hashable) -> Node:
         node = Node(len(self.nodes), batch, parent, outcome)
@@ -102,7 +148,9 @@ class Trie:
                 call = coroutine.send(step.outcome)
             except StopIteration:
                 call = None
+            except Exception as error:
+                raise NotDeterministic(differing(step.call, error)) from error
             if call != step.call:
                 coroutine.close()
-                raise NotDeterministic(f"a second run made the call\n  {call}\nwhere the first made\n  {step.call}")
+                raise NotDeterministic(differing(step.call, call))
         return driver, coroutine

@@ -7,6 +7,7 @@ from onceonly.drivers.memory import Operation
 from onceonly.model.dead_letter import DeadLetter
 from onceonly.model.identity import Identity
 from onceonly.model.message import Delivery, Message, Send
+from onceonly.verify.asking import Call, Choice
 
 
 def about(operation: Operation, names: Mapping[Identity, str]) -> str:
@@ -35,6 +36,34 @@ def _text(item: Any, names: Mapping[Identity, str]) -> str:
     return receipt_text(item) if hasattr(item, "times") else str(item)
 
 
+def differing(expected: Call | None, made: Call | Exception | None) -> str:
+    """Tell how two runs of one program with the same answers differ; in full where a few words would read the same."""
+    words = [_call_text(call) for call in (expected, made)]
+    if words[0] == words[1]:
+        words = _where_they_differ(*(_in_full(call) for call in (expected, made)))
+    return (
+        "this program looks at something that is not an argument: chance, a clock or its process's memory.\n"
+        f"  Given the same answers, its first run made the call\n    {words[0]}\n  and a second run\n    {words[1]}"
+    )
+
+
+def _call_text(call: Call | Exception | None) -> str:
+    if isinstance(call, Operation):
+        return f"{call.point} {about(call, {})}".strip()
+    if isinstance(call, Choice):
+        return f"handler of {call.name}"
+    return f"raised {type(call).__name__}: {call}" if call else "ended"
+
+
+def _where_they_differ(one: str, other: str) -> list[str]:
+    at = next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+    return [f"... {text[max(0, at - 40) : at + 40]} ..." for text in (one, other)]
+
+
+def _in_full(call: Call | Exception | None) -> str:
+    return f"{call.point} {call.arguments}" if isinstance(call, Operation) else str(call)
+
+
 def receipt_text(receipt: Any) -> str:
     """Name a delivery by its receipt."""
     return f"delivery {receipt.number}.{receipt.times}"
@@ -46,3 +75,13 @@ def delivery_text(delivery: Delivery) -> str:
     if delivery.attempts:
         marks.append(f"attempts {delivery.attempts}")
     return f"{receipt_text(delivery.receipt)} of {delivery.body.decode()!r}" + (f" ({', '.join(marks)})" if marks else "")
+
+
+def batch_text(batch: tuple[Delivery, ...]) -> str:
+    """Name what sets a worker going; what comes from no queue has no number."""
+    return ", ".join(_begun_text(delivery) for delivery in batch)
+
+
+def _begun_text(delivery: Delivery) -> str:
+    receipt: Any = delivery.receipt
+    return delivery_text(delivery) if receipt.number else delivery.body.decode()

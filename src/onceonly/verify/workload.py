@@ -16,10 +16,12 @@ from onceonly.model.retry import Retry, Verdict, judge
 from onceonly.ports.bundle import Ports
 from onceonly.ports.store import Resources
 from onceonly.serialization.cloudevents import message_of, take_apart
-from onceonly.verify.asking import Asking, Choice, ask
+from onceonly.verify.asking import Asking
 from onceonly.verify.programs import Programs
 
 SHOP, BILLING, SINK, NOWHERE = "shop", "billing", "sink", "nowhere"
+CALLERS = "callers"
+"""Where transactions wait for their beginning."""
 BY = " by "
 """Between what a message is and the attempt that sent it."""
 SOURCE, KIND = "upstream", "order"
@@ -34,6 +36,10 @@ class End(Enum):
     NOT_NOW = "is left for later"
     KILLS = "kills its process"
     REFUSED = "makes the commit refused"
+
+
+BLAMED = frozenset({End.FAILS, End.REFUSED})
+"""The ends that count as a failure. The death of a process counts when its lease ends, if it held one message alone."""
 
 
 class Behaviour(Enum):
@@ -70,10 +76,17 @@ class Workload(Struct, frozen=True, kw_only=True):
     behaviours: tuple[tuple[str, Behaviour], ...] = ()
     effects: int = 1
     to: str = SINK
+    transactions: tuple[str, ...] = ()
+    """What transactions of the first endpoint commit, whose processes die before they have sent it."""
+    told: tuple[str, ...] = ()
+    """Those of them that relays are told of."""
     retry: Retry = NEVER_TIRED
     blocking: bool = True
     may_be_given_up: bool = False
     """That a handler that never fails ends as a dead letter: its process died too often."""
+    may_be_both: bool = False
+    """That a dead letter may be handled all the same, once: a holder whose lease ended early is still alive, a commit lands
+    late, or the message comes again because storing the letter was not answered, or not followed by its acknowledgement."""
 
     def behaviour(self, name: str) -> Behaviour:
         """Tell how the handler of this message behaves."""
@@ -96,7 +109,8 @@ class Workload(Struct, frozen=True, kw_only=True):
 
     def sends(self) -> tuple[Send, ...]:
         """Give all arrivals as they were sent."""
-        return tuple(Send(message=arrival.message(), to=self.endpoints[0]) for arrival in self.arrivals)
+        asked = tuple(Send(message=Arrival(name, name).message(), to=CALLERS) for name in self.transactions)
+        return tuple(Send(message=arrival.message(), to=self.endpoints[0]) for arrival in self.arrivals) + asked
 
 
 def copies(*names: str) -> tuple[Arrival, ...]:
@@ -129,7 +143,7 @@ class CheckedHandlers:
     async def handle(self, message: Message, resources: Resources) -> Decision:
         """Write a row, then end as the checker chooses."""
         text = message.body.decode()
-        end = await ask(Choice(name_of(text)))
+        end = await self._driver.choose(name_of(text))
         if end is End.NOT_NOW:
             raise NotNow
         mark = mark_text(self._driver.token())
@@ -140,15 +154,21 @@ class CheckedHandlers:
                 raise HandlerFailed(Failure(kind=FailureKind.EXCEPTION, reason="the handler failed"))
             if end is End.REFUSED:
                 notebook.refuse("a deferred constraint")
-        return Decision(tuple(self._effect(message, index, mark) for index in range(self._workload.effects)))
+        return Decision(self.effects(message.identity, text, mark))
 
     def verdict(self, message: Message, failure: Failure, *, attempts: int, history: tuple[Failure, ...]) -> Verdict:
         """Judge by the workload's policy, at an instant and with a chance that are always the same."""
         return judge(self._workload.retry, failure, attempts=attempts, history=history, now=0, chance=0)
 
-    def _effect(self, message: Message, index: int, mark: str) -> Send:
-        body = effect_text(name_of(message.body.decode()), index, mark).encode()
-        fresh = self._programs.identity.outgoing_id(self._endpoint, message.identity, index)
+    def effects(self, identity: Identity, text: str, mark: str) -> tuple[Send, ...]:
+        """Give what an attempt at this message sends."""
+        return tuple(
+            self._effect(identity, index, effect_text(name_of(text), index, mark)) for index in range(self._workload.effects)
+        )
+
+    def _effect(self, identity: Identity, index: int, text: str) -> Send:
+        body = text.encode()
+        fresh = self._programs.identity.outgoing_id(self._endpoint, identity, index)
         sent = Message(id=fresh, source=self._endpoint, type="done", body=body)
         return Send(message=sent, to=self._workload.target(self._endpoint))
 

@@ -64,6 +64,7 @@ class Ledger(Struct, frozen=True):
     left: Bounds
     pending: tuple[tuple[int, Operation], ...] = ()
     excuses: int = 0
+    """Handlers that failed, effects refused, and leases that ended of deliveries that were alone: no more is ever counted."""
     left_behind: bool = False
     """Whether a worker ended a batch, with nothing having failed, and neither acked nor released a delivery."""
 

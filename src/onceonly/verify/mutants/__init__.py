@@ -7,8 +7,9 @@ from onceonly.verify.mutants.adapters import ADAPTERS
 from onceonly.verify.mutants.chain import CHAINED
 from onceonly.verify.mutants.known_bad import Mutant
 from onceonly.verify.mutants.outbox import OUTBOX
+from onceonly.verify.mutants.relay import RELAY
 from onceonly.verify.mutants.shell import SHELL
 
-MUTANTS: tuple[Mutant, ...] = (*OUTBOX, *SHELL, *ADAPTERS, *CHAINED)
+MUTANTS: tuple[Mutant, ...] = (*OUTBOX, *SHELL, *ADAPTERS, *CHAINED, *RELAY)
 
 __all__ = ["MUTANTS", "Mutant"]

@@ -8,6 +8,21 @@ _CONFLICT = "    if {identity for identity, _ in kept} & {identity for identity,
 _BEFORE_ABANDON = "def abandon(world: StoreWorld, token: Hashable) -> Step:\n"
 _NO_CONFLICT = store(_CONFLICT, "    if False:\n")
 
+TWO_COMMITS = (
+    store(
+        _STORE_COMMIT,
+        "        bare = tuple(Record(record.identity) for record in changes.records)\n"
+        + _STORE_COMMIT.replace("(token, changes,", "(token, replace(changes, records=bare),")
+        + '        await self._perform("record", _add_records, (changes.records,))\n',
+    ),
+    store(
+        _BEFORE_ABANDON,
+        "def _add_records(world, records):\n"
+        "    return replace(world, records=world.records + tuple(Stored(record, 0) for record in records)), None\n\n\n"
+        + _BEFORE_ABANDON,
+    ),
+)
+
 ADAPTERS: tuple[Mutant, ...] = (
     Mutant(
         "check before load",
@@ -36,24 +51,7 @@ ADAPTERS: tuple[Mutant, ...] = (
         (OPTIMISTIC,),
         (store(_CONFLICT, _CONFLICT.replace("    if {", "    if len(world.claims) > 1 and {")),),
     ),
-    Mutant(
-        "state and record in two commits",
-        (ONE, COPIES),
-        (
-            store(
-                _STORE_COMMIT,
-                "        bare = tuple(Record(record.identity) for record in changes.records)\n"
-                + _STORE_COMMIT.replace("(token, changes,", "(token, replace(changes, records=bare),")
-                + '        await self._perform("record", _add_records, (changes.records,))\n',
-            ),
-            store(
-                _BEFORE_ABANDON,
-                "def _add_records(world, records):\n"
-                "    return replace(world, records=world.records + tuple(Stored(record, 0) for record in records)), None\n\n\n"
-                + _BEFORE_ABANDON,
-            ),
-        ),
-    ),
+    Mutant("state and record in two commits", (ONE, COPIES), TWO_COMMITS),
     Mutant(
         "claim in another transaction",
         (ONE, COPIES),

@@ -9,12 +9,18 @@ DUPLICATE, ACROSS = "a duplicate within a batch", "duplicates within and across 
 UNSTEADY, CRASHING = "two messages in one unit, one is unsteady", "two messages in one unit, and a crash"
 FAILING, KILLING = "a handler that fails: retry, then dead letter", "a message that kills its process"
 FAILING_ALONE = "a handler that fails, and nothing else does"
-HASTY = "a message that kills its process, no retries"
+HASTY, BESIDE = (
+    "a message that kills its process, no retries",
+    "a message that kills its process, beside one that must run alone",
+)
 CLASH, REFUSED, HOPELESS = "the same id with another body", "an effect that is always refused", "given up with its effects owed"
 REFUSED_COMMIT = "a commit that is refused"
 
 CHAIN, CHAIN_CRASHING = "a chain, two workers each", "a chain, one worker each, two crashes"
 CHAIN_WIDE, CHAIN_FAILING = "a chain, two senders with one id, two effects each", "a chain, both handlers fail"
+
+RELAYED, RELAYED_TWO = "a committed transaction whose process died", "two transactions whose processes died"
+BOTH = "given up while it is handled, blocking store"
 
 
 class Mutant(NamedTuple):
@@ -38,6 +44,11 @@ def delivery(old: str, new: str) -> Patch:
 def intake(old: str, new: str) -> Patch:
     """Change the sorting."""
     return Patch("algorithms.intake", old, new)
+
+
+def relay(old: str, new: str) -> Patch:
+    """Change the relay."""
+    return Patch("algorithms.relay", old, new)
 
 
 def identity(old: str, new: str) -> Patch:

@@ -2,6 +2,7 @@
 
 from onceonly.verify.mutants.known_bad import (
     ACROSS,
+    BESIDE,
     CLASH,
     COPIES,
     DUPLICATE,
@@ -16,6 +17,12 @@ from onceonly.verify.mutants.known_bad import (
     Mutant,
     delivery,
     intake,
+)
+
+_UNIT = "    unit = next(([item] for item in ready if item.alone), ready)\n"
+_RUN = (
+    "    if intake.unit:  # from here on nothing else is held: a message that must run alone is so\n"
+    "        report += await settle(intake.unit, await run(intake.unit, ports), ports)\n"
 )
 
 SHELL: tuple[Mutant, ...] = (
@@ -170,17 +177,42 @@ SHELL: tuple[Mutant, ...] = (
     Mutant(
         "a batch's death counted against each of it",
         (HASTY,),
-        (delivery("if item.alone else _uncounted(item))", "if True else _uncounted(item))"),),
+        (delivery("if item.killed else _uncounted(item))", "if True else _uncounted(item))"),),
+    ),
+    Mutant(
+        "a batch's death counted against the copy that would run alone",
+        (BESIDE,),
+        (intake("any(delivery.suspect and delivery.alone for", "self.suspect and any(delivery.alone for"),),
     ),
     Mutant(
         "those that must run alone held together",
-        (KILLING,),
+        (KILLING, BESIDE),
+        (
+            intake(_UNIT, "    unit = [item for item in ready if item.alone] or ready\n"),
+            delivery(
+                _RUN, "    for item in intake.unit:\n        report += await settle([item], await run([item], ports), ports)\n"
+            ),
+        ),
+    ),
+    Mutant(
+        "one that must run alone held while others run",
+        (BESIDE,),
         (
             intake(
-                "    units = (tuple(together), tuple(alone[:1]))\n", "    units = (tuple(together), *((i,) for i in alone))\n"
+                _UNIT, "    unit = [item for item in ready if not item.alone] + [item for item in ready if item.alone][:1]\n"
             ),
-            intake("for item in alone[1:] for", "for item in () for"),
+            delivery(
+                _RUN,
+                "    for alone in (False, True):\n"
+                "        if unit := [item for item in intake.unit if item.alone is alone]:\n"
+                "            report += await settle(unit, await run(unit, ports), ports)\n",
+            ),
         ),
+    ),
+    Mutant(
+        "one that must run alone run in one unit with others",
+        (BESIDE, KILLING),
+        (intake(_UNIT, "    unit = ready\n"),),
     ),
     Mutant(
         "given up without asking the store",

@@ -1,0 +1,106 @@
+"""Who else is at work on an endpoint's store: relays, and transactions of somebody's own whose processes die."""
+
+from collections.abc import Coroutine, Iterator, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+from msgspec.structs import replace
+
+from onceonly.model.errors import OnceOnlyError
+from onceonly.model.identity import Identity
+from onceonly.model.message import Delivery
+from onceonly.model.record import Record
+from onceonly.ports.bundle import Ports
+from onceonly.transports.memory import Receipt
+from onceonly.verify.programs import Programs
+from onceonly.verify.roles import Batch, Begun, Role, receiving
+from onceonly.verify.workload import CALLERS, Workload, mark_text
+
+FROM_NOWHERE = Receipt(number=0, times=0)
+"""The receipt of what comes from no queue."""
+LOOK, PAGE = "to look", 10
+LATER = 1
+"""An instant by which all is old that was stored at the beginning of time, where the checker's clock stands still."""
+
+
+def relay_roles(workload: Workload, *, relays: int) -> tuple[Role, ...]:
+    """Give each endpoint so many relays."""
+    told = {workload.endpoints[0]: workload.told}
+    return tuple(
+        Role(
+            endpoint=endpoint,
+            queue=f"relay of {endpoint}",
+            point="wakes up",
+            label=f"{label}relay: ",
+            workers=relays,
+            finishes=True,
+            reaches=("undispatched", "send", "forget", *(["find"] if told.get(endpoint) else [])),
+            begins=partial(waking, told=told.get(endpoint, ())),
+            program=relaying,
+        )
+        for endpoint, label in zip(workload.endpoints, workload.labels, strict=True)
+        if relays
+    )
+
+
+def transaction_roles(workload: Workload) -> tuple[Role, ...]:
+    """Give the first endpoint one process for each transaction that somebody may begin."""
+    if not workload.transactions:
+        return ()
+    return (
+        Role(
+            endpoint=workload.endpoints[0],
+            queue=CALLERS,
+            point="starts on",
+            label=f"{workload.labels[0]}transaction: ",
+            workers=len(workload.transactions),
+            reaches=("begin", "commit"),
+            begins=asked,
+            program=transacting,
+        ),
+    )
+
+
+def waking(broker: Any, role: Role, _transports: Any, *, told: Sequence[str] = ()) -> Iterator[Begun]:
+    """Wake a relay at any moment: to look for old records, or because it was told of a transaction, committed or not."""
+    for text in (LOOK, *told):
+        yield broker, (Delivery(receipt=FROM_NOWHERE, queue=role.queue, headers=(), body=text.encode()),)
+
+
+def relaying(programs: Programs, batch: Batch, ports: Ports) -> Coroutine[Any, Any, Any]:
+    """Find records in one of the runtime's two ways, and run the shipping relay on what there is."""
+    return _relay(batch[0].body.decode(), programs, ports)
+
+
+async def _relay(text: str, programs: Programs, ports: Ports) -> None:
+    with suppress(OnceOnlyError):  # the runtime rests, and looks again
+        if text == LOOK:
+            records = await ports.store.undispatched(LATER, PAGE)
+        else:
+            records = await ports.store.find([Identity(ports.endpoint, text)])
+        if records:
+            await programs.relay.relay(records, ports)
+
+
+def asked(broker: Any, role: Role, transports: Any) -> Iterator[Begun]:
+    """Ask for a transaction at any moment; nobody asks for it again when it comes to nothing."""
+    for world, batch in receiving(broker, role, transports):
+        taken = {delivery.receipt for delivery in batch}
+        yield replace(world, entries=tuple(entry for entry in world.entries if entry.receipt not in taken)), batch
+
+
+def transacting(programs: Programs, batch: Batch, ports: Ports) -> Coroutine[Any, Any, Any]:
+    """Write a row and its record in one transaction, and be gone, whatever came of it."""
+    return _transact(batch[0], programs, ports)
+
+
+async def _transact(asked_for: Delivery, programs: Programs, ports: Ports) -> None:
+    text, mark = asked_for.body.decode(), mark_text((asked_for.receipt, 1))
+    identity = Identity(ports.endpoint, text)
+    handlers: Any = ports.handlers
+    with suppress(OnceOnlyError):  # the one who asked is told
+        unit = await ports.store.begin(())
+        notebook: Any = unit.resources.get(programs.stores.Notebook)
+        notebook.write(text, mark)
+        await unit.commit([Record(identity, handlers.effects(identity, text, mark))])

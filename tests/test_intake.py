@@ -1,0 +1,57 @@
+"""Sorting a batch: who shares a unit, and who goes back."""
+
+from onceonly.algorithms.intake import Intake, sort
+from onceonly.model.message import Delivery, Message, Send
+from onceonly.serialization.cloudevents import arrival, encode
+from onceonly.transports.memory import Receipt
+from onceonly.verify.asking import Asking
+from onceonly.verify.programs import shipped
+from onceonly.verify.workload import SHOP, Workload, ports_of
+
+
+def delivery(number: int, id_: str, *, alone: bool = False, suspect: bool = False) -> Delivery:
+    """Deliver a message, in a copy that may have to run alone or come from a dead process."""
+    headers, body = encode(Send(message=Message(id=id_, source="web", type="t", body=b"x"), to=SHOP, alone=alone))
+    return arrival(Receipt(number, 1), SHOP, headers, body, suspect=suspect)
+
+
+def sorted_(*deliveries: Delivery) -> Intake:
+    """Sort a batch of the shop."""
+    return sort(deliveries, ports_of(Workload(arrivals=()), shipped(), Asking(None), endpoint=SHOP))
+
+
+def ids(intake: Intake) -> list[str]:
+    """Name those who run."""
+    return [item.message.id for item in intake.unit]
+
+
+def test_a_batch_is_one_unit() -> None:
+    """Copies of one message are one item, and nothing goes back."""
+    intake = sorted_(delivery(1, "a"), delivery(2, "b"), delivery(3, "a"))
+    assert ids(intake) == ["a", "b"]
+    assert [len(item.deliveries) for item in intake.unit] == [2, 1]
+    assert intake.back == ()
+
+
+def test_what_must_run_alone_has_the_batch_for_itself() -> None:
+    """The first of them; all others, with all their copies, are given back."""
+    batch = (delivery(1, "a"), delivery(2, "b", alone=True), delivery(3, "c", alone=True), delivery(4, "a"), delivery(5, "b"))
+    intake = sorted_(*batch)
+    assert ids(intake) == ["b"]
+    assert intake.unit[0].deliveries == (batch[1], batch[4])
+    assert intake.back == (batch[0], batch[3], batch[2])
+
+
+def test_a_suspect_is_not_given_back() -> None:
+    """It would come again as if nothing had been; it is settled before anything runs, counted or not."""
+    batch = (delivery(1, "a", suspect=True), delivery(2, "b", alone=True), delivery(3, "c", alone=True, suspect=True))
+    intake = sorted_(*batch)
+    assert ids(intake) == ["b"]
+    assert [(item.message.id, item.killed) for item in intake.suspects] == [("a", False), ("c", True)]
+    assert intake.back == ()
+
+
+def test_only_a_delivery_that_was_alone_counts_its_process_as_killed() -> None:
+    """A suspect of a batch, and beside it the copy that is to run alone: no process died with that one."""
+    intake = sorted_(delivery(1, "a", suspect=True), delivery(2, "a", alone=True))
+    assert [(item.suspect, item.alone, item.killed) for item in intake.suspects] == [(True, True, False)]

@@ -1,0 +1,204 @@
+"""What the search leaves out changes nothing that it finds: with and without, the same ends, and the same faults seen."""
+
+from functools import cache
+from typing import Any, NamedTuple
+
+import pytest
+from msgspec.structs import replace
+from test_roles import RELAYING
+
+from onceonly.verify import CHECKS, MUTANTS, Check, Mutant, going_first, reductions, run_mutant
+from onceonly.verify.auditor import Auditor
+from onceonly.verify.checks import CHAIN, TWICE
+from onceonly.verify.environment import Environment
+from onceonly.verify.explorer import Explorer
+from onceonly.verify.going_first import _RULES
+from onceonly.verify.parts import FIRST_STORE
+from onceonly.verify.programs import patched, shipped
+from onceonly.verify.reductions import Reductions
+from onceonly.verify.roles import Role
+from onceonly.verify.running import explore
+from onceonly.verify.trie import Node
+from onceonly.verify.workload import Workload, copies
+from onceonly.verify.world import BROKER, LEDGER, LETTERS, STORE, Bounds, Ledger
+
+ONE = Check(name="one message, no faults", workload=Workload(arrivals=copies("a")), bounds=Bounds())
+OPTIMISTIC = Check(
+    name="two copies, optimistic store, no lease ends early",
+    workload=Workload(arrivals=TWICE, blocking=False),
+    bounds=Bounds(failures=1),
+)
+CHAINED = Check(
+    name="a chain, two copies", workload=Workload(arrivals=TWICE, endpoints=CHAIN), bounds=Bounds()
+)  # one endpoint's copies are the other's duplicates
+CHAINED_PAIR = Check(
+    name="a chain, two messages", workload=Workload(arrivals=copies("a", "b"), endpoints=CHAIN), bounds=Bounds()
+)
+CHAINED_FAILING = Check(
+    name="a chain, optimistic stores, and a failed call",
+    workload=Workload(arrivals=copies("a"), endpoints=CHAIN, blocking=False),
+    bounds=Bounds(failures=1),
+)
+RELAYED = "two copies, and a relay"
+RELAYED_DYING = "one message, a relay, and a crash"
+RELAYED_LATE = "one message, a relay, and an early lease expiry"
+
+
+class World(NamedTuple):
+    """What is explored: a check, and roles that are perhaps not its own."""
+
+    check: Check
+    roles: tuple[Role, ...]
+
+
+class Found(NamedTuple):
+    """What was found: states at rest, how many are stuck, kinds of what happened, and every history of a worker."""
+
+    ends: set[Any]
+    stuck: int | None
+    happened: frozenset[str]
+    histories: set[Any]
+
+
+def with_a_relay(**changes: Any) -> World:
+    """Put a relay beside the endpoint's own workers."""
+    check = replace(ONE, **changes)
+    return World(check, (*check.roles, RELAYING))
+
+
+WORLDS = {check.name: World(check, check.roles) for check in (*CHECKS, OPTIMISTIC, CHAINED, CHAINED_PAIR, CHAINED_FAILING)} | {
+    RELAYED: with_a_relay(workload=Workload(arrivals=TWICE)),
+    RELAYED_DYING: with_a_relay(bounds=Bounds(crashes=1)),
+    RELAYED_LATE: with_a_relay(bounds=Bounds(expiries=1)),
+}
+COMPARED = (
+    "one message",
+    "two messages in one unit, one is unsteady",
+    "two messages in one unit, and a crash",
+    "a handler that fails: retry, then dead letter",
+    "a handler that fails, and nothing else does",
+    "a commit that is refused",
+    "a message that kills its process, no retries",
+    "the same id with another body",
+    "given up with its effects owed",
+    "two effects of one message",
+    "a message that kills its process, beside one that must run alone",
+    "given up while it is handled, blocking store",
+    "a relay beside a worker",
+    "a committed transaction whose process died",
+    "two transactions whose processes died",
+    "a chain, one worker and one relay each",
+    OPTIMISTIC.name,
+    "a chain, two workers each",
+    "a chain, both handlers fail",
+    "a chain, two senders with one id, two effects each",
+    CHAINED.name,
+    CHAINED_PAIR.name,
+    CHAINED_FAILING.name,
+    RELAYED,
+    RELAYED_DYING,
+    RELAYED_LATE,
+)
+
+
+def found_in(name: str, *, reduced: bool, merged: bool = True) -> Found:
+    """Explore all. Only where equal futures are not `merged` has every history a node of its own."""
+    check, roles = WORLDS[name]
+    world = Environment(check.workload, check.bounds, programs=shipped(), roles=roles, reduced=reduced)
+    if not merged:
+        world.trie._foresight = 0
+    search = Explorer(world, Auditor(world, check.workload, check.patience))
+    found = search.explore(10**6)
+    world.trie.close()
+    assert found.complete, found.violation
+    ends = {as_values(world, search._states[number]) for number in search._resting}
+    return Found(ends, found.stuck, frozenset(world.happened), {history_of(node) for node in world.trie.nodes})
+
+
+def as_values(world: Environment, state: tuple[int, ...]) -> tuple[Any, ...]:
+    """Say what a state is: its numbers are another world's in another search."""
+    others = (world.parts.known[place].values[state[place]] for place in (BROKER, LETTERS, LEDGER))
+    return (*world.parts.stores(state[STORE]), *others)
+
+
+@cache
+def everything_in(name: str) -> Found:
+    """Explore a world in every order, once for all tests."""
+    return found_in(name, reduced=False)
+
+
+def history_of(node: Node) -> tuple[Any, ...]:
+    """Give what a worker received, and how each of its calls ended."""
+    history: list[Any] = [node.batch]
+    while node.parent:
+        history.append(node.outcome)
+        node = node.parent
+    return tuple(history)
+
+
+@pytest.mark.parametrize("name", COMPARED)
+def test_whatever_goes_first_the_same_histories_end_in_the_same_states(name: str) -> None:
+    """Everything a worker can be answered, every state in which all is at rest, and every kind of fault."""
+    everything = everything_in(name)
+    assert found_in(name, reduced=True, merged=False) == everything
+    assert found_in(name, reduced=True)[:3] == everything[:3]
+
+
+@pytest.mark.parametrize(
+    ("point", "name"),
+    [
+        ("begin", "one message"),
+        ("forget", "one message"),
+        ("ack", "one message"),
+        ("commit", OPTIMISTIC.name),
+        ("begin", CHAINED.name),
+        ("commit", CHAINED_FAILING.name),
+        ("begin", RELAYED),
+        ("forget", RELAYED_DYING),
+        ("begin", "given up while it is handled, blocking store"),
+    ],
+)
+def test_a_call_that_goes_first_and_should_not_is_seen(point: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The comparison can fail: a rule that always says yes loses histories."""
+    everything = everything_in(name)
+    monkeypatch.setitem(_RULES, point, lambda _call, _part, _ledger: True)
+    assert found_in(name, reduced=True, merged=False).histories < everything.histories
+
+
+def test_a_call_must_meet_nobody_in_the_store_of_its_own_endpoint(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Asked about the first endpoint's store, a second endpoint's commit is no unit's and goes first."""
+    everything = everything_in(CHAINED_FAILING.name)
+    honest = Reductions.goes_first
+
+    def asked(self: Reductions, node: Node, where: tuple[int, int], ledger: Ledger) -> bool:
+        return honest(self, node, (FIRST_STORE, 0) if where[0] > FIRST_STORE else where, ledger)
+
+    monkeypatch.setattr(Reductions, "goes_first", asked)
+    assert found_in(CHAINED_FAILING.name, reduced=True, merged=False).histories < everything.histories
+
+
+def test_a_worker_whose_delivery_another_may_settle_never_goes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the look at rivals, a late settlement meets too little."""
+    everything = everything_in("one message")
+    for module in (going_first, reductions):
+        monkeypatch.setattr(module, "are_rivals", lambda _mine, _theirs: False)
+    assert found_in("one message", reduced=True, merged=False).histories < everything.histories
+
+
+@pytest.mark.parametrize("mutant", [each for each in MUTANTS if len(each.checks) > 1], ids=lambda mutant: mutant.name)
+def test_a_mutant_is_caught_where_the_whole_search_catches_it(mutant: Mutant) -> None:
+    """By the same check: the whole search finds nothing in those before."""
+    told = run_mutant(mutant)
+    before = mutant.checks[: mutant.checks.index(told.check)]
+    whole = [explore(WORLDS[name].check, patched(mutant.patches), reduced=False)[0] for name in before]
+    assert not any(found.steps for found in whole)
+
+
+def test_a_violation_is_told_as_the_whole_search_tells_it() -> None:
+    """Its history is as short as can be, though what goes first makes it longer."""
+    mutant = next(each for each in MUTANTS if each.name == "a failed message kept as one that is handled")
+    check = WORLDS[mutant.checks[0]].check
+    programs = patched(mutant.patches)
+    whole, _ = explore(check, programs, reduced=False)
+    assert run_mutant(mutant).steps == whole.steps
+    assert len(whole.steps) < len(explore(check, programs)[0].steps)

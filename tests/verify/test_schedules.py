@@ -1,0 +1,121 @@
+"""Random schedules: the same ones for a seed, blind to nothing, and silent about the shipping code."""
+
+import asyncio
+
+import pytest
+from msgspec.structs import replace
+
+from onceonly.verify import MUTANTS, parallel
+from onceonly.verify.larger import DEEP, LARGE
+from onceonly.verify.parallel import walk_in_processes
+from onceonly.verify.play import Play, Stepped, at_once
+from onceonly.verify.programs import Patch, patched
+from onceonly.verify.replay import replay as replay_on_a_loop
+from onceonly.verify.schedules import Walk, Walked, walk_schedules
+from onceonly.verify.stage import Opening, OutOfBounds
+
+NAMED = {mutant.name: mutant for mutant in MUTANTS}
+CAUGHT_SOON = (
+    "ack before forget",
+    "Unknown taken as success",
+    "ack before processing",
+    "claim by delivery instead of identity",
+    "delayed copy acked before taken",
+    "another body taken for a copy",
+    "check before load",
+    "no version check",
+    "Unknown retried in place",
+    "a batch's death counted against each of it",
+    "one that must run alone run in one unit with others",
+    "one id for all that a message sends",
+    "relay: forgotten before dispatch",
+)
+
+
+def test_the_shipping_code_stands_random_schedules() -> None:
+    """In worlds beyond the bounds of the search: every state on the way, and the one at rest."""
+    walked = walk_schedules(100)
+    assert walked.passed, walked.violation
+    assert walked.schedules == walked.wanted == 100
+    assert walked.steps > 100 * 20
+
+
+@pytest.mark.parametrize("name", CAUGHT_SOON)
+async def test_random_schedules_catch_mutants(name: str) -> None:
+    """Within a few schedules; what is told happens again on an event loop, in fewer steps than it was found in."""
+    walked = walk_schedules(200, programs=patched(NAMED[name].patches))
+    assert walked.violation
+    assert walked.history
+    opening = Opening(next(check for check in LARGE if check.name == walked.history.check), patched(NAMED[name].patches))
+    walk = Walk(opening, f"0:{walked.number}", record=True)
+    assert at_once(walk.go()) == walked.violation
+    assert len(walked.history.steps) <= len(walk.told)
+    found = await replay_on_a_loop(replace(walked.history, mutant=name))
+    assert found.violation == walked.history.violation
+
+
+def test_a_schedule_is_named_by_seed_and_number() -> None:
+    """Whatever ran before it, and however many there are."""
+    told = []
+    for _ in range(2):
+        walk = Walk(Opening(LARGE[1]), "5:17", record=True)
+        at_once(walk.go())
+        told.append(walk.told)
+    assert told[0] == told[1]
+    other = Walk(Opening(LARGE[1]), "5:18", record=True)
+    at_once(other.go())
+    assert other.told != told[0]
+    halves = [walk_schedules(20, seed=5), walk_schedules(40, seed=5, first=20)]
+    assert sum(half.steps for half in halves) == walk_schedules(40, seed=5).steps
+
+
+def test_several_processes_answer_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They share the schedules; each schedule is the same."""
+    monkeypatch.setattr(parallel, "CHUNK", 20)
+    ticks: list[Walked] = []
+    shared = walk_in_processes(50, seed=3, processes=2, tick=ticks.append)
+    alone = walk_schedules(50, seed=3)
+    assert (shared.schedules, shared.steps, shared.violation) == (alone.schedules, alone.steps, "")
+    assert [tick.schedules for tick in ticks] == [20, 40, 50]
+
+
+def test_an_interrupted_walk_tells_what_was_done_so_far() -> None:
+    """Ctrl-C is no error."""
+
+    def interrupt(walked: Walked) -> None:
+        if walked.schedules:
+            raise KeyboardInterrupt
+
+    walked = walk_schedules(10_000, tick=interrupt)
+    assert walked.passed
+    assert 0 < walked.schedules < walked.wanted
+
+
+def test_a_walk_that_never_rests_is_stuck() -> None:
+    """A program that gives everything back for ever."""
+    back = "    await _release(intake.back, ports)\n"
+    idle = Patch("algorithms.delivery", back, "    await _release(deliveries, ports)\n    return Report()\n" + back)
+    walked = walk_schedules(1, programs=patched([idle]))
+    assert walked.violation.startswith(("stuck", "endless"))
+
+
+def test_a_play_that_waits_is_an_error() -> None:
+    """Stepped runs never wait: one that does is a mistake of the checker."""
+    with pytest.raises(RuntimeError, match="waited for something"):
+        at_once(asyncio.sleep(0))
+
+
+def test_larger_worlds_have_names_of_their_own() -> None:
+    """A counterexample's file names its world."""
+    names = [check.name for check in (*DEEP, *LARGE)]
+    assert len(set(names)) == len(names)
+
+
+def test_bounds_are_kept() -> None:
+    """What may go wrong no more is refused, whoever asks for it."""
+    play = Play(Opening(LARGE[0]), Stepped)
+    lost = next(play.stage.arrivals(0, lost=True))
+    for _ in range(3):
+        at_once(play.take(lost, play.usual))
+    with pytest.raises(OutOfBounds, match="allow no more failures"):
+        at_once(play.take(lost, play.usual))
