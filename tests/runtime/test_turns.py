@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Sequence
 
 import pytest
-from runtime_house import House
+from runtime_house import HastyTimer, House
 
 from onceonly.model.errors import Conflict, Unknown
 from onceonly.model.identity import Identity
@@ -93,6 +93,14 @@ class StoreThatForgetsSlowly(MemoryStore):
         await super().forget(identities)
 
 
+class NeverTimer(HastyTimer):
+    """Its time never comes."""
+
+    async def sleep(self, seconds: float) -> None:
+        """Sleep for ever."""
+        await asyncio.Event().wait()
+
+
 async def slow_house(*ids: str) -> tuple[House, SlowBroker]:
     """Give a house whose broker takes nothing yet, with these messages waiting."""
     house = House()
@@ -137,7 +145,7 @@ async def test_records_are_forgotten_together_while_a_statement_is_under_way() -
     house = House()
     slow = StoreThatForgetsSlowly(house.driver, "shop", clock=house.clock)
     slow.wait_here()
-    store = ForgettingTogether(slow, house.timer)
+    store = ForgettingTogether(slow, house.timer, enough=9)
     first = asyncio.create_task(store.forget([Identity("s", "a")]))
     await slow.begun.wait()
     others = [asyncio.create_task(store.forget([Identity("s", name)])) for name in "bc"]
@@ -153,10 +161,21 @@ async def test_who_forgets_first_waits_for_others_to_join() -> None:
     slow = StoreThatForgetsSlowly(house.driver, "shop", clock=house.clock)
     slow.wait_here()
     slow.opened.set()
-    store = ForgettingTogether(slow, house.timer)
+    store = ForgettingTogether(slow, house.timer, enough=9)
     await asyncio.gather(*(store.forget([Identity("s", name)]) for name in "abc"))
     assert slow.calls == [["a", "b", "c"]]
     assert house.timer.slept == [WINDOW]
+
+
+async def test_enough_callers_wait_for_nobody_else() -> None:
+    """The window ends with the third; its time never comes."""
+    house = House()
+    slow = StoreThatForgetsSlowly(house.driver, "shop", clock=house.clock)
+    slow.wait_here()
+    slow.opened.set()
+    store = ForgettingTogether(slow, NeverTimer(), enough=3)
+    await asyncio.gather(*(store.forget([Identity("s", name)]) for name in "abc"))
+    assert slow.calls == [["a", "b", "c"]]
 
 
 @pytest.mark.parametrize("error", [Conflict("locked"), Unknown("cut off"), RuntimeError("a bug")])
@@ -165,7 +184,7 @@ async def test_all_that_were_forgotten_together_learn_of_a_failure(error: Except
     house = House()
     slow = StoreThatForgetsSlowly(house.driver, "shop", clock=house.clock)
     slow.wait_here()
-    store = ForgettingTogether(slow, house.timer)
+    store = ForgettingTogether(slow, house.timer, enough=9)
     first = asyncio.create_task(store.forget([Identity("s", "a")]))
     await slow.begun.wait()
     others = [asyncio.create_task(store.forget([Identity("s", name)])) for name in "bc"]
@@ -184,7 +203,7 @@ async def test_who_is_cancelled_leaves_no_round_without_an_end() -> None:
     house = House()
     slow = StoreThatForgetsSlowly(house.driver, "shop", clock=house.clock)
     slow.wait_here()
-    store = ForgettingTogether(slow, house.timer)
+    store = ForgettingTogether(slow, house.timer, enough=9)
     first = asyncio.create_task(store.forget([Identity("s", "a")]))
     await slow.begun.wait()
     second = asyncio.create_task(store.forget([Identity("s", "b")]))

@@ -3,15 +3,19 @@
 import asyncio
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from time import monotonic
 
 from onceonly.cli.output import say
 from onceonly.model.errors import TryAgain
 from onceonly.ports.transport import Depth, Transport
 from onceonly.runtime.board import Column, Row
-from onceonly.wiring import open_transport
+from onceonly.runtime.surroundings import LIVE
+from onceonly.wiring import open_store, open_transport
 from onceonly.wiring.settings import Settings
 
+COUNTED = 10_000
+"""More records than this are not counted."""
 PAUSE = 0.05
 """Seconds between two looks."""
 PATIENCE = 2.0
@@ -49,6 +53,15 @@ async def stop_when_drained(found: Sequence[Settings], stop: asyncio.Event, row:
         return await _until_drained(found, stop, row)
     finally:
         stop.set()
+
+
+async def unsent_records(found: Sequence[Settings]) -> int:
+    """Count what is committed in these stores and not sent yet: it is too young for the relay, or refused."""
+    count = 0
+    for settings in found:
+        async with open_store(replace(settings, metadata=None)) as (store, _):
+            count += len(await store.undispatched(LIVE.clock.now() + 1, COUNTED))
+    return count
 
 
 async def _until_drained(found: Sequence[Settings], stop: asyncio.Event, row: Row) -> int:

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from onceonly.cli.child import Plan, check, opened, work
-from onceonly.cli.drain import stop_when_drained
+from onceonly.cli.drain import stop_when_drained, unsent_records
 from onceonly.cli.output import SETUP, say
 from onceonly.cli.places import StoreOption, TransportOption
 from onceonly.cli.reload import until_changed
@@ -147,10 +147,13 @@ async def _drain(plan: Plan, stop: asyncio.Event, board: Board) -> None:
         try:
             await run_all(runners, stop)
             delayed = await drained
+            unsent = await unsent_records(queues)
         finally:
             drained.cancel()
     counted = {column.name.lower(): row.get(column) for column in (Column.HANDLED, Column.KNOWN, Column.RETRIED, Column.DEAD)}
     say("drained: " + ", ".join(f"{number} {name}" for name, number in (counted | {"not yet due": delayed}).items()))
+    if unsent:
+        say(f"{unsent} records are committed and not sent: the relay takes them when they are old enough; drain again then")
 
 
 def _tell(event: ChildEvent, unfit: asyncio.Event | None) -> None:

@@ -12,7 +12,7 @@ from onceonly.cli.loading import load_all
 from onceonly.cli.output import show_json, show_table
 from onceonly.cli.places import Instead, JsonOption, StoreOption, TransportOption, missing_file
 from onceonly.cli.reaching import answering
-from onceonly.model.errors import SetupError
+from onceonly.model.errors import QueueMissing, SetupError
 from onceonly.ports.dead_letters import Filter
 from onceonly.ports.store import Store
 from onceonly.ports.transport import Depth, Transport
@@ -118,5 +118,5 @@ async def _count_letters(settings: Settings) -> int:
 async def _depth(transport: Transport, name: str) -> Depth | None:
     try:
         return await transport.depth(name)
-    except SetupError:  # no queue yet: it never ran, and that is an answer
+    except QueueMissing:  # no queue yet: it never ran, and that is an answer
         return None

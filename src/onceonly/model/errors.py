@@ -35,6 +35,10 @@ class SchemaTooNew(SetupError):
     """The database was upgraded by a newer onceonly."""
 
 
+class QueueMissing(SetupError):
+    """The endpoint's input queue was never declared."""
+
+
 class InvalidHandler(SetupError):
     """A handler's signature cannot be served, or two handlers take one type."""
 

@@ -72,4 +72,4 @@ class Transport(Protocol):
         """Make sure that these queues and subscriptions exist, and those to what is `gone` do not; harmless when it is so."""
 
     async def depth(self, endpoint: str) -> Depth:
-        """Count the messages of one endpoint's input queue. Raises SetupError when it was never declared."""
+        """Count the messages of one endpoint's input queue. Raises QueueMissing when it was never declared."""

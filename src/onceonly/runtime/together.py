@@ -1,52 +1,61 @@
 """Forgetting together: one statement drops the records of all batches that are done at about the same time.
 
-What is forgotten late is late for nobody: its effects are out. So a call waits a little for others, and at low rates, when
-each batch is one message, most of the cost of forgetting is gone. While one statement is under way all later ones wait for
-one next.
+What is forgotten late is late for nobody: its effects are out. So a call waits a little for others, but not once enough have
+come: the loops that wait here handle nothing. At low rates, when each batch is one message, most of the cost of forgetting is
+gone. While one statement is under way all later ones wait for one next.
 """
 
 import asyncio
 from collections.abc import Hashable, Sequence
-
-from msgspec import Struct
 
 from onceonly.model.errors import Unknown
 from onceonly.model.identity import Identity
 from onceonly.model.message import Message
 from onceonly.model.record import Record
 from onceonly.ports.store import Store, Unit
-from onceonly.runtime.surroundings import Timer
+from onceonly.runtime.surroundings import Timer, pause
 
 WINDOW = 0.03
 """Seconds that a statement waits for others to join."""
 
 
-class Round(Struct):
-    """What one statement forgets, and how it ended: `error` is None when all is forgotten."""
+class Round:
+    """What one statement forgets, for how many callers, and how it ended: `error` is None when all is forgotten."""
 
-    identities: list[Identity]
-    begun: bool = False
-    error: BaseException | None = None
+    def __init__(self) -> None:
+        self.identities: list[Identity] = []
+        self.callers = 0
+        self.is_full = asyncio.Event()
+        self.begun = False
+        self.error: BaseException | None = None
+
+    def join(self, identities: Sequence[Identity], enough: int) -> None:
+        """Forget these as well."""
+        self.identities.extend(identities)
+        self.callers += 1
+        if self.callers >= enough:
+            self.is_full.set()
 
 
 class ForgettingTogether:
     """A store that forgets the records of several batches in one call. Each caller learns how the call ended."""
 
-    def __init__(self, store: Store, timer: Timer) -> None:
-        """Enclose this store, for all loops of a worker."""
+    def __init__(self, store: Store, timer: Timer, enough: int) -> None:
+        """Enclose this store, for all loops of a worker; for `enough` callers a statement waits no longer."""
         self._store = store
         self._timer = timer
+        self._enough = enough
         self._one = asyncio.Lock()
-        self._next = Round([])
+        self._next = Round()
 
     async def forget(self, identities: Sequence[Identity]) -> None:
         """Forget these, with what others want forgotten by then; raises what the one call raised."""
         mine = self._next
-        mine.identities.extend(identities)
+        mine.join(identities, self._enough)
         async with self._one:
             if not mine.begun:
-                await self._timer.sleep(WINDOW)
-                self._next = Round([])
+                await pause(WINDOW, self._timer, mine.is_full)
+                self._next = Round()
                 await self._forget(mine)
         if mine.error is not None:
             raise Unknown(f"records were to be forgotten together: {mine.error}") from mine.error

@@ -28,6 +28,7 @@ from onceonly.runtime.turns import Turn, TurningStore
 
 LAST_RELEASE = 2.0  # seconds to give back what a stop cut off
 IN_FLIGHT = 8  # batches at most for each that is handled: the others are dispatched and finished
+ENOUGH = IN_FLIGHT // 2  # batches that are done: no more are waited for to forget their records together
 LEASE_PARTS = 3  # a lease is renewed this often before it would end
 OUTAGE, UNSURE, FAULT = "cannot receive", "cannot settle what was received", "delivering failed"
 
@@ -61,7 +62,8 @@ class Worker:
         """Prepare to run; nothing is received before `run`."""
         ports = observed(ports, observer)
         self._transport = PatientTransport(ports.transport)
-        self._ports = ports._replace(transport=self._transport, store=ForgettingTogether(ports.store, surroundings.timer))
+        together = ForgettingTogether(ports.store, surroundings.timer, enough=ENOUGH * settings.concurrency)
+        self._ports = ports._replace(transport=self._transport, store=together)
         self._settings = settings
         self._surroundings = surroundings
         self._row = board

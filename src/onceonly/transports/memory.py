@@ -10,7 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from onceonly.drivers.memory import Driver, Operation, Place, Raises, Step, WallClock
-from onceonly.model.errors import SetupError
+from onceonly.model.errors import QueueMissing
 from onceonly.model.message import Delivery, Headers, Send
 from onceonly.model.record import Answer
 from onceonly.ports.surroundings import Clock
@@ -146,7 +146,7 @@ def extend(world: BrokerWorld, receipts: tuple[Receipt, ...], lease: Lease) -> S
 def depth(world: BrokerWorld, queue: str, now: int) -> Step:
     """Count one queue."""
     if queue not in world.queues:
-        return world, Raises(SetupError, f"there is no queue {queue!r}: declare the endpoint first")
+        return world, Raises(QueueMissing, f"there is no queue {queue!r}: declare the endpoint first")
     mine = [entry for entry in lapse(world, now).entries if entry.queue == queue]
     held = sum(1 for entry in mine if entry.held_until)
     delayed = sum(1 for entry in mine if not entry.held_until and entry.due > now)

@@ -23,7 +23,7 @@ from onceonly.drivers.rabbitmq import (
     shielded,
 )
 from onceonly.drivers.rabbitmq_publishing import Outcome, Parcel
-from onceonly.model.errors import Failed, SetupError, TryAgain, Unknown
+from onceonly.model.errors import Failed, QueueMissing, SetupError, TryAgain, Unknown
 from onceonly.model.message import Delivery, Headers, Send
 from onceonly.model.record import Answer
 from onceonly.ports.surroundings import Clock
@@ -118,7 +118,7 @@ class RabbitMQTransport:
         some milliseconds; an empty queue is looked at twice, so that what moves for longer than that takes is all it misses.
         """
         if await topology.count(self._link, self._names.queue(endpoint)) is None:
-            raise SetupError(f"there is no queue {endpoint!r}: run its endpoint, or `onceonly topology create`, first")
+            raise QueueMissing(f"there is no queue {endpoint!r}: run its endpoint, or `onceonly topology create`, first")
         return await self._census.take(endpoint)
 
     async def remove(self, topologies: Sequence[Topology]) -> None:

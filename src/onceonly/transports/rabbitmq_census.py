@@ -23,7 +23,7 @@ from onceonly.drivers.rabbitmq import (
     translated,
 )
 from onceonly.drivers.rabbitmq_publishing import Outcome, Parcel
-from onceonly.model.errors import SetupError, TryAgain
+from onceonly.model.errors import QueueMissing, TryAgain
 from onceonly.ports.transport import Depth
 from onceonly.transports.rabbitmq_inbox import Inbox
 from onceonly.transports.rabbitmq_topology import Names, count, count_delayed
@@ -106,7 +106,7 @@ class Census:
     async def _count(self, queue: str) -> tuple[int, int]:
         found = await count(self._link, queue)
         if found is None:
-            raise SetupError(f"there is no queue {queue!r}: run its endpoint, or `onceonly topology create`, first")
+            raise QueueMissing(f"there is no queue {queue!r}: run its endpoint, or `onceonly topology create`, first")
         return found
 
     async def _ask(self, endpoint: str, consumers: int) -> tuple[int, int, list[Reply]]:

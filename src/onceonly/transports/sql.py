@@ -17,7 +17,7 @@ from sqlalchemy import Delete, Update, insert, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from onceonly.drivers.sql import Database
-from onceonly.model.errors import SetupError, TryAgain
+from onceonly.model.errors import QueueMissing, TryAgain
 from onceonly.model.message import Delivery, Headers, Send
 from onceonly.model.record import Answer
 from onceonly.ports.transport import Depth, Topology, Traits
@@ -121,7 +121,7 @@ class SqlTransport:
         async with self._database.reading() as connection:
             declared, waiting, held, delayed = (await connection.execute(self._sql.depth, asked)).one()
         if not declared:
-            raise SetupError(f"there is no queue {endpoint!r}: run its endpoint, or `onceonly topology create`, first")
+            raise QueueMissing(f"there is no queue {endpoint!r}: run its endpoint, or `onceonly topology create`, first")
         return Depth(waiting=waiting, held=int(held), delayed=int(delayed))  # a sum is a Decimal on MariaDB
 
     async def _look_and_take(self, limit: int) -> tuple[Delivery, ...]:
