@@ -13,6 +13,7 @@ from onceonly.model.record import Answer, Record
 from onceonly.ports.store import Unit
 from onceonly.runtime.settings import WorkerSettings
 from onceonly.runtime.together import WINDOW, ForgettingTogether
+from onceonly.runtime.turns import Turn, TurningStore
 from onceonly.runtime.worker import IN_FLIGHT, Worker
 from onceonly.stores.memory import MemoryStore
 from onceonly.transports.memory import MemoryTransport
@@ -213,3 +214,23 @@ async def test_who_is_cancelled_leaves_no_round_without_an_end() -> None:
     assert isinstance((await asyncio.gather(first, return_exceptions=True))[0], asyncio.CancelledError)
     await second
     assert slow.calls == [["a"], ["b"]]
+
+
+async def test_the_second_half_of_a_batch_takes_its_turn_again() -> None:
+    """The first half's commit gave it up, and another batch has it; nobody runs beside it."""
+    house = House()
+    turns = asyncio.Semaphore(1)
+    first, second = Turn(turns), Turn(turns)
+    store = TurningStore(house.store, first)
+    await first.take()
+    unit = await store.begin([])
+    await unit.commit([])
+    await second.take()
+    halved = asyncio.create_task(store.begin([]))
+    await asyncio.sleep(0)
+    assert not halved.done()
+    second.give_up()
+    (await halved).abandon()
+    assert turns.locked()
+    first.give_up()
+    assert not turns.locked()

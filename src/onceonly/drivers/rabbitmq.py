@@ -184,14 +184,17 @@ class Link:
                 raise type(self._last)(str(self._last))
             await self.drop()
             try:
-                self._connection = await self._connect()
+                made = await self._connect()
             except OnceOnlyError as error:
                 self._failures, self._last = self._failures + 1, error
                 pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(self._failures - 1, 30))
                 self._not_before = asyncio.get_running_loop().time() + pause * (1 + self._chance.fraction()) / 2
                 raise
-            self._failures, self._last = 0, None
-            return self._connection
+            self._failures, self._last, self._connection = 0, None, made
+            if self._closed:  # meanwhile, and whoever closed could not know of this one
+                await self.drop()
+                raise Failed("the connection was closed by this process")
+            return made
 
     async def _connect(self) -> aiormq.Connection:
         place, connection = self.address.place, _Connection(self.address.url)

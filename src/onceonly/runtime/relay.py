@@ -74,6 +74,7 @@ class Relay:
 
     def _hear(self, identities: Sequence[Identity]) -> None:
         self._told.extend(identities)
+        self._told[MOST_TOLD:] = []  # the next look finds the others
         self._rung.set()
 
     async def _turn_until(self, stop: asyncio.Event) -> None:

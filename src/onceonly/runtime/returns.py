@@ -19,6 +19,7 @@ class PatientTransport:
         """Enclose this transport."""
         self._transport = transport
         self._left: dict[Hashable, Delivery] = {}
+        self._returning: set[Hashable] = set()
         self.traits = transport.traits
 
     @property
@@ -41,13 +42,19 @@ class PatientTransport:
 
     async def release(self, deliveries: Sequence[Delivery]) -> None:
         """Give these back; remember them when that fails."""
+        mine = {each.receipt: each for each in deliveries if each.receipt not in self._returning}
+        if not mine:
+            return
+        self._returning |= mine.keys()  # somebody else may find them among what is left meanwhile
         try:
-            await self._transport.release(deliveries)
+            await self._transport.release(tuple(mine.values()))
         except TryAgain:
-            self._keep(deliveries)
+            self._keep(tuple(mine.values()))
             raise
-        for delivery in deliveries:
-            self._left.pop(delivery.receipt, None)
+        finally:
+            self._returning -= mine.keys()
+        for receipt in mine:
+            self._left.pop(receipt, None)
 
     async def receive(self, limit: int, wait: float) -> tuple[Delivery, ...]:
         """Take what waits."""

@@ -23,9 +23,10 @@ class Turn:
         self._has_it = False
 
     async def take(self) -> None:
-        """Wait for the turn."""
-        await self._turns.acquire()
-        self._has_it = True
+        """Wait for the turn, unless it is had."""
+        if not self._has_it:
+            await self._turns.acquire()
+            self._has_it = True
 
     def give_up(self) -> None:
         """Let the next loop receive; harmless when repeated."""
@@ -43,7 +44,8 @@ class TurningStore:
         self._turn = turn
 
     async def begin(self, messages: Sequence[Message], *, isolated: bool = False) -> Unit:
-        """Begin as ever."""
+        """Begin; a second unit of the same batch, after the first was committed, takes the turn again."""
+        await self._turn.take()
         return TurningUnit(await self._store.begin(messages, isolated=isolated), self._turn)
 
     async def forget(self, identities: Sequence[Identity]) -> None:

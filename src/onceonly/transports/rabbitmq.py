@@ -56,6 +56,7 @@ class RabbitMQTransport:
         self._names = names or Names(link.address.prefix)
         self._queue = self._names.queue(endpoint)
         self._publisher: Channel | None = None
+        self._opening = asyncio.Lock()
         self._known: set[str] = set()
         self._inbox = Inbox(link, self._queue, self._give_back, linger=linger)
         self._census = Census(link, self._names, endpoint, self._inbox)
@@ -192,10 +193,11 @@ class RabbitMQTransport:
         return await publish(await self._channel(), parcels, self._link.address.timeout)
 
     async def _channel(self) -> Channel:
-        if self._publisher is None or not is_open(self._publisher):
-            self._known.clear()
-            self._publisher = await self._link.channel(confirms=True)
-        return self._publisher
+        async with self._opening:
+            if self._publisher is None or not is_open(self._publisher):
+                self._known.clear()
+                self._publisher = await self._link.channel(confirms=True)
+            return self._publisher
 
     async def _parcel(self, send: Send, now: int) -> Parcel | None:
         """Address a message; None when it can never be taken."""

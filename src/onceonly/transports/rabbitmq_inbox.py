@@ -177,6 +177,8 @@ class Inbox:
         async with self._changing:
             if not is_open(self._channel):
                 await self._open()
+            if not self._wanted:  # whoever asked has been cancelled: nobody is there to take what would come
+                return
             needed = min(MOST_AHEAD, len(self._held) + self._wanted)
             if self._consumer and needed <= self._prefetch < SHRINK * needed:
                 return
@@ -197,14 +199,15 @@ class Inbox:
             await self._return([self._waiting.pop() for _ in range(len(self._waiting) - 2 * ahead)])
 
     async def _open(self) -> None:
-        self._serial = next(_SERIAL)  # first: what the old channel still brings is refused from here on
-        if self._channel is not None:
-            await self._link.abandon(self._channel)
+        # All of this before anything is awaited: from here on nothing of the old channel is brought, handed out or settled.
+        self._serial = next(_SERIAL)
+        failed, self._channel, self._consumer = self._channel, None, ""
         self._remember(self._held.values())
         self._remember(self._waiting)
         self._held.clear()
         self._waiting.clear()
-        self._consumer = ""
+        if failed is not None:
+            await self._link.abandon(failed)
         self._channel = await self._link.channel(confirms=False)
         self._channel.on_consumer_cancel_callbacks.add(self._cancelled)
         self._channel.closing.add_done_callback(lambda _: self._rung.set())
@@ -234,7 +237,7 @@ class Inbox:
         clock = asyncio.get_running_loop().time
         try:
             while (left := self._idle_since + (self._linger if self._held else LINGER) - clock()) > 0:  # noqa: ASYNC110 - waits for time, not for an event
-                await asyncio.sleep(left)
+                await asyncio.sleep(min(left, LINGER))
             if not self._wanted:
                 with suppress(TryAgain, SetupError):  # a broken channel gives all back by itself
                     await shielded(self._stop_consuming())
@@ -246,7 +249,7 @@ class Inbox:
             channel = self._channel
             if channel is None or not is_open(channel):
                 return
-            async with translated("cancel a consumer"):
+            async with translated("cancel a consumer"), asyncio.timeout(self._link.address.timeout):
                 await self._cancel(channel)
             if not self._wanted:  # else somebody came meanwhile: it is theirs
                 back = list(self._waiting)
@@ -254,9 +257,18 @@ class Inbox:
                 await self._return(back)
 
     async def _cancel(self, channel: Channel) -> None:
-        consumer, self._consumer = self._consumer, ""
-        if consumer:
-            await channel.basic_cancel(consumer)
+        """End the consumer when nothing is on its way to it: the server would put that back, and mark it.
+
+        While nobody acknowledges, nothing new is brought, and what was brought is here after two answers; see `_consume`.
+        """
+        if not self._consumer:
+            return
+        async with self._settling:
+            await channel.queue_declare(self._queue, passive=True)
+            await channel.basic_qos(prefetch_count=self._prefetch)
+            consumer, self._consumer = self._consumer, ""
+            if consumer:
+                await channel.basic_cancel(consumer)
 
     async def _return(self, messages: list[Delivered]) -> None:
         """Give back to the queue what would wait here while others are idle."""
