@@ -6,13 +6,12 @@ gone. While one statement is under way all later ones wait for one next.
 """
 
 import asyncio
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 
 from onceonly.model.errors import Unknown
 from onceonly.model.identity import Identity
-from onceonly.model.message import Message
-from onceonly.model.record import Record
-from onceonly.ports.store import Store, Unit
+from onceonly.ports.store import Store
+from onceonly.runtime.enclosed import EnclosedStore
 from onceonly.runtime.surroundings import Timer, pause
 
 WINDOW = 0.03
@@ -37,12 +36,12 @@ class Round:
             self.is_full.set()
 
 
-class ForgettingTogether:
+class ForgettingTogether(EnclosedStore):
     """A store that forgets the records of several batches in one call. Each caller learns how the call ended."""
 
     def __init__(self, store: Store, timer: Timer, enough: int) -> None:
         """Enclose this store, for all loops of a worker; for `enough` callers a statement waits no longer."""
-        self._store = store
+        super().__init__(store)
         self._timer = timer
         self._enough = enough
         self._one = asyncio.Lock()
@@ -67,19 +66,3 @@ class ForgettingTogether:
         except BaseException as error:
             mine.error = error
             raise
-
-    async def begin(self, messages: Sequence[Message], *, isolated: bool = False) -> Unit:
-        """Begin as ever."""
-        return await self._store.begin(messages, isolated=isolated)
-
-    async def undispatched(self, older_than: int, limit: int, *, after: Identity | None = None) -> tuple[Record, ...]:
-        """List as ever."""
-        return await self._store.undispatched(older_than, limit, after=after)
-
-    async def find(self, identities: Sequence[Identity]) -> tuple[Record, ...]:
-        """Find as ever."""
-        return await self._store.find(identities)
-
-    def unit_key(self, message: Message) -> Hashable:
-        """Tell as ever."""
-        return self._store.unit_key(message)

@@ -6,12 +6,12 @@ broker or a slow disk delays messages and costs no throughput, and the batches o
 """
 
 import asyncio
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 
-from onceonly.model.identity import Identity
 from onceonly.model.message import Message
 from onceonly.model.record import Record
 from onceonly.ports.store import Resources, Store, Unit
+from onceonly.runtime.enclosed import EnclosedStore
 
 
 class Turn:
@@ -35,34 +35,18 @@ class Turn:
             self._turns.release()
 
 
-class TurningStore:
+class TurningStore(EnclosedStore):
     """A store whose commits end the turn."""
 
     def __init__(self, store: Store, turn: Turn) -> None:
         """Enclose this store."""
-        self._store = store
+        super().__init__(store)
         self._turn = turn
 
     async def begin(self, messages: Sequence[Message], *, isolated: bool = False) -> Unit:
         """Begin; a second unit of the same batch, after the first was committed, takes the turn again."""
         await self._turn.take()
         return TurningUnit(await self._store.begin(messages, isolated=isolated), self._turn)
-
-    async def forget(self, identities: Sequence[Identity]) -> None:
-        """Forget as ever."""
-        await self._store.forget(identities)
-
-    async def undispatched(self, older_than: int, limit: int, *, after: Identity | None = None) -> tuple[Record, ...]:
-        """List as ever."""
-        return await self._store.undispatched(older_than, limit, after=after)
-
-    async def find(self, identities: Sequence[Identity]) -> tuple[Record, ...]:
-        """Find as ever."""
-        return await self._store.find(identities)
-
-    def unit_key(self, message: Message) -> Hashable:
-        """Tell as ever."""
-        return self._store.unit_key(message)
 
 
 class TurningUnit:

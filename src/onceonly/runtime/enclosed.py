@@ -1,0 +1,36 @@
+"""A store inside another one: who encloses a store writes only what becomes different."""
+
+from collections.abc import Hashable, Sequence
+
+from onceonly.model.identity import Identity
+from onceonly.model.message import Message
+from onceonly.model.record import Record
+from onceonly.ports.store import Store, Unit
+
+
+class EnclosedStore:
+    """Does whatever the store inside does."""
+
+    def __init__(self, store: Store) -> None:
+        """Enclose this store."""
+        self._store = store
+
+    async def begin(self, messages: Sequence[Message], *, isolated: bool = False) -> Unit:
+        """Begin as ever."""
+        return await self._store.begin(messages, isolated=isolated)
+
+    async def forget(self, identities: Sequence[Identity]) -> None:
+        """Forget as ever."""
+        await self._store.forget(identities)
+
+    async def undispatched(self, older_than: int, limit: int, *, after: Identity | None = None) -> tuple[Record, ...]:
+        """List as ever."""
+        return await self._store.undispatched(older_than, limit, after=after)
+
+    async def find(self, identities: Sequence[Identity]) -> tuple[Record, ...]:
+        """Find as ever."""
+        return await self._store.find(identities)
+
+    def unit_key(self, message: Message) -> Hashable:
+        """Tell as ever."""
+        return self._store.unit_key(message)
