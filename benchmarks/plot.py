@@ -105,10 +105,10 @@ def _lines(figure: Any, results: Results) -> None:
             axes.plot(values, [it.median for it in spreads], color=colour, marker="o", label=BY_NAME[name].title)
             axes.fill_between(values, [it.low for it in spreads], [it.high for it in spreads], color=colour, alpha=0.15, lw=0)
         axes.set_title(axis)
-        axes.set_ylim(bottom=0)
         axes.grid(axis="y", color=FAINT)
         axes.set_axisbelow(True)
         axes.tick_params(length=0)
+    panels[0].set_ylim(bottom=0)  # behind all of them: it freezes the top
     panels[0].set_ylabel("messages a second")
     panels[0].yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
     figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=len(LINES), frameon=False)
