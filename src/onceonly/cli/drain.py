@@ -15,7 +15,7 @@ from onceonly.wiring import open_store, open_transport
 from onceonly.wiring.settings import Settings
 
 COUNTED = 10_000
-"""More records than this are not counted."""
+"""Records are counted up to here; more than this is a number nobody needs to know exactly."""
 PAUSE = 0.05
 """Seconds between two looks."""
 PATIENCE = 2.0

@@ -8,6 +8,7 @@ import typer
 from msgspec import Struct
 from msgspec.structs import astuple
 
+from onceonly.cli.drain import COUNTED
 from onceonly.cli.loading import load_all
 from onceonly.cli.output import show_json, show_table
 from onceonly.cli.places import Instead, JsonOption, StoreOption, TransportOption, missing_file
@@ -19,9 +20,6 @@ from onceonly.ports.transport import Depth, Transport
 from onceonly.runtime.surroundings import LIVE
 from onceonly.wiring import open_dead_letters, open_store, open_transport
 from onceonly.wiring.settings import Settings
-
-COUNTED = 10_000
-"""Records are counted up to here; more than this is a number nobody needs to know exactly."""
 
 
 class Status(Struct, frozen=True, kw_only=True):

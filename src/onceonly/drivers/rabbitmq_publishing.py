@@ -7,7 +7,6 @@ worker's time. This does what it does, by the same attributes of the channel, fo
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from functools import lru_cache
-from itertools import count
 from typing import Any
 from uuid import uuid4
 
@@ -20,8 +19,6 @@ from pamqp.body import ContentBody
 from pamqp.encode import by_type, field_table, short_string
 from pamqp.frame import marshal
 from pamqp.header import ContentHeader
-
-_PROCESS, _NUMBERS = uuid4().hex, count(1)
 
 
 class Outcome(Enum):
@@ -101,7 +98,8 @@ async def publish_all(channel: Channel, parcels: Sequence[Parcel], answers: list
     """
     waiting = Waiting(channel, len(parcels))
     answers += [Confirmation(waiting) for _ in parcels]
-    names = [f"{_PROCESS}{next(_NUMBERS):x}" for _ in parcels]
+    batch = uuid4().hex
+    names = [f"{batch}{number:x}" for number in range(len(parcels))]
     try:
         async with channel.lock:
             await _write(channel, parcels, names, answers)
