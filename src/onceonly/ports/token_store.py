@@ -1,0 +1,54 @@
+"""TokenStore: a message may be handled only while its token is live; handling consumes it (protocols, section 5)."""
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from onceonly.model.identity import Identity
+
+
+class Token(NamedTuple):
+    """The right to handle one message once, at one endpoint. `id` is fresh for each attempt of its sender."""
+
+    id: str
+    endpoint: str
+
+
+class Owner(NamedTuple):
+    """Who prepared a token: the unit (an entity's key, empty for others) and the message whose record confirms it."""
+
+    endpoint: str
+    unit: str
+    identity: Identity
+
+
+class Prepared(NamedTuple):
+    """A token that is not live yet, as the sweeper finds it; `at` is in milliseconds since 1970."""
+
+    token: Token
+    owner: Owner
+    at: int
+
+
+class TokenStore(Protocol):
+    """Tokens in two states: prepared (invisible to receivers) and live. Reads must be linearizable with writes."""
+
+    async def prepare(self, tokens: Sequence[Token], owner: Owner) -> None:
+        """Create these as prepared. Their ids were never used before. Not atomic. Raises Conflict, Failed, Unknown."""
+
+    async def activate(self, tokens: Sequence[Token]) -> None:
+        """Make these live, if they are prepared; live or missing is left as it is. Not atomic. Raises Failed, Unknown."""
+
+    async def live(self, tokens: Sequence[Token]) -> frozenset[Token]:
+        """Tell which of these are live. Raises Failed, Unknown."""
+
+    async def remove(self, tokens: Sequence[Token]) -> None:
+        """Remove these whatever state they are in; harmless when they are gone. Not atomic. Raises Failed, Unknown."""
+
+    async def discard(self, tokens: Sequence[Token]) -> None:
+        """Remove those of these that are still prepared; a live one stays. Not atomic. Raises Failed, Unknown."""
+
+    async def prepared(self, older_than: int, limit: int) -> tuple[Prepared, ...]:
+        """List tokens that were prepared before `older_than` (milliseconds since 1970) and are not live; may be stale.
+
+        Raises Failed, Unknown.
+        """
