@@ -156,8 +156,8 @@ async def test_records_are_listed_oldest_first_until_they_are_forgotten() -> Non
     assert await store.undispatched(1_000, 10) == ()
     assert await store.undispatched(clock.time, 10) == (record(B), record(A))
     assert await store.undispatched(clock.time, 1) == (record(B),)
-    await store.forget([B.identity])
-    await store.forget([B.identity])
+    await store.forget([Record(B.identity)])
+    await store.forget([Record(B.identity)])
     assert await store.undispatched(clock.time, 10) == (record(A),)
     assert (await store.begin([B])).done == (B,)
 

@@ -171,7 +171,7 @@ async def act(store: Store, plan: str, asked: list[Message], decided: dict[Any, 
     """Do one thing with a store; gives everything one can see of it."""
     found: tuple[Any, ...] = ()
     if plan == "forget":
-        await store.forget([each.identity for each in asked])
+        await store.forget([Record(each.identity) for each in asked])
     else:
         unit = await store.begin(asked, isolated=plan == "commit")
         found = (unit.new, sorted(unit.owed, key=identity), unit.done, unit.clashing)

@@ -24,6 +24,7 @@ from onceonly.drivers.transaction import State
 from onceonly.drivers.translation import translated
 from onceonly.model.errors import CommitRefused, Conflict, Failed, HandlerFailed, Unknown
 from onceonly.model.identity import claim_key
+from onceonly.model.record import Record
 from onceonly.stores.sql import SqlStore
 from servers import on_mariadb
 
@@ -103,7 +104,7 @@ async def test_who_waits_too_long_for_a_claim_gets_conflict_and_to_forget_gets_f
         with pytest.raises(Conflict, match="Lock wait timeout"):
             await SqlStore(impatient, "shop").begin([A])
         with pytest.raises(Failed, match="Lock wait timeout"):
-            await SqlStore(impatient, "shop").forget([B.identity])
+            await SqlStore(impatient, "shop").forget([Record(B.identity)])
         unit.abandon()
 
 

@@ -70,7 +70,7 @@ async def test_forgetting_a_hundred_records_costs_three_statements(database: Dat
     asked = messages(100)
     await handle(store, *asked, decided=True)
     with statements(database) as heard:
-        await store.forget([each.identity for each in asked])
+        await store.forget([Record(each.identity) for each in asked])
     assert heard == [WRITE, "DELETE FROM house_records", "COMMIT"]
     assert await counted(database, "records") == 0
 
@@ -141,7 +141,7 @@ async def test_sorted_claims_do_not_deadlock(store: SqlStore) -> None:
             unit = await store.begin(asked[start : start + 30][:: 1 if turn % 2 else -1])
             if (number + turn) % 5:
                 await unit.commit(records(*unit.new, decided=True))
-                await store.forget([each.identity for each in unit.new])
+                await store.forget([Record(each.identity) for each in unit.new])
             else:
                 unit.abandon()
 

@@ -25,6 +25,7 @@ from sqlalchemy import event, select, text, update
 
 from onceonly.drivers.sql import Database
 from onceonly.model.errors import CommitRefused, Conflict, Failed, HandlerFailed, SetupError
+from onceonly.model.record import Record
 from onceonly.stores.sql import SqlStore
 
 CLAIM = "INSERT INTO onceonly_claims"
@@ -45,7 +46,7 @@ async def test_forgetting_a_hundred_records_costs_one_round_trip(database: Datab
     asked = messages(100)
     await handle(store, *asked, decided=True)
     with statements(database) as heard:
-        await store.forget([each.identity for each in asked])
+        await store.forget([Record(each.identity) for each in asked])
     assert heard == ["DELETE FROM onceonly_records"]
     assert await counted(database, "records") == 0
 
@@ -268,7 +269,7 @@ async def test_who_waits_too_long_to_forget_gets_failed(database: Database, url:
     async with opened(url + "?timeout=0.05") as impatient, database.writing() as connection:
         await connection.execute(text("SELECT * FROM onceonly_records FOR UPDATE"))
         with pytest.raises(Failed, match="lock timeout"):
-            await SqlStore(impatient, "shop").forget([message().identity])
+            await SqlStore(impatient, "shop").forget([Record(message().identity)])
 
 
 async def test_units_give_their_connections_back(database: Database, store: SqlStore) -> None:

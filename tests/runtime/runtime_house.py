@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from msgspec.structs import replace
 
 from onceonly.algorithms.admission import History
+from onceonly.algorithms.effects import NoThings
 from onceonly.drivers.memory import Live, Operation
 from onceonly.model.errors import HandlerFailed
 from onceonly.model.identity import outgoing_id
@@ -47,7 +48,7 @@ class ScriptedHandlers:
             return Unreadable(reason="no id")
         return message_of(event, source=event.attributes["source"], id=event.attributes["id"])
 
-    async def handle(self, message: Message, resources: Resources) -> Decision:
+    async def handle(self, message: Message, resources: Resources, attempt: str = "") -> Decision:
         """Follow the script, write, publish."""
         self.started.append(message.id)
         result = self.script(message, resources)
@@ -117,7 +118,7 @@ class House:
         self.store = MemoryStore(self.driver, SHOP, clock=self.clock)
         self.letters = MemoryDeadLetters(self.driver, clock=self.clock)
         self.transport = MemoryTransport(self.driver, SHOP, clock=self.clock, lease=LEASE)
-        self.ports = Ports(SHOP, self.store, self.handlers, History(), self.transport, self.letters)
+        self.ports = Ports(SHOP, self.store, self.handlers, History(), NoThings(), self.transport, self.letters)
         self.surroundings = Surroundings(clock=self.clock, chance=NoChance(), timer=self.timer)
 
     async def open(self, *ids: str) -> "House":

@@ -55,6 +55,7 @@ class CountedUnit:
 
     def __init__(self, unit: Unit, store: CountingStore) -> None:
         self._unit, self._store, self._open = unit, store, True
+        self.key = unit.key
         self.new, self.owed, self.done, self.clashing = unit.new, unit.owed, unit.done, unit.clashing
         self.resources = unit.resources
 
@@ -84,14 +85,14 @@ class StoreThatForgetsSlowly(MemoryStore):
         self.calls: list[list[str]] = []
         self.error: Exception | None = None
 
-    async def forget(self, identities: Sequence[Identity]) -> None:
+    async def forget(self, records: Sequence[Record]) -> None:
         """Wait, then forget."""
-        self.calls.append([identity.id for identity in identities])
+        self.calls.append([record.identity.id for record in records])
         self.begun.set()
         await self.opened.wait()
         if self.error:
             raise self.error
-        await super().forget(identities)
+        await super().forget(records)
 
 
 class NeverTimer(HastyTimer):
@@ -147,9 +148,9 @@ async def test_records_are_forgotten_together_while_a_statement_is_under_way() -
     slow = StoreThatForgetsSlowly(house.driver, "shop", clock=house.clock)
     slow.wait_here()
     store = ForgettingTogether(slow, house.timer, enough=9)
-    first = asyncio.create_task(store.forget([Identity("s", "a")]))
+    first = asyncio.create_task(store.forget([Record(Identity("s", "a"))]))
     await slow.begun.wait()
-    others = [asyncio.create_task(store.forget([Identity("s", name)])) for name in "bc"]
+    others = [asyncio.create_task(store.forget([Record(Identity("s", name))])) for name in "bc"]
     await asyncio.sleep(0)
     slow.opened.set()
     await asyncio.gather(first, *others)
@@ -163,7 +164,7 @@ async def test_who_forgets_first_waits_for_others_to_join() -> None:
     slow.wait_here()
     slow.opened.set()
     store = ForgettingTogether(slow, house.timer, enough=9)
-    await asyncio.gather(*(store.forget([Identity("s", name)]) for name in "abc"))
+    await asyncio.gather(*(store.forget([Record(Identity("s", name))]) for name in "abc"))
     assert slow.calls == [["a", "b", "c"]]
     assert house.timer.slept == [WINDOW]
 
@@ -175,7 +176,7 @@ async def test_enough_callers_wait_for_nobody_else() -> None:
     slow.wait_here()
     slow.opened.set()
     store = ForgettingTogether(slow, NeverTimer(), enough=3)
-    await asyncio.gather(*(store.forget([Identity("s", name)]) for name in "abc"))
+    await asyncio.gather(*(store.forget([Record(Identity("s", name))]) for name in "abc"))
     assert slow.calls == [["a", "b", "c"]]
 
 
@@ -186,16 +187,16 @@ async def test_all_that_were_forgotten_together_learn_of_a_failure(error: Except
     slow = StoreThatForgetsSlowly(house.driver, "shop", clock=house.clock)
     slow.wait_here()
     store = ForgettingTogether(slow, house.timer, enough=9)
-    first = asyncio.create_task(store.forget([Identity("s", "a")]))
+    first = asyncio.create_task(store.forget([Record(Identity("s", "a"))]))
     await slow.begun.wait()
-    others = [asyncio.create_task(store.forget([Identity("s", name)])) for name in "bc"]
+    others = [asyncio.create_task(store.forget([Record(Identity("s", name))])) for name in "bc"]
     await asyncio.sleep(0)
     slow.error = error
     slow.opened.set()
     failed = await asyncio.gather(first, *others, return_exceptions=True)
     assert [type(each) for each in failed] == [type(error), type(error), Unknown]
     slow.error = None
-    await store.forget([Identity("s", "d")])
+    await store.forget([Record(Identity("s", "d"))])
     assert slow.calls == [["a"], ["b", "c"], ["d"]]
 
 
@@ -205,9 +206,9 @@ async def test_who_is_cancelled_leaves_no_round_without_an_end() -> None:
     slow = StoreThatForgetsSlowly(house.driver, "shop", clock=house.clock)
     slow.wait_here()
     store = ForgettingTogether(slow, house.timer, enough=9)
-    first = asyncio.create_task(store.forget([Identity("s", "a")]))
+    first = asyncio.create_task(store.forget([Record(Identity("s", "a"))]))
     await slow.begun.wait()
-    second = asyncio.create_task(store.forget([Identity("s", "b")]))
+    second = asyncio.create_task(store.forget([Record(Identity("s", "b"))]))
     await asyncio.sleep(0)
     first.cancel()
     slow.opened.set()

@@ -1,26 +1,38 @@
 """Effects and messages as stored."""
 
 import pytest
+from msgspec.structs import replace
 
 from onceonly.model.errors import SchemaTooNew
 from onceonly.model.message import Message, Send
+from onceonly.model.record import Record
+from onceonly.model.token import Token
 from onceonly.serialization.records import (
-    decode_effects,
     decode_headers,
     decode_message,
-    encode_effects,
+    decode_record,
     encode_headers,
     encode_message,
+    encode_record,
 )
 
 MESSAGE = Message(id="ü", source="s", type="T", body=b"\x00\xff", extensions=(("a", "b"),), headers=(("X", "y"),))
 
+TOKEN = "0123"  # noqa: S105 - no secret
 
-def test_effects_come_back_as_they_were() -> None:
-    """Order, bodies and delays are kept."""
+
+def test_records_come_back_as_they_were() -> None:
+    """Order, bodies, delays and tokens are kept; an attempt and its things are not stored."""
     effects = (Send(message=MESSAGE, to="billing", due=5), Send(message=MESSAGE))
-    assert decode_effects(encode_effects(effects)) == effects
-    assert decode_effects(encode_effects(())) == ()
+    tokens = Record(MESSAGE.identity, effects, unit="Account/1", token=TOKEN, minted=(Token("u", "billing"),))
+    for record in (Record(MESSAGE.identity, effects), Record(MESSAGE.identity), tokens):
+        assert decode_record(MESSAGE.identity, encode_record(record), record.unit) == record
+    assert encode_record(replace(tokens, attempt="a")) == encode_record(tokens)
+
+
+def test_a_record_without_tokens_is_stored_as_it_always_was() -> None:
+    """An older process can finish it."""
+    assert encode_record(Record(MESSAGE.identity, (Send(message=MESSAGE),)))[:1] == b"\x01"
 
 
 def test_messages_and_headers_come_back_as_they_were() -> None:
@@ -32,4 +44,4 @@ def test_messages_and_headers_come_back_as_they_were() -> None:
 def test_a_newer_format_is_refused_and_says_so() -> None:
     """An older process must not guess."""
     with pytest.raises(SchemaTooNew, match="newer onceonly"):
-        decode_effects(b"\x02" + encode_effects(())[1:])
+        decode_record(MESSAGE.identity, b"\x03" + encode_record(Record(MESSAGE.identity))[1:])

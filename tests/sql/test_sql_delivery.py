@@ -9,6 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, create_async_e
 
 from onceonly.algorithms.admission import History
 from onceonly.algorithms.delivery import deliver, run
+from onceonly.algorithms.effects import NoThings
 from onceonly.algorithms.intake import Item
 from onceonly.drivers.memory import Live
 from onceonly.drivers.sql import Database
@@ -31,7 +32,7 @@ class ShopHandlers:
         """Read the way an endpoint does."""
         return read(delivery, (), identity=None, max_body=1 << 20)
 
-    async def handle(self, message: Message, resources: Resources) -> Decision:
+    async def handle(self, message: Message, resources: Resources, attempt: str = "") -> Decision:
         """Add an order, the way an endpoint runs a handler."""
         session = session_of(resources)
         try:
@@ -97,6 +98,7 @@ def ports(database: Database) -> Ports:
         store=SqlStore(database, "shop"),
         handlers=ShopHandlers(),
         admission=History(),
+        effects=NoThings(),
         transport=MemoryTransport(driver, "shop", clock=database.clock),
         dead_letters=SqlDeadLetters(database),
     )

@@ -10,6 +10,7 @@ from sqlalchemy import event
 from onceonly.drivers.sql import Database
 from onceonly.model.errors import Conflict, Failed
 from onceonly.model.identity import claim_key
+from onceonly.model.record import Record
 from onceonly.stores.sql import SqlStore
 
 CLAIM = "INSERT INTO onceonly_claims"
@@ -77,7 +78,7 @@ async def test_forgetting_a_hundred_records_costs_three_statements(database: Dat
     asked = messages(100)
     await handle(store, *asked, decided=True)
     with statements(database) as heard:
-        await store.forget([each.identity for each in asked])
+        await store.forget([Record(each.identity) for each in asked])
     assert heard == ["BEGIN IMMEDIATE", "DELETE FROM onceonly_records", "COMMIT"]
     assert await counted(database, "records") == 0
 
@@ -115,7 +116,7 @@ async def test_without_history_everything_is_always_new(database: Database) -> N
     assert await orders(database) == ["a", "b"]
     assert (await counted(database, "claims"), await counted(database, "records")) == (0, 0)
     assert await store.undispatched(1 << 52, 10) == ()
-    await store.forget([message().identity])
+    await store.forget([Record(message().identity)])
 
 
 async def test_of_two_engines_that_compete_one_handles(file: Path, store: SqlStore) -> None:
@@ -146,7 +147,7 @@ async def test_who_waits_too_long_to_forget_gets_failed(file: Path, store: SqlSt
     async with opened(url(file) + "?timeout=0.05") as impatient:
         unit = await store.begin([message()])
         with pytest.raises(Failed, match="locked"):
-            await SqlStore(impatient, "shop").forget([message().identity])
+            await SqlStore(impatient, "shop").forget([Record(message().identity)])
         unit.abandon()
 
 

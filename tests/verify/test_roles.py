@@ -41,10 +41,10 @@ def forgetting_what_is_owed(_programs: Programs, _batch: Batch, ports: Ports) ->
 async def _relay(ports: Ports, *, forgetting_first: bool) -> None:
     for record in await ports.store.undispatched(older_than=1, limit=1):
         if forgetting_first:
-            await ports.store.forget([record.identity])
+            await ports.store.forget([record])
         answers = await ports.transport.send(record.effects)
         if not forgetting_first and all(answer is Answer.TAKEN for answer in answers):
-            await ports.store.forget([record.identity])
+            await ports.store.forget([record])
 
 
 RELAYING = Role(endpoint=SHOP, queue=RELAY, point="wake up for", label="relay: ", begins=whenever, program=sending_what_is_owed)

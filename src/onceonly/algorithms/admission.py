@@ -1,17 +1,27 @@
-"""History: the admission of a store that keeps a claim for every message it handled."""
+"""Admissions: what else must hold, beyond the store's own claim, before a message may be handled."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from onceonly.model.identity import Identity
-from onceonly.model.record import Record
+from msgspec.structs import replace
+
+from onceonly.model.identity import Identity, claim_key
+from onceonly.model.message import Message
+from onceonly.model.record import Effect, Record
+from onceonly.model.token import TOKEN, Owner, Token
+from onceonly.ports.dedup_store import DedupStore
+from onceonly.ports.surroundings import Ids
+from onceonly.ports.token_store import TokenStore
+
+Subscribers = Mapping[str, Sequence[str]]
+"""The endpoints that take an event, by its type."""
 
 
 class History:
     """The store's claims are the whole rule: what `begin` calls new may be handled, and nothing else is kept anywhere."""
 
-    async def admits(self, identities: Sequence[Identity]) -> frozenset[Identity]:
+    async def admits(self, messages: Sequence[Message]) -> frozenset[Identity]:
         """Admit all of them: the claim has decided already."""
-        return frozenset(identities)
+        return frozenset([message.identity for message in messages])
 
     async def prepare(self, records: Sequence[Record]) -> tuple[Record, ...]:
         """Prepare nothing."""
@@ -23,5 +33,119 @@ class History:
     async def discard(self, records: Sequence[Record]) -> None:
         """Discard nothing."""
 
-    async def retire(self, identities: Sequence[Identity]) -> None:
+    async def retire(self, records: Sequence[Record]) -> None:
         """Retire nothing: the claim stays for its retention."""
+
+
+class Deduplicated:
+    """A dedup store elsewhere knows what is done, so that the store forgets everything (protocols, section 4)."""
+
+    def __init__(self, endpoint: str, dedup_store: DedupStore) -> None:
+        """Ask this dedup store."""
+        self._endpoint = endpoint
+        self._done = dedup_store
+
+    async def admits(self, messages: Sequence[Message]) -> frozenset[Identity]:
+        """Admit what is not known to be done."""
+        by_key = {claim_key(self._endpoint, message.identity): message.identity for message in messages}
+        done = await self._done.contains(list(by_key)) if by_key else frozenset()
+        return frozenset(identity for key, identity in by_key.items() if key not in done)
+
+    async def prepare(self, records: Sequence[Record]) -> tuple[Record, ...]:
+        """Prepare nothing."""
+        return tuple(records)
+
+    async def activate(self, records: Sequence[Record]) -> None:
+        """Activate nothing."""
+
+    async def discard(self, records: Sequence[Record]) -> None:
+        """Discard nothing."""
+
+    async def retire(self, records: Sequence[Record]) -> None:
+        """Note what is done, before the store forgets it."""
+        if records:
+            await self._done.add([claim_key(self._endpoint, record.identity) for record in records])
+
+
+class Tokenized:
+    """A message may be handled only while its token is live; its handling consumes it (protocols, section 5)."""
+
+    def __init__(self, endpoint: str, tokens: TokenStore, subscribers: Subscribers, ids: Ids) -> None:
+        """Use this token store; `subscribers` say for whom an event's token is minted."""
+        self._endpoint = endpoint
+        self._tokens = tokens
+        self._subscribers = subscribers
+        self._ids = ids
+
+    async def admits(self, messages: Sequence[Message]) -> frozenset[Identity]:
+        """Admit those with a live token."""
+        asked = {message.identity: Token(message.token, self._endpoint) for message in messages if message.token}
+        live = await self._tokens.live(list(asked.values())) if asked else frozenset()
+        return frozenset(identity for identity, token in asked.items() if token in live)
+
+    async def prepare(self, records: Sequence[Record]) -> tuple[Record, ...]:
+        """Mint a token for every message of these records, and prepare it for each endpoint it goes to."""
+        minted = tuple(mint(record, self._subscribers, self._ids) for record in records)
+        for record in minted:
+            if record.minted:
+                await self._tokens.prepare(record.minted, Owner(self._endpoint, record.unit, record.identity))
+        return minted
+
+    async def activate(self, records: Sequence[Record]) -> None:
+        """Make the tokens live: the commit has confirmed them."""
+        if minted := _minted(records):
+            await self._tokens.activate(minted)
+
+    async def discard(self, records: Sequence[Record]) -> None:
+        """Remove this attempt's tokens, which nobody can confirm any more."""
+        if minted := _minted(records):
+            await self._tokens.discard(minted)
+
+    async def retire(self, records: Sequence[Record]) -> None:
+        """Consume the tokens of what is done, before the store forgets it."""
+        consumed = [Token(record.token, self._endpoint) for record in records if record.token]
+        if consumed:
+            await self._tokens.remove(consumed)
+
+
+class TokensInStore:
+    """The tokens are in the store's own database: its claim consumes them, and its commit makes them live."""
+
+    def __init__(self, subscribers: Subscribers, ids: Ids) -> None:
+        """Mint for these."""
+        self._subscribers = subscribers
+        self._ids = ids
+
+    async def admits(self, messages: Sequence[Message]) -> frozenset[Identity]:
+        """Admit all of them: the claim has decided already."""
+        return frozenset([message.identity for message in messages])
+
+    async def prepare(self, records: Sequence[Record]) -> tuple[Record, ...]:
+        """Mint; the commit writes the tokens."""
+        return tuple(mint(record, self._subscribers, self._ids) for record in records)
+
+    async def activate(self, records: Sequence[Record]) -> None:
+        """Activate nothing: the commit did."""
+
+    async def discard(self, records: Sequence[Record]) -> None:
+        """Discard nothing: what was not committed never was."""
+
+    async def retire(self, records: Sequence[Record]) -> None:
+        """Retire nothing: the commit consumed the token."""
+
+
+def mint(record: Record, subscribers: Subscribers, ids: Ids) -> Record:
+    """Give every message of a record a fresh token, the same for all endpoints that it goes to."""
+    effects: list[Effect] = []
+    minted: list[Token] = []
+    for effect in record.effects:
+        id_ = ids.fresh()
+        takers = (effect.to,) if effect.to else tuple(subscribers.get(effect.message.type, ()))
+        minted += [Token(id_, endpoint) for endpoint in takers]
+        message = replace(effect.message, extensions=(*effect.message.extensions, (TOKEN, id_)))
+        effects.append(replace(effect, message=message))
+    return replace(record, effects=tuple(effects), minted=tuple(minted))
+
+
+def _minted(records: Sequence[Record]) -> list[Token]:
+    return [token for record in records for token in record.minted]

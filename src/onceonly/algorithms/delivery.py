@@ -113,6 +113,9 @@ async def settle(items: Sequence[Item], ran: Ran, ports: Ports) -> Report:
     parts = ran.processed
     finished = [record for part in parts for record in part.finished]
     report = await _finish(finished, of, ran, ports)
+    dropped = [of[identity] for part in parts for identity in part.dropped]
+    if dropped:  # known to be done elsewhere, and the store had nothing of them
+        await _ack([delivery for item in dropped for delivery in item.deliveries], ports)
     failed = [(of[identity], failure) for part in parts for identity, failure in part.failed]
     refused = [(of[r.identity], _refusal(r)) for part in parts for r, answer in part.kept if answer is Answer.REFUSED]
     report += await _retry_or_give_up([*failed, *refused], ports)
@@ -122,6 +125,7 @@ async def settle(items: Sequence[Item], ran: Ran, ports: Ports) -> Report:
     unsure = [of[record.identity] for part in parts for record, answer in part.kept if answer is Answer.UNKNOWN]
     await release([*postponed, *unsure, *ran.contended, *ran.unsure], ports)
     return report + Report(
+        known=_count(dropped),
         postponed=_count(postponed),
         contended=_count(ran.contended),
         unsure=_count([*unsure, *ran.unsure]),
@@ -178,7 +182,7 @@ class GivenUp:
         """Read as ever."""
         return self._handlers.read(delivery)
 
-    async def handle(self, message: Message, resources: Resources) -> Decision:
+    async def handle(self, message: Message, resources: Resources, attempt: str = "") -> Decision:
         """Fail at once."""
         raise HandlerFailed(KILLED)
 

@@ -11,25 +11,27 @@ only its effects are dispatched. Crash after forget: it comes again, is done, an
 is, changes nothing. No write is retried in place: after any failure the message starts again from `begin`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
 from onceonly.model.errors import Conflict, HandlerFailed, NotNow
 from onceonly.model.identity import Identity
 from onceonly.model.message import Delivery, Failure, Message
-from onceonly.model.record import Answer, Record
+from onceonly.model.record import Answer, Decision, Record
 from onceonly.ports.bundle import Ports
 from onceonly.ports.store import Unit
 
 
 class Processed(Struct, frozen=True, kw_only=True):
-    """What became of the messages of one unit; each is in exactly one of the first five."""
+    """What became of the messages of one unit; each is in exactly one of the first six."""
 
     finished: tuple[Record, ...] = ()
     """Nothing is left to do but `finish`: every effect was taken, now or before."""
     kept: tuple[tuple[Record, Answer], ...] = ()
     """Handled, but an effect was REFUSED or is UNKNOWN: the record stays, and the message must come again."""
+    dropped: tuple[Identity, ...] = ()
+    """Not admitted, and nothing is left of it: only to be acknowledged."""
     postponed: tuple[Identity, ...] = ()
     """Left out of the unit: the batch had used its time."""
     failed: tuple[tuple[Identity, Failure], ...] = ()
@@ -47,14 +49,16 @@ async def process(messages: Sequence[Message], ports: Ports, *, isolated: bool =
     Raises HandlerFailed, Conflict, CommitRefused, Failed, Unknown: nothing is finished then, and whatever was committed
     is found again as owed.
     """
+    attempts = await ports.effects.register(messages)
     unit = await ports.store.begin(messages, isolated=isolated)  # fences everything below
     records: tuple[Record, ...] = ()
     try:
-        known = (*unit.owed, *(Record(message.identity) for message in unit.done))
-        asked = [*(message.identity for message in unit.new), *(record.identity for record in known)]
+        known = (*unit.owed, *(Record(message.identity, unit=unit.key, token=message.token) for message in unit.done))
+        asked = [message for message in messages if message not in unit.clashing]
         admitted = await ports.admission.admits(asked)  # only now: an earlier answer may be stale
-        attempted = await _handle(unit, admitted, ports, isolated=isolated)
+        attempted = await _handle(unit, admitted, attempts, ports, isolated=isolated)
         records = await ports.admission.prepare(attempted.records)
+        await ports.effects.make(records)
         if records:
             await unit.commit(records)
         else:
@@ -62,18 +66,21 @@ async def process(messages: Sequence[Message], ports: Ports, *, isolated: bool =
     except Conflict:
         unit.abandon()
         await ports.admission.discard(records)  # definite: nothing of this attempt happened
+        await ports.effects.discard(records)
         raise
     except BaseException:
         unit.abandon()  # and never compensate: after Unknown the commit may have happened
         raise
     # Crash here, "after-commit": 1 committed, 2 nothing sent, 3 the lease ends, 4 the claim answers "owed", 5 it is sent.
-    await ports.admission.activate(records)
-    answers = await dispatch((*records, *(record for record in known if record.identity in admitted)), ports)
+    owed = (*records, *(record for record in known if record.identity in admitted))
+    await ports.admission.activate(owed)
+    answers = await dispatch(owed, ports)
     # Crash here, "after-dispatch": 1 sent, 2 the record is there, 3 the same ids are sent again, 4 receivers know them.
-    settled = (*records, *known, *(Record(m.identity) for m in unit.new if m.identity not in admitted))
+    settled = (*records, *known)
     return Processed(
         finished=tuple(r for r in settled if answers.get(r.identity, Answer.TAKEN) is Answer.TAKEN),
         kept=tuple((r, answers[r.identity]) for r in settled if answers.get(r.identity, Answer.TAKEN) is not Answer.TAKEN),
+        dropped=tuple(message.identity for message in unit.new if message.identity not in admitted),
         postponed=attempted.postponed,
         failed=attempted.failed,
         clashing=tuple(message.identity for message in unit.clashing),
@@ -83,10 +90,12 @@ async def process(messages: Sequence[Message], ports: Ports, *, isolated: bool =
 
 async def finish(finished: Sequence[Record], deliveries: Sequence[Delivery], ports: Ports) -> None:
     """Settle messages that are completely dispatched; may cover several units. The order is the promise: ack comes last."""
-    await ports.admission.retire([record.identity for record in finished])
-    recorded = [record.identity for record in finished if record.effects]
-    if recorded:
-        await ports.store.forget(recorded)
+    await ports.effects.clean(finished)
+    await ports.admission.retire(finished)
+    # Crash here, "after-retire": 1 done elsewhere, 2 the record is there, 3 it comes again, 4 not admitted: it is forgotten.
+    left = [record for record in finished if ports.store.keeps(record)]
+    if left:
+        await ports.store.forget(left)
     # Crash here, "after-forget": 1 no record, 2 no ack, 3 it comes again, 4 the claim answers "done", 5 it is acked.
     await ports.transport.ack(deliveries)
 
@@ -96,6 +105,17 @@ async def dispatch(records: Sequence[Record], ports: Ports) -> dict[Identity, An
     sends = [effect for record in records for effect in record.effects]
     answers = iter(await ports.transport.send(sends)) if sends else iter(())
     return {record.identity: _together([next(answers) for _ in record.effects]) for record in records}
+
+
+def _record(message: Message, decision: Decision, unit: Unit, attempts: Mapping[Identity, str]) -> Record:
+    return Record(
+        message.identity,
+        decision.effects,
+        unit=unit.key,
+        token=message.token,
+        attempt=attempts.get(message.identity, ""),
+        things=decision.things,
+    )
 
 
 def _together(answers: Sequence[Answer]) -> Answer:
@@ -111,14 +131,16 @@ class _Attempted(Struct, frozen=True):
     postponed: tuple[Identity, ...]
 
 
-async def _handle(unit: Unit, admitted: frozenset[Identity], ports: Ports, *, isolated: bool) -> _Attempted:
+async def _handle(
+    unit: Unit, admitted: frozenset[Identity], attempts: Mapping[Identity, str], ports: Ports, *, isolated: bool
+) -> _Attempted:
     """Run the handlers, one after another on the unit's resources."""
     messages = [message for message in unit.new if message.identity in admitted]
     records: list[Record] = []
     failed: list[tuple[Identity, Failure]] = []
     for message in messages:
         try:
-            decision = await ports.handlers.handle(message, unit.resources)
+            decision = await ports.handlers.handle(message, unit.resources, attempts.get(message.identity, ""))
         except NotNow:
             break
         except HandlerFailed as error:
@@ -126,6 +148,6 @@ async def _handle(unit: Unit, admitted: frozenset[Identity], ports: Ports, *, is
                 raise
             failed.append((message.identity, error.failure))
         else:
-            records.append(Record(message.identity, decision.effects))
+            records.append(_record(message, decision, unit, attempts))
     postponed = messages[len(records) + len(failed) :]
     return _Attempted(tuple(records), tuple(failed), tuple(message.identity for message in postponed))

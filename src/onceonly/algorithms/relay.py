@@ -37,13 +37,14 @@ async def relay(records: Sequence[Record], ports: Ports) -> Relayed:
     again. Raises Failed, Unknown: whatever is not forgotten is found again.
     """
     # Crash here, "after-commit": 1 committed, 2 nothing sent, 3 the record is older than `relay_after`, 4 a relay sends it.
+    await ports.admission.activate(records)
     answers = await dispatch(records, ports)
     # Crash here, "after-dispatch": 1 sent, 2 the record is there, 3 a relay sends the same ids again, 4 receivers know them.
     finished = tuple(record for record in records if answers[record.identity] is Answer.TAKEN)
     if finished:
-        identities = [record.identity for record in finished]
-        await ports.admission.retire(identities)
-        await ports.store.forget(identities)
+        await ports.effects.clean(finished)
+        await ports.admission.retire(finished)
+        await ports.store.forget(finished)
     return Relayed(
         finished=finished,
         refused=tuple(record for record in records if answers[record.identity] is Answer.REFUSED),

@@ -56,7 +56,7 @@ class EndpointHandlers:
         """Give the message a delivery brings, or why it is none."""
         return read(delivery, self._types, identity=self._rules.identity, max_body=self._rules.max_body)
 
-    async def handle(self, message: Message, resources: Resources) -> Decision:
+    async def handle(self, message: Message, resources: Resources, attempt: str = "") -> Decision:
         """Run the handler that takes this message. Raises HandlerFailed; what the store's own machinery raises passes.
 
         A type that no handler takes is rejected here, not in `read`: by now the store knows that the message is new. One

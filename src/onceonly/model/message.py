@@ -7,15 +7,17 @@ from functools import cached_property
 from msgspec import Struct
 
 from onceonly.model.identity import Identity, fingerprint
+from onceonly.model.token import TOKEN
 
 Headers = tuple[tuple[str, str], ...]
 
 
-class Message(Struct, frozen=True, kw_only=True, dict=True):
+class Message(Struct, frozen=True, kw_only=True, dict=True, omit_defaults=True):
     """One logical message: CloudEvents attributes and a body. All copies carry the same (source, id).
 
     `time` is RFC 3339 text or empty. `extensions` are CloudEvents extension attributes (lower-case names), such as
     `causationid`, `conversationid`, `replyto`, `traceparent`; `headers` are the transport's own headers, kept as they came.
+    `unit` is the key of the entity that its handler works on, as the endpoint reads it; empty for others, and never sent.
     """
 
     id: str
@@ -27,6 +29,7 @@ class Message(Struct, frozen=True, kw_only=True, dict=True):
     datacontenttype: str = "application/json"
     extensions: Headers = ()
     headers: Headers = ()
+    unit: str = ""
 
     @cached_property
     def identity(self) -> Identity:
@@ -37,6 +40,11 @@ class Message(Struct, frozen=True, kw_only=True, dict=True):
     def fingerprint(self) -> bytes:
         """Eight bytes of the body's hash."""
         return fingerprint(self.body)
+
+    @property
+    def token(self) -> str:
+        """The token it came with, or empty."""
+        return self.extension(TOKEN)
 
     def extension(self, name: str, default: str = "") -> str:
         """Give one CloudEvents extension attribute, or `default`."""
@@ -69,7 +77,7 @@ class Failure(Struct, frozen=True, kw_only=True):
     delay: float = 0
 
 
-class Send(Struct, frozen=True, kw_only=True):
+class Send(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A message on its way out: the effect that every handler may have, and the form of a retry copy.
 
     `to` names an endpoint (a command: it must be routable) or is empty (an event: whoever subscribed gets it, and nobody

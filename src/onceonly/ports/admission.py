@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from onceonly.model.identity import Identity
+from onceonly.model.message import Message
 from onceonly.model.record import Record
 
 
@@ -14,17 +15,17 @@ class Admission(Protocol):
     another system answer through the same five calls. Reads must be linearizable with writes.
     """
 
-    async def admits(self, identities: Sequence[Identity]) -> frozenset[Identity]:
+    async def admits(self, messages: Sequence[Message]) -> frozenset[Identity]:
         """Give those that may be handled or finished normally; the others are done and only cleaned up."""
 
     async def prepare(self, records: Sequence[Record]) -> tuple[Record, ...]:
         """Prepare what these records need before they are committed; gives them back, with what was minted for them."""
 
     async def activate(self, records: Sequence[Record]) -> None:
-        """Make valid what was prepared, after the commit."""
+        """Make valid what was prepared, after the commit; repeated for every record that is dispatched again."""
 
     async def discard(self, records: Sequence[Record]) -> None:
         """Remove what this attempt prepared; called on a definite Conflict only."""
 
-    async def retire(self, identities: Sequence[Identity]) -> None:
+    async def retire(self, records: Sequence[Record]) -> None:
         """Note that these messages are done: between dispatch and forget."""

@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 from onceonly.ports.admission import Admission
 from onceonly.ports.dead_letters import DeadLetters
+from onceonly.ports.effects import Effects
 from onceonly.ports.handlers import Handlers
 from onceonly.ports.store import Store
 from onceonly.ports.transport import Transport
@@ -16,5 +17,6 @@ class Ports(NamedTuple):
     store: Store
     handlers: Handlers
     admission: Admission
+    effects: Effects
     transport: Transport
     dead_letters: DeadLetters

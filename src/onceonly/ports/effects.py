@@ -4,21 +4,32 @@ A thing is made before the commit, under a name that belongs to one attempt alon
 permission to keep it. Whoever adds a kind of thing writes `Things` for it; the protocol around it is the library's.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from msgspec import Struct
-
 from onceonly.model.identity import Identity
+from onceonly.model.message import Message
+from onceonly.model.record import Record
+from onceonly.model.thing import Row, Thing
 
 
-class Thing(Struct, frozen=True, kw_only=True):
-    """Something to make: its kind (such as "blob"), its name, which belongs to this attempt alone, and its data."""
+class Effects(Protocol):
+    """What the algorithm asks around a unit; where an endpoint makes no things, every call is a formality."""
 
-    kind: str
-    name: str
-    data: bytes
-    content_type: str = "application/octet-stream"
+    async def register(self, messages: Sequence[Message]) -> Mapping[Identity, str]:
+        """Open a register row for each, durably, before anything is made for it; gives their attempts' ids.
+
+        Raises Conflict, Failed, Unknown.
+        """
+
+    async def make(self, records: Sequence[Record]) -> None:
+        """Make the things of these records, before they are committed. Raises CommitRefused, Failed, Unknown."""
+
+    async def discard(self, records: Sequence[Record]) -> None:
+        """Unmake what these attempts made; called on a definite Conflict only."""
+
+    async def clean(self, records: Sequence[Record]) -> None:
+        """Unmake what all other attempts at these messages made: one of them was committed."""
 
 
 class Things(Protocol):
@@ -34,21 +45,7 @@ class Things(Protocol):
         """Give its data, or None. Raises Failed, Unknown."""
 
     async def names(self, prefix: str = "") -> tuple[str, ...]:
-        """List what was made; for people and tests."""
-
-
-class Row(Struct, frozen=True, kw_only=True):
-    """A register row: one prepared thing of one attempt of one message.
-
-    `unit` is the entity's key (empty for others), `at` when it was opened, in milliseconds since 1970.
-    """
-
-    identity: Identity
-    unit: str
-    kind: str
-    name: str
-    at: int = 0
-    cancelled: bool = False
+        """List what was made under names with this prefix; sees every finished `create`. Raises Failed, Unknown."""
 
 
 class Register(Protocol):
@@ -61,10 +58,10 @@ class Register(Protocol):
         """Write new rows, durably, before their things are made. Raises Conflict, Failed, Unknown."""
 
     async def cancel(self, row: Row) -> bool:
-        """Make a row cancelled; False when there is none any more: then its thing was published. Raises Failed, Unknown."""
+        """Make a row cancelled; False when there is none any more: then its things were published. Raises Failed, Unknown."""
 
     async def remove(self, row: Row) -> None:
-        """Remove a cancelled row, after its thing was unmade; harmless when it is gone. Raises Failed, Unknown."""
+        """Remove a cancelled row, after its things were unmade; harmless when it is gone. Raises Failed, Unknown."""
 
     async def rows(self, identities: Sequence[Identity], unit: str = "") -> tuple[Row, ...]:
         """Give the rows of these messages. Raises Failed, Unknown."""

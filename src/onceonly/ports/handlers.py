@@ -14,8 +14,10 @@ class Handlers(Protocol):
     def read(self, delivery: Delivery) -> Message | Unreadable:
         """Give the message a delivery brings, or why it is none of this endpoint's. Pure."""
 
-    async def handle(self, message: Message, resources: Resources) -> Decision:
+    async def handle(self, message: Message, resources: Resources, attempt: str = "") -> Decision:
         """Run the handler. Raises HandlerFailed when it failed, NotNow when the batch has used its time.
+
+        `attempt` begins the names of all things that it makes; without one it can make none.
 
         May be non-deterministic; the result of exactly one run is kept.
         """

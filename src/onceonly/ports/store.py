@@ -4,7 +4,7 @@ Outcomes of a write, no others: it returns (applied), or raises Conflict or Fail
 Unknown (it may have happened). Anything else an adapter lets through is taken as Unknown.
 """
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol
 
@@ -34,6 +34,9 @@ class Resources(Protocol):
 class Unit(Protocol):
     """One unit of work. What `begin` found is in four disjoint tuples, together all the messages it was asked for."""
 
+    key: str
+    """What its messages have in common: their entity's key, or empty where the store needs nothing of the kind."""
+
     new: tuple[Message, ...]
     """Not handled before, and claimed by this unit; in the order asked."""
     owed: tuple[Record, ...]
@@ -48,7 +51,8 @@ class Unit(Protocol):
         """Make business state, records and claims final in one atomic step.
 
         `records` holds one record for each handled message, also for those without effects (their claim stays, no record is
-        kept). The claim of a message in `new` that has no record here is deleted in the same step.
+        kept). The claim of a message in `new` that has no record here is deleted in the same step. So is the register row of
+        each attempt, if it has one; a row that is cancelled or gone is a Conflict.
         Raises Conflict, CommitRefused, Failed, Unknown.
         """
 
@@ -66,8 +70,14 @@ class Store(Protocol):
         asks that each handler's work can be undone by itself. Raises Conflict, Failed, Unknown.
         """
 
-    async def forget(self, identities: Sequence[Identity]) -> None:
-        """Drop the records of these messages; their claims stay. Forgetting twice is fine. Not atomic across messages."""
+    def keeps(self, record: Record) -> bool:
+        """Tell whether something of this finished message is left to forget."""
+
+    async def forget(self, records: Sequence[Record]) -> None:
+        """Drop these records; where claims are the history, those stay. Not atomic across messages.
+
+        Forgetting twice is fine. Raises Failed, Unknown.
+        """
 
     async def undispatched(self, older_than: int, limit: int, *, after: Identity | None = None) -> tuple[Record, ...]:
         """List records stored before `older_than` (milliseconds since 1970), oldest first, at most `limit`.
@@ -79,5 +89,5 @@ class Store(Protocol):
     async def find(self, identities: Sequence[Identity]) -> tuple[Record, ...]:
         """Give the committed records of these, in the order asked; who has none is left out. Raises Failed, Unknown."""
 
-    def unit_key(self, message: Message) -> Hashable:
-        """Tell which messages may share a unit: those with equal keys. One constant for SQL, the entity for documents."""
+    def unit_key(self, message: Message) -> str:
+        """Tell which messages may share a unit: those with equal keys. Empty for SQL, `message.unit` for documents."""

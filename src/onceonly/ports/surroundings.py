@@ -10,6 +10,13 @@ class Clock(Protocol):
         """Give milliseconds since 1970, UTC."""
 
 
+class Ids(Protocol):
+    """A source of ids that were never given before, by anybody."""
+
+    def fresh(self) -> str:
+        """Give 32 hexadecimal digits."""
+
+
 class Chance(Protocol):
     """A source of random numbers."""
 

@@ -1,32 +1,9 @@
 """TokenStore: a message may be handled only while its token is live; handling consumes it (protocols, section 5)."""
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
-from onceonly.model.identity import Identity
-
-
-class Token(NamedTuple):
-    """The right to handle one message once, at one endpoint. `id` is fresh for each attempt of its sender."""
-
-    id: str
-    endpoint: str
-
-
-class Owner(NamedTuple):
-    """Who prepared a token: the unit (an entity's key, empty for others) and the message whose record confirms it."""
-
-    endpoint: str
-    unit: str
-    identity: Identity
-
-
-class Prepared(NamedTuple):
-    """A token that is not live yet, as the sweeper finds it; `at` is in milliseconds since 1970."""
-
-    token: Token
-    owner: Owner
-    at: int
+from onceonly.model.token import Owner, Prepared, Token
 
 
 class TokenStore(Protocol):

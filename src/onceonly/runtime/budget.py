@@ -27,7 +27,7 @@ class Budgeted:
         """Read as ever."""
         return self._handlers.read(delivery)
 
-    async def handle(self, message: Message, resources: Resources) -> Decision:
+    async def handle(self, message: Message, resources: Resources, attempt: str = "") -> Decision:
         """Handle it, or raise NotNow when this unit has used its time."""
         now = self._timer.seconds()
         if resources is not self._unit:
@@ -35,7 +35,7 @@ class Budgeted:
             self._until = now + self._budget
         elif now >= self._until:
             raise NotNow("the unit has used its time")
-        return await self._handlers.handle(message, resources)
+        return await self._handlers.handle(message, resources, attempt)
 
     def verdict(self, message: Message, failure: Failure, *, attempts: int, history: tuple[Failure, ...]) -> Verdict:
         """Judge as ever."""

@@ -1,6 +1,6 @@
 """A store inside another one: who encloses a store writes only what becomes different."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 
 from onceonly.model.identity import Identity
 from onceonly.model.message import Message
@@ -19,9 +19,13 @@ class EnclosedStore:
         """Begin as ever."""
         return await self._store.begin(messages, isolated=isolated)
 
-    async def forget(self, identities: Sequence[Identity]) -> None:
+    def keeps(self, record: Record) -> bool:
+        """Tell as ever."""
+        return self._store.keeps(record)
+
+    async def forget(self, records: Sequence[Record]) -> None:
         """Forget as ever."""
-        await self._store.forget(identities)
+        await self._store.forget(records)
 
     async def undispatched(self, older_than: int, limit: int, *, after: Identity | None = None) -> tuple[Record, ...]:
         """List as ever."""
@@ -31,6 +35,6 @@ class EnclosedStore:
         """Find as ever."""
         return await self._store.find(identities)
 
-    def unit_key(self, message: Message) -> Hashable:
+    def unit_key(self, message: Message) -> str:
         """Tell as ever."""
         return self._store.unit_key(message)

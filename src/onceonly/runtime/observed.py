@@ -1,7 +1,8 @@
 """Ports whose every call is enclosed by an observer."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Mapping, Sequence
 
+from onceonly.algorithms.effects import NoThings
 from onceonly.model.dead_letter import DeadLetter
 from onceonly.model.identity import Identity
 from onceonly.model.message import Delivery, Failure, Message, Send, Unreadable
@@ -10,6 +11,7 @@ from onceonly.model.retry import Verdict
 from onceonly.ports.admission import Admission
 from onceonly.ports.bundle import Ports
 from onceonly.ports.dead_letters import DeadLetters, Filter
+from onceonly.ports.effects import Effects
 from onceonly.ports.handlers import Handlers
 from onceonly.ports.store import Resources, Store, Unit
 from onceonly.ports.transport import Depth, Topology, Transport
@@ -26,6 +28,7 @@ def observed(ports: Ports, observer: Observer | None) -> Ports:
         store=ObservedStore(ports.store, endpoint, observer),
         handlers=ObservedHandlers(ports.handlers, endpoint, observer),
         admission=ObservedAdmission(ports.admission, endpoint, observer),
+        effects=ports.effects if isinstance(ports.effects, NoThings) else ObservedEffects(ports.effects, endpoint, observer),
         transport=ObservedTransport(ports.transport, endpoint, observer),
         dead_letters=ObservedDeadLetters(ports.dead_letters, endpoint, observer),
     )
@@ -51,10 +54,14 @@ class ObservedStore:
             raise
         return ObservedUnit(unit, self._endpoint, self._observer)
 
-    async def forget(self, identities: Sequence[Identity]) -> None:
+    def keeps(self, record: Record) -> bool:
+        """Pass through: nothing happens here."""
+        return self._store.keeps(record)
+
+    async def forget(self, records: Sequence[Record]) -> None:
         """Observe `forget`."""
-        async with self._observer.around(Call(Point.FORGET, self._endpoint, identities)):
-            await self._store.forget(identities)
+        async with self._observer.around(Call(Point.FORGET, self._endpoint, records)):
+            await self._store.forget(records)
 
     async def undispatched(self, older_than: int, limit: int, *, after: Identity | None = None) -> tuple[Record, ...]:
         """Observe `undispatched`."""
@@ -70,7 +77,7 @@ class ObservedStore:
             call.result = found = await self._store.find(identities)
         return found
 
-    def unit_key(self, message: Message) -> Hashable:
+    def unit_key(self, message: Message) -> str:
         """Pass through: nothing happens here."""
         return self._store.unit_key(message)
 
@@ -81,6 +88,7 @@ class ObservedUnit:
     def __init__(self, unit: Unit, endpoint: str, observer: Observer) -> None:
         """Enclose this unit."""
         self._unit, self._endpoint, self._observer = unit, endpoint, observer
+        self.key: str = unit.key
         self.new: tuple[Message, ...] = unit.new
         self.owed: tuple[Record, ...] = unit.owed
         self.done: tuple[Message, ...] = unit.done
@@ -108,11 +116,11 @@ class ObservedHandlers:
         """Pass through: pure."""
         return self._handlers.read(delivery)
 
-    async def handle(self, message: Message, resources: Resources) -> Decision:
+    async def handle(self, message: Message, resources: Resources, attempt: str = "") -> Decision:
         """Observe `handle`."""
         call = Call(Point.HANDLE, self._endpoint, (message,))
         async with self._observer.around(call):
-            call.result = decision = await self._handlers.handle(message, resources)
+            call.result = decision = await self._handlers.handle(message, resources, attempt)
         return decision
 
     def verdict(self, message: Message, failure: Failure, *, attempts: int, history: tuple[Failure, ...]) -> Verdict:
@@ -127,11 +135,11 @@ class ObservedAdmission:
         """Enclose this admission."""
         self._admission, self._endpoint, self._observer = admission, endpoint, observer
 
-    async def admits(self, identities: Sequence[Identity]) -> frozenset[Identity]:
+    async def admits(self, messages: Sequence[Message]) -> frozenset[Identity]:
         """Observe `admits`."""
-        call = Call(Point.ADMITS, self._endpoint, identities)
+        call = Call(Point.ADMITS, self._endpoint, messages)
         async with self._observer.around(call):
-            call.result = admitted = await self._admission.admits(identities)
+            call.result = admitted = await self._admission.admits(messages)
         return admitted
 
     async def prepare(self, records: Sequence[Record]) -> tuple[Record, ...]:
@@ -151,10 +159,40 @@ class ObservedAdmission:
         async with self._observer.around(Call(Point.DISCARD, self._endpoint, records)):
             await self._admission.discard(records)
 
-    async def retire(self, identities: Sequence[Identity]) -> None:
+    async def retire(self, records: Sequence[Record]) -> None:
         """Observe `retire`."""
-        async with self._observer.around(Call(Point.RETIRE, self._endpoint, identities)):
-            await self._admission.retire(identities)
+        async with self._observer.around(Call(Point.RETIRE, self._endpoint, records)):
+            await self._admission.retire(records)
+
+
+class ObservedEffects:
+    """Effects whose calls are observed."""
+
+    def __init__(self, effects: Effects, endpoint: str, observer: Observer) -> None:
+        """Enclose these effects."""
+        self._effects, self._endpoint, self._observer = effects, endpoint, observer
+
+    async def register(self, messages: Sequence[Message]) -> Mapping[Identity, str]:
+        """Observe `register`."""
+        call = Call(Point.REGISTER, self._endpoint, messages)
+        async with self._observer.around(call):
+            call.result = attempts = await self._effects.register(messages)
+        return attempts
+
+    async def make(self, records: Sequence[Record]) -> None:
+        """Observe `make`."""
+        async with self._observer.around(Call(Point.MAKE, self._endpoint, records)):
+            await self._effects.make(records)
+
+    async def discard(self, records: Sequence[Record]) -> None:
+        """Observe `discard`, as `unmake`."""
+        async with self._observer.around(Call(Point.UNMAKE, self._endpoint, records)):
+            await self._effects.discard(records)
+
+    async def clean(self, records: Sequence[Record]) -> None:
+        """Observe `clean`."""
+        async with self._observer.around(Call(Point.CLEAN, self._endpoint, records)):
+            await self._effects.clean(records)
 
 
 class ObservedTransport:

@@ -4,8 +4,9 @@ import asyncio
 import random
 import time
 from typing import NamedTuple, Protocol
+from uuid import uuid4
 
-from onceonly.ports.surroundings import Chance, Clock
+from onceonly.ports.surroundings import Chance, Clock, Ids
 
 
 class Timer(Protocol):
@@ -34,6 +35,14 @@ class SystemChance:
         return random.random()  # noqa: S311 - spreads delays, guards nothing
 
 
+class SystemIds:
+    """Random ids of 122 bits (RFC 9562, version 4)."""
+
+    def fresh(self) -> str:
+        """Give 32 hexadecimal digits."""
+        return uuid4().hex
+
+
 class SystemTimer:
     """The monotonic clock, and the event loop's sleep."""
 
@@ -51,6 +60,7 @@ class Surroundings(NamedTuple):
 
     clock: Clock = SystemClock()
     chance: Chance = SystemChance()
+    ids: Ids = SystemIds()
     timer: Timer = SystemTimer()
 
 

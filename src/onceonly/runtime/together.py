@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Sequence
 
 from onceonly.model.errors import Unknown
-from onceonly.model.identity import Identity
+from onceonly.model.record import Record
 from onceonly.ports.store import Store
 from onceonly.runtime.enclosed import EnclosedStore
 from onceonly.runtime.surroundings import Timer, pause
@@ -22,15 +22,15 @@ class Round:
     """What one statement forgets, for how many callers, and how it ended: `error` is None when all is forgotten."""
 
     def __init__(self) -> None:
-        self.identities: list[Identity] = []
+        self.records: list[Record] = []
         self.callers = 0
         self.is_full = asyncio.Event()
         self.begun = False
         self.error: BaseException | None = None
 
-    def join(self, identities: Sequence[Identity], enough: int) -> None:
+    def join(self, records: Sequence[Record], enough: int) -> None:
         """Forget these as well."""
-        self.identities.extend(identities)
+        self.records.extend(records)
         self.callers += 1
         if self.callers >= enough:
             self.is_full.set()
@@ -47,10 +47,10 @@ class ForgettingTogether(EnclosedStore):
         self._one = asyncio.Lock()
         self._next = Round()
 
-    async def forget(self, identities: Sequence[Identity]) -> None:
+    async def forget(self, records: Sequence[Record]) -> None:
         """Forget these, with what others want forgotten by then; raises what the one call raised."""
         mine = self._next
-        mine.join(identities, self._enough)
+        mine.join(records, self._enough)
         async with self._one:
             if not mine.begun:
                 await pause(WINDOW, self._timer, mine.is_full)
@@ -62,7 +62,7 @@ class ForgettingTogether(EnclosedStore):
     async def _forget(self, mine: Round) -> None:
         mine.begun = True
         try:
-            await self._store.forget(mine.identities)
+            await self._store.forget(mine.records)
         except BaseException as error:
             mine.error = error
             raise

@@ -56,6 +56,7 @@ class TurningUnit:
         """Enclose this unit."""
         self._unit = unit
         self._turn = turn
+        self.key: str = unit.key
         self.new: tuple[Message, ...] = unit.new
         self.owed: tuple[Record, ...] = unit.owed
         self.done: tuple[Message, ...] = unit.done

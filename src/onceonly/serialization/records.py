@@ -1,31 +1,43 @@
-"""Effects as stored in a record: MessagePack behind one byte of format version."""
+"""Records as stored: MessagePack behind one byte that says in which format."""
 
 import msgspec
 
 from onceonly.model.dead_letter import DeadLetter
 from onceonly.model.errors import SchemaTooNew
+from onceonly.model.identity import Identity
 from onceonly.model.message import Headers, Message
-from onceonly.model.record import Effect
+from onceonly.model.record import Effect, Record
+from onceonly.model.token import Token
 
 FORMAT = b"\x01"
+WITH_TOKENS = b"\x02"
+"""A record whose message came with a token, or whose messages carry some: an older version would lose them."""
+
+_Tokens = tuple[tuple[Effect, ...], str, tuple[Token, ...]]
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode_effects = msgspec.msgpack.Decoder(tuple[Effect, ...]).decode
+_decode_tokens = msgspec.msgpack.Decoder(_Tokens).decode
 _decode_message = msgspec.msgpack.Decoder(Message).decode
 _decode_letter = msgspec.msgpack.Decoder(DeadLetter).decode
 _decode_headers = msgspec.json.Decoder(Headers).decode
 _encode_headers = msgspec.json.Encoder().encode
 
 
-def encode_effects(effects: tuple[Effect, ...]) -> bytes:
-    """Give the bytes to store; their size is what a record costs."""
-    return FORMAT + _encode(effects)
+def encode_record(record: Record) -> bytes:
+    """Give the bytes to store of what a record still owes; their size is what a record costs."""
+    if record.token or record.minted:
+        return WITH_TOKENS + _encode((record.effects, record.token, record.minted))
+    return FORMAT + _encode(record.effects)
 
 
-def decode_effects(stored: bytes) -> tuple[Effect, ...]:
-    """Read effects back. Raises SchemaTooNew when a newer onceonly wrote them."""
+def decode_record(identity: Identity, stored: bytes, unit: str = "") -> Record:
+    """Read a record back. Raises SchemaTooNew when a newer onceonly wrote it."""
+    if stored[:1] == WITH_TOKENS:
+        effects, token, minted = _decode_tokens(memoryview(stored)[1:])
+        return Record(identity, effects, unit=unit, token=token, minted=minted)
     _check(stored)
-    return _decode_effects(memoryview(stored)[1:])
+    return Record(identity, _decode_effects(memoryview(stored)[1:]), unit=unit)
 
 
 def encode_message(message: Message) -> bytes:

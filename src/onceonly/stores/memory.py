@@ -205,6 +205,7 @@ class MemoryUnit:
 
     def __init__(self, store: "MemoryStore", token: Hashable, found: Found, *, isolated: bool) -> None:
         """Wrap what `begin` found."""
+        self.key = ""
         self.new, self.owed, self.done, self.clashing = found.new, found.owed, found.done, found.clashing
         self._notebook = Notebook()
         self.resources: Resources = MemoryResources(self._notebook, isolated=isolated)
@@ -236,9 +237,14 @@ class MemoryStore:
         found = await self._perform("begin", begin, (tuple(messages), token, self._blocking))
         return MemoryUnit(self, token, found, isolated=isolated)
 
-    async def forget(self, identities: Sequence[Identity]) -> None:
+    def keeps(self, record: Record) -> bool:
+        """Tell whether there are effects to forget; the claim stays."""
+        return bool(record.effects)
+
+    async def forget(self, records: Sequence[Record]) -> None:
         """Drop records; see the port."""
-        await self._driver.perform(Operation("forget", self.place, forget, (tuple(identities),), many=True))
+        identities = tuple(record.identity for record in records)
+        await self._driver.perform(Operation("forget", self.place, forget, (identities,), many=True))
 
     async def undispatched(self, older_than: int, limit: int, *, after: Identity | None = None) -> tuple[Record, ...]:
         """List records; see the port."""
@@ -250,9 +256,9 @@ class MemoryStore:
         records: tuple[Record, ...] = await self._perform("find", find, (tuple(identities),))
         return records
 
-    def unit_key(self, message: Message) -> Hashable:
+    def unit_key(self, message: Message) -> str:
         """Let all messages share a unit."""
-        return None
+        return ""
 
     def notes(self) -> tuple[Note, ...]:
         """Give the committed rows, in the order of their commits."""

@@ -164,7 +164,7 @@ class StoreSuite(Suite):
             await handle(subject, message(), decided=ONE_EFFECT)
             other = await subject.store(OTHER)
             assert await other.undispatched(LATER, 10) == ()
-            await other.forget([message().identity])
+            await other.forget([Record(message().identity)])
             assert len(await undispatched(subject)) == 1
 
     async def test_a_message_has_one_unit_key(self) -> None:
@@ -298,31 +298,31 @@ class StoreSuite(Suite):
         """Its record is dropped; its claim stays."""
         async with self.open_store() as subject:
             await handle(subject, message(), decided=ONE_EFFECT)
-            await (await subject.store()).forget([message().identity])
+            await (await subject.store()).forget([Record(message().identity)])
             assert await look(subject, message()) == Found(done=(message(),))
             assert await undispatched(subject) == ()
 
     async def test_forgetting_twice_is_fine(self) -> None:
         """Also for several at once, some of them forgotten before."""
-        identities = [message("m1").identity, message("m2").identity]
+        records = [Record(message("m1").identity), Record(message("m2").identity)]
         async with self.open_store() as subject:
             await handle(subject, message("m1"), message("m2"), decided=ONE_EFFECT)
             store = await subject.store()
-            await store.forget(identities[:1])
-            await store.forget(identities)
+            await store.forget(records[:1])
+            await store.forget(records)
             assert await undispatched(subject) == ()
 
     async def test_forgetting_leaves_other_records(self) -> None:
         """Only those named are dropped."""
         async with self.open_store() as subject:
             await handle(subject, message("m1"), message("m2"), decided=ONE_EFFECT)
-            await (await subject.store()).forget([message("m1").identity])
+            await (await subject.store()).forget([Record(message("m1").identity)])
             assert await undispatched(subject) == (Record(message("m2").identity, ONE_EFFECT),)
 
     async def test_forgetting_a_message_never_seen_claims_nothing(self) -> None:
         """There is nothing to forget, and it is still new."""
         async with self.open_store() as subject:
-            await (await subject.store()).forget([message().identity])
+            await (await subject.store()).forget([Record(message().identity)])
             assert await look(subject, message()) == Found(new=(message(),))
 
     async def test_undispatched_lists_the_oldest_first(self) -> None:
@@ -373,7 +373,7 @@ class StoreSuite(Suite):
         async with self.open_store() as subject:
             await handle(subject, message("m1"), message("m2"), decided=ONE_EFFECT)
             store = await subject.store()
-            await store.forget([message("m1").identity])
+            await store.forget([Record(message("m1").identity)])
             assert await store.undispatched(LATER, 10, after=message("m1").identity) == ()
 
     async def test_find_gives_records_in_the_order_asked(self) -> None:
@@ -394,7 +394,7 @@ class StoreSuite(Suite):
             (await store.begin([message("abandoned")])).abandon()
             await handle(subject, message("done"))
             await handle(subject, message("forgotten"), message("there"), decided=ONE_EFFECT)
-            await store.forget([message("forgotten").identity])
+            await store.forget([Record(message("forgotten").identity)])
             unit = await store.begin([message("open")])
             found = await (await subject.store()).find([message(name).identity for name in names])
             unit.abandon()

@@ -12,6 +12,7 @@ from onceonly.model.errors import OnceOnlyError
 MODULES = (
     "onceonly.model.identity",
     "onceonly.algorithms.admission",
+    "onceonly.algorithms.effects",
     "onceonly.algorithms.intake",
     "onceonly.algorithms.outbox",
     "onceonly.algorithms.delivery",
@@ -39,6 +40,7 @@ class Programs(NamedTuple):
 
     identity: Any
     admission: Any
+    effects: Any
     delivery: Any
     relay: Any
     stores: Any
@@ -87,6 +89,7 @@ def _together(modules: Mapping[str, ModuleType]) -> Programs:
     return Programs(
         identity=modules["onceonly.model.identity"],
         admission=modules["onceonly.algorithms.admission"],
+        effects=modules["onceonly.algorithms.effects"],
         delivery=modules["onceonly.algorithms.delivery"],
         relay=modules["onceonly.algorithms.relay"],
         stores=modules["onceonly.stores.memory"],

@@ -140,7 +140,7 @@ class CheckedHandlers:
         """Read the CloudEvent."""
         return _read(delivery.headers, delivery.body)
 
-    async def handle(self, message: Message, resources: Resources) -> Decision:
+    async def handle(self, message: Message, resources: Resources, attempt: str = "") -> Decision:
         """Write a row, then end as the checker chooses."""
         text = message.body.decode()
         end = await self._driver.choose(name_of(text))
@@ -219,6 +219,7 @@ def ports_of(workload: Workload, programs: Programs, driver: Asking, *, endpoint
         store=programs.stores.MemoryStore(plain, endpoint, clock=clock, blocking=workload.blocking),
         handlers=CheckedHandlers(workload, driver, programs=programs, endpoint=endpoint),
         admission=programs.admission.History(),
+        effects=programs.effects.NoThings(),
         transport=programs.transports.MemoryTransport(plain, endpoint, clock=clock),
         dead_letters=programs.stores.MemoryDeadLetters(plain, clock=clock),
     )

@@ -5,6 +5,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from typing import TYPE_CHECKING, Any, Protocol
 
 from onceonly.algorithms.admission import History as ClaimsDecide
+from onceonly.algorithms.effects import NoThings
 from onceonly.model.errors import SetupError, TryAgain
 from onceonly.model.identity import Identity
 from onceonly.model.record import Record
@@ -108,6 +109,7 @@ async def wire(
             store=store,
             handlers=make_handlers(transport.traits),
             admission=ClaimsDecide(),
+            effects=NoThings(),
             transport=transport,
             dead_letters=dead_letters,
         )

@@ -9,7 +9,7 @@ from onceonly.drivers.dialect import Dialect
 from onceonly.model.identity import Identity, claim_key
 from onceonly.model.message import Message
 from onceonly.model.record import Record
-from onceonly.serialization.records import decode_effects, encode_effects
+from onceonly.serialization.records import decode_record, encode_record
 from onceonly.stores.sql.tables import Tables
 
 KEYS_AT_ONCE = 10_000
@@ -47,7 +47,7 @@ def claim(connection: Connection, tables: Tables, dialect: Dialect, messages: Ma
     return Found(
         new=tuple(message for key, message in messages.items() if key in claimed),
         owed=tuple(
-            Record(messages[key].identity, decode_effects(row.effects))
+            decode_record(messages[key].identity, row.effects)
             for key, row in known.items()
             if row.effects is not None and row.fingerprint == messages[key].fingerprint
         ),
@@ -65,7 +65,7 @@ def row_of(endpoint: str, record: Record, now: int) -> dict[str, Any]:
         "endpoint": endpoint,
         "source": record.identity.source,
         "id": record.identity.id,
-        "effects": encode_effects(record.effects),
+        "effects": encode_record(record),
         "stored_at": now,
     }
 
@@ -116,7 +116,7 @@ def _behind(records: Table, key: bytes) -> ColumnElement[bool]:
 
 
 def _record(row: Any) -> Record:
-    return Record(Identity(row.source, row.id), decode_effects(row.effects))
+    return decode_record(Identity(row.source, row.id), row.effects)
 
 
 def _chunks(keys: Sequence[bytes]) -> Iterator[Sequence[bytes]]:

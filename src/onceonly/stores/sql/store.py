@@ -1,6 +1,6 @@
 """The store in a SQL database: one table of claims, one of records, beside the business data (protocols, section 3)."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 
 from sqlalchemy import Connection
 
@@ -46,11 +46,15 @@ class SqlStore:
             transaction.drop()
             raise
 
-    async def forget(self, identities: Sequence[Identity]) -> None:
+    def keeps(self, record: Record) -> bool:
+        """Tell whether there are effects to forget; the claim stays."""
+        return self._history and bool(record.effects)
+
+    async def forget(self, records: Sequence[Record]) -> None:
         """Drop records, one statement for ten thousand. Raises Failed, Unknown."""
-        if not self._history or not identities:
+        if not self._history or not records:
             return
-        keys = sorted(claim_key(self._endpoint, identity) for identity in identities)
+        keys = sorted(claim_key(self._endpoint, record.identity) for record in records)
         async with self._database.autocommitting() as connection:
             await connection.run_sync(delete_keys, self._tables.records, self._database.dialect, keys)
 
@@ -74,6 +78,6 @@ class SqlStore:
         async with self._database.reading() as connection:
             return await connection.run_sync(read_records, self._tables, self._database.dialect, by_key)
 
-    def unit_key(self, message: Message) -> Hashable:
+    def unit_key(self, message: Message) -> str:
         """Let all messages share a unit."""
         return ""

@@ -29,6 +29,7 @@ class SqlUnit:
     """A unit on an open database transaction, which ends with the unit."""
 
     def __init__(self, scope: Scope, transaction: DatabaseTransaction, found: Found, *, isolated: bool) -> None:
+        self.key = ""
         self.new = found.new
         self.owed = found.owed
         self.done = found.done

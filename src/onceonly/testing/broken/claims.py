@@ -68,10 +68,10 @@ class UnclaimingStore(RenamingStores):
         """Count how often it was forgotten."""
         return Identity(identity.source, f"{identity.id}#{self._forgotten[identity]}")
 
-    async def forget(self, store: Store, identities: Sequence[Identity]) -> None:
+    async def forget(self, store: Store, records: Sequence[Record]) -> None:
         """Forget everything."""
-        for identity in identities:
-            self._forgotten[identity] += 1
+        for record in records:
+            self._forgotten[record.identity] += 1
 
 
 class JoiningStore(RenamingStores):
@@ -155,7 +155,7 @@ class OnceOwingStore(WrappedStores):
     async def begin(self, store: Store, messages: Sequence[Message], *, isolated: bool) -> WrappedUnit:
         """Forget what is owed."""
         unit = await super().begin(store, messages, isolated=isolated)
-        await store.forget([record.identity for record in unit.owed])
+        await store.forget(unit.owed)
         return unit
 
 
@@ -175,7 +175,7 @@ class OverwritingStore(WrappedStores):
     async def begin(self, store: Store, messages: Sequence[Message], *, isolated: bool) -> WrappedUnit:
         """Drop the record of what clashes."""
         unit = await super().begin(store, messages, isolated=isolated)
-        await store.forget([message.identity for message in unit.clashing])
+        await store.forget([Record(message.identity) for message in unit.clashing])
         return unit
 
 

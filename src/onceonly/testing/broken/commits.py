@@ -1,13 +1,12 @@
 """Stores that are wrong about what they commit, keep and offer."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Hashable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from itertools import count
 from typing import Any
 
 from onceonly.model.errors import CommitRefused, OnceOnlyError, Unknown
-from onceonly.model.identity import Identity
 from onceonly.model.message import Message
 from onceonly.model.record import Record
 from onceonly.ports.store import Resources, Store, Unit
@@ -188,36 +187,37 @@ class AgreeableStore(WrappedStores):
 class UnforgettingStore(WrappedStores):
     """Keeps records for ever."""
 
-    async def forget(self, store: Store, identities: Sequence[Identity]) -> None:
+    async def forget(self, store: Store, records: Sequence[Record]) -> None:
         """Do nothing."""
 
 
 class OnceForgettingStore(WrappedStores):
     """Complains when there is nothing to forget."""
 
-    async def forget(self, store: Store, identities: Sequence[Identity]) -> None:
+    async def forget(self, store: Store, records: Sequence[Record]) -> None:
         """Look first."""
         there = {record.identity for record in await store.undispatched(LATER, 1000)}
-        if not there.issuperset(identities):
+        if not there.issuperset(record.identity for record in records):
             raise LookupError("there is no such record")
-        await store.forget(identities)
+        await store.forget(records)
 
 
 class SweepingStore(WrappedStores):
     """Forgets more than it was asked to."""
 
-    async def forget(self, store: Store, identities: Sequence[Identity]) -> None:
+    async def forget(self, store: Store, records: Sequence[Record]) -> None:
         """Forget everything."""
-        await store.forget([record.identity for record in await store.undispatched(LATER, 1000)])
+        await store.forget(await store.undispatched(LATER, 1000))
 
 
 class TombstoneStore(WrappedStores):
     """Writes a claim for what it is asked to forget."""
 
-    async def forget(self, store: Store, identities: Sequence[Identity]) -> None:
+    async def forget(self, store: Store, records: Sequence[Record]) -> None:
         """Forget, and claim."""
-        await store.forget(identities)
-        unit = await store.begin([Message(id=each.id, source=each.source, type="", body=b"") for each in identities])
+        await store.forget(records)
+        gone = [record.identity for record in records]
+        unit = await store.begin([Message(id=each.id, source=each.source, type="", body=b"") for each in gone])
         await unit.commit([Record(message.identity) for message in unit.new])
 
 
@@ -228,6 +228,6 @@ class FickleStore(WrappedStores):
         super().__init__(inner)
         self._numbers = count()
 
-    def unit_key(self, store: Store, message: Message) -> Hashable:
+    def unit_key(self, store: Store, message: Message) -> str:
         """Count."""
-        return next(self._numbers)
+        return str(next(self._numbers))

@@ -1,6 +1,6 @@
 """Stores that pass every call on, for the broken ones to spoil one of them."""
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
@@ -16,6 +16,7 @@ class WrappedUnit:
     """A unit whose calls go through a `WrappedStores`."""
 
     def __init__(self, owner: "WrappedStores", unit: Unit, store: Store) -> None:
+        self.key = unit.key
         self.new, self.owed, self.done, self.clashing = unit.new, unit.owed, unit.done, unit.clashing
         self.resources = owner.resources(unit)
         self.inner, self.store = unit, store
@@ -44,9 +45,13 @@ class WrappedStore:
         """Begin, as the wrapper does it."""
         return await self._owner.begin(self._inner, messages, isolated=isolated)
 
-    async def forget(self, identities: Sequence[Identity]) -> None:
+    def keeps(self, record: Record) -> bool:
+        """Tell as the store does."""
+        return self._inner.keeps(record)
+
+    async def forget(self, records: Sequence[Record]) -> None:
         """Forget, as the wrapper does it."""
-        await self._owner.forget(self._inner, identities)
+        await self._owner.forget(self._inner, records)
 
     async def undispatched(self, older_than: int, limit: int, *, after: Identity | None = None) -> tuple[Record, ...]:
         """List, as the wrapper does it."""
@@ -56,7 +61,7 @@ class WrappedStore:
         """Find, as the wrapper does it."""
         return await self._owner.find(self._inner, identities)
 
-    def unit_key(self, message: Message) -> Hashable:
+    def unit_key(self, message: Message) -> str:
         """Give the key, as the wrapper does it."""
         return self._owner.unit_key(self._inner, message)
 
@@ -111,9 +116,9 @@ class WrappedStores:
         """Give a unit's resources."""
         return unit.resources
 
-    async def forget(self, store: Store, identities: Sequence[Identity]) -> None:
+    async def forget(self, store: Store, records: Sequence[Record]) -> None:
         """Forget records."""
-        await store.forget(identities)
+        await store.forget(records)
 
     async def undispatched(self, store: Store, older_than: int, limit: int, *, after: Identity | None) -> tuple[Record, ...]:
         """List records."""
@@ -123,7 +128,7 @@ class WrappedStores:
         """Find records."""
         return await store.find(identities)
 
-    def unit_key(self, store: Store, message: Message) -> Hashable:
+    def unit_key(self, store: Store, message: Message) -> str:
         """Give a message's unit key."""
         return store.unit_key(message)
 

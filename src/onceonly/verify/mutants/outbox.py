@@ -13,9 +13,7 @@ OUTBOX: tuple[Mutant, ...] = (
         (
             outbox(
                 "    answers = await dispatch(",
-                "    if records:\n"
-                "        await ports.store.forget([record.identity for record in records])\n"
-                "    answers = await dispatch(",
+                "    if records:\n        await ports.store.forget(records)\n    answers = await dispatch(",
             ),
         ),
     ),
@@ -32,12 +30,12 @@ OUTBOX: tuple[Mutant, ...] = (
     Mutant(
         "no re-dispatch for a known record",
         (ONE, COPIES),
-        (outbox(f"dispatch((*records, {_KNOWN}), ports)", "dispatch(records, ports)"),),
+        (outbox(f"    owed = (*records, {_KNOWN})\n", "    owed = records\n"),),
     ),
     Mutant(
         "ack before forget",
         (ONE, COPIES),
-        (outbox("    recorded = [", "    await ports.transport.ack(deliveries)\n    recorded = ["),),
+        (outbox("    left = [", "    await ports.transport.ack(deliveries)\n    left = ["),),
     ),
     Mutant(
         "dispatch before commit",
@@ -63,7 +61,7 @@ OUTBOX: tuple[Mutant, ...] = (
                 "    except BaseException:\n        unit.abandon()  #",
                 "    except BaseException:\n"
                 "        if records:\n"
-                "            await ports.store.forget([record.identity for record in records])\n"
+                "            await ports.store.forget(records)\n"
                 "        unit.abandon()  #",
             ),
         ),
@@ -102,7 +100,7 @@ OUTBOX: tuple[Mutant, ...] = (
         (ONE, COPIES),
         (
             outbox(
-                "    settled = (*records, *known,", "    settled = (*records, *(Record(record.identity) for record in known),"
+                "    settled = (*records, *known)", "    settled = (*records, *(Record(record.identity) for record in known))"
             ),
         ),
     ),

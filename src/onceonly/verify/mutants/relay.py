@@ -5,7 +5,7 @@ from onceonly.verify.mutants.known_bad import BOTH, RELAYED, RELAYED_TWO, Mutant
 
 _DISPATCH = "    answers = await dispatch(records, ports)\n"
 _FINISHED = "    finished = tuple(record for record in records if answers[record.identity] is Answer.TAKEN)\n"
-_FORGET = "        await ports.store.forget(identities)\n"
+_FORGET = "        await ports.store.forget(finished)\n"
 _RELAY = "async def relay("
 _COMMIT = "    async def commit(self, token: Hashable, changes: Changes) -> None:\n"
 _BEFORE_ABANDON = "def abandon(world: StoreWorld, token: Hashable) -> Step:\n"
@@ -38,7 +38,7 @@ RELAY: tuple[Mutant, ...] = (
     Mutant(
         "relay: forgotten before dispatch",
         (RELAYED,),
-        (relay(_DISPATCH, "    await ports.store.forget([record.identity for record in records])\n" + _DISPATCH),),
+        (relay(_DISPATCH, "    await ports.store.forget(records)\n" + _DISPATCH),),
     ),
     Mutant(
         "relay: refused record forgotten",
@@ -68,7 +68,7 @@ RELAY: tuple[Mutant, ...] = (
     Mutant(
         "relay: all forgotten when one was taken",
         (RELAYED_TWO,),
-        (relay("[record.identity for record in finished]", "[record.identity for record in records]"),),
+        (relay(_FORGET, _FORGET.replace("(finished)", "(records)")),),
     ),
     Mutant(
         "relay: fresh ids each time",
@@ -137,10 +137,10 @@ RELAY: tuple[Mutant, ...] = (
         "relay: claim deleted with the record",
         (BOTH,),
         (
-            relay(_FORGET, _FORGET.replace("(identities)", "(identities, claims=True)")),
+            relay(_FORGET, _FORGET.replace("(finished)", "(finished, claims=True)")),
             store(
-                "    async def forget(self, identities: Sequence[Identity]) -> None:\n",
-                "    async def forget(self, identities: Sequence[Identity], *, claims: bool = False) -> None:\n",
+                "    async def forget(self, records: Sequence[Record]) -> None:\n",
+                "    async def forget(self, records: Sequence[Record], *, claims: bool = False) -> None:\n",
             ),
             store(
                 'Operation("forget", self.place, forget, (',

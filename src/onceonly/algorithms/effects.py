@@ -1,0 +1,96 @@
+"""Things that appear once or never: the register row is the permission to commit them (protocols, section 6).
+
+    register  open a row for each attempt, before its unit begins
+    make      make the things, under names of that attempt alone
+    commit    the store takes the row away in the same write; one that is cancelled or gone is a Conflict
+    clean     cancel the row; no row any more: stop, its things were published; else unmake them, then remove the row
+
+So nobody has to know which attempt was the committed one: whoever cancels a row has proof that it never will be.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from onceonly.model.errors import CommitRefused
+from onceonly.model.identity import Identity
+from onceonly.model.message import Message
+from onceonly.model.record import Record
+from onceonly.model.thing import Row
+from onceonly.ports.effects import Register, Things
+from onceonly.ports.store import Store
+from onceonly.ports.surroundings import Clock, Ids
+
+
+class NoThings:
+    """The effects of an endpoint that makes nothing but messages."""
+
+    async def register(self, messages: Sequence[Message]) -> Mapping[Identity, str]:
+        """Register nothing."""
+        return {}
+
+    async def make(self, records: Sequence[Record]) -> None:
+        """Make nothing."""
+
+    async def discard(self, records: Sequence[Record]) -> None:
+        """Unmake nothing."""
+
+    async def clean(self, records: Sequence[Record]) -> None:
+        """Clean nothing."""
+
+
+class Registered:
+    """The effects of an endpoint that makes things, each kind through its own adapter."""
+
+    def __init__(self, store: Store, register: Register, things: Mapping[str, Things], *, ids: Ids, clock: Clock) -> None:
+        """Keep the rows in this register, which is part of this store."""
+        self._store = store
+        self._register = register
+        self._things = things
+        self._ids = ids
+        self._clock = clock
+
+    async def register(self, messages: Sequence[Message]) -> Mapping[Identity, str]:
+        """Open a row for each message under a fresh attempt's id."""
+        now = self._clock.now()
+        rows = [
+            Row(identity=message.identity, unit=self._store.unit_key(message), attempt=self._ids.fresh(), at=now)
+            for message in messages
+        ]
+        await self._register.open(rows)
+        return {row.identity: row.attempt for row in rows}
+
+    async def make(self, records: Sequence[Record]) -> None:
+        """Make the things one by one; until the commit nobody knows their names."""
+        for record in records:
+            for thing in record.things:
+                if not thing.name.startswith(f"{record.attempt}/"):
+                    raise CommitRefused(f"{thing.kind} {thing.name!r} was not named by the context of this very attempt")
+                await self._things[thing.kind].create(thing)
+
+    async def discard(self, records: Sequence[Record]) -> None:
+        """Clean up after these attempts, which can never be committed."""
+        for record in records:
+            if record.attempt:
+                await self._clean(Row(identity=record.identity, unit=record.unit, attempt=record.attempt))
+
+    async def clean(self, records: Sequence[Record]) -> None:
+        """Clean up after whatever else tried to handle these messages."""
+        for unit in dict.fromkeys(record.unit for record in records):
+            identities = [record.identity for record in records if record.unit == unit]
+            for row in await self._register.rows(identities, unit):
+                await self._clean(row)
+
+    async def sweep(self, older_than: int, limit: int) -> int:
+        """Clean up after attempts that began before `older_than` (milliseconds since 1970); gives how many there were."""
+        rows = await self._register.old(older_than, limit)
+        for row in rows:
+            await self._clean(row)
+        return len(rows)
+
+    async def _clean(self, row: Row) -> None:
+        if not await self._register.cancel(row):
+            return  # it was committed, and what it made is published
+        # Crash here, "after-cancel": 1 nobody can commit it, 2 the things are there, 3 the row is too, 4 the sweeper goes on.
+        for things in self._things.values():
+            for name in await things.names(f"{row.attempt}/"):
+                await things.delete(name)
+        await self._register.remove(row)
