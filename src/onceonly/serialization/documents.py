@@ -1,0 +1,100 @@
+"""An entity's document: its state, and beside it what is known about the messages it handled (protocols, section 2).
+
+JSON, so that people can read it where the service shows it:
+
+    {"onceonly": 1, "state": {...},
+     "records": {KEY: {"body": HASH, "owes": BASE64}, KEY: {"body": HASH, "done": 1767225600000}},
+     "register": {ATTEMPT: {"source": "...", "id": "...", "at": 1767225600000}}}
+
+KEY is the claim key in hexadecimal digits, `owes` a record as SQL stores keep it, `done` when it was finished, in milliseconds
+since 1970. `state` is null for an entity that does not exist or was deleted: its records outlive it.
+"""
+
+from base64 import b64decode, b64encode
+from collections.abc import Mapping
+
+import msgspec
+from msgspec import Raw, Struct
+
+from onceonly.model.errors import CommitRefused, Failed
+from onceonly.model.identity import Identity
+from onceonly.model.record import Record
+from onceonly.serialization.records import decode_record, encode_record
+
+FORMAT = 1
+_NULL = b"null"
+
+
+class Kept(Struct, frozen=True, omit_defaults=True):
+    """What a document knows about one message: the hash of its body, and what it owes, or when it was finished."""
+
+    body: str
+    owes: str = ""
+    done: int = 0
+
+    @classmethod
+    def of(cls, fingerprint: bytes, record: Record) -> "Kept":
+        """Keep a record that was just committed."""
+        return cls(fingerprint.hex(), b64encode(encode_record(record)).decode())
+
+    def record(self, identity: Identity, unit: str) -> Record:
+        """Give the record; one that owes nothing has no effects."""
+        return decode_record(identity, b64decode(self.owes), unit) if self.owes else Record(identity, unit=unit)
+
+
+class Registered(Struct, frozen=True, omit_defaults=True):
+    """A register row inside a document."""
+
+    source: str
+    id: str
+    at: int
+    cancelled: bool = False
+
+
+class EntityDocument(Struct, frozen=True):
+    """One document, taken apart. `state` is JSON text, None when there is no entity."""
+
+    state: bytes | None = None
+    records: Mapping[str, Kept] = {}
+    register: Mapping[str, Registered] = {}
+
+
+class _Stored(Struct, frozen=True, omit_defaults=True):
+    onceonly: int
+    state: Raw = Raw(_NULL)
+    records: dict[str, Kept] = {}
+    register: dict[str, Registered] = {}
+
+
+class _Format(Struct, frozen=True):
+    onceonly: int
+
+
+_decode = msgspec.json.Decoder(_Stored).decode
+_decode_format = msgspec.json.Decoder(_Format).decode
+_encode = msgspec.json.Encoder().encode
+
+
+def encode_entity(document: EntityDocument) -> bytes:
+    """Give the bytes to store."""
+    state = Raw(document.state if document.state is not None else _NULL)
+    return _encode(_Stored(FORMAT, state, dict(document.records), dict(document.register)))
+
+
+def decode_entity(key: str, stored: bytes | None) -> EntityDocument:
+    """Take a document apart; None is one that does not exist yet.
+
+    Raises CommitRefused for what is none of ours, so that its messages become dead letters, and Failed for one that a newer
+    onceonly wrote: other processes can read it.
+    """
+    if stored is None:
+        return EntityDocument()
+    try:
+        format_ = _decode_format(stored).onceonly
+        if format_ > FORMAT:
+            raise Failed(f"document {key!r} was written by a newer onceonly (format {format_}); upgrade this process")
+        found = _decode(stored)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise CommitRefused(f"document {key!r} was not written by onceonly, or was changed by hand: {error}") from error
+    state = None if bytes(found.state) == _NULL else bytes(found.state)
+    return EntityDocument(state, found.records, found.register)

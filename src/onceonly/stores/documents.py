@@ -1,0 +1,192 @@
+"""The store on any document database: each entity's document holds its records (protocols, sections 2, 4 and 5).
+
+A unit is one document. `begin` loads it, `commit` saves it against the version it was loaded with: state, records and register
+rows become final in that one write, or another worker was faster. Records are found again by the messages that come again, so
+nothing here is ever searched for.
+"""
+
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+
+from msgspec.structs import replace
+
+from onceonly.model.entities import Entities
+from onceonly.model.errors import CommitRefused, Conflict, Failed
+from onceonly.model.identity import Identity, claim_key
+from onceonly.model.message import Message
+from onceonly.model.record import Record
+from onceonly.ports.documents import Change, Document, Documents, Version
+from onceonly.ports.store import Resources
+from onceonly.ports.surroundings import Clock
+from onceonly.serialization.documents import EntityDocument, Kept, decode_entity, encode_entity
+from onceonly.stores.document_resources import DocumentResources
+
+Edit = Callable[[str, EntityDocument], EntityDocument]
+"""A rule that makes one document of another; giving the same one back changes nothing."""
+
+ENTITY, MESSAGE, BUCKET = "entity/", "message/", "bucket/"
+TRIES = 20
+"""How often a change that depends on no handler is made again after another worker was faster."""
+
+
+class DocumentStore:
+    """The store of one endpoint, on any Documents adapter.
+
+    With `history` finished records stay in their document, emptied, for that long after they were finished; without it an
+    admission elsewhere knows what is done, and nothing stays. A message without an entity has a document of its own, or,
+    without history, shares one of 256.
+    """
+
+    def __init__(self, documents: Documents, endpoint: str, *, clock: Clock, history: timedelta | None) -> None:
+        """Use these documents; several endpoints may, if no entity belongs to two of them."""
+        self.documents = documents
+        self.endpoint = endpoint
+        self.clock = clock
+        self.history = None if history is None else round(history.total_seconds() * 1000)
+
+    async def begin(self, messages: Sequence[Message], *, isolated: bool = False) -> "DocumentUnit":
+        """Load the one document of these messages; see the port. Raises CommitRefused for a document that is none of ours."""
+        (key,) = {self.unit_key(message) for message in messages}
+        limits = self.documents.limits
+        if len(key.encode()) > limits.key:
+            raise CommitRefused(f"entity key {key[:60]!r}... is too long: {limits.service} takes {limits.key} bytes")
+        loaded = (await self.documents.load([key])).get(key)
+        return DocumentUnit(self, key, loaded, messages, isolated=isolated)
+
+    def keeps(self, record: Record) -> bool:
+        """Tell whether its record is to be emptied, or, where no history is kept, to be removed."""
+        return self.history is None or bool(record.effects)
+
+    async def forget(self, records: Sequence[Record]) -> None:
+        """Empty these records, or remove them where no history is kept; documents that others change meanwhile, again."""
+        by_unit: dict[str, set[str]] = {}
+        for record in records:
+            by_unit.setdefault(record.unit, set()).add(self.name_of(record.identity))
+
+        def forgotten(key: str, document: EntityDocument) -> EntityDocument:
+            return self._without(document, by_unit[key])
+
+        await self.edit(list(by_unit), forgotten)
+
+    async def undispatched(self, older_than: int, limit: int, *, after: Identity | None = None) -> tuple[Record, ...]:
+        """List nothing: documents are not searched; a record's message comes again until it is finished."""
+        return ()
+
+    async def find(self, identities: Sequence[Identity]) -> tuple[Record, ...]:
+        """Give nothing, for the same reason."""
+        return ()
+
+    def unit_key(self, message: Message) -> str:
+        """Give the key of the document: its entity's, else one for the message or for some of them."""
+        if message.unit:
+            return ENTITY + message.unit
+        name = self.name_of(message.identity)
+        return BUCKET + f"{self.endpoint}/{name[:2]}" if self.history is None else MESSAGE + f"{self.endpoint}/{name}"
+
+    async def edit(self, keys: Sequence[str], change: Edit) -> None:
+        """Change documents by a rule that depends on no handler, as often as others are faster. Raises Failed, Unknown."""
+        left = list(keys)
+        for _ in range(TRIES):
+            if not left:
+                return
+            loaded = await self.documents.load(left)
+            changes = [edited for key in left if (edited := self._edited(key, loaded.get(key), change)) is not None]
+            answers = await self.documents.save(changes) if changes else ()
+            left = [edited.key for edited, version in zip(changes, answers, strict=True) if version is None]
+        if left:
+            raise Failed(f"other workers kept changing {', '.join(left[:3])}: {TRIES} tries were not enough")
+
+    async def look(self, key: str) -> EntityDocument:
+        """Read one document as it is now."""
+        loaded = (await self.documents.load([key])).get(key)
+        return decode_entity(key, loaded.body if loaded else None)
+
+    def change_of(self, key: str, document: EntityDocument, version: Version) -> Change:
+        """Give the write of a document; one without an entity may be dropped when its history is over."""
+        is_message = key.startswith(MESSAGE) and self.history is not None
+        expires = self.clock.now() + (self.history or 0) if is_message else 0
+        return Change(key=key, body=encode_entity(document), expected=version, expires=expires)
+
+    def trimmed(self, document: EntityDocument) -> EntityDocument:
+        """Leave out what was finished longer ago than history goes back."""
+        oldest = self.clock.now() - (self.history or 0)
+        kept = {name: each for name, each in document.records.items() if not 0 < each.done < oldest}
+        return replace(document, records=kept)
+
+    def _edited(self, key: str, loaded: Document | None, change: Edit) -> Change | None:
+        before = decode_entity(key, loaded.body if loaded else None)
+        after = change(key, before)
+        return None if after == before else self.change_of(key, after, loaded.version if loaded else "")
+
+    def _without(self, document: EntityDocument, names: set[str]) -> EntityDocument:
+        records = dict(document.records)
+        for name in names & records.keys():
+            if self.history is None:
+                del records[name]
+            elif records[name].owes:
+                records[name] = Kept(records[name].body, done=self.clock.now())
+        return replace(document, records=records)
+
+    def name_of(self, identity: Identity) -> str:
+        """Give the name of a message's record in its document."""
+        return claim_key(self.endpoint, identity).hex()
+
+
+class DocumentUnit:
+    """A unit on one loaded document; nothing is held until it is saved."""
+
+    def __init__(
+        self, store: DocumentStore, key: str, loaded: Document | None, messages: Sequence[Message], *, isolated: bool
+    ) -> None:
+        """Tell from the document which messages are new."""
+        self.key = key
+        self._store = store
+        self._version = loaded.version if loaded else ""
+        self._document = document = decode_entity(key, loaded.body if loaded else None)
+        known = {m.identity: kept for m in messages if (kept := document.records.get(store.name_of(m.identity)))}
+        same = [m for m in messages if m.identity in known and known[m.identity].body == m.fingerprint.hex()]
+        records = {m.identity: known[m.identity].record(m.identity, key) for m in same}
+        self.new = tuple(m for m in messages if m.identity not in known)
+        self.owed = tuple(records[m.identity] for m in same if records[m.identity].effects)
+        self.done = tuple(m for m in same if not records[m.identity].effects)
+        self.clashing = tuple(m for m in messages if m.identity in known and m not in same)
+        units = {m.unit for m in messages if m.unit}
+        self._entities = Entities(dict.fromkeys(units, document.state))
+        self.resources: Resources = DocumentResources(self._entities, isolated=isolated)
+        self._is_over = False
+
+    async def commit(self, records: Sequence[Record]) -> None:
+        """Save the document as it was loaded, changed; see the port. Raises CommitRefused when it cannot be held."""
+        if self._is_over:
+            raise Failed("this unit was committed or given up before")
+        self._is_over = True
+        change = self._store.change_of(self.key, self._store.trimmed(self._changed(records)), self._version)
+        limits = self._store.documents.limits
+        size = len(change.body or b"")
+        if size > limits.body:
+            raise CommitRefused(
+                f"document {self.key!r} would have {size:,} bytes, and {limits.service} holds {limits.body:,}: "
+                "make the entity smaller, or keep its history elsewhere (DedupStore, Tokens)"
+            )
+        if (await self._store.documents.save([change]))[0] is None:
+            raise Conflict(f"another worker changed {self.key!r} first")
+
+    def abandon(self) -> None:
+        """Give up: nothing was written."""
+        self._is_over = True
+
+    def _changed(self, records: Sequence[Record]) -> EntityDocument:
+        bodies = {message.identity: message.fingerprint for message in self.new}
+        kept = {self._store.name_of(record.identity): self._kept(bodies[record.identity], record) for record in records}
+        register = dict(self._document.register)
+        for record in records:
+            row = register.pop(record.attempt, None) if record.attempt else None
+            if record.attempt and (row is None or row.cancelled):
+                raise Conflict(f"the attempt at message {record.identity.id!r} was cancelled: what it made is gone")
+        state = next(iter(self._entities.changes().values()), self._document.state)
+        return EntityDocument(state, {**self._document.records, **kept}, register)
+
+    def _kept(self, fingerprint: bytes, record: Record) -> Kept:
+        if self._store.history is not None and not record.effects:
+            return Kept(fingerprint.hex(), done=self._store.clock.now())
+        return Kept.of(fingerprint, record)
