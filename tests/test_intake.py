@@ -22,14 +22,14 @@ def sorted_(*deliveries: Delivery) -> Intake:
 
 def ids(intake: Intake) -> list[str]:
     """Name those who run."""
-    return [item.message.id for item in intake.unit]
+    return [item.message.id for unit in intake.units for item in unit]
 
 
 def test_a_batch_is_one_unit() -> None:
     """Copies of one message are one item, and nothing goes back."""
     intake = sorted_(delivery(1, "a"), delivery(2, "b"), delivery(3, "a"))
     assert ids(intake) == ["a", "b"]
-    assert [len(item.deliveries) for item in intake.unit] == [2, 1]
+    assert [len(item.deliveries) for item in intake.units[0]] == [2, 1]
     assert intake.back == ()
 
 
@@ -38,7 +38,7 @@ def test_what_must_run_alone_has_the_batch_for_itself() -> None:
     batch = (delivery(1, "a"), delivery(2, "b", alone=True), delivery(3, "c", alone=True), delivery(4, "a"), delivery(5, "b"))
     intake = sorted_(*batch)
     assert ids(intake) == ["b"]
-    assert intake.unit[0].deliveries == (batch[1], batch[4])
+    assert intake.units[0][0].deliveries == (batch[1], batch[4])
     assert intake.back == (batch[0], batch[3], batch[2])
 
 

@@ -8,8 +8,9 @@ Only a message's own failure is counted: its handler's, its process's death, or 
 Unknown and failing ports release the delivery uncounted, so an outage dead-letters nothing.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 
 from msgspec import Struct
 
@@ -64,15 +65,35 @@ class Ran(Struct, frozen=True, kw_only=True):
         )
 
 
-async def deliver(deliveries: Sequence[Delivery], ports: Ports) -> Report:
-    """Take a batch through. Returns when every delivery is settled or given back."""
+Work = Callable[[], Awaitable[Report]]
+Works = Sequence[Work]
+
+
+async def one_after_another(works: Works) -> Report:
+    """Do one work after another."""
+    report = Report()
+    for work in works:
+        report += await work()
+    return report
+
+
+async def deliver(
+    deliveries: Sequence[Delivery], ports: Ports, do: Callable[[Works], Awaitable[Report]] = one_after_another
+) -> Report:
+    """Take a batch through. Returns when every delivery is settled or given back.
+
+    Its units have nothing to do with each other: `do` may do them side by side.
+    """
     intake = sort(deliveries, ports)
     await _release(intake.back, ports)
     report = await give_up(intake.letters, ports) + Report(postponed=len(intake.back))
     report += await count_starts(intake.suspects, ports)
-    if intake.unit:  # from here on nothing else is held: a message that must run alone is so
-        report += await settle(intake.unit, await run(intake.unit, ports), ports)
-    return report
+    # from here on nothing else is held: a message that must run alone is so
+    return report + await do([partial(_take_through, unit, ports) for unit in intake.units])
+
+
+async def _take_through(unit: Sequence[Item], ports: Ports) -> Report:
+    return await settle(unit, await run(unit, ports), ports)
 
 
 async def count_starts(suspects: Sequence[Item], ports: Ports) -> Report:

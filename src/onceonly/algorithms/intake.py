@@ -52,12 +52,12 @@ class Letter(Struct, frozen=True):
 
 
 class Intake(Struct, frozen=True):
-    """A batch, sorted: what to give back, letters to store, messages whose start must be counted first, and one unit to run."""
+    """A batch, sorted: what to give back, letters to store, messages whose start must be counted first, and units to run."""
 
     back: tuple[Delivery, ...]
     letters: tuple[Letter, ...]
     suspects: tuple[Item, ...]
-    unit: tuple[Item, ...]
+    units: tuple[tuple[Item, ...], ...]
 
 
 def sort(deliveries: Sequence[Delivery], ports: Ports) -> Intake:
@@ -85,7 +85,15 @@ def sort(deliveries: Sequence[Delivery], ports: Ports) -> Intake:
     unit = next(([item] for item in ready if item.alone), ready)
     kept = {item.message.identity for item in unit}
     back += [delivery for item in ready if item.message.identity not in kept for delivery in item.deliveries]
-    return Intake(tuple(back), tuple(letters), suspects, tuple(unit))
+    return Intake(tuple(back), tuple(letters), suspects, _by_key(unit, ports))
+
+
+def _by_key(items: Sequence[Item], ports: Ports) -> tuple[tuple[Item, ...], ...]:
+    """Put those into one unit that the store can commit together."""
+    units: dict[str, list[Item]] = {}
+    for item in items:
+        units.setdefault(ports.store.unit_key(item.message), []).append(item)
+    return tuple(tuple(unit) for unit in units.values())
 
 
 def letter_for(delivery: Delivery, message: Message | None, reason: str, ports: Ports) -> Letter:

@@ -21,12 +21,14 @@ class Turn:
         """Share the turns with the other loops: first come, first served."""
         self._turns = turns
         self._has_it = False
+        self._one = asyncio.Lock()
 
     async def take(self) -> None:
         """Wait for the turn, unless it is had."""
-        if not self._has_it:
-            await self._turns.acquire()
-            self._has_it = True
+        async with self._one:  # units of one batch may begin side by side
+            if not self._has_it:
+                await self._turns.acquire()
+                self._has_it = True
 
     def give_up(self) -> None:
         """Let the next loop receive; harmless when repeated."""

@@ -25,10 +25,12 @@ from onceonly.runtime.settings import WorkerSettings
 from onceonly.runtime.surroundings import LIVE, Surroundings, pause
 from onceonly.runtime.together import ForgettingTogether
 from onceonly.runtime.turns import Turn, TurningStore
+from onceonly.runtime.units import SideBySide
 
 LAST_RELEASE = 2.0  # seconds to give back what a stop cut off
 IN_FLIGHT = 8  # batches at most for each that is handled: the others are dispatched and finished
 ENOUGH = IN_FLIGHT // 2  # batches that are done: no more are waited for to forget their records together
+SIDE_BY_SIDE = 32  # units of a worker at most that run at once, where each is one entity
 LEASE_PARTS = 3  # a lease is renewed this often before it would end
 OUTAGE, UNSURE, FAULT = "cannot receive", "cannot settle what was received", "delivering failed"
 
@@ -70,6 +72,7 @@ class Worker:
         turns = asyncio.Semaphore(settings.concurrency)
         self._loops = [Loop(self._ports, settings, surroundings, Turn(turns)) for _ in range(IN_FLIGHT * settings.concurrency)]
         self._pace = Pace(settings.batch_size, surroundings.chance)
+        self._side_by_side = SideBySide(SIDE_BY_SIDE)
         self._trouble = ""
         self.report = Report()
 
@@ -136,7 +139,7 @@ class Worker:
         taken = len(loop.batch)
         self._count(received=taken, held=taken)
         try:
-            report = await deliver(loop.batch, loop.ports)
+            report = await deliver(loop.batch, loop.ports, self._side_by_side)
             seconds = self._learn(report, taken)
         except Exception as error:  # noqa: BLE001 - whatever it is, the deliveries go back and the worker lives on
             self._went_bad(FAULT, error)

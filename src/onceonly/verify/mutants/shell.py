@@ -21,8 +21,8 @@ from onceonly.verify.mutants.known_bad import (
 
 _UNIT = "    unit = next(([item] for item in ready if item.alone), ready)\n"
 _RUN = (
-    "    if intake.unit:  # from here on nothing else is held: a message that must run alone is so\n"
-    "        report += await settle(intake.unit, await run(intake.unit, ports), ports)\n"
+    "    # from here on nothing else is held: a message that must run alone is so\n"
+    "    return report + await do([partial(_take_through, unit, ports) for unit in intake.units])\n"
 )
 
 SHELL: tuple[Mutant, ...] = (
@@ -190,7 +190,10 @@ SHELL: tuple[Mutant, ...] = (
         (
             intake(_UNIT, "    unit = [item for item in ready if item.alone] or ready\n"),
             delivery(
-                _RUN, "    for item in intake.unit:\n        report += await settle([item], await run([item], ports), ports)\n"
+                _RUN,
+                "    for item in (item for unit in intake.units for item in unit):\n"
+                "        report += await settle([item], await run([item], ports), ports)\n"
+                "    return report\n",
             ),
         ),
     ),
@@ -204,8 +207,9 @@ SHELL: tuple[Mutant, ...] = (
             delivery(
                 _RUN,
                 "    for alone in (False, True):\n"
-                "        if unit := [item for item in intake.unit if item.alone is alone]:\n"
-                "            report += await settle(unit, await run(unit, ports), ports)\n",
+                "        if chosen := [item for unit in intake.units for item in unit if item.alone is alone]:\n"
+                "            report += await settle(chosen, await run(chosen, ports), ports)\n"
+                "    return report\n",
             ),
         ),
     ),

@@ -1,0 +1,30 @@
+"""Units of one batch that have nothing to do with each other, such as different entities, run side by side."""
+
+import asyncio
+
+from onceonly.algorithms.delivery import Report, Work, Works, one_after_another
+
+
+class SideBySide:
+    """Does the works of one batch side by side, at most so many of a worker at once."""
+
+    def __init__(self, limit: int) -> None:
+        """Share the limit between all batches of one worker."""
+        self._room = asyncio.Semaphore(limit)
+
+    async def __call__(self, works: Works) -> Report:
+        """Do them all, then raise what the first of them raised."""
+        if len(works) < 2:  # noqa: PLR2004 - one or none
+            return await one_after_another(works)
+        tasks = [asyncio.create_task(self._in_turn(work)) for work in works]
+        try:
+            await asyncio.wait(tasks)
+        finally:  # ends tasks; calls no port
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        return sum((task.result() for task in tasks), Report())
+
+    async def _in_turn(self, work: Work) -> Report:
+        async with self._room:
+            return await work()
