@@ -23,7 +23,7 @@ class BytesAsUuid(TypeDecorator[bytes]):
     impl = Uuid(as_uuid=True)
     cache_ok = True
 
-    def bind_processor(self, dialect: Dialect) -> Callable[[bytes | None], str | None]:  # noqa: ARG002 - all take it
+    def bind_processor(self, dialect: Dialect) -> Callable[[bytes | None], str | None]:
         """Write it in hexadecimal digits, which every driver takes: to make UUIDs and take them apart costs more."""
         return _hexadecimal
 
