@@ -1,7 +1,6 @@
 """Real child processes: replaced when they die, killed when they hang, stopped when asked, never left behind."""
 
 import asyncio
-import gc
 import json
 import os
 import signal
@@ -15,7 +14,7 @@ import runtime_children
 from runtime_children import broken, idle, misconfigured, stubborn, stuck
 
 from onceonly.runtime.board import HANDLED, HELD, Board
-from onceonly.runtime.child import keep_for_good, stopping_on_signals
+from onceonly.runtime.child import stopping_on_signals
 from onceonly.runtime.processes import ChildEvent, ChildEventKind, Supervisor
 
 STARTED, REPLACED, DIED = ChildEventKind.STARTED, ChildEventKind.REPLACED, ChildEventKind.DIED
@@ -277,17 +276,3 @@ async def test_a_signal_that_comes_twice_at_once_asks_once(one_asking: float, hu
         await twice.wait()
         asyncio.get_running_loop().remove_signal_handler(signal.SIGUSR2)
     assert said == hurried
-
-
-def test_what_a_settled_child_has_is_looked_through_no_more() -> None:
-    """Python's garbage collector leaves alone what was there, and still finds the circles that are made afterwards."""
-    before = gc.get_freeze_count()
-    try:
-        keep_for_good()
-        assert gc.get_freeze_count() > before
-        circle: list[object] = []
-        circle.append(circle)
-        del circle
-        assert gc.collect() > 0
-    finally:
-        gc.unfreeze()

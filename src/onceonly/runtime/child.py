@@ -2,7 +2,6 @@
 
 import asyncio
 import faulthandler
-import gc
 import os
 import signal
 import sys
@@ -16,7 +15,6 @@ from onceonly.model.errors import SetupError
 from onceonly.runtime.board import Board, Column, Row
 
 TICK_SECONDS = 0.25
-SETTLED = 5.0  # seconds after which everything is imported, connected and compiled that stays
 ONE_ASKING = 1.0  # seconds: a signal that comes twice within them was sent to the process and to its group, or forwarded
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -88,7 +86,6 @@ async def _child(main: ChildMain, row: Row, tick: float) -> None:
     loop.add_signal_handler(signal.SIGTERM, stop.set)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)  # blocked since before the start: none was missed, none killed us
     parent = parent_process()
-    settling = loop.call_later(SETTLED, keep_for_good)
     ticking = asyncio.create_task(_tick(row, tick, stop, parent.pid if parent is not None else None))
     if parent is not None:
         loop.add_reader(parent.sentinel, _orphaned, stop, parent.sentinel)
@@ -97,23 +94,11 @@ async def _child(main: ChildMain, row: Row, tick: float) -> None:
     finally:
         if parent is not None:
             loop.remove_reader(parent.sentinel)
-        settling.cancel()
         ticking.cancel()
         with suppress(asyncio.CancelledError):
             await ticking
         loop.remove_signal_handler(signal.SIGTERM)
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # asked twice, by the parent and a service manager: it is on its way
-
-
-def keep_for_good() -> None:
-    """Let Python's garbage collector look no more at what is there now.
-
-    Hundreds of thousands of objects of imported modules, mappers and compiled statements live as long as the process, and a
-    worker makes and drops so many messages that looking through all of them again and again was 15 % of its processor time.
-    What ends by itself still ends; only a circle of garbage that begins to be garbage later, and is here now, stays.
-    """
-    gc.collect()
-    gc.freeze()
 
 
 def _orphaned(stop: asyncio.Event, sentinel: int) -> None:
