@@ -11,7 +11,7 @@ import pytest
 from endpoint_house import NOW, STILL, endpoint, incoming, resources
 
 from onceonly import Context, InvalidEffect, message
-from onceonly.endpoint.envelopes import LATEST
+from onceonly.endpoint.envelopes import LATEST, Envelopes
 from onceonly.model.identity import outgoing_id
 from onceonly.model.message import Message, Send
 
@@ -33,7 +33,7 @@ class Charge:
 
 def context(arrived: Message | None = None, *, max_body: int = 1000) -> Context:
     """Make a context that stands by itself."""
-    return Context("shop", arrived or incoming(), now=NOW, max_body=max_body)
+    return Context(Envelopes("shop", max_body=max_body), arrived or incoming(), now=NOW)
 
 
 def captured(act: Callable[[Context], None], arrived: Message | None = None) -> Send:

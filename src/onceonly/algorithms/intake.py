@@ -26,12 +26,12 @@ class Item(Struct, frozen=True):
     @property
     def suspect(self) -> bool:
         """Tell whether any of its deliveries came again although nobody released it."""
-        return any(delivery.suspect for delivery in self.deliveries)
+        return True in [delivery.suspect for delivery in self.deliveries]
 
     @property
     def alone(self) -> bool:
         """Tell whether it must run in a unit of one: a process died while it held this message, perhaps because of it."""
-        return any(delivery.alone for delivery in self.deliveries)
+        return True in [delivery.alone for delivery in self.deliveries]
 
     @property
     def killed(self) -> bool:

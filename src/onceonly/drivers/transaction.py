@@ -67,14 +67,23 @@ class DatabaseTransaction:
         """The driver's own connection."""
         return self._root.connection.connection.driver_connection
 
-    async def hold(self) -> None:
-        """Have the database refuse its commit from now on, unless `commit` asks. Raises the driver's own errors."""
+    def hold(self, connection: Connection) -> None:
+        """Have the database refuse its commit from now on, unless `commit` asks; in the greenlet. Raises as `commit`."""
         self._is_held = True
-        await self.connection.run_sync(self._dialect.hold)
+        self._dialect.hold(connection)
 
-    async def commit(self) -> None:
-        """Commit, and give the connection back. Raises the driver's own errors; it must be dropped then."""
-        await self.connection.run_sync(lambda _: self._commit())
+    async def commit(self, last: Callable[[Connection], None] | None = None) -> None:
+        """Do what is left in the greenlet, commit, and give the connection back.
+
+        Raises what `last` raises, and the driver's own errors; it must be dropped then.
+        """
+
+        def commit(connection: Connection) -> None:
+            if last is not None:
+                last(connection)
+            self._commit()
+
+        await self.connection.run_sync(commit)
         self._is_over = True
         self._end_turn()
 

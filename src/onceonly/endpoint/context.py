@@ -14,12 +14,12 @@ from onceonly.model.settings import is_endpoint_name
 class Context:
     """One handler's view of its message. Valid until the handler ends."""
 
-    def __init__(self, endpoint: str, message: Message, *, now: int, max_body: int) -> None:
-        """Serve one message; `now` is in milliseconds since 1970, `max_body` in bytes."""
-        self._endpoint = endpoint
+    def __init__(self, envelopes: Envelopes, message: Message, *, now: int) -> None:
+        """Serve one message, and send in the name of the endpoint of `envelopes`; `now` is in milliseconds since 1970."""
+        self._endpoint = envelopes.endpoint
         self._message = message
         self._now = now
-        self._envelopes = Envelopes(endpoint, max_body=max_body)
+        self._envelopes = envelopes
         self._effects: list[Effect] = []
         self._ended = False
 
@@ -93,9 +93,15 @@ class Context:
 
     def _cause(self, wish: Wish) -> Headers:
         incoming = self._message
+        conversation, trace = incoming.id, ""
+        for name, value in incoming.extensions:
+            if name == "conversationid":
+                conversation = value or conversation
+            elif name == "traceparent":
+                trace = value
         return (
             ("causationid", incoming.id),
-            ("conversationid", incoming.extension("conversationid") or incoming.id),
+            ("conversationid", conversation),
             ("replyto", self._endpoint if wish.to else ""),
-            ("traceparent", incoming.extension("traceparent")),
+            ("traceparent", trace),
         )

@@ -27,8 +27,10 @@ class Envelopes:
     """Makes messages in the name of one endpoint; `max_body` is in bytes."""
 
     def __init__(self, endpoint: str, *, max_body: int) -> None:
-        self._endpoint = endpoint
+        self.endpoint = endpoint
         self._max_body = max_body
+        self._second = -1
+        self._second_text = ""
 
     def seal(self, body: object, wish: Wish, *, id: str, now: int, cause: Headers = ()) -> Send:  # noqa: A002 - the CloudEvents name
         """Make one message; `now` is in milliseconds since 1970, `cause` are extensions that say where it comes from.
@@ -47,14 +49,21 @@ class Envelopes:
             raise InvalidEffect(f"cannot send {name}: {len(encoded)} bytes, and this transport takes {self._max_body} at most")
         message = Message(
             id=id,
-            source=self._endpoint,
+            source=self.endpoint,
             type=name,
             body=encoded,
-            time=datetime.fromtimestamp(now / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            time=self._time(now),
             datacontenttype=content_type,
-            extensions=tuple((key, value) for key, value in (*cause, (INSTANT, str(due or now))) if value),
+            extensions=tuple([item for item in (*cause, (INSTANT, str(due or now))) if item[1]]),
         )
         return Send(message=message, to=wish.to, due=due)
+
+    def _time(self, now: int) -> str:
+        """Write an instant; a batch of messages is sent within a second or two, so most of the text is there already."""
+        second, millisecond = divmod(now, 1000)
+        if second != self._second:
+            self._second, self._second_text = second, datetime.fromtimestamp(second, UTC).isoformat().removesuffix("+00:00")
+        return f"{self._second_text}.{millisecond:03}Z"
 
 
 def command(to: str) -> str:
@@ -66,6 +75,8 @@ def command(to: str) -> str:
 
 def _due(wish: Wish, now: int) -> int:
     """Give the absolute instant: a re-dispatch must not put the message off once more."""
+    if wish.delay is None and wish.at is None:
+        return 0
     if wish.delay is not None and wish.at is not None:
         raise InvalidEffect("delay= and at= exclude each other")
     if wish.at is not None:

@@ -10,6 +10,8 @@ from datetime import timedelta
 from typing import Any, NamedTuple
 
 from onceonly.endpoint.context import Context
+from onceonly.endpoint.envelopes import Envelopes
+from onceonly.endpoint.limits import TimeLimit, TimeLimits
 from onceonly.endpoint.plans import HandlerPlan, Plans
 from onceonly.endpoint.reading import read
 from onceonly.model.errors import Conflict, HandlerFailed, InvalidEffect, OnceOnlyError, Reject, RetryLater, TryAgain
@@ -24,6 +26,8 @@ from onceonly.serialization.identity import IdentityRule
 REASON_LIMIT = 2000
 TRACEBACK_LIMIT = 8000
 LONGEST_DELAY = timedelta(days=3650).total_seconds()
+_NO_PORTS_ANSWER = (OnceOnlyError, SystemExit, GeneratorExit, BaseExceptionGroup)
+"""Whatever the user's code raises is its own failure: from a handler these are no port's answer, and end no process."""
 
 
 class Rules(NamedTuple):
@@ -46,6 +50,8 @@ class EndpointHandlers:
         self._rules = rules
         self._surroundings = surroundings
         self._made = made
+        self._envelopes = Envelopes(rules.endpoint, max_body=rules.max_body)
+        self._limits = TimeLimits()
 
     @property
     def longest_timeout(self) -> float:
@@ -66,24 +72,23 @@ class EndpointHandlers:
         if plan is None:
             raise _failed(FailureKind.REJECTED, self._no_handler(message.type))
         body = _decode(plan, message)
-        now = self._surroundings.clock.now()
-        context = Context(self._rules.endpoint, message, now=now, max_body=self._rules.max_body)
-        limit = asyncio.timeout(plan.timeout or self._rules.timeout)
+        context = Context(self._envelopes, message, now=self._surroundings.clock.now())
+        limit = TimeLimit(self._limits, plan.timeout or self._rules.timeout)
         try:
             async with resources.attempt():
                 await self._run(plan, body, resources, context=context, limit=limit)
         except (HandlerFailed, TryAgain, Conflict) as error:  # the store's, and what `_run` made of the user's
-            if isinstance(error, HandlerFailed) and limit.expired():
+            if isinstance(error, HandlerFailed) and limit.expired:
                 raise self._timed_out(plan) from error
             raise
         except asyncio.CancelledError as error:
             if _is_being_cancelled():
                 raise
-            if limit.expired():
+            if limit.expired:
                 raise self._timed_out(plan) from error
             raise _blame(plan, error, "the handler was cancelled from inside") from error
         except Exception as error:
-            if limit.expired():
+            if limit.expired:
                 raise self._timed_out(plan) from error
             raise _blame(plan, error) from error
         finally:
@@ -97,25 +102,17 @@ class EndpointHandlers:
         clock, chance = self._surroundings.clock, self._surroundings.chance
         return judge(policy, failure, attempts=attempts, history=history, now=clock.now(), chance=chance.fraction())
 
-    async def _run(
-        self, plan: HandlerPlan, body: object, resources: Resources, *, context: Context, limit: asyncio.Timeout
-    ) -> None:
+    async def _run(self, plan: HandlerPlan, body: object, resources: Resources, *, context: Context, limit: TimeLimit) -> None:
         """Make what the handler asks for, run it, and clean up: all of it inside the attempt and its time."""
-        raised: BaseException | None = None
-        async with limit, AsyncExitStack() as stack:
+        made: dict[Any, object] = {**self._made, Context: context}
+        with limit:
+            if plan.providers:
+                await _call_with_providers(plan, body, made, resources)
+                return
             try:
-                made: dict[Any, object] = {**self._made, Context: context}
-                for provider in plan.providers:
-                    made[provider.kind] = await provider.open(stack, lambda kind: _find(kind, made, resources.get))
                 await _call(plan, body, made, resources)
-            except (OnceOnlyError, SystemExit, GeneratorExit, BaseExceptionGroup) as error:
-                raised = _blame(plan, error)  # whatever the user's code raises is its own failure, and no port's answer
-                raise raised from error
-            except BaseException as error:
-                raised = error
-                raise
-        if raised is not None:
-            raise raised  # a provider's clean-up swallowed it; the handler failed all the same
+            except _NO_PORTS_ANSWER as error:
+                raise _blame(plan, error) from error
 
     def _timed_out(self, plan: HandlerPlan) -> HandlerFailed:
         seconds = plan.timeout or self._rules.timeout
@@ -135,6 +132,23 @@ def _decode(plan: HandlerPlan, message: Message) -> object:
         raise _failed(FailureKind.REJECTED, str(error)) from error
     except Exception as error:  # a validator of the user's own class
         raise _blame(plan, error) from error
+
+
+async def _call_with_providers(plan: HandlerPlan, body: object, made: dict[Any, object], resources: Resources) -> None:
+    raised: BaseException | None = None
+    async with AsyncExitStack() as stack:
+        try:
+            for provider in plan.providers:
+                made[provider.kind] = await provider.open(stack, lambda kind: _find(kind, made, resources.get))
+            await _call(plan, body, made, resources)
+        except _NO_PORTS_ANSWER as error:
+            raised = _blame(plan, error)
+            raise raised from error
+        except BaseException as error:
+            raised = error
+            raise
+    if raised is not None:
+        raise raised  # a provider's clean-up swallowed it; the handler failed all the same
 
 
 async def _call(plan: HandlerPlan, body: object, made: Mapping[Any, object], resources: Resources) -> None:

@@ -20,7 +20,8 @@ def read(delivery: Delivery, types: Sequence[str], *, identity: IdentityRule | N
     """
     try:
         event = take_apart(delivery.headers, delivery.body)
-        found = identify(event, delivery, identity)
+        by_rule = identity is not None and is_foreign(event, delivery)
+        found = identify(event, delivery, identity if by_rule else None)
     except NoIdentity as error:
         return Unreadable(reason=str(error))
     except (ValueError, RecursionError) as error:
@@ -28,9 +29,10 @@ def read(delivery: Delivery, types: Sequence[str], *, identity: IdentityRule | N
     fields = fields_of(event, source=found.source, id=found.id)
     if not fields["type"] and len(types) == 1:
         fields["type"] = types[0]
-    if identity is not None and is_foreign(event, delivery):
+    if by_rule:
         fields["extensions"] += ((DECIDED, "rule"),)  # travels with every copy, so that the rule is never asked twice
     message = Received(**fields, attempts=delivery.attempts)
+    message.__dict__["identity"] = found  # known already: the property need not make it again
     if len(delivery.body) > max_body:
         return Unreadable(reason=f"too large: {len(delivery.body)} bytes, and {max_body} is the limit", message=message)
     return message

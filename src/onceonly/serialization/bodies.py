@@ -61,7 +61,7 @@ def type_name(cls: type) -> str | None:
 
 def is_anonymous(kind: object) -> bool:
     """Tell whether bodies of this kind do not know their own message type."""
-    return kind is dict or kind is bytes or get_origin(kind) is dict
+    return kind is dict or kind is bytes or (not isinstance(kind, type) and get_origin(kind) is dict)
 
 
 def is_supported(kind: object) -> bool:
@@ -77,9 +77,7 @@ def codec_for(kind: Any) -> Codec:
 def encode_body(value: object) -> tuple[bytes, str]:
     """Give the bytes of a body and their content type. Raises BodyError."""
     kind: Any = dict if isinstance(value, dict) else type(value)
-    if not is_supported(kind):
-        raise BodyError(f"a body must be {SUPPORTED}, not {_words(kind)}")
-    codec = codec_for(kind)
+    codec = _outgoing(kind)
     return codec.encode(value), codec.content_type
 
 
@@ -131,6 +129,13 @@ class _Pydantic:
             return bytes(self._adapter.dump_json(value, by_alias=True))
         except (TypeError, ValueError, RecursionError) as error:
             raise BodyError(f"{_words(self._kind)} cannot be written as JSON: {error}") from error
+
+
+@lru_cache(_CODECS)
+def _outgoing(kind: Any) -> Codec:
+    if not is_supported(kind):
+        raise BodyError(f"a body must be {SUPPORTED}, not {_words(kind)}")
+    return codec_for(kind)
 
 
 @lru_cache(_CODECS)

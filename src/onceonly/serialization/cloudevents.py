@@ -23,7 +23,8 @@ STRUCTURED = "application/cloudevents+json"
 ATTEMPTS, HISTORY, ALONE = "onceonlyattempts", "onceonlyhistory", "onceonlyalone"
 REASON_LIMIT = 200
 _OWN = frozenset({ATTEMPTS, HISTORY, ALONE})
-_CORE = ("id", "source", "type", "time", "subject", "datacontenttype", "specversion")
+_CORE = frozenset({"id", "source", "type", "time", "subject", "datacontenttype", "specversion"})
+_COPIED = frozenset({ATTEMPTS, ALONE})
 
 _COUNT = re.compile(r"[0-9]{1,9}")
 
@@ -90,23 +91,24 @@ def take_apart(headers: Headers, body: bytes) -> Event:
     for key, value in headers:
         name = _attribute(key)
         if name is not None:
-            attributes[name] = value
+            if name not in _OWN:
+                attributes[name] = value
         elif key.lower() == "content-type":
             content_types.append(value)
         else:
             others.append((key, value))
     content_type = content_types[0] if content_types else ""
-    if content_type.split(";")[0].strip().lower() == STRUCTURED:
+    if _is_structured(content_type):
         document, body = parse_structured(body)
-        attributes |= document
+        attributes |= {key: value for key, value in document.items() if key not in _OWN}
     else:
         attributes.setdefault("datacontenttype", content_type or "application/json")
-    return Event({key: value for key, value in attributes.items() if key not in _OWN}, tuple(others), body)
+    return Event(attributes, tuple(others), body)
 
 
 def is_copy(delivery: Delivery) -> bool:
     """Tell whether a delivery is a copy that this library made of an earlier one: then its attributes name the message."""
-    return any(_attribute(key) in (ATTEMPTS, ALONE) for key, _ in delivery.headers)
+    return not _COPIED.isdisjoint([_attribute(key) for key, _ in delivery.headers])
 
 
 def message_of(event: Event, *, source: str, id: str) -> Message:  # noqa: A002 - the CloudEvents name
@@ -125,7 +127,7 @@ def fields_of(event: Event, *, source: str, id: str) -> dict[str, Any]:  # noqa:
         "time": known.get("time", ""),
         "subject": known.get("subject", ""),
         "datacontenttype": known.get("datacontenttype", "application/json"),
-        "extensions": tuple((name, value) for name, value in known.items() if name not in _CORE),
+        "extensions": tuple([item for item in known.items() if item[0] not in _CORE]),
         "headers": event.headers,
     }
 
@@ -160,6 +162,11 @@ def _text(raw: msgspec.Raw) -> str:
     if isinstance(value, list | dict):
         raise ValueError("not a CloudEvent in JSON format: an attribute is an object or a list")  # noqa: TRY004 - input, no type
     return "" if value is None else str(value)
+
+
+@lru_cache(100)
+def _is_structured(content_type: str) -> bool:
+    return content_type.split(";", maxsplit=1)[0].strip().lower() == STRUCTURED
 
 
 @lru_cache(1000)

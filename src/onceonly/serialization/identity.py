@@ -39,22 +39,22 @@ class NoIdentity(ValueError):
 
 def is_foreign(event: Event, delivery: Delivery) -> bool:
     """Tell whether a delivery's attributes are those of a foreign sender, so that a rule may overrule them."""
-    return not (is_copy(delivery) or INSTANT in event.attributes or DECIDED in event.attributes)
+    return not (INSTANT in event.attributes or DECIDED in event.attributes or is_copy(delivery))
 
 
 def identify(event: Event, delivery: Delivery, rule: IdentityRule | None) -> Identity:
-    """Give the identity of a delivery; its source is the CloudEvents one, else the name of the queue it came from.
+    """Give the identity of a delivery by a rule, or with None by the CloudEvents attribute.
 
-    Raises NoIdentity.
+    Its source is the CloudEvents one, else the name of the queue it came from. Raises NoIdentity.
     """
-    if rule is None or not is_foreign(event, delivery):
-        wanted, found = "the CloudEvents attribute `id`", event.attributes.get("id", "")
-    else:
-        wanted, found = _words(rule), _by_rule(event, rule)
+    found = event.attributes.get("id", "") if rule is None else _by_rule(event, rule)
     if not found.strip():
+        wanted = "the CloudEvents attribute `id`" if rule is None else _words(rule)
         raise NoIdentity(f"no identity: {wanted} is missing or empty, and a message without one cannot be handled once")
+    text = "".join((found, *event.attributes.values()))
     try:
-        "".join((found, *event.attributes.values())).encode()
+        if not text.isascii():
+            text.encode()
     except UnicodeEncodeError as error:
         raise NoIdentity(f"no identity: the attributes are not valid Unicode: {error.reason}") from error
     return Identity(event.attributes.get("source", "") or delivery.queue, found)
@@ -70,7 +70,10 @@ def rule_problem(rule: object) -> str | None:
 def _by_rule(event: Event, rule: IdentityRule) -> str:
     if isinstance(rule, Header):
         wanted = rule.name.lower()
-        return next((value for key, value in event.headers if key.lower() == wanted), "")
+        for key, value in event.headers:
+            if key.lower() == wanted:
+                return value
+        return ""
     if isinstance(rule, Field):
         return _by_field(event.body, rule)
     try:

@@ -1,7 +1,7 @@
 """What a SQL unit gives its handlers: one session and one connection, in the unit's database transaction."""
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
+from types import TracebackType
 from typing import Any
 
 from sqlalchemy import Connection
@@ -38,6 +38,8 @@ class SqlResources:
         self._session: AsyncSession | None = None
         self._is_guarded = False
         self._is_spoilt = False
+        self._is_sure = False
+        self._got: dict[type, object] = {}
         transaction.closing = self._close
 
     def get(self, kind: type) -> object:
@@ -45,6 +47,12 @@ class SqlResources:
 
         Raises LookupError for any other type.
         """
+        found = self._got.get(kind)
+        if found is None:
+            found = self._got[kind] = self._find(kind)
+        return found
+
+    def _find(self, kind: type) -> object:
         if _is_kind(kind, AsyncSession) and issubclass(self._database.sessions.class_, kind):
             return self._opened()
         if kind is AsyncConnection:
@@ -58,24 +66,32 @@ class SqlResources:
         """Run a synchronous handler; its `get` finds the unit's Session and Connection. SQL in it yields to the loop."""
         return await self._transaction.connection.run_sync(lambda _: function(self._get_sync))
 
-    @asynccontextmanager
-    async def attempt(self) -> AsyncIterator[None]:
+    def attempt(self) -> "Attempt":
         """Enclose one handler's work; see the port. Costs a statement in an isolated unit only."""
-        self.check()
-        savepoint = await self._begin_savepoint() if self._isolated else None
-        try:
-            yield
-            self._check_left()
-            if savepoint is not None:
-                await self._release(savepoint)
-        except BaseException as error:
-            if savepoint is not None:
-                await self._undo(savepoint)
-            graver = self._graver(error)
-            if graver is not None:
-                raise graver from error
-            self._explain(error)
-            raise
+        return Attempt(self)
+
+    async def begin_attempt(self) -> SessionTransaction | None:
+        """Make sure that a handler may begin; gives its savepoint, in an isolated unit."""
+        if not self._is_sure:
+            self.check()
+        self._is_sure = False
+        return await self._begin_savepoint() if self._isolated else None
+
+    async def end_attempt(self, savepoint: SessionTransaction | None) -> None:
+        """Make sure of what a handler left, and keep its work."""
+        self._check_left()
+        if savepoint is not None:
+            await self._release(savepoint)
+        self._is_sure = True  # the state as just read is that which the next handler finds
+
+    async def fail_attempt(self, savepoint: SessionTransaction | None, error: BaseException) -> None:
+        """Undo a handler's work where that is possible. Raises what counts instead of its own error."""
+        if savepoint is not None:
+            await self._undo(savepoint)
+        graver = self._graver(error)
+        if graver is not None:
+            raise graver from error
+        self._explain(error)
 
     def check(self) -> None:
         """Make sure that the unit can still be committed. Raises CommitRefused when its handlers saw to it that not."""
@@ -176,6 +192,31 @@ class SqlResources:
     def _close(self) -> None:
         if self._session is not None:
             Session.close(self._session.sync_session)  # its own `close` refuses, now and later
+
+
+class Attempt:
+    """What encloses one handler's work in a unit."""
+
+    __slots__ = ("_resources", "_savepoint")
+
+    def __init__(self, resources: SqlResources) -> None:
+        self._resources = resources
+        self._savepoint: SessionTransaction | None = None
+
+    async def __aenter__(self) -> None:
+        self._savepoint = await self._resources.begin_attempt()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None:
+            await self._resources.fail_attempt(self._savepoint, error)
+            return
+        try:
+            await self._resources.end_attempt(self._savepoint)
+        except BaseException as left:
+            await self._resources.fail_attempt(self._savepoint, left)
+            raise
 
 
 def _is_kind(kind: object, of: type) -> bool:

@@ -99,6 +99,8 @@ def read_records(
 
 
 def _read_known(connection: Connection, tables: Tables, dialect: Dialect, keys: Sequence[bytes]) -> dict[bytes, Known]:
+    if not keys:
+        return {}
     claims, records = tables.claims.c, tables.records.c
     joined = tables.claims.outerjoin(tables.records, claims.key == records.key)
     selected = select(claims.key, claims.fingerprint, records.effects).select_from(joined)

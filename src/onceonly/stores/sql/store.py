@@ -34,17 +34,24 @@ class SqlStore:
         with self._database.translate(locked=Conflict):
             transaction = await self._database.open(Purpose.UNIT, isolation=self._isolation)
         try:
-            found = Found(new=tuple(messages))
-            if self._history and messages:
-                by_key = {claim_key(self._endpoint, message.identity): message for message in messages}
-                with self._database.translate(locked=Conflict):
-                    found = await transaction.connection.run_sync(claim, self._tables, self._database.dialect, by_key)
+
+            def prepare(connection: Connection) -> Found:
+                found = self._claim(connection, messages)
+                transaction.hold(connection)
+                return found
+
             with self._database.translate(locked=Conflict):
-                await transaction.hold()
+                found = await transaction.connection.run_sync(prepare)
             return SqlUnit(self._scope, transaction, found, isolated=isolated)
         except BaseException:
             transaction.drop()
             raise
+
+    def _claim(self, connection: Connection, messages: Sequence[Message]) -> Found:
+        if not (self._history and messages):
+            return Found(new=tuple(messages))
+        by_key = {claim_key(self._endpoint, message.identity): message for message in messages}
+        return claim(connection, self._tables, self._database.dialect, by_key)
 
     def keeps(self, record: Record) -> bool:
         """Tell whether there are effects to forget; the claim stays."""

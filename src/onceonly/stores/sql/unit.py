@@ -1,6 +1,7 @@
 """One unit of work: claims, business state and records in one database transaction."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 from sqlalchemy import Connection
@@ -46,10 +47,8 @@ class SqlUnit:
             raise Failed("this unit was committed or given up before")
         self._is_over = True
         try:
-            await self._transaction.connection.run_sync(self._write, tuple(records))
-            # Crash here, "before-commit": 1 nothing is visible, 2 the database rolls back, 3 it comes again, 4 it is new.
             with self._scope.database.translate(locked=Conflict, refused=CommitRefused, committing=True):
-                await self._transaction.commit()
+                await self._transaction.commit(partial(self._write, tuple(records)))
         except BaseException:
             self._transaction.drop()
             raise
@@ -59,7 +58,7 @@ class SqlUnit:
         self._is_over = True
         self._transaction.drop()
 
-    def _write(self, connection: Connection, records: tuple[Record, ...]) -> None:
+    def _write(self, records: tuple[Record, ...], connection: Connection) -> None:
         database, tables, endpoint, history = self._scope
         self._resources.flush()
         self._resources.check()  # before the records: outside of the claims' own transaction they must not be written
@@ -72,3 +71,4 @@ class SqlUnit:
             rows = [row_of(endpoint, record, now) for record in records if record.effects]
             database.dialect.insert_all(connection, tables.records, rows)
             delete_keys(connection, tables.claims, database.dialect, sorted(unhandled))
+        # Crash here, "before-commit": 1 nothing is visible, 2 the database rolls back, 3 it comes again, 4 it is new.
