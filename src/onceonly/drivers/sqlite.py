@@ -29,6 +29,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from onceonly.drivers.dialect import OneUpdate, Purpose, Said, State, Taking
+from onceonly.drivers.sqlite_connection import connect
 from onceonly.model.errors import SetupError
 
 OLDEST = (3, 35, 0)  # the first with RETURNING
@@ -75,7 +76,7 @@ class SQLite:
         engine = create_async_engine(
             url.set(drivername="sqlite+aiosqlite"),
             isolation_level="AUTOCOMMIT",
-            connect_args={"timeout": timeout},
+            connect_args={"timeout": timeout, "async_creator_fn": connect},
             pool_size=8,
             max_overflow=-1,  # a handler that needs a second connection must not wait for its own unit
         )
