@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 from sqlalchemy import text
-from sqlalchemy.ext.asyncio import AsyncEngine
+from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from onceonly.drivers import sqlite_connection
 from onceonly.drivers.dialect import Purpose
@@ -16,6 +17,18 @@ from onceonly.drivers.sqlite_connection import AHEAD, Connection, connect
 
 MANY = 2 * AHEAD + AHEAD // 2
 COUNT_UP = "with recursive n(i) as (values (1) union all select i + 1 from n where i < ?) select i from n"
+
+
+class Base(DeclarativeBase):
+    """The tables of an application."""
+
+
+class Order(Base):
+    """A row that SQLite numbers."""
+
+    __tablename__ = "numbered"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    name: Mapped[str]
 
 
 class Visits:
@@ -60,6 +73,22 @@ async def test_a_statement_is_one_visit_to_the_thread(database: Database, visits
     assert visits.names == ["_run"]
     await transaction.commit()
     assert visits.names == ["_run", "commit", "rollback"]
+
+
+async def test_many_objects_are_one_statement_and_get_their_own_numbers(engine: AsyncEngine, visits: Visits) -> None:
+    """The numbers that the objects have are those of their rows, whatever order SQLite returns them in."""
+    async with engine.begin() as connection:
+        await connection.run_sync(Base.metadata.create_all)
+        await connection.execute(text("insert into numbered(id, name) values (41, 'before')"))
+    async with AsyncSession(engine) as session:
+        orders = [Order(name=f"{number:05}") for number in reversed(range(500))]
+        session.add_all(orders)
+        visits.names.clear()
+        await session.flush()
+        assert visits.names.count("_run") == 1
+        stored = dict((await session.execute(text("select name, id from numbered"))).all())
+        assert {order.name: order.id for order in orders} | {"before": 41} == stored
+        await session.commit()
 
 
 @pytest.mark.parametrize("length", [0, 1, AHEAD - 1, AHEAD, AHEAD + 1, MANY])
