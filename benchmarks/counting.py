@@ -2,6 +2,7 @@
 
 The same counter serves every library and driver. A statement is an Execute or a simple Query, BEGIN and COMMIT among them; a
 database round trip is a Sync, a Flush or a simple Query. Commits are PostgreSQL's own count, `pg_stat_database.xact_commit`.
+SQLite has no wire: there the worker counts what its engines execute and commit.
 """
 
 from collections import Counter
@@ -9,11 +10,12 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from uuid import uuid4
 
+import msgspec
 from msgspec import Struct
 
 from benchmarks.crew import crew
 from benchmarks.measuring import check, through, work
-from benchmarks.rows import Row
+from benchmarks.rows import SQLITE, Row
 from benchmarks.scenario import order_ids
 from benchmarks.stages import Stage
 from benchmarks.wire import Ears, proxied
@@ -116,20 +118,21 @@ async def _counting(url: str, listen: Callable[[], Ears]) -> AsyncIterator[str]:
         yield through_it
 
 
-async def count_costs(stage: Stage, row: Row, count: int, concurrency: int) -> Costs:
+async def count_costs(stage: Stage, row: Row, count: int, concurrency: int, *, processes: int = 1) -> Costs:
     """Run a row once through proxies that count; its speed means nothing. Raises RunFailed."""
     tag, counted = uuid4().hex[:8], Counter[str]()
     await stage.fill(row, order_ids(tag, count))
     before = await stage.commits()
-    job = stage.job(row, concurrency)
+    job = msgspec.structs.replace(stage.job(row, concurrency), counting=row.backend == SQLITE)
     async with AsyncExitStack() as stack:
         database = await stack.enter_async_context(_counting(job.database, lambda: PostgreSQLEars(counted)))
         broker = await stack.enter_async_context(_counting(job.broker, lambda: AMQPEars(counted)))
-        workers = await stack.enter_async_context(crew(through(job, database=database, broker=broker)))
+        workers = await stack.enter_async_context(crew(through(job, database=database, broker=broker), processes))
         await workers.ready()
         counted.clear()  # what starting costs is no message's
-        await work(lambda: stage.arrived(row), workers, count)
-    commits = await stage.commits() - before
+        _, usages = await work(lambda: stage.arrived(row), workers, count)
+    counted["statements"] += sum(usage.statements for usage in usages)
+    commits = await stage.commits() - before + sum(usage.commits for usage in usages)
     check(row, await stage.totals(row, tag), count)
     names = ("statements", "trips", "publishes", "confirms", "acks")
     return Costs(commits=commits / count, **{name: counted[name] / count for name in names})

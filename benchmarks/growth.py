@@ -1,10 +1,11 @@
 """How cost grows: with finished messages in the store, with processes, with the latency of the database."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 
+from benchmarks.counting import count_costs
 from benchmarks.measuring import USUAL, Way, run
-from benchmarks.results import Point
-from benchmarks.rows import BY_NAME
+from benchmarks.results import Contention, Point
+from benchmarks.rows import BY_NAME, Row
 from benchmarks.stages.database import Database
 from benchmarks.stages.rabbitmq import RabbitMQStage
 
@@ -12,6 +13,7 @@ ROWS = ("onceonly_orm", "outbox_orm", "at_least_once_orm")
 ROUNDS = 3
 FINISHED = (0, 1_000_000, 3_000_000)
 PROCESSES = (1, 2)
+CROWDS = (4, 8)  # processes, more than there may be cores: what they cost and how they wait is counted, no speed is claimed
 MILLISECONDS = (0, 1, 5)
 POOL = 8  # connections, whatever the latency
 STORED, PARALLEL, DISTANT = "finished messages in the store", "processes", "added database latency, ms"
@@ -36,6 +38,30 @@ async def grow(
         for point in await _points(stage, counts, (STORED, size), chosen, way=Way(keep=True)):
             yield point
     await database.empty()
+
+
+async def crowd(
+    stage: RabbitMQStage, database: Database, rows: Sequence[Row], counts: dict[str, int], *, crowds: Sequence[int] = CROWDS
+) -> AsyncIterator[Contention]:
+    """Count, for many processes beside each other, statements and round trips for a message, lock waits, and deadlocks.
+
+    Each process has a pool of at most `POOL` connections.
+    """
+    for processes in crowds:
+        for row in rows:
+            before = await database.deadlocks()
+            count, concurrency = counts[row.name], min(POOL, row.concurrencies[0])
+            async with database.watched() as waiting:
+                costs = await count_costs(stage, row, count, concurrency, processes=processes)
+            yield Contention(
+                processes=processes,
+                row=row.name,
+                messages=count,
+                statements=costs.statements,
+                trips=costs.trips,
+                waiting=round(sum(waiting) / max(1, len(waiting)), 3),
+                deadlocks=await database.deadlocks() - before,
+            )
 
 
 async def _points(

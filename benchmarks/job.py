@@ -4,6 +4,7 @@ import asyncio
 import resource
 import sys
 import time
+from collections import Counter
 from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,10 @@ KILOBYTES = 1024
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
-    """What to run, and where. `work` is `module:function` below `benchmarks.rows`; URLs that a row does not need are empty."""
+    """What to run, and where. `work` is `module:function` below `benchmarks.rows`; URLs that a row does not need are empty.
+
+    `counting` has the worker count its own statements, where there is no wire to count them on.
+    """
 
     work: str
     database: str = ""
@@ -25,20 +29,27 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     target: str = ""
     folder: str = ""
     concurrency: int = 1
+    counting: bool = False
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True):
-    """What a worker process used: CPU seconds between go and stop, and the most memory it ever had, in bytes."""
+    """What a worker process used: CPU seconds between go and stop, and the most memory it ever had, in bytes.
+
+    Statements and commits, when it was told to count them, are those from go to its end.
+    """
 
     cpu: float
     peak: int
+    statements: int = 0
+    commits: int = 0
 
 
 class Turn:
     """The worker's side: `begin` once all is prepared, `until_over` or `over` to work until the parent says stop."""
 
-    def __init__(self) -> None:
-        """Wait for nothing yet."""
+    def __init__(self, counted: Counter[str]) -> None:
+        """Wait for nothing yet; what was `counted` before all was prepared does not count."""
+        self._counted = counted
         self.stop = asyncio.Event()
         self._cpu = 0.0
         self._listening: asyncio.Task[None] | None = None
@@ -54,6 +65,7 @@ class Turn:
         if await _heard() != GO:
             self.stop.set()
             return
+        self._counted.clear()
         self._cpu = time.process_time()
         self._listening = asyncio.create_task(self._listen())
         if started is None:

@@ -50,12 +50,17 @@ METHOD = """\
 * Statements, database round trips, publishes, confirms and acknowledgements are counted on the wire, in a run of their own
   through a proxy that reads the protocols: the same counter for every driver. BEGIN and COMMIT are statements. One confirm
   may cover many publishes, and one acknowledgement many messages. Commits are `pg_stat_database.xact_commit`; those of
-  starting up are among them.
+  starting up are among them. On SQLite the worker counts its own statements and commits. The counts of onceonly's rows have
+  upper limits (`benchmarks/limits.py`); a row that costs more fails, in every mode.
 * Latency is measured at {rate} messages a second, sent on time whatever comes back: from the publish to the arrival of the
   output message.
 * How cost grows: finished messages are claims (onceonly), outbox rows marked as sent (by hand) and orders (all), made by the
   database. The database's latency is added by a proxy, to each answer, with a pool of 8 connections; a round trip through the
   proxy costs something even with 0 added.
+* Four and eight processes are more than this machine has cores for, so no speed is claimed: statements and round trips for a
+  message are counted on the wire, with at most 8 connections for each process. "Waiting for a lock" is how many of
+  the database's sessions waited for another's lock at a time, read from `pg_stat_activity` every 10 ms from starting the
+  workers to their end; deadlocks are `pg_stat_database`'s.
 """
 
 
@@ -91,6 +96,24 @@ def growth_rows(results: Results) -> Rows:
     return [head, *rows]
 
 
+def contention_rows(results: Results) -> Rows:
+    """Give what many processes cost beside each other, its head first."""
+    head = ["processes", "row", "messages", "statements", "round trips", "waiting for a lock", "deadlocks"]
+    rows = [
+        [
+            str(it.processes),
+            it.row,
+            f"{it.messages:,}",
+            f"{it.statements:.2f}",
+            f"{it.trips:.2f}",
+            f"{it.waiting:.3f}",
+            str(it.deadlocks),
+        ]
+        for it in results.contention
+    ]
+    return [head, *rows]
+
+
 def page(results: Results) -> str:
     """Write the whole page."""
     machine = results.machine
@@ -108,6 +131,7 @@ def page(results: Results) -> str:
         "".join(f"* `{name}`: {BY_NAME[over].title} over {BY_NAME[under].title}\n" for name, (over, under) in RATIOS.items()),
         _section("End-to-end latency", latency_rows(results)),
         _section("How cost grows", growth_rows(results)),
+        _section("Many processes beside each other", contention_rows(results)),
         "## What each row is\n",
         "".join(f"* {row.title} (`{row.name}`, {row.backend}): {row.about}.\n" for row in BY_NAME.values()),
         METHOD.format(rate=200),
@@ -135,6 +159,8 @@ def _costs(measured: Measured) -> list[str]:
     costs = measured.costs
     if costs is None:
         return [""] * COUNTS
+    if measured.backend == SQLITE:  # no server, so no round trips
+        return [f"{costs.statements:.2f}", "", f"{costs.commits:.2f}", "", "", ""]
     broker = (costs.publishes, costs.confirms, costs.acks) if measured.backend == RABBITMQ else ()
     told = [f"{each:.2f}" for each in (costs.statements, costs.trips, costs.commits, *broker)]
     return told + [""] * (COUNTS - len(told))

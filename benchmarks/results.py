@@ -52,6 +52,21 @@ class Point(Struct, frozen=True, kw_only=True):
     rates: list[float]
 
 
+class Contention(Struct, frozen=True, kw_only=True):
+    """What so many processes cost beside each other: statements and round trips for a message, and how they wait for locks.
+
+    `waiting` is how many of the database's sessions waited for a lock at a time, `deadlocks` how many there were in the run.
+    """
+
+    processes: int
+    row: str
+    messages: int
+    statements: float
+    trips: float
+    waiting: float
+    deadlocks: int
+
+
 class Results(Struct, kw_only=True):
     """Everything."""
 
@@ -68,6 +83,7 @@ class Results(Struct, kw_only=True):
     ratio_spreads: dict[str, Spread] = field(default_factory=dict)
     latency: dict[str, Latency] = field(default_factory=dict)
     growth: list[Point] = field(default_factory=list)
+    contention: list[Contention] = field(default_factory=list)
 
 
 RATIOS: Mapping[str, tuple[str, str]] = {

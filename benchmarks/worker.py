@@ -2,11 +2,13 @@
 
 import asyncio
 import sys
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from importlib import import_module
 from typing import Any
 
 import msgspec
+from sqlalchemy import Engine, event
 
 from benchmarks.job import Job, Turn, report
 
@@ -23,6 +25,21 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
     return loop
 
 
+def listened() -> Counter[str]:
+    """Count what every engine of this process executes and commits from now on; BEGIN and COMMIT are statements."""
+    counted = Counter[str]()
+
+    def execute(*_: object) -> None:
+        counted["statements"] += 1
+
+    def commit(*_: object) -> None:
+        counted.update(("statements", "commits"))
+
+    event.listen(Engine, "before_cursor_execute", execute)
+    event.listen(Engine, "commit", commit)
+    return counted
+
+
 def find(reference: str) -> Any:
     """Import `module:name` below `benchmarks.rows`."""
     module, _, name = reference.partition(":")
@@ -32,9 +49,11 @@ def find(reference: str) -> Any:
 async def main(job: Job) -> None:
     """Run the job's work; it begins its turn itself."""
     work: Work = find(job.work)
-    turn = Turn()
+    counted = listened() if job.counting else Counter[str]()
+    turn = Turn(counted)
     await work(job, turn)
-    report(turn.usage)
+    if turn.usage is not None:  # else it was told to stop before it could begin
+        report(msgspec.structs.replace(turn.usage, statements=counted["statements"], commits=counted["commits"]))
 
 
 if __name__ == "__main__":

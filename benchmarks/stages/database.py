@@ -22,9 +22,10 @@ _KEPT = re.compile(r"schema|version|migration|_queues$|_subscriptions$")
 class Database:
     """The database, seen from the parent. Counters are read through another one, so that reading counts nothing here."""
 
-    def __init__(self, url: str, server: asyncpg.Connection, own: asyncpg.Connection) -> None:
+    def __init__(self, url: str, server: asyncpg.Connection, own: asyncpg.Connection, *, server_url: str) -> None:
         """Stand on what `opened` connected."""
         self.url = url
+        self._server_url = server_url
         self._server = server
         self.own = own
         self._name = urlsplit(url).path.lstrip("/")
@@ -78,6 +79,30 @@ class Database:
         found = await self._server.fetchval("select xact_commit from pg_stat_database where datname = $1", self._name)
         return int(found) - self.looks
 
+    async def deadlocks(self) -> int:
+        """Read how many deadlocks there were, once every other connection has reported; see `commits`."""
+        return int(await self._server.fetchval("select deadlocks from pg_stat_database where datname = $1", self._name))
+
+    @asynccontextmanager
+    async def watched(self) -> AsyncIterator[list[int]]:
+        """Count again and again, through a connection of its own, how many sessions wait for a lock of another's."""
+        waiting = "select count(*) from pg_stat_activity where datname = $1 and wait_event_type = 'Lock'"
+        seen: list[int] = []
+        watcher = await asyncpg.connect(self._server_url)
+
+        async def watch() -> None:
+            while True:
+                seen.append(int(await watcher.fetchval(waiting, self._name)))
+                await asyncio.sleep(GLANCE)
+
+        watching = asyncio.create_task(watch())
+        try:
+            yield seen
+        finally:
+            watching.cancel()
+            await asyncio.gather(watching, return_exceptions=True)
+            await watcher.close()
+
     async def look(self, query: str) -> int:
         """Read one number, not counted among the commits."""
         self.looks += 1
@@ -99,7 +124,7 @@ async def opened(server_url: str) -> AsyncIterator[Database]:
         own = await asyncpg.connect(url)
         try:
             await _make_tables(url)
-            yield Database(url, server, own)
+            yield Database(url, server, own, server_url=server_url)
         finally:
             await own.close()
             await server.execute(f"drop database {name} with (force)")

@@ -61,6 +61,8 @@ def test_a_tiny_run_comes_to_the_right_totals_on_every_backend() -> None:
     assert done.code == 0, done.errors
     results: dict[str, Any] = json.loads(done.printed)
     assert {name for name in OWN if results["rows"][name]["samples"]} == set(OWN)
+    costs = {name: results["rows"][name]["costs"] for name in OWN}  # each within its limits, or the run would have failed
+    assert {name for name in OWN if costs[name]["statements"] > 0 and costs[name]["commits"] > 0} == set(OWN)
     missing = {name for name in COMPETITORS if BY_NAME[name].missing()}
     assert set(results["skipped"]) == missing
     assert done.errors.count("!!! NOT MEASURED") == len(missing)

@@ -29,6 +29,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, create_async_e
 from sqlalchemy.orm import Session
 
 from onceonly.drivers.sql import Database
+from onceonly.drivers.sqlite_connection import AHEAD
 from onceonly.model.errors import CommitRefused, Conflict, HandlerFailed
 from onceonly.stores.sql import SqlStore
 from onceonly.stores.sql.resources import HELD
@@ -387,9 +388,10 @@ async def test_a_handler_that_is_cancelled_in_a_statement_is_undone_alone(databa
 
 async def test_a_lock_met_by_a_handler_is_no_failure_of_its_own(store: SqlStore) -> None:
     """Deadlocks and locks are Conflicts of the unit; an outage dead-letters nothing."""
+    counted = "WITH RECURSIVE n(i) AS (VALUES (1) UNION ALL SELECT i + 1 FROM n WHERE i < :ahead) SELECT id FROM orders, n"
 
     async def handler() -> None:
-        async with connection.stream(select(Order.id)) as rows:
+        async with connection.stream(text(counted), {"ahead": AHEAD}) as rows:  # so some are left
             await rows.fetchone()
             await connection.execute(text("DROP TABLE orders"))
 

@@ -27,8 +27,10 @@ from sqlalchemy.dialects.sqlite import insert
 from sqlalchemy.engine import URL, ExceptionContext
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+from sqlalchemy.sql.compiler import InsertmanyvaluesSentinelOpts
 
 from onceonly.drivers.dialect import OneUpdate, Purpose, Said, State, Taking
+from onceonly.drivers.sqlite_connection import connect
 from onceonly.model.errors import SetupError
 
 OLDEST = (3, 35, 0)  # the first with RETURNING
@@ -75,10 +77,11 @@ class SQLite:
         engine = create_async_engine(
             url.set(drivername="sqlite+aiosqlite"),
             isolation_level="AUTOCOMMIT",
-            connect_args={"timeout": timeout},
+            connect_args={"timeout": timeout, "async_creator_fn": connect},
             pool_size=8,
             max_overflow=-1,  # a handler that needs a second connection must not wait for its own unit
         )
+        _number_rows_in_order(engine)
         event.listen(engine.sync_engine, "connect", _configure)
         _keep_when_cancelled(engine)
         return engine
@@ -198,6 +201,14 @@ def _configure(connection: Any, _record: object) -> None:
     cursor.execute("PRAGMA synchronous = FULL")
     cursor.execute("PRAGMA foreign_keys = ON")
     cursor.close()
+
+
+def _number_rows_in_order(engine: AsyncEngine) -> None:
+    """Let the ORM insert many objects by one statement: SQLite numbers the rows of VALUES upwards, in their order.
+
+    It does so unless the table has the greatest number there is (2**63 - 1); after that SQLite picks numbers at random.
+    """
+    engine.sync_engine.dialect.insertmanyvalues_implicit_sentinel = InsertmanyvaluesSentinelOpts.AUTOINCREMENT
 
 
 def _as_stored(column: Column[Any]) -> ColumnElement[Any]:

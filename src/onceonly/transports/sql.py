@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
 
 from msgspec import MsgspecError, Struct
-from sqlalchemy import Delete, Update, insert, select
+from sqlalchemy import Delete, Update, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from onceonly.drivers.sql import Database
@@ -85,7 +85,7 @@ class SqlTransport:
             routes = await self._routes(connection, fitting)
             rows = [row for send in fitting for row in _rows(send, routes.queues(send), now)]
             if rows:
-                await connection.execute(insert(self._sql.messages), rows)
+                await connection.run_sync(self._database.dialect.insert_all, self._sql.messages, rows)
         self._bell.ring({row["queue"] for row in rows})
         return tuple(Answer.TAKEN if self._fits(send) and routes.can_take(send) else Answer.REFUSED for send in sends)
 
