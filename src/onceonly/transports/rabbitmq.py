@@ -15,13 +15,13 @@ from contextlib import suppress
 
 from onceonly.drivers.rabbitmq import (
     Channel,
-    Delivered,
     Link,
     Properties,
     is_open,
     publish,
     shielded,
 )
+from onceonly.drivers.rabbitmq_decoding import Delivered
 from onceonly.drivers.rabbitmq_publishing import Outcome, Parcel
 from onceonly.model.errors import Failed, QueueMissing, SetupError, TryAgain, Unknown
 from onceonly.model.message import Delivery, Headers, Send

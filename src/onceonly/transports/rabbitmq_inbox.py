@@ -9,14 +9,15 @@ nobody is given back as copies: a delivery put back by the broker would come aga
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from itertools import count
 from typing import Any
 
 from msgspec import Struct
 
-from onceonly.drivers.rabbitmq import Channel, Delivered, Link, is_open, shielded, translated
+from onceonly.drivers.rabbitmq import Channel, Link, consume, is_open, shielded, translated
+from onceonly.drivers.rabbitmq_decoding import Delivered
 from onceonly.model.errors import SetupError, TryAgain
 
 LINGER = 0.1  # seconds a consumer outlives its last receiver
@@ -92,8 +93,8 @@ class Inbox:
     def put_back(self, messages: Iterable[Delivered]) -> None:
         """Let deliveries that were taken wait here again."""
         for message in messages:
-            if self._held.get(message.delivery_tag or 0) is message:
-                del self._held[message.delivery_tag or 0]
+            if self._held.get(message.delivery_tag) is message:
+                del self._held[message.delivery_tag]
                 self._waiting.appendleft(message)
 
     def is_current(self, receipt: object) -> bool:
@@ -107,7 +108,7 @@ class Inbox:
 
     def receipt(self, message: Delivered) -> Receipt:
         """Give the receipt of a delivery that was just taken."""
-        return Receipt(self._serial, message.delivery_tag or 0)
+        return Receipt(self._serial, message.delivery_tag)
 
     def is_suspect(self, message: Delivered) -> bool:
         """Tell whether whoever held it may have died of it; not when it was this process, which lost its connection."""
@@ -131,7 +132,7 @@ class Inbox:
         mine = sorted(each.tag for each in receipts if self.is_current(each) and self._held.pop(each.tag, None) is not None)
         if channel is None or not mine:
             return
-        lowest = min([*self._held, *(message.delivery_tag or 0 for message in self._waiting), mine[-1] + 1])
+        lowest = min([*self._held, *(message.delivery_tag for message in self._waiting), mine[-1] + 1])
         below = [tag for tag in mine if tag < lowest]
         async with translated("acknowledge"):
             if below:
@@ -161,7 +162,7 @@ class Inbox:
         if early:
             self._waiting = deque(message for message in self._waiting if not is_early(message))
         taken = early or [self._waiting.popleft() for _ in range(min(limit, len(self._waiting)))]
-        self._held |= {message.delivery_tag or 0: message for message in taken}
+        self._held |= {message.delivery_tag: message for message in taken}
         return taken, bool(early)
 
     async def _let_come(self, limit: int) -> None:
@@ -190,8 +191,7 @@ class Inbox:
                 await self._cancel(channel)
                 self._prefetch = ahead
                 await channel.basic_qos(prefetch_count=self._prefetch)
-                started = await channel.basic_consume(self._queue, self._bringer(self._serial))
-                self._consumer = started.consumer_tag or ""
+                self._consumer = await consume(channel, self._queue, self._bringer(self._serial))
                 # What waits in the queue is here after two more answers: the first is given by the queue behind its
                 # deliveries, the second by the channel behind those. So a receive that does not wait takes them as well.
                 await channel.queue_declare(self._queue, passive=True)
@@ -212,8 +212,8 @@ class Inbox:
         self._channel.on_consumer_cancel_callbacks.add(self._cancelled)
         self._channel.closing.add_done_callback(lambda _: self._rung.set())
 
-    def _bringer(self, serial: int) -> Callable[[Delivered], Coroutine[Any, Any, None]]:
-        async def bring(message: Delivered) -> None:
+    def _bringer(self, serial: int) -> Callable[[Delivered], None]:
+        def bring(message: Delivered) -> None:
             if serial == self._serial:
                 self._waiting.append(message)
                 self.brought += 1
@@ -272,7 +272,7 @@ class Inbox:
 
     async def _return(self, messages: list[Delivered]) -> None:
         """Give back to the queue what would wait here while others are idle."""
-        self._held |= {message.delivery_tag or 0: message for message in messages}
+        self._held |= {message.delivery_tag: message for message in messages}
         if messages:
             try:
                 await self._give_back(messages)
@@ -283,4 +283,4 @@ class Inbox:
 
 def _copy_of(message: Delivered) -> str:
     """Name this very copy: whoever publishes gives each a message id of its own."""
-    return message.header.properties.message_id or ""
+    return message.properties.message_id or ""
