@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 
 from msgspec import Struct
 
-from benchmarks import growth, latency, limits, machine
+from benchmarks import backlog, growth, latency, limits, machine
 from benchmarks.counting import count_costs
 from benchmarks.crew import RunFailed
 from benchmarks.measuring import run
@@ -54,6 +54,7 @@ class Benchmark:
         await self._rounds()
         await self._costs()
         await self._latencies()
+        await self._backlogs()
         await self._growth()
         fill_ratios(self.results)
         self.results.machine.load_after = machine.load()
@@ -120,6 +121,14 @@ class Benchmark:
                     values = await latency.measure(self._place.rabbitmq, row, concurrency, self._mode.latency)
                     found.setdefault(row.name, []).extend(values)
         self.results.latency = {name: _latency(sorted(values)) for name, values in found.items()}
+
+    async def _backlogs(self) -> None:
+        for row in self._measured(backlog.ROWS) if self._mode.backlog else ():
+            async with self._guarded(row):
+                self._say(f"backlog of {self._mode.backlog:,}: {row.name}")
+                concurrency = self.results.rows[row.name].concurrency
+                found = await backlog.measure(self._stage(row), row, self._mode.backlog, concurrency)
+                self.results.backlog[row.name] = found
 
     async def _growth(self) -> None:
         rows = self._measured(growth.ROWS)

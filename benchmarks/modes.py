@@ -6,7 +6,8 @@ from msgspec import Struct
 class Mode(Struct, frozen=True, kw_only=True):
     """Rounds of every row, the share of each row's messages, and what else is measured. Times are in seconds.
 
-    A round of a row lasts `seconds`, once it is known how fast the row is here.
+    A round of a row lasts `seconds`, once it is known how fast the row is here. `backlog` is how many messages wait when the
+    memory of a worker is measured; 0 leaves it out.
     """
 
     name: str
@@ -17,6 +18,7 @@ class Mode(Struct, frozen=True, kw_only=True):
     costs: bool = False
     latency: float = 0.0
     latency_rounds: int = 1
+    backlog: int = 0
     growth: bool = False
 
     def messages(self, usual: int, rate: float | None = None) -> int:
@@ -26,6 +28,17 @@ class Mode(Struct, frozen=True, kw_only=True):
 
 
 LEAST = 40
-FULL = Mode(name="full", rounds=5, share=1.0, seconds=2.5, tunes=True, costs=True, latency=10.0, latency_rounds=3, growth=True)
-QUICK = Mode(name="quick", rounds=3, share=0.25, seconds=1.0, costs=True, latency=4.0)
-TINY = Mode(name="tiny", rounds=1, share=0.0, seconds=1.0)
+FULL = Mode(
+    name="full",
+    rounds=5,
+    share=1.0,
+    seconds=2.5,
+    tunes=True,
+    costs=True,
+    latency=10.0,
+    latency_rounds=3,
+    backlog=100_000,
+    growth=True,
+)
+QUICK = Mode(name="quick", rounds=3, share=0.25, seconds=1.0, costs=True, latency=4.0, backlog=10_000)
+TINY = Mode(name="tiny", rounds=1, share=0.0, seconds=1.0, backlog=LEAST)

@@ -54,6 +54,7 @@ METHOD = """\
   upper limits (`benchmarks/limits.py`); a row that costs more fails, in every mode.
 * Latency is measured at {rate} messages a second, sent on time whatever comes back: from the publish to the arrival of the
   output message.
+* Memory with a backlog is the peak of a worker that begins with so many messages waiting in its queue, all of which it handles.
 * How cost grows: finished messages are claims (onceonly), outbox rows marked as sent (by hand) and orders (all), made by the
   database. The database's latency is added by a proxy, to each answer, with a pool of 8 connections; a round trip through the
   proxy costs something even with 0 added.
@@ -87,6 +88,12 @@ def latency_rows(results: Results) -> Rows:
             for name, it in results.latency.items()
         ),
     ]
+
+
+def backlog_rows(results: Results) -> Rows:
+    """Give the memory with a backlog, its head first."""
+    rows = [[BY_NAME[name].title, f"{it.messages:,}", f"{it.peak:.0f}"] for name, it in results.backlog.items()]
+    return [["row", "messages waiting", "peak MiB"], *rows]
 
 
 def growth_rows(results: Results) -> Rows:
@@ -130,6 +137,7 @@ def page(results: Results) -> str:
         _section("Paired ratios", ratio_rows(results)),
         "".join(f"* `{name}`: {BY_NAME[over].title} over {BY_NAME[under].title}\n" for name, (over, under) in RATIOS.items()),
         _section("End-to-end latency", latency_rows(results)),
+        _section("Memory with a backlog", backlog_rows(results)),
         _section("How cost grows", growth_rows(results)),
         _section("Many processes beside each other", contention_rows(results)),
         "## What each row is\n",

@@ -4,7 +4,7 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-from benchmarks.page import contention_rows, growth_rows, latency_rows, ratio_rows, row_rows
+from benchmarks.page import backlog_rows, contention_rows, growth_rows, latency_rows, ratio_rows, row_rows
 from benchmarks.results import Results
 
 WIDE = 190
@@ -24,8 +24,8 @@ def _tables(results: Results) -> list[Table]:
     load = f"load {results.machine.load_before} to {results.machine.load_after}"
     title = f"{results.date}, {results.mode}, {results.rounds} rounds, {load}"
     sections = [(title, row_rows(results)), ("Paired ratios", ratio_rows(results))]
-    sections += [("Latency", latency_rows(results)), ("How cost grows", growth_rows(results))]
-    sections += [("Many processes beside each other", contention_rows(results))]
+    sections += [("Latency", latency_rows(results)), ("Memory with a backlog", backlog_rows(results))]
+    sections += [("How cost grows", growth_rows(results)), ("Many processes beside each other", contention_rows(results))]
     return [_table(title, *rows) for title, rows in sections if len(rows) > 1]
 
 

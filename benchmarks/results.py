@@ -28,6 +28,13 @@ class Latency(Struct, frozen=True, kw_only=True):
     p99: float
 
 
+class Backlog(Struct, frozen=True, kw_only=True):
+    """The peak memory of a worker in MiB, and how many messages waited when it began."""
+
+    messages: int
+    peak: float
+
+
 class Measured(Struct, kw_only=True):
     """One row: the concurrency that was chosen, what the tuning showed for each (messages a second), and every round."""
 
@@ -82,6 +89,7 @@ class Results(Struct, kw_only=True):
     ratios: dict[str, float] = field(default_factory=dict)
     ratio_spreads: dict[str, Spread] = field(default_factory=dict)
     latency: dict[str, Latency] = field(default_factory=dict)
+    backlog: dict[str, Backlog] = field(default_factory=dict)
     growth: list[Point] = field(default_factory=list)
     contention: list[Contention] = field(default_factory=list)
 

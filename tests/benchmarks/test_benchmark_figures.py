@@ -9,7 +9,7 @@ from benchmarks.counting import AMQPEars, PostgreSQLEars
 from benchmarks.machine import Machine
 from benchmarks.measuring import Sample
 from benchmarks.page import page
-from benchmarks.results import RATIOS, Contention, Latency, Measured, Point, Results, fill_ratios, percentile
+from benchmarks.results import RATIOS, Backlog, Contention, Latency, Measured, Point, Results, fill_ratios, percentile
 from benchmarks.rows import BY_NAME, ROWS
 from benchmarks.worker import find
 
@@ -44,6 +44,7 @@ def results_of_two_rows() -> Results:
     results.rows = {"onceonly_orm": measured("a", 100, 900, 200), "at_least_once_orm": measured("b", 50, 100, 50)}
     results.skipped = {"dbos": "not installed: dbos"}
     results.latency = {"onceonly_orm": Latency(rate=200, messages=10, p50=1, p95=2, p99=3)}
+    results.backlog = {"onceonly_orm": Backlog(messages=100_000, peak=70.4)}
     results.growth = [Point(axis="processes", value=2, row="onceonly_orm", rates=[1, 2, 3])]
     results.contention = [
         Contention(processes=8, row="onceonly_orm", messages=10, statements=0.07, trips=0.08, waiting=0.125, deadlocks=3)
@@ -108,14 +109,8 @@ def test_the_page_tells_everything_that_was_found(results: Results) -> None:
     fill_ratios(msgspec.json.decode(msgspec.json.encode(results), type=Results))
     fill_ratios(results)
     text = page(results)
-    for expected in (
-        "200 (100 to 900)",
-        "Not measured: dbos",
-        "orm_vs_at_least_once | 4.00",
-        "| 3.0 |",
-        "| processes | 2 |",
-        "0.125 | 3 |",
-    ):
+    figures = ("200 (100 to 900)", "orm_vs_at_least_once | 4.00", "| 3.0 |", "| 100,000 | 70 |", "| processes | 2 |")
+    for expected in (*figures, "0.125 | 3 |", "Not measured: dbos"):
         assert expected in text
     assert all(row.about in text for row in ROWS)
 

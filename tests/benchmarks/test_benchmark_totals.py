@@ -67,6 +67,7 @@ def test_a_tiny_run_comes_to_the_right_totals_on_every_backend() -> None:
     assert set(results["skipped"]) == missing
     assert done.errors.count("!!! NOT MEASURED") == len(missing)
     assert results["ratios"]["orm_vs_floor"] > 0
+    assert results["backlog"]["onceonly_orm"]["peak"] > 0
     assert asyncio.run(databases_of(done.pid)) == 0
 
 

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
-from rabbitmq_house import PATIENCE, House, commands, opened
+from rabbitmq_house import PATIENCE, House, commands, ids, opened
 
 from onceonly.model.errors import Unknown
 from onceonly.runtime.returns import PatientTransport
@@ -76,3 +76,22 @@ async def test_what_is_being_given_back_is_given_back_once(house: House, monkeyp
     await asyncio.gather(patient.release(taken), patient.give_back())
     assert patient.left == ()
     assert await all_that_waits(house) == ["a", "b", "c"]
+
+
+async def test_a_receive_that_begins_while_the_consumer_is_cancelled_has_another_made(house: House) -> None:
+    """It would wait for nothing, and the message for the next receive."""
+    transport = await house.transport()
+    inbox = transport._inbox
+    assert await transport.receive(1, 0.0) == ()
+    async with inbox._settling:  # cancelling a consumer waits for acknowledgements
+        stopping = asyncio.create_task(inbox._stop_consuming())
+        receiving = asyncio.create_task(transport.receive(1, PATIENCE))
+        async with asyncio.timeout(PATIENCE):
+            while not (inbox._wanted and inbox._changing.locked()):  # noqa: ASYNC110 - nobody is told
+                await asyncio.sleep(0)
+            for _ in range(10):  # turns of the loop, in which it sees a consumer that is still there
+                await asyncio.sleep(0)
+    await stopping
+    await transport.send(commands("late"))
+    async with asyncio.timeout(PATIENCE / 2):  # at the end of its patience it would look for a consumer
+        assert ids(await receiving) == ["late"]

@@ -29,7 +29,9 @@ from aiormq.exceptions import (
 from msgspec import Struct
 from pamqp import commands as spec
 
+from onceonly.drivers.rabbitmq_decoding import delivered
 from onceonly.drivers.rabbitmq_publishing import Confirmation, Outcome, Parcel, publish_all
+from onceonly.drivers.rabbitmq_reading import ReadingStreams, Taker
 from onceonly.model.errors import Failed, OnceOnlyError, SetupError, Unknown
 from onceonly.ports.surroundings import Chance
 
@@ -58,7 +60,7 @@ _BROKEN = (AMQPError, OSError, RuntimeError, EOFError, TimeoutError, asyncio.Inv
 _Result = TypeVar("_Result")
 Channel: TypeAlias = AmqpChannel
 Properties: TypeAlias = spec.Basic.Properties
-Delivered: TypeAlias = DeliveredMessage
+Brought: TypeAlias = DeliveredMessage
 
 if logging.getLogger("aiormq").level == logging.NOTSET:
     # An outage is this library's to tell, once; the driver tells it, with tracebacks, at every attempt.
@@ -208,7 +210,11 @@ class Link:
 
 
 class _Connection(aiormq.Connection):
-    """The driver's connection; where a server closes it instead of opening it, this one keeps the server's reason."""
+    """The driver's connection over streams of ours; where a server closes it instead of opening it, this keeps its reason."""
+
+    def __init__(self, url: str) -> None:
+        self.streams = ReadingStreams()
+        super().__init__(url, transport_factory=self.streams)
 
     @staticmethod
     async def _rpc(request: Any, writer: Any, frame_receiver: Any, wait_response: bool = True) -> Any:  # noqa: FBT001, FBT002 - the driver's signature
@@ -261,6 +267,19 @@ async def shielded(call: Awaitable[_Result]) -> _Result:
     task = asyncio.ensure_future(call)
     task.add_done_callback(_retrieve)
     return await asyncio.shield(task)
+
+
+async def consume(channel: Channel, queue: str, taker: Taker) -> str:
+    """Have the deliveries of a queue brought; gives the consumer's tag. A channel has one taker, for all its consumers."""
+
+    async def take(message: Brought) -> None:  # what could not be kept back from the driver
+        taker(delivered(message))
+
+    connection = channel.connection
+    if isinstance(connection, _Connection) and connection.streams.reader is not None:
+        connection.streams.reader.bring(channel.number, taker)
+    started = await channel.basic_consume(queue, take)
+    return started.consumer_tag or ""
 
 
 async def publish(channel: Channel, parcels: Sequence[Parcel], timeout: float) -> list[Outcome]:  # noqa: ASYNC109 - it ends in outcomes, not in an error

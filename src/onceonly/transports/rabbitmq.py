@@ -15,13 +15,13 @@ from contextlib import suppress
 
 from onceonly.drivers.rabbitmq import (
     Channel,
-    Delivered,
     Link,
     Properties,
     is_open,
     publish,
     shielded,
 )
+from onceonly.drivers.rabbitmq_decoding import Delivered
 from onceonly.drivers.rabbitmq_publishing import Outcome, Parcel
 from onceonly.model.errors import Failed, QueueMissing, SetupError, TryAgain, Unknown
 from onceonly.model.message import Delivery, Headers, Send
@@ -87,6 +87,8 @@ class RabbitMQTransport:
         if not sends:
             return ()
         now = self._clock.now()
+        if any(not send.to or send.due > now for send in sends):
+            await self._channel()  # what is known of the server is forgotten with it
         parcels = [await self._parcel(send, now) for send in sends]
         outcomes = iter(await self._publish([parcel for parcel in parcels if parcel]))
         return tuple(
@@ -96,12 +98,14 @@ class RabbitMQTransport:
 
     async def ack(self, deliveries: Sequence[Delivery]) -> None:
         """Settle deliveries; those of an earlier connection are ignored, they come again."""
-        await self._inbox.settle(self._current(deliveries))
+        await self._inbox.settle(self._inbox.current(delivery.receipt for delivery in deliveries))
 
     async def release(self, deliveries: Sequence[Delivery]) -> None:
         """Give deliveries back as copies; those of an earlier connection are ignored, they come again."""
-        held = [delivery for delivery in deliveries if self._inbox.is_current(delivery.receipt)]
-        await shielded(self._copy([(delivery.headers, delivery.body, 0) for delivery in held], self._current(held)))
+        receipts = self._inbox.current(delivery.receipt for delivery in deliveries)
+        by_receipt = {delivery.receipt: delivery for delivery in deliveries}
+        held = [by_receipt[receipt] for receipt in receipts]
+        await shielded(self._copy([(delivery.headers, delivery.body, 0) for delivery in held], receipts))
 
     async def extend(self, deliveries: Sequence[Delivery]) -> None:
         """Do nothing: a delivery is held as long as its connection lives."""
@@ -142,10 +146,6 @@ class RabbitMQTransport:
     def _is_early(self, message: Delivered) -> bool:
         due = due_of(message)
         return due > 0 and due > self._clock.now()
-
-    def _current(self, deliveries: Sequence[Delivery]) -> list[Receipt]:
-        receipts = [delivery.receipt for delivery in deliveries if self._inbox.is_current(delivery.receipt)]
-        return [receipt for receipt in receipts if isinstance(receipt, Receipt)]
 
     async def _give_back(self, messages: list[Delivered]) -> None:
         """Give back what nobody took: as copies, which bear no mark."""
@@ -221,7 +221,6 @@ class RabbitMQTransport:
         """Make sure that what the broker does not answer for is there: events' exchanges, delays, delayed commands' queues."""
         if send.to and not waits:
             return True
-        await self._channel()  # what is known is forgotten with it
         if waits and topology.DELAYS not in self._known:
             await topology.declare_delays(self._link, self._names)
             self._known.add(topology.DELAYS)

@@ -13,8 +13,8 @@ import msgspec
 from msgspec import Struct
 
 from onceonly.drivers.rabbitmq import (
+    Brought,
     Channel,
-    Delivered,
     Link,
     Properties,
     is_open,
@@ -142,8 +142,8 @@ class Census:
                 await channel.basic_consume(own.queue or "", self._replier(channel), no_ack=True)
             self._channel = channel
 
-    def _replier(self, channel: Channel) -> Callable[[Delivered], Coroutine[Any, Any, None]]:
-        async def reply(message: Delivered) -> None:
+    def _replier(self, channel: Channel) -> Callable[[Brought], Coroutine[Any, Any, None]]:
+        async def reply(message: Brought) -> None:
             to = message.header.properties.reply_to
             if to:
                 held, waiting, consumers = self._inbox.counts()
@@ -169,7 +169,7 @@ class _Answers:
         await shielded(channel.basic_consume(REPLIES, answers.hear, no_ack=True))
         return answers
 
-    async def hear(self, message: Delivered) -> None:
+    async def hear(self, message: Brought) -> None:
         """Take an answer; what is none is ignored."""
         with suppress(msgspec.MsgspecError):
             self.replies.append(msgspec.json.decode(message.body, type=Reply))

@@ -9,21 +9,22 @@ nobody is given back as copies: a delivery put back by the broker would come aga
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from itertools import count
 from typing import Any
 
 from msgspec import Struct
 
-from onceonly.drivers.rabbitmq import Channel, Delivered, Link, is_open, shielded, translated
+from onceonly.drivers.rabbitmq import Channel, Link, consume, is_open, shielded, translated
+from onceonly.drivers.rabbitmq_decoding import Delivered
 from onceonly.model.errors import SetupError, TryAgain
 
 LINGER = 0.1  # seconds a consumer outlives its last receiver
 AT_WORK = 1.5  # the same while what it brought is in work, which is longer than the handlers of a unit usually take
 CLOSING = 2.0  # seconds to give back what waits here; then the end of the connection does it
 MOST_AHEAD = 5_000  # deliveries a consumer may bring before any is settled
-TURNS = 3  # of the loop without a new delivery: what was on its way has come
+TURNS = 1  # of the loop without a new delivery: what the server has sent is handed over in the turn that reads it
 AHEAD = 4  # a consumer may bring this many times what is asked for: a worker dispatches some batches while it handles another
 SHRINK = 16 * AHEAD  # one that may bring this many times what is asked for is replaced
 REMEMBERED = 10_000
@@ -72,7 +73,8 @@ class Inbox:
                 if not await self._link.ready(max(0.0, end - clock())):
                     return [], False
                 self._rung.clear()
-                await shielded(self._consume())
+                if not self._suffices():
+                    await shielded(self._consume())
                 if self._waiting:
                     await self._let_come(limit)
                     return self._hand_out(limit, is_early)
@@ -92,22 +94,20 @@ class Inbox:
     def put_back(self, messages: Iterable[Delivered]) -> None:
         """Let deliveries that were taken wait here again."""
         for message in messages:
-            if self._held.get(message.delivery_tag or 0) is message:
-                del self._held[message.delivery_tag or 0]
+            if self._held.get(message.delivery_tag) is message:
+                del self._held[message.delivery_tag]
                 self._waiting.appendleft(message)
 
-    def is_current(self, receipt: object) -> bool:
-        """Tell whether a delivery is still held: those of an earlier channel come again by themselves."""
-        return (
-            isinstance(receipt, Receipt)
-            and receipt.channel == self._serial
-            and receipt.tag in self._held
-            and is_open(self._channel)
-        )
+    def current(self, receipts: Iterable[object]) -> list[Receipt]:
+        """Give those of deliveries that are still held: those of an earlier channel come again by themselves."""
+        if not is_open(self._channel):
+            return []
+        known = [each for each in receipts if isinstance(each, Receipt) and each.channel == self._serial]
+        return [each for each in known if each.tag in self._held]
 
     def receipt(self, message: Delivered) -> Receipt:
         """Give the receipt of a delivery that was just taken."""
-        return Receipt(self._serial, message.delivery_tag or 0)
+        return Receipt(self._serial, message.delivery_tag)
 
     def is_suspect(self, message: Delivered) -> bool:
         """Tell whether whoever held it may have died of it; not when it was this process, which lost its connection."""
@@ -128,10 +128,10 @@ class Inbox:
 
     async def _settle(self, receipts: Iterable[Receipt]) -> None:
         channel = self._channel
-        mine = sorted(each.tag for each in receipts if self.is_current(each) and self._held.pop(each.tag, None) is not None)
+        mine = sorted(each.tag for each in self.current(receipts) if self._held.pop(each.tag, None) is not None)
         if channel is None or not mine:
             return
-        lowest = min([*self._held, *(message.delivery_tag or 0 for message in self._waiting), mine[-1] + 1])
+        lowest = min([*self._held, *(message.delivery_tag for message in self._waiting), mine[-1] + 1])
         below = [tag for tag in mine if tag < lowest]
         async with translated("acknowledge"):
             if below:
@@ -157,11 +157,12 @@ class Inbox:
                     await shielded(self._stop_consuming())
 
     def _hand_out(self, limit: int, is_early: Callable[[Delivered], bool]) -> tuple[list[Delivered], bool]:
-        early = [message for message in self._waiting if is_early(message)]
+        first = [self._waiting.popleft() for _ in range(min(limit, len(self._waiting)))]
+        early = [message for message in first if is_early(message)]
         if early:
-            self._waiting = deque(message for message in self._waiting if not is_early(message))
-        taken = early or [self._waiting.popleft() for _ in range(min(limit, len(self._waiting)))]
-        self._held |= {message.delivery_tag or 0: message for message in taken}
+            self._waiting.extendleft([message for message in reversed(first) if message not in early])
+        taken = early or first
+        self._held |= {message.delivery_tag: message for message in taken}
         return taken, bool(early)
 
     async def _let_come(self, limit: int) -> None:
@@ -172,6 +173,14 @@ class Inbox:
             quiet = quiet + 1 if len(self._waiting) == seen else 0
             seen = len(self._waiting)
 
+    def _needed(self) -> int:
+        return min(MOST_AHEAD, len(self._held) + self._wanted)
+
+    def _suffices(self) -> bool:
+        """Tell whether a consumer is there that may bring what the receivers ask for, and not much more."""
+        needed = self._needed()
+        return bool(self._consumer) and is_open(self._channel) and needed <= self._prefetch < SHRINK * needed
+
     async def _consume(self) -> None:
         """Make sure that a consumer is there which may bring what the receivers ask for, and not much more."""
         async with self._changing:
@@ -179,10 +188,9 @@ class Inbox:
                 await self._open()
             if not self._wanted:  # whoever asked has been cancelled: nobody is there to take what would come
                 return
-            needed = min(MOST_AHEAD, len(self._held) + self._wanted)
-            if self._consumer and needed <= self._prefetch < SHRINK * needed:
+            if self._suffices():
                 return
-            ahead = min(MOST_AHEAD, AHEAD * needed)
+            ahead = min(MOST_AHEAD, AHEAD * self._needed())
             channel = self._channel
             assert channel is not None  # noqa: S101 - opened above
             patience = asyncio.timeout(self._link.address.timeout)  # a queue without a leader never answers
@@ -190,8 +198,7 @@ class Inbox:
                 await self._cancel(channel)
                 self._prefetch = ahead
                 await channel.basic_qos(prefetch_count=self._prefetch)
-                started = await channel.basic_consume(self._queue, self._bringer(self._serial))
-                self._consumer = started.consumer_tag or ""
+                self._consumer = await consume(channel, self._queue, self._bringer(self._serial))
                 # What waits in the queue is here after two more answers: the first is given by the queue behind its
                 # deliveries, the second by the channel behind those. So a receive that does not wait takes them as well.
                 await channel.queue_declare(self._queue, passive=True)
@@ -212,8 +219,8 @@ class Inbox:
         self._channel.on_consumer_cancel_callbacks.add(self._cancelled)
         self._channel.closing.add_done_callback(lambda _: self._rung.set())
 
-    def _bringer(self, serial: int) -> Callable[[Delivered], Coroutine[Any, Any, None]]:
-        async def bring(message: Delivered) -> None:
+    def _bringer(self, serial: int) -> Callable[[Delivered], None]:
+        def bring(message: Delivered) -> None:
             if serial == self._serial:
                 self._waiting.append(message)
                 self.brought += 1
@@ -267,12 +274,13 @@ class Inbox:
             await channel.queue_declare(self._queue, passive=True)
             await channel.basic_qos(prefetch_count=self._prefetch)
             consumer, self._consumer = self._consumer, ""
+            self._rung.set()  # whoever waits for what it would bring needs another
             if consumer:
                 await channel.basic_cancel(consumer)
 
     async def _return(self, messages: list[Delivered]) -> None:
         """Give back to the queue what would wait here while others are idle."""
-        self._held |= {message.delivery_tag or 0: message for message in messages}
+        self._held |= {message.delivery_tag: message for message in messages}
         if messages:
             try:
                 await self._give_back(messages)
@@ -283,4 +291,4 @@ class Inbox:
 
 def _copy_of(message: Delivered) -> str:
     """Name this very copy: whoever publishes gives each a message id of its own."""
-    return message.header.properties.message_id or ""
+    return message.properties.message_id or ""

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from onceonly.drivers.rabbitmq import Delivered, Properties
+from onceonly.drivers.rabbitmq_decoding import Arrived, Delivered
 from onceonly.drivers.rabbitmq_publishing import OwnProperties
 from onceonly.model.message import Headers
 from onceonly.serialization.cloudevents import PREFIX, PREFIXES, take_apart
@@ -43,7 +43,7 @@ def properties(headers: Headers, *, due: int = 0) -> OwnProperties | None:
 
 def headers_of(message: Delivered) -> Headers:
     """Give the headers of a message that arrived, as text."""
-    known: Properties = message.header.properties
+    known = message.properties
     given = {str(name): value for name, value in (known.headers or {}).items()}
     found = list(_flat({name: value for name, value in given.items() if not name.startswith(_BROKERS)}))
     if known.app_id != OURS:
@@ -57,12 +57,12 @@ def headers_of(message: Delivered) -> Headers:
 
 def due_of(message: Delivered) -> int:
     """Give the instant before which a message is not delivered, 0 when there is none."""
-    known: Properties = message.header.properties
+    known = message.properties
     due = (known.headers or {}).get(DUE, 0) if known.app_id == OURS else 0
     return due if isinstance(due, int) else 0
 
 
-def _foreign(known: Properties, taken: set[str]) -> Iterator[tuple[str, str]]:
+def _foreign(known: Arrived, taken: set[str]) -> Iterator[tuple[str, str]]:
     for name in _SHOWN:
         header, value = name.replace("_", "-"), getattr(known, name)
         if value is not None and header not in taken:
