@@ -353,10 +353,10 @@ class DocumentsSuite(Suite):
             assert [(body, found.get(key)) for key, body in stored.items() if not same(body, found.get(key, b""))] == []
 
     async def test_a_body_of_another_kind_replaces_one(self) -> None:
-        """Bytes after JSON, JSON after bytes; nothing of the one before is left."""
+        """JSON after JSON, bytes after JSON, JSON after bytes; nothing of the one before is left."""
         async with self.open_documents() as subject:
             version = await put(subject, body=b'{"a":1,"b":2}')
-            for body in (b"\xff\0", b'{"a":2}', b"", b'{"b":3}'):
+            for body in (b'{"a":2}', b"\xff\0", b'{"b":3}', b"", b'{"c":4}'):
                 (answer,) = await save(subject, Change(key=KEY, body=body, expected=version))
                 version = answer or ""
                 assert same(body, (await bodies(subject, KEY))[KEY])
