@@ -2,6 +2,7 @@
 
 import asyncio
 from contextlib import AbstractAsyncContextManager
+from random import Random
 from typing import ClassVar
 
 from onceonly.model.errors import CommitRefused, SetupError
@@ -21,6 +22,7 @@ from onceonly.testing.documents_subject import (
     race,
     same,
     save,
+    write_at_random,
 )
 from onceonly.testing.samples import EVERY_BYTE
 from onceonly.testing.suite import Suite, raises
@@ -334,6 +336,22 @@ class DocumentsSuite(Suite):
                 ]
                 assert sorted(won) == sorted(keys)
                 versions = {key: document.version for key, document in (await look(subject, *keys)).items()}
+
+    async def test_each_version_is_followed_by_one(self) -> None:
+        """However writes of many at once are mixed: every document has one history, and its end is what is there."""
+        keys = [f"k{number}" for number in range(6)]
+        async with self.open_documents() as subject:
+            writers = await clients(subject, 3)
+            dice = [Random(number) for number in range(3)]  # noqa: S311 - chance here is to be the same each time
+            writing = (write_at_random(*each, keys, times=self.rounds) for each in zip(writers, dice, strict=True))
+            written = [each for some in await asyncio.gather(*writing) for each in some]
+            found = await look(subject, *keys)
+            for key in keys:
+                mine = [each for each in written if each.key == key]
+                old, new = ([each[place] for each in mine if each[place]] for place in (1, 2))
+                there = [found[key].version] if key in found else []
+                assert sorted([*old, *there]) == sorted(new)
+                assert len(new) == len(set(new))
 
     # What is in a document, and what it is called
 
