@@ -74,12 +74,19 @@ async def every_key(documents: Documents, prefix: str = "", *, limit: int = 1000
     return listed
 
 
-async def listed(subject: DocumentsSubject, expected: set[str], prefix: str = "", *, limit: int = 1000) -> list[str]:
-    """List until these keys and no others are there: a list may be some seconds old. The caller sets a time-out."""
+async def listed(
+    subject: DocumentsSubject, expected: set[str], prefix: str = "", *, limit: int = 1000, patience: float
+) -> list[str]:
+    """List until these keys and no others are there, for `patience` seconds: a list may be some seconds old."""
     documents = await subject.documents()
-    while set(found := await every_key(documents, prefix, limit=limit)) != expected:
-        await subject.pass_time(100)
-        await asyncio.sleep(0)
+    found: list[str] = []
+    with suppress(TimeoutError):
+        async with asyncio.timeout(patience):
+            while set(found := await every_key(documents, prefix, limit=limit)) != expected:
+                await subject.pass_time(100)
+                await asyncio.sleep(0)
+    missing, strange = sorted(expected - set(found)), sorted(set(found) - expected)
+    assert (missing, strange) == ([], []), f"keys that begin with {prefix!r}: {missing} are missing, {strange} are too many"
     return found
 
 
