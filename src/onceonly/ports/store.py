@@ -89,5 +89,11 @@ class Store(Protocol):
     async def find(self, identities: Sequence[Identity]) -> tuple[Record, ...]:
         """Give the committed records of these, in the order asked; who has none is left out. Raises Failed, Unknown."""
 
+    async def fence(self, unit: str, identity: Identity) -> Record | None:
+        """Give the record of this message, after making sure that no attempt at it which began before can still be committed.
+
+        Where there is a record nothing need be done. Raises Conflict when an attempt is under way, Failed, Unknown.
+        """
+
     def unit_key(self, message: Message) -> str:
         """Tell which messages may share a unit: those with equal keys. Empty for SQL, `message.unit` for documents."""

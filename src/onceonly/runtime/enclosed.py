@@ -35,6 +35,10 @@ class EnclosedStore:
         """Find as ever."""
         return await self._store.find(identities)
 
+    async def fence(self, unit: str, identity: Identity) -> Record | None:
+        """Fence as ever."""
+        return await self._store.fence(unit, identity)
+
     def unit_key(self, message: Message) -> str:
         """Tell as ever."""
         return self._store.unit_key(message)

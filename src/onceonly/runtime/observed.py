@@ -77,6 +77,13 @@ class ObservedStore:
             call.result = found = await self._store.find(identities)
         return found
 
+    async def fence(self, unit: str, identity: Identity) -> Record | None:
+        """Observe `fence`."""
+        call = Call(Point.FENCE, self._endpoint)
+        async with self._observer.around(call):
+            call.result = record = await self._store.fence(unit, identity)
+        return record
+
     def unit_key(self, message: Message) -> str:
         """Pass through: nothing happens here."""
         return self._store.unit_key(message)

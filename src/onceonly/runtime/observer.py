@@ -40,6 +40,7 @@ class Point(StrEnum):
     DEPTH = "depth"
     UNDISPATCHED = "undispatched"
     FIND = "find"
+    FENCE = "fence"
     DEAD_PAGE = "dead-page"
     DEAD_GET = "dead-get"
     DEAD_COUNT = "dead-count"

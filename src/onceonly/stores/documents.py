@@ -76,6 +76,18 @@ class DocumentStore:
         """Give nothing, for the same reason."""
         return ()
 
+    async def fence(self, unit: str, identity: Identity) -> Record | None:
+        """Give a record, or else save its document unchanged: whoever loaded it before loses; see the port."""
+        loaded = (await self.documents.load([unit])).get(unit)
+        document = decode_entity(unit, loaded.body if loaded else None)
+        kept = document.records.get(self.name_of(identity))
+        if kept is not None:
+            return kept.record(identity, unit)
+        change = self.change_of(unit, document, loaded.version if loaded else "")
+        if (await self.documents.save([change]))[0] is None:
+            raise Conflict(f"another worker changed {unit!r} first")
+        return None
+
     def unit_key(self, message: Message) -> str:
         """Give the key of the document: its entity's, else one for the message or for some of them."""
         if message.unit:

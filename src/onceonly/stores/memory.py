@@ -126,6 +126,14 @@ def find(world: StoreWorld, identities: tuple[Identity, ...]) -> Step:
     return world, tuple(known[identity] for identity in identities if identity in known)
 
 
+def fence(world: StoreWorld, identity: Identity) -> Step:
+    """Give the record of a message that no open unit has claimed."""
+    known = {stored.record.identity: stored.record for stored in world.records}
+    if identity not in known and any(identity == claimed for unit in world.open for claimed, _ in unit.claims):
+        return world, Raises(Conflict, "another unit has claimed it")
+    return world, known.get(identity)
+
+
 def _notes(world: StoreWorld) -> Step:
     return world, world.notes
 
@@ -255,6 +263,11 @@ class MemoryStore:
         """Give records; see the port."""
         records: tuple[Record, ...] = await self._perform("find", find, (tuple(identities),))
         return records
+
+    async def fence(self, unit: str, identity: Identity) -> Record | None:
+        """Give a record, once no open unit holds the claim; see the port."""
+        record: Record | None = await self._perform("fence", fence, (identity,))
+        return record
 
     def unit_key(self, message: Message) -> str:
         """Let all messages share a unit."""

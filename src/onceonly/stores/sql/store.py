@@ -85,6 +85,15 @@ class SqlStore:
         async with self._database.reading() as connection:
             return await connection.run_sync(read_records, self._tables, self._database.dialect, by_key)
 
+    async def fence(self, unit: str, identity: Identity) -> Record | None:
+        """Give a record, after waiting for whoever has claimed the message; see the port."""
+        found = await self.find([identity])
+        if found or not self._history:
+            return found[0] if found else None
+        probe = await self.begin([Message(source=identity.source, id=identity.id, type="", body=b"")])
+        probe.abandon()  # nobody else had the claim, or has it any more
+        return next(iter(await self.find([identity])), None)
+
     def unit_key(self, message: Message) -> str:
         """Let all messages share a unit."""
         return ""

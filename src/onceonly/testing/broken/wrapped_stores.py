@@ -61,6 +61,10 @@ class WrappedStore:
         """Find, as the wrapper does it."""
         return await self._owner.find(self._inner, identities)
 
+    async def fence(self, unit: str, identity: Identity) -> Record | None:
+        """Fence, as the wrapper does it."""
+        return await self._owner.fence(self._inner, unit, identity)
+
     def unit_key(self, message: Message) -> str:
         """Give the key, as the wrapper does it."""
         return self._owner.unit_key(self._inner, message)
@@ -127,6 +131,10 @@ class WrappedStores:
     async def find(self, store: Store, identities: Sequence[Identity]) -> tuple[Record, ...]:
         """Find records."""
         return await store.find(identities)
+
+    async def fence(self, store: Store, unit: str, identity: Identity) -> Record | None:
+        """Fence a message."""
+        return await store.fence(unit, identity)
 
     def unit_key(self, store: Store, message: Message) -> str:
         """Give a message's unit key."""

@@ -1,0 +1,33 @@
+"""The sweeper: removes what attempts left behind that were never committed (protocols, sections 5 and 6).
+
+A token that was prepared long ago belongs to an attempt that was committed and never finished, or to one that never was. The
+owner's record tells. No record may mean that it is about to be written: so first the owner is *fenced*, which no attempt that
+began before survives; only then its tokens are removed. Without the fence, messages are lost.
+"""
+
+from onceonly.model.errors import Conflict, TryAgain
+from onceonly.model.token import Prepared
+from onceonly.ports.bundle import Ports
+from onceonly.ports.token_store import TokenStore
+
+
+async def sweep(tokens: TokenStore, older_than: int, limit: int, ports: Ports) -> int:
+    """Remove tokens that this endpoint prepared before `older_than` (milliseconds since 1970) and can never confirm.
+
+    Gives how many there were. Raises Failed, Unknown: what is left is found again.
+    """
+    swept = 0
+    for prepared in await tokens.prepared(older_than, limit):
+        if prepared.owner.endpoint == ports.endpoint and await _is_hopeless(prepared, ports):
+            await tokens.discard([prepared.token])
+            swept += 1
+    return swept
+
+
+async def _is_hopeless(prepared: Prepared, ports: Ports) -> bool:
+    """Tell whether no attempt that knows this token was or ever will be committed."""
+    try:
+        record = await ports.store.fence(prepared.owner.unit, prepared.owner.identity)
+    except (Conflict, TryAgain):
+        return False  # somebody is at it: later
+    return record is None or prepared.token not in record.minted
