@@ -27,13 +27,13 @@ class WriteCutter:
         self._place = place
         self._is_write = is_write
         self._secured = secured
-        self._serving: set[asyncio.Task[None]] = set()
+        self._serving: set[asyncio.Task[None] | None] = set()
+        self._writers: set[StreamWriter] = set()
 
     async def serve(self, client: StreamReader, to_client: StreamWriter) -> None:
         """Stand between one client and the server."""
-        task = asyncio.current_task()
-        assert task is not None
-        self._serving.add(task)
+        self._serving.add(asyncio.current_task())
+        self._writers.add(to_client)
         server, to_server = await asyncio.open_connection(*self._place, ssl=self._secured.asking if self._secured else None)
         is_cut = asyncio.Event()
         passing = [
@@ -48,14 +48,12 @@ class WriteCutter:
             writer.transport.abort()
             with suppress(OSError):
                 await writer.wait_closed()
-        self._serving.discard(task)
 
     async def end(self) -> None:
         """Close every connection."""
-        serving = list(self._serving)
-        for task in serving:
-            task.cancel()
-        await asyncio.gather(*serving, return_exceptions=True)
+        for writer in self._writers:
+            writer.transport.abort()
+        await asyncio.gather(*(task for task in self._serving if task is not None))
 
     async def _up(self, client: StreamReader, server: StreamWriter, is_cut: asyncio.Event) -> None:
         tail = b""

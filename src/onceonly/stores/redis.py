@@ -18,6 +18,7 @@ from uuid import uuid4
 from redis.asyncio import Redis
 from redis.exceptions import RedisError, ResponseError
 
+from onceonly.drivers.document_keys import is_text
 from onceonly.drivers.redis import Address, Script, connect, open_client, read_address, refused_setup, translated
 from onceonly.model.errors import Failed, OnceOnlyError, SetupError, Unknown
 from onceonly.ports.documents import Change, Document, DocumentLimits, Version
@@ -106,7 +107,7 @@ class RedisDocuments:
     async def load(self, keys: Sequence[str]) -> Mapping[str, Document]:
         """Read documents; see the port. Raises Failed."""
         loaded: dict[str, Document] = {}
-        wanted = [key for key in dict.fromkeys(keys) if _is_text(key)]
+        wanted = [key for key in dict.fromkeys(keys) if is_text(key)]
         try:
             for start in range(0, len(wanted), _AT_ONCE):
                 part = wanted[start : start + _AT_ONCE]
@@ -243,11 +244,3 @@ def _parts(changes: Sequence[Change]) -> Iterator[list[Change]]:
 def _whole(error: OnceOnlyError, *, is_first: bool) -> OnceOnlyError:
     """Say of all changes what is known of one part: those before it are written."""
     return error if is_first or not isinstance(error, Failed) else Unknown(str(error))
-
-
-def _is_text(key: str) -> bool:
-    try:
-        key.encode()
-    except UnicodeEncodeError:
-        return False  # no document has such a key
-    return True
