@@ -24,7 +24,7 @@ from onceonly.drivers.mongodb import read_address, translated
 from onceonly.model.errors import Failed, SetupError, Unknown
 from onceonly.ports.documents import Change
 from onceonly.stores import mongodb as adapter
-from onceonly.stores.mongodb import create, open_documents
+from onceonly.stores.mongodb import MongoDBDocuments, create, open_documents
 from onceonly.testing.clock import ManualClock
 from onceonly.testing.documents_suite import DocumentsSuite
 from onceonly.testing.suite import raises
@@ -97,6 +97,34 @@ async def test_a_standalone_server_is_warned_of(url: str) -> None:
         await client["onceonly"].create_collection(bare.partition("=")[2])
     async with open_documents(bare, clock=ManualClock()) as documents:
         assert ["standalone" in warning for warning in await documents.check()] == [True, False]
+
+
+async def test_writes_are_safe_and_reads_of_a_replica_set_current(url: str) -> None:
+    """Each command says so: a journaled majority for writes; for a read, which names one document, a linearizable one."""
+    seen: list[bytes] = []
+
+    def record(data: bytes) -> bool:
+        seen.append(data)
+        return False
+
+    missing = f"{url}missing"
+    async with ServiceSubject.open(open_documents, url, missing=missing, is_write=record) as subject:
+        documents = await subject.cut("after")
+        assert isinstance(documents, MongoDBDocuments)
+        documents._hello = {"setName": "rs0"}
+        keys = [f"k{number}" for number in range(3)]
+        versions = await documents.save([Change(key=key, body=b"1") for key in keys])
+        (again,) = await documents.save([Change(key="k0", body=b"2", expected=versions[0] or "")])
+        await documents.save([Change(key="k1", body=None, expected=versions[1] or "")])
+        assert {key: each.version for key, each in (await documents.load(keys)).items()} == {"k0": again, "k2": versions[2]}
+    said = b"".join(seen)
+    for write in WRITES:
+        command = said[said.index(write) :]
+        assert b"majority" in command[: command.index(b"$db")]
+        assert b"\x08j\0\x01" in command[: command.index(b"$db")]
+    finds = said.split(b"\x02find\0")[1:]
+    assert len(finds) >= len(keys)
+    assert all(b"linearizable" in part for part in finds)
 
 
 @pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")  # the driver leaves them to the garbage collector

@@ -8,14 +8,17 @@ from uuid import uuid4
 import pytest
 from document_subject import ServiceSubject
 from redis.asyncio import Redis
+from redis.exceptions import ConnectionError, OutOfMemoryError, ReadOnlyError, ResponseError, TimeoutError  # noqa: A004 - its own
 
-from onceonly.model.errors import Failed, SetupError
+from onceonly.drivers.redis import translated
+from onceonly.model.errors import Failed, SetupError, Unknown
 from onceonly.ports.documents import Change
 from onceonly.stores import redis as adapter
 from onceonly.stores.redis import RedisDocuments, create, open_documents
 from onceonly.testing.clock import ManualClock
 from onceonly.testing.documents_suite import DocumentsSuite
 from onceonly.testing.suite import raises
+from redis_server import own_redis
 from servers import REDIS, free_port, need
 
 DATABASE = 9
@@ -113,12 +116,75 @@ def test_a_server_that_breaks_promises_is_refused(about: dict[str, object], word
         adapter._refuse(good | about, address)
 
 
-async def test_weak_durability_is_told() -> None:
-    """Snapshots only, a flush each second, and not knowing it; a replica too."""
-    async with place() as url, open_documents(url, clock=ManualClock()) as documents:
-        assert "appendonly yes" in " ".join(await documents._durability({"aof_enabled": 0}))
-        assert "appendfsync always" in " ".join(await documents._durability({"aof_enabled": 1}))
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        (("--appendonly", "yes", "--appendfsync", "always"), []),
+        (("--appendonly", "yes", "--appendfsync", "everysec"), ["appendfsync everysec"]),
+        (("--appendonly", "yes", "--rename-command", "CONFIG", ""), ["unknown"]),
+        (("--appendonly", "no"), ["appendonly yes"]),
+    ],
+)
+async def test_weak_durability_is_told(settings: tuple[str, ...], words: list[str]) -> None:
+    """Snapshots only, a flush each second, and not knowing it; a safe server needs no words."""
+    with own_redis(*settings) as url:
+        async with open_documents(url, clock=ManualClock()) as documents:
+            warnings = await documents.check()
+    assert [word in warning for word, warning in zip(words, warnings, strict=True)] == [True] * len(words)
     assert "fail-over" in " ".join(adapter._failover({"connected_slaves": 1}))
+
+
+@pytest.mark.parametrize(
+    ("settings", "word"),
+    [
+        (("--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru"), "noeviction"),
+        (("--replicaof", "127.0.0.1", "1"), "replica"),
+        (("--cluster-enabled", "yes"), "cluster"),
+        (("--requirepass", "secret"), "password"),
+    ],
+)
+async def test_a_server_with_unsafe_settings_is_refused(settings: tuple[str, ...], word: str) -> None:
+    """As the server itself tells them."""
+    with own_redis(*settings) as url:
+        async with open_documents(url, clock=ManualClock()) as documents:
+            with pytest.raises(SetupError, match=word):
+                await documents.check()
+
+
+async def test_a_full_server_takes_nothing_and_says_so() -> None:
+    """A script that it refuses has written nothing at all, so the failure is definite; deleting still works."""
+    with own_redis("--maxmemory", "3mb", "--maxmemory-policy", "noeviction") as url:
+        async with open_documents(url, clock=ManualClock()) as documents:
+            (version,) = await documents.save([Change(key="k", body=b"1")])
+            held: list[str] = ["k"]
+            async with raises(Failed):
+                for number in range(100):
+                    await documents.save([Change(key=f"{number}", body=b"x" * 100_000)])
+                    held.append(f"{number}")
+            assert set(await documents.keys("")) == set(held)
+            async with raises(Failed):
+                large = b"x" * 100_000
+                await documents.save([Change(key="l", body=large), Change(key="k", body=large, expected=version or "")])
+            assert {key: each.version for key, each in (await documents.load(["k", "l"])).items()} == {"k": version}
+            assert await documents.save([Change(key="k", body=None, expected=version or "")]) == ("",)
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (ConnectionError("lost"), Unknown),
+        (TimeoutError("no answer"), Unknown),
+        (ResponseError("WRONGTYPE"), Unknown),
+        (ResponseError("BUSYKEY"), Unknown),
+        (ResponseError("BUSY Redis is busy running a script"), Failed),
+        (ReadOnlyError("You can't write against a read only replica."), Failed),
+        (OutOfMemoryError("command not allowed"), Failed),
+    ],
+)
+def test_only_what_the_server_said_for_sure_is_definite(error: Exception, kind: type[Exception]) -> None:
+    """Everything else is Unknown; but a read that failed has changed nothing."""
+    assert type(translated(error)) is kind
+    assert type(translated(error, reads=True)) is Failed
 
 
 @pytest.mark.parametrize(
