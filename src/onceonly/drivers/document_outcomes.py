@@ -1,14 +1,29 @@
 """Many writes, each a request of its own: a few at a time, and one answer for all of them."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
 from onceonly.model.errors import Failed, OnceOnlyError, Unknown
-from onceonly.ports.documents import Version
+from onceonly.ports.documents import Change, Version
 
 _Given = TypeVar("_Given")
 _Answer = TypeVar("_Answer")
+
+
+def parts(changes: Sequence[Change], most: int, size: int) -> Iterator[list[Change]]:
+    """Divide changes into requests of at most this many, and this many bytes of bodies where there is more than one."""
+    part: list[Change] = []
+    filled = 0
+    for change in changes:
+        more = len(change.body or b"")
+        if part and (len(part) == most or filled + more > size):
+            yield part
+            part, filled = [], 0
+        part.append(change)
+        filled += more
+    if part:
+        yield part
 
 
 async def each(call: Callable[[_Given], Awaitable[_Answer]], given: Iterable[_Given], *, at_once: int) -> list[_Answer]:

@@ -26,7 +26,7 @@ from pymongo.read_concern import ReadConcern
 
 from onceonly.drivers.document_bodies import Nesting, flat, nested
 from onceonly.drivers.document_keys import decode, encoder, is_text
-from onceonly.drivers.document_outcomes import combined, each, outcome
+from onceonly.drivers.document_outcomes import combined, each, outcome, parts
 from onceonly.drivers.mongodb import Address, is_duplicate, open_client, read_address, refused_setup, translated
 from onceonly.model.errors import OnceOnlyError, SetupError, Unknown
 from onceonly.ports.documents import Change, Document, DocumentLimits, Version
@@ -38,6 +38,7 @@ __all__ = ["MongoDBDocuments", "create", "open_documents"]
 LIMITS = DocumentLimits(service="MongoDB", key=1024, body=16 * 1024 * 1024 - 16 * 1024)
 OLDEST = 9  # the wire version of MongoDB 4.4: long keys are indexed, and refused writes have their codes
 _AT_ONCE = 16
+_IN_ONE, _BYTES_IN_ONE = 500, 4 * 1024 * 1024  # inserts that are one message of the protocol, so that a refusal is of all
 _LATEST = datetime(9999, 1, 1, tzinfo=UTC)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _NESTING = Nesting(
@@ -58,7 +59,7 @@ _STANDALONE = (
 class MongoDBDocuments:
     """Documents in one collection; see the port and the limits of this module.
 
-    Inserts are one request for all; replaced, deleted and, on a replica set, read documents are one request each, 16 at a
+    Up to 500 inserts are one request; replaced, deleted and, on a replica set, read documents are one request each, 16 at a
     time. `expires` is the date of an index that MongoDB cleans by, about each minute, and by its own clock.
     """
 
@@ -93,7 +94,7 @@ class MongoDBDocuments:
         """Write documents; see the port. Raises CommitRefused, Failed, Unknown."""
         check_limits(changes, self.limits)
         inserts = [change for change in changes if not change.expected and change.body is not None]
-        inserted = iter(await self._insert(inserts))
+        inserted = iter([answer for part in parts(inserts, _IN_ONE, _BYTES_IN_ONE) for answer in await self._insert(part)])
         others = [change for change in changes if change.expected or change.body is None]
         changed = iter(await each(lambda change: outcome(self._change(change)), others, at_once=_AT_ONCE))
         return combined([next(changed if change.expected or change.body is None else inserted) for change in changes])
@@ -142,8 +143,6 @@ class MongoDBDocuments:
     async def _insert(self, changes: Sequence[Change]) -> list[Version | OnceOnlyError | None]:
         """Insert all in one unordered request, which goes on behind what is there already."""
         versions = [uuid4().hex for _ in changes]
-        if not changes:
-            return []
         documents = [
             {"_id": _encode(change.key), **_fields(change, version)} for change, version in zip(changes, versions, strict=True)
         ]

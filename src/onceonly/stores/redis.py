@@ -10,7 +10,7 @@ clean the lists of documents that Redis dropped.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 from uuid import uuid4
@@ -19,6 +19,7 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError, ResponseError
 
 from onceonly.drivers.document_keys import is_text
+from onceonly.drivers.document_outcomes import parts
 from onceonly.drivers.redis import Address, Script, connect, open_client, read_address, refused_setup, translated
 from onceonly.model.errors import Failed, OnceOnlyError, SetupError, Unknown
 from onceonly.ports.documents import Change, Document, DocumentLimits, Version
@@ -126,7 +127,7 @@ class RedisDocuments:
             return ()
         await connect(self._client)
         answers: list[Version | None] = []
-        for part in _parts(changes):
+        for part in parts(changes, _AT_ONCE, _BYTES_AT_ONCE):
             try:
                 answers += await self._save(part)
             except _LOST as error:
@@ -226,19 +227,6 @@ def _refuse(about: Mapping[str, Any], address: Address) -> None:
 
 def _failover(about: Mapping[str, Any]) -> tuple[str, ...]:
     return (_FAILOVER,) if about.get("connected_slaves") else ()
-
-
-def _parts(changes: Sequence[Change]) -> Iterator[list[Change]]:
-    part: list[Change] = []
-    size = 0
-    for change in changes:
-        more = len(change.body or b"")
-        if part and (len(part) == _AT_ONCE or size + more > _BYTES_AT_ONCE):
-            yield part
-            part, size = [], 0
-        part.append(change)
-        size += more
-    yield part
 
 
 def _whole(error: OnceOnlyError, *, is_first: bool) -> OnceOnlyError:
