@@ -2,6 +2,7 @@
 
 import asyncio
 from contextlib import AbstractAsyncContextManager
+from random import Random
 from typing import ClassVar
 
 from onceonly.model.errors import CommitRefused, SetupError
@@ -12,6 +13,7 @@ from onceonly.testing.documents_subject import (
     DocumentsSubject,
     add_one,
     bodies,
+    clients,
     cut_off,
     every_key,
     listed,
@@ -20,6 +22,7 @@ from onceonly.testing.documents_subject import (
     race,
     same,
     save,
+    write_at_random,
 )
 from onceonly.testing.samples import EVERY_BYTE
 from onceonly.testing.suite import Suite, raises
@@ -192,13 +195,14 @@ class DocumentsSuite(Suite):
     async def test_a_version_never_comes_again(self) -> None:
         """Neither in a long line of writes, nor across delete and insert, nor with a body that was there before."""
         async with self.open_documents() as subject:
-            seen: list[str] = []
+            documents, seen = await subject.documents(), [""]
             for _ in range(self.rounds):
-                first = await put(subject)
-                (second,) = await save(subject, Change(key=KEY, body=b"second", expected=first))
-                (third,) = await save(subject, Change(key=KEY, body=b"first", expected=second or ""))
-                assert await save(subject, Change(key=KEY, body=None, expected=third or "")) == ("",)
-                seen += [first, second or "", third or ""]
+                version = ""
+                for body in (b"first", b"second", b"first"):
+                    (answer,) = await documents.save([Change(key=KEY, body=body, expected=version)])
+                    version = answer or ""
+                    seen.append(version)
+                assert await documents.save([Change(key=KEY, body=None, expected=version)]) == ("",)
             assert len(seen) == len(set(seen))
 
     async def test_a_version_from_before_a_delete_is_refused(self) -> None:
@@ -280,31 +284,34 @@ class DocumentsSuite(Suite):
     async def test_inserts_that_race_have_one_winner(self) -> None:
         """And what is there is the winner's."""
         async with self.open_documents() as subject:
+            reader, *writers = await clients(subject, 4)
             for number in range(self.rounds):
-                won = await race(subject, [Change(key=f"k{number}", body=b"%d" % each) for each in range(3)])
-                assert len(won) == 1
-                assert await bodies(subject, f"k{number}") == {f"k{number}": b"%d" % won[0]}
+                won = await race(writers, [Change(key=f"k{number}", body=b"%d" % each) for each in range(3)])
+                found = (await reader.load([f"k{number}"]))[f"k{number}"]
+                assert (len(won), found.body) == (1, b"%d" % won[0])
 
     async def test_replaces_that_race_have_one_winner(self) -> None:
         """For each version; and what is there is the winner's."""
         async with self.open_documents() as subject:
             version = await put(subject)
+            reader, *writers = await clients(subject, 4)
             for _ in range(self.rounds):
-                won = await race(subject, [Change(key=KEY, body=b"%d" % each, expected=version) for each in range(3)])
-                found = (await look(subject, KEY))[KEY]
+                won = await race(writers, [Change(key=KEY, body=b"%d" % each, expected=version) for each in range(3)])
+                found = (await reader.load([KEY]))[KEY]
                 assert (len(won), found.body) == (1, b"%d" % won[0])
                 version = found.version
 
     async def test_a_delete_and_a_replace_that_race_have_one_winner(self) -> None:
         """The document is gone, or it is the replaced one."""
         async with self.open_documents() as subject:
+            reader, *writers = await clients(subject, 4)
             for number in range(self.rounds):
                 key = f"k{number}"
-                version = await put(subject, key)
-                changes = [Change(key=key, body=body, expected=version) for body in (None, b"second", None)]
-                won = await race(subject, changes)
-                assert len(won) == 1
-                assert await bodies(subject, key) == ({key: b"second"} if won == [1] else {})
+                (version,) = await reader.save([Change(key=key, body=b"first")])
+                changes = [Change(key=key, body=body, expected=version or "") for body in (None, b"second", None)]
+                won = await race(writers, changes)
+                there = [document.body for document in (await reader.load([key])).values()]
+                assert (len(won), there) == (1, [b"second"] if won == [1] else [])
 
     async def test_no_update_is_lost(self) -> None:
         """Several clients count together, each beginning again when it is refused."""
@@ -319,16 +326,32 @@ class DocumentsSuite(Suite):
         keys = [f"k{number}" for number in range(12)]
         batches = (keys, keys[::-1], keys[1::2] + keys[::2])
         async with self.open_documents() as subject, asyncio.timeout(self.patience):
+            writers = await clients(subject, len(batches))
             versions = dict.fromkeys(keys, "")
             for body in (b"first", b"second"):
-                clients = [await subject.documents() for _ in batches]
                 changes = [[Change(key=key, body=body, expected=versions[key]) for key in batch] for batch in batches]
-                answers = await asyncio.gather(*(client.save(some) for client, some in zip(clients, changes, strict=True)))
+                answers = await asyncio.gather(*(client.save(some) for client, some in zip(writers, changes, strict=True)))
                 won = [
                     key for batch, some in zip(batches, answers, strict=True) for key, it in zip(batch, some, strict=True) if it
                 ]
                 assert sorted(won) == sorted(keys)
                 versions = {key: document.version for key, document in (await look(subject, *keys)).items()}
+
+    async def test_each_version_is_followed_by_one(self) -> None:
+        """However writes of many at once are mixed: every document has one history, and its end is what is there."""
+        keys = [f"k{number}" for number in range(6)]
+        async with self.open_documents() as subject:
+            writers = await clients(subject, 3)
+            dice = [Random(number) for number in range(3)]  # noqa: S311 - chance here is to be the same each time
+            writing = (write_at_random(*each, keys, times=self.rounds) for each in zip(writers, dice, strict=True))
+            written = [each for some in await asyncio.gather(*writing) for each in some]
+            found = await look(subject, *keys)
+            for key in keys:
+                mine = [each for each in written if each.key == key]
+                old, new = ([each[place] for each in mine if each[place]] for place in (1, 2))
+                there = [found[key].version] if key in found else []
+                assert sorted([*old, *there]) == sorted(new)
+                assert len(new) == len(set(new))
 
     # What is in a document, and what it is called
 
@@ -348,10 +371,10 @@ class DocumentsSuite(Suite):
             assert [(body, found.get(key)) for key, body in stored.items() if not same(body, found.get(key, b""))] == []
 
     async def test_a_body_of_another_kind_replaces_one(self) -> None:
-        """Bytes after JSON, JSON after bytes; nothing of the one before is left."""
+        """JSON after JSON, bytes after JSON, JSON after bytes; nothing of the one before is left."""
         async with self.open_documents() as subject:
             version = await put(subject, body=b'{"a":1,"b":2}')
-            for body in (b"\xff\0", b'{"a":2}', b"", b'{"b":3}'):
+            for body in (b'{"a":2}', b"\xff\0", b'{"b":3}', b"", b'{"c":4}'):
                 (answer,) = await save(subject, Change(key=KEY, body=body, expected=version))
                 version = answer or ""
                 assert same(body, (await bodies(subject, KEY))[KEY])
@@ -381,8 +404,7 @@ class DocumentsSuite(Suite):
             versions = await save(subject, *(Change(key=key, body=body) for key, body in stored.items()))
             assert None not in versions
             assert await bodies(subject, *stored) == stored
-            async with asyncio.timeout(self.patience):
-                await listed(subject, set(stored))
+            await listed(subject, set(stored), patience=self.patience)
 
     async def test_the_longest_key_is_held(self) -> None:
         """In bytes of UTF-8, whatever its letters are; one that differs in its last letter is another."""
@@ -391,8 +413,7 @@ class DocumentsSuite(Suite):
             stored = {"x" * length: b"1", "x" * (length - 1) + "y": b"2", "ö" * (length // 2): b"3", "/" * length: b"4"}
             await save(subject, *(Change(key=key, body=body) for key, body in stored.items()))
             assert await bodies(subject, *stored) == stored
-            async with asyncio.timeout(self.patience):
-                await listed(subject, set(stored))
+            await listed(subject, set(stored), patience=self.patience)
 
     async def test_a_longer_key_is_refused(self) -> None:
         """So is none at all, and half a character. Nothing is written beside it either, and the error says so."""
@@ -410,26 +431,25 @@ class DocumentsSuite(Suite):
         keys = ("a", "a/", "a/1", "a/2", "A/1", "a%", "a%1", "a_1", "ab", "a\u0301", "ä/1", "b")
         async with self.open_documents() as subject:
             await save(subject, *(Change(key=key, body=b"x") for key in keys))
-            async with asyncio.timeout(self.patience):
-                for prefix in ("", "a", "a/", "A", "a%", "a_", "ä", "b", "c"):
-                    await listed(subject, {key for key in keys if key.startswith(prefix)}, prefix)
+            for prefix in ("", "a", "a/", "A", "a%", "a_", "ä", "b", "c"):
+                await listed(subject, {key for key in keys if key.startswith(prefix)}, prefix, patience=self.patience)
 
     async def test_keys_are_listed_page_by_page(self) -> None:
         """Each once, in the same order whatever the size of a page."""
         keys = {f"{prefix}/{number}" for prefix in ("p", "q") for number in range(11)}
         wanted = {key for key in keys if key.startswith("p/")}
-        async with self.open_documents() as subject, asyncio.timeout(self.patience):
+        async with self.open_documents() as subject:
             await save(subject, *(Change(key=key, body=b"x") for key in sorted(keys)))
-            whole = await listed(subject, wanted, "p/")
+            whole = await listed(subject, wanted, "p/", patience=self.patience)
             for limit in (1, 2, 5, 11):
-                assert await listed(subject, wanted, "p/", limit=limit) == whole
+                assert await listed(subject, wanted, "p/", limit=limit, patience=self.patience) == whole
 
     async def test_a_deleted_document_is_not_listed(self) -> None:
         """And pages go on behind a key that was deleted since: who lists to delete finds all of them."""
         keys = {f"k{number}" for number in range(9)}
-        async with self.open_documents() as subject, asyncio.timeout(self.patience):
+        async with self.open_documents() as subject:
             await save(subject, *(Change(key=key, body=b"x") for key in sorted(keys)))
-            await listed(subject, keys)
+            await listed(subject, keys, patience=self.patience)
             documents, deleted = await subject.documents(), [""]
             while page := await documents.keys("", after=deleted[-1], limit=2):
                 found = await documents.load(page)
@@ -437,7 +457,7 @@ class DocumentsSuite(Suite):
                 await documents.save([Change(key=key, body=None, expected=found[key].version) for key in page])
                 deleted += page
             assert set(deleted) == {"", *keys}
-            await listed(subject, set())
+            await listed(subject, set(), patience=self.patience)
 
     # Expiry
 
