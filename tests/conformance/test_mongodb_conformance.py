@@ -99,6 +99,19 @@ async def test_a_standalone_server_is_warned_of(url: str) -> None:
         assert ["standalone" in warning for warning in await documents.check()] == [True, False]
 
 
+async def test_a_collection_sharded_by_something_else_is_refused(url: str) -> None:
+    """There each shard would have its own document of one key; sharded by it, or not at all, it is fine."""
+    name = f"onceonly.{url.partition('=')[2]}"
+    async with open_documents(url, clock=ManualClock()) as documents:
+        await documents._refuse_sharding()
+        told = documents._client["config"]["collections"]
+        await told.insert_one({"_id": name, "key": {"_id": "hashed"}})
+        await documents._refuse_sharding()
+        await told.replace_one({"_id": name}, {"_id": name, "key": {"customer": 1}})
+        async with raises(SetupError):
+            await documents._refuse_sharding()
+
+
 async def test_writes_are_safe_and_reads_of_a_replica_set_current(url: str) -> None:
     """Each command says so: a journaled majority for writes; for a read, which names one document, a linearizable one."""
     seen: list[bytes] = []
