@@ -45,9 +45,7 @@ async def compare_and_set(
     raise (Unknown if wrote else Failed)(words)
 
 
-async def _look(
-    documents: Documents, keys: list[str], known: Mapping[str, Document | None]
-) -> Mapping[str, Document | None]:
+async def _look(documents: Documents, keys: list[str], known: Mapping[str, Document | None]) -> Mapping[str, Document | None]:
     asked = [key for key in keys if key not in known]
     loaded = await documents.load(asked) if asked else {}
     return {key: known[key] if key in known else loaded.get(key) for key in keys}

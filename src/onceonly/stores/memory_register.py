@@ -90,7 +90,9 @@ class MemoryRegister:
 
     async def rows(self, identities: Sequence[Identity], unit: str = "") -> tuple[Row, ...]:
         """Give rows; see the port."""
-        found: tuple[Row, ...] = await self._driver.perform(Operation("row-rows", self.place, rows_of, (tuple(identities), unit)))
+        found: tuple[Row, ...] = await self._driver.perform(
+            Operation("row-rows", self.place, rows_of, (tuple(identities), unit))
+        )
         return found
 
     async def old(self, older_than: int, limit: int) -> tuple[Row, ...]:
