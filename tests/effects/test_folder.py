@@ -114,12 +114,32 @@ async def test_empty_folders_do_not_stay(folder: Path) -> None:
     assert everything(folder) == [".making"]
 
 
-async def test_a_folder_that_comes_and_goes_is_no_obstacle(folder: Path) -> None:
-    """Making one thing and unmaking another in the same folder, at once, for a while."""
-    things = FolderThings(folder)
-    for number in range(30):
-        await asyncio.gather(things.create(thing(f"a/b/{number}")), things.delete(f"a/b/{number - 1}"))
-    assert await things.names() == ("a/b/29",)
+class Vanishing(FolderThings):
+    """In a folder that others tidy up as well: what was just made, and is empty, is gone a few times."""
+
+    def __init__(self, folder: Path, times: int) -> None:
+        super().__init__(folder)
+        self.times = times
+
+    def _make_folder(self, folder: Path) -> None:
+        super()._make_folder(folder)
+        if self.times:
+            self.times -= 1
+            folder.rmdir()
+
+
+async def test_a_folder_that_vanishes_is_made_again(folder: Path) -> None:
+    """Removing another thing may take the empty folder away just then."""
+    things = Vanishing(folder, 9)
+    await things.create(thing("a/b"))
+    assert await things.names() == ("a/b",)
+
+
+async def test_a_folder_that_vanishes_again_and_again_is_unknown(folder: Path) -> None:
+    """It ends some time, and leaves nothing."""
+    with pytest.raises(Unknown, match="or not"):
+        await Vanishing(folder, 10).create(thing("a/b"))
+    assert everything(folder) == [".making"]
 
 
 async def test_a_folder_that_is_not_there_is_an_error_for_every_call(folder: Path) -> None:

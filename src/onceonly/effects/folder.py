@@ -61,7 +61,7 @@ class FolderThings:
         making = self._write(thing)
         try:
             # Crash here: 1 the data is on disk, 2 nobody can see it, 3 `delete` finds it by the hash of its name.
-            _name(making, path)
+            self._name(making, path)
         except OSError as error:
             with suppress(OSError):
                 making.unlink(missing_ok=True)
@@ -69,6 +69,20 @@ class FolderThings:
                 raise CommitRefused(f"the file system does not take the name {thing.name!r}: {error}") from error
             raise Unknown(f"{thing.name!r} may have its name, or not: {error}") from error
         self._sync_up(path.parent)
+
+    def _name(self, making: Path, path: Path) -> None:
+        for left in reversed(range(_TRIES)):
+            try:
+                self._make_folder(path.parent)
+                making.replace(path)
+            except FileNotFoundError:  # the removal of another file took the empty folder away in between
+                if not left:
+                    raise
+            else:
+                return
+
+    def _make_folder(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
 
     def _write(self, thing: Thing) -> Path:
         folder = self._root() / _MAKING
@@ -163,18 +177,6 @@ class FolderThings:
                 break
             folder = folder.parent
         self._sync_up(folder)
-
-
-def _name(making: Path, path: Path) -> None:
-    for left in reversed(range(_TRIES)):
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            making.replace(path)
-        except FileNotFoundError:  # another file's removal took the empty folder away in between
-            if not left:
-                raise
-        else:
-            return
 
 
 def _unlink(path: Path) -> None:
