@@ -111,6 +111,33 @@ class TestTokensInPostgresql(InPostgresql, DocumentTokenSuite):
     """The ones for every service, in PostgreSQL."""
 
 
+@pytest.fixture(scope="module")
+def mariadb_place(mariadb_url: str) -> str:
+    """Make the table once; each test empties it."""
+    asyncio.run(make_documents_table(mariadb_url))
+    return mariadb_url
+
+
+class InMariadb:
+    """Documents in MariaDB."""
+
+    @pytest.fixture(autouse=True)
+    def _place(self, mariadb_place: str) -> None:
+        self.url = mariadb_place
+
+    def open_documents(self) -> AbstractAsyncContextManager[SqlPlace]:
+        """Open the database, and empty its table."""
+        return SqlPlace.open(self.url)
+
+
+class TestDedupInMariadb(InMariadb, DocumentDedupSuite):
+    """The one for every service, in MariaDB."""
+
+
+class TestTokensInMariadb(InMariadb, DocumentTokenSuite):
+    """The ones for every service, in MariaDB."""
+
+
 class TestMemoryThings(ThingsSuite):
     """The ones that the model checker makes and unmakes."""
 

@@ -8,6 +8,7 @@ import pytest
 from memory_effect_subjects import MemoryDedup, MemoryThingsPlace, MemoryTokenPlace
 from memory_subjects import MemoryPlace
 
+from onceonly.model.errors import Unknown
 from onceonly.testing.broken import dedup, things, tokens
 from onceonly.testing.broken.document_contents import ExpiringDocuments
 from onceonly.testing.broken.document_writes import UpsertingDocuments
@@ -182,9 +183,17 @@ async def test_a_new_adapter_that_is_only_wrapped_keeps_the_rule(suite: type[Sui
     assert not await broken(bent(suite, wrapper), rule)
 
 
+class UnsureDocuments(LateWriteDocuments):
+    """Says of a lost write that it does not know; the write lands later, once more if it had arrived, as on any network."""
+
+    says = Unknown
+
+
 ON_DOCUMENTS: dict[tuple[type[Suite], type[WrappedDocuments]], set[str]] = {
     (DedupSuite, WrappedDocuments): set(),
     (TokenSuite, WrappedDocuments): set(),
+    (DedupSuite, UnsureDocuments): set(),
+    (TokenSuite, UnsureDocuments): set(),
     (DedupSuite, StaleDocuments): {
         "an_added_key_is_seen_by_who_asked_before",
         "a_removed_key_is_forgotten_everywhere",
