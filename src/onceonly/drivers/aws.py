@@ -48,7 +48,7 @@ NOT_ALLOWED = frozenset(
 )
 """Said before anything is done, because of who asks or when."""
 _UNSENT = (NoCredentialsError, PartialCredentialsError, ConnectTimeoutError)
-_BROKEN = (BotoCoreError, ClientError, ResponseParserError, aiohttp.ClientError, OSError, TimeoutError, ValueError)
+_BROKEN = (BotoCoreError, ClientError, ResponseParserError, aiohttp.ClientError, OSError, TimeoutError, ValueError, LookupError)
 _CLIENT_ERRORS = range(400, 500)
 _MODELS = create_loader()  # the descriptions of services: large files, read once for all clients
 Client: TypeAlias = Any
@@ -159,6 +159,12 @@ class _SendsOnce(AIOHTTPSession):  # type: ignore[misc]
 def code_of(error: ServiceError) -> str:
     """Give the name that a service has for its error."""
     return str(error.response.get("Error", {}).get("Code", ""))
+
+
+def request_id(answer: Answer) -> str:
+    """Give the service's own name for an answer. Raises LookupError, which is Unknown, when something else has answered."""
+    name: str = answer["ResponseMetadata"]["RequestId"]
+    return name
 
 
 @contextmanager

@@ -108,8 +108,9 @@ async def list_names(client: Client, place: Place, prefix: str, *, after: str = 
         asked = 1000 if limit is None else min(limit - len(found), 1000)
         with translated(f"listing {place.bucket}", DEFINITE):
             answer = await client.list_objects_v2(Bucket=place.bucket, Prefix=place.key(prefix), MaxKeys=asked, **more)
-        found += [place.name(each["Key"]) for each in answer.get("Contents", ())]
-        if not answer.get("IsTruncated"):
+            found += [place.name(each["Key"]) for each in answer.get("Contents", ())]
+            is_whole = not answer["IsTruncated"]
+        if is_whole:
             break
         more = {"ContinuationToken": answer["NextContinuationToken"]}
     return found

@@ -7,7 +7,7 @@ from hashlib import blake2b
 from typing import Any, TypeAlias
 from uuid import uuid4
 
-from onceonly.drivers.aws import AT_ONCE, Answer, Client, ServiceError, code_of, translated
+from onceonly.drivers.aws import AT_ONCE, Answer, Client, ServiceError, code_of, request_id, translated
 from onceonly.drivers.dynamodb import (
     BODY,
     DEFINITE,
@@ -108,9 +108,9 @@ class DynamoDBDocuments:
             with translated(f"reading from {table}", DEFINITE):
                 request = {table: {"Keys": asked, "ConsistentRead": True}}
                 answer: Answer = await self._client.batch_get_item(RequestItems=request)
-            some = answer.get("Responses", {}).get(table, [])
+                some = answer["Responses"].get(table, [])
+                asked = answer["UnprocessedKeys"].get(table, {}).get("Keys", [])
             found += some
-            asked = answer.get("UnprocessedKeys", {}).get(table, {}).get("Keys", [])
             if asked and not some:
                 if pauses == PAUSES:
                     raise Failed(f"reading from {table}: {len(asked)} keys were held back {PAUSES + 1} times; it is throttled")
@@ -133,10 +133,10 @@ class DynamoDBDocuments:
         key = self._key(change.key)
         condition = _condition(change.expected)
         if change.body is None:
-            await self._client.delete_item(TableName=self._place.table, Key=key, **condition)
+            request_id(await self._client.delete_item(TableName=self._place.table, Key=key, **condition))
         else:
             item = {**key, VERSION: {"S": version}, BODY: _value(change.body), **_expiry(change.expires)}
-            await self._client.put_item(TableName=self._place.table, Item=item, **condition)
+            request_id(await self._client.put_item(TableName=self._place.table, Item=item, **condition))
 
     async def _list(self, number: int, begins: str, after: str, limit: int) -> list[str]:
         if after > begins and not after.startswith(begins):
@@ -154,7 +154,7 @@ class DynamoDBDocuments:
                     Limit=limit - len(found),
                     **start,
                 )
-            found += [item[KEY]["S"] for item in answer["Items"]]
+                found += [item[KEY]["S"] for item in answer["Items"]]
             if "LastEvaluatedKey" not in answer:
                 break
             start = {"ExclusiveStartKey": answer["LastEvaluatedKey"]}

@@ -26,6 +26,7 @@ from onceonly.ports.surroundings import Clock
 LARGEST_BODY = 64 * 1024 * 1024
 """Far below what S3 takes in one request (5 GB): a document is in memory as a whole, and is sent again by every write to it."""
 _LINE = len(uuid4().hex) + 1
+_DELETED = 204  # S3's answer to a delete; whatever is between may say 200
 
 
 class S3Documents:
@@ -87,7 +88,7 @@ class S3Documents:
                 if code_of(error) == "NoSuchKey":
                     return None
                 raise
-        return Document(body=content[_LINE:], version=answer["ETag"])
+            return Document(body=_body(content), version=answer["ETag"])
 
     async def _write(self, change: Change) -> Version | None:
         with translated(f"writing to {self._place.bucket}", DEFINITE):
@@ -103,7 +104,9 @@ class S3Documents:
         if change.body is None:
             if not change.expected:
                 return "" if await self._read(change.key) is None else None
-            await self._client.delete_object(**place, IfMatch=change.expected)
+            answer = await self._client.delete_object(**place, IfMatch=change.expected)
+            if answer["ResponseMetadata"]["HTTPStatusCode"] != _DELETED:
+                raise ValueError("something else than S3 has answered")
             return ""
         condition = {"IfMatch": change.expected} if change.expected else {"IfNoneMatch": "*"}
         content = b"%s\n%s" % (uuid4().hex.encode(), change.body)
@@ -128,6 +131,12 @@ async def create(url: str) -> None:
     place = read_url(url)
     async with opened(place) as client:
         await create_bucket(client, place)
+
+
+def _body(content: bytes) -> bytes:
+    if content[_LINE - 1 : _LINE] != b"\n":
+        raise ValueError("this object was not written as a document; give documents a prefix of their own")
+    return content[_LINE:]
 
 
 def _fits(key: str, longest: int) -> bool:
