@@ -26,7 +26,7 @@ class Say(NamedTuple):
 
     status: int
     body: bytes = b""
-    headers: str = "x-amzn-RequestId: 1\r\n"
+    headers: str = "x-amzn-RequestId: 1\r\nETag: tag\r\n"
 
 
 def say_json(status: int, value: object) -> Say:
@@ -57,7 +57,7 @@ async def standing_in(answer: Callable[[Asked], Say]) -> AsyncIterator[tuple[str
                 said = answer(asked[-1])
                 if not said.status:
                     break
-                head = f'HTTP/1.1 {said.status} Said\r\n{said.headers}ETag: "tag"\r\nContent-Length: {len(said.body)}\r\n\r\n'
+                head = f"HTTP/1.1 {said.status} Said\r\n{said.headers}Content-Length: {len(said.body)}\r\n\r\n"
                 to_client.write(head.encode() + said.body)
                 await to_client.drain()
         to_client.close()

@@ -7,6 +7,7 @@ from typing import Any
 from urllib.parse import unquote_to_bytes
 from uuid import uuid4
 
+from botocore.handlers import add_expect_header  # type: ignore[import-untyped]
 from msgspec import Struct
 
 from onceonly.drivers.aws import (
@@ -97,6 +98,8 @@ async def opened(place: Place) -> AsyncIterator[Client]:
     if place.access.endpoint:
         settings["s3"] = {"addressing_style": "path"}  # a host of one's own has no names for buckets
     async with connected("s3", place.access, **settings) as client:
+        # It would ask before each body whether to send it: one round trip more for every write.
+        client.meta.events.unregister("before-call.s3", add_expect_header)
         yield client
 
 
