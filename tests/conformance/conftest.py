@@ -8,4 +8,6 @@ pytest.register_assert_rewrite(
     "onceonly.testing.store_subject",
     "onceonly.testing.transport_suite",
     "onceonly.testing.dead_letter_suite",
+    "onceonly.testing.documents_suite",
+    "onceonly.testing.documents_subject",
 )

@@ -1,12 +1,16 @@
 """Memory adapters as subjects of the suites: one world, however many processes look at it."""
 
 from collections.abc import Callable
-from typing import cast
+from typing import Any, cast
 
-from onceonly.drivers.memory import Live
+from onceonly.drivers.memory import Live, Operation
+from onceonly.model.errors import SetupError, Unknown
+from onceonly.ports.documents import Documents
 from onceonly.ports.store import Resources
 from onceonly.stores.memory import MemoryDeadLetters, MemoryStore, Notebook
+from onceonly.stores.memory_documents import MemoryDocuments
 from onceonly.testing.clock import ManualClock
+from onceonly.testing.documents_subject import Moment
 from onceonly.testing.suite import ENDPOINT
 from onceonly.transports.memory import MemoryTransport
 
@@ -75,3 +79,46 @@ class MemoryLetters(Timed):
     async def dead_letters(self) -> MemoryDeadLetters:
         """Open them."""
         return MemoryDeadLetters(self.driver, clock=self.clock)
+
+
+class MemoryPlace(Timed):
+    """Documents in memory."""
+
+    async def documents(self) -> Documents:
+        """Open them."""
+        return MemoryDocuments(self.driver)
+
+    async def cut(self, moment: Moment) -> Documents:
+        """Open them by a driver that loses one answer."""
+        return MemoryDocuments(CutDriver(self.driver, moment))
+
+    async def missing(self) -> Documents:
+        """Open what says of itself that it is not there: memory always is."""
+        return MissingDocuments(self.driver)
+
+
+class CutDriver(Live):
+    """Carries out operations in another driver's world; its first save is cut off."""
+
+    def __init__(self, inner: Live, moment: Moment) -> None:
+        super().__init__()
+        self._inner = inner
+        self._moment: Moment | None = moment
+
+    async def perform(self, operation: Operation, patience: float | None = None) -> Any:
+        """Carry it out, and lose the answer once."""
+        moment, self._moment = (self._moment, None) if operation.point == "save" else (None, self._moment)
+        if moment == "before":
+            raise Unknown("the connection was cut before the write")
+        answer = await self._inner.perform(operation, patience)
+        if moment == "after":
+            raise Unknown("the connection was cut before the answer")
+        return answer
+
+
+class MissingDocuments(MemoryDocuments):
+    """Documents in a place that is not there."""
+
+    async def check(self) -> tuple[str, ...]:
+        """Say so."""
+        raise SetupError("there is no such place: make it")

@@ -2,10 +2,12 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import ClassVar
 
-from memory_subjects import MemoryLetters, MemoryStores, MemoryTransports
+from memory_subjects import MemoryLetters, MemoryPlace, MemoryStores, MemoryTransports
 
 from onceonly.testing.dead_letter_suite import DeadLetterSuite
+from onceonly.testing.documents_suite import DocumentsSuite
 from onceonly.testing.store_suite import StoreSuite
 from onceonly.testing.transport_suite import TransportSuite
 
@@ -44,3 +46,14 @@ class TestMemoryDeadLetters(DeadLetterSuite):
     async def open_dead_letters(self) -> AsyncIterator[MemoryLetters]:
         """Open a new world."""
         yield MemoryLetters()
+
+
+class TestMemoryDocuments(DocumentsSuite):
+    """Documents of the kit and of the model checker."""
+
+    waived: ClassVar[dict[str, str]] = {"test_a_missing_place_is_a_setup_error": "memory is never missing"}
+
+    @asynccontextmanager
+    async def open_documents(self) -> AsyncIterator[MemoryPlace]:
+        """Open a new world."""
+        yield MemoryPlace()

@@ -1,0 +1,117 @@
+"""What the rules about documents look at, and how: a place under test, and looks at it by another client than the writer's."""
+
+import asyncio
+import json
+from collections.abc import Mapping, Sequence
+from typing import Literal, Protocol
+
+from onceonly.model.errors import Failed, Unknown
+from onceonly.ports.documents import Change, Document, Documents, Version
+from onceonly.testing.suite import raises
+
+Moment = Literal["before", "after"]
+"""When a write is cut off: before the service has got it, or after it has applied it and before its answer is through."""
+
+KEY = "order/17"
+OTHER_KEY = "order/18"
+
+
+class DocumentsSubject(Protocol):
+    """One place for documents, under test; empty at first."""
+
+    async def documents(self) -> Documents:
+        """Open the place, each time with a client of its own, as another process would."""
+
+    async def cut(self, moment: Moment) -> Documents:
+        """Open the place with a client whose next write is cut off once; whatever it sends after that gets through.
+
+        So a client that sends the cut write again by itself reaches the service, and is found out. Reads are not cut.
+        """
+
+    async def missing(self) -> Documents:
+        """Open a place that was never made, on the same service."""
+
+    def now(self) -> int:
+        """Give the service's time, milliseconds since 1970."""
+
+    async def pass_time(self, milliseconds: int) -> None:
+        """Let the service's time pass; where that is the time of the world, wait for it."""
+
+
+async def look(subject: DocumentsSubject, *keys: str) -> Mapping[str, Document]:
+    """Load as a process of its own."""
+    return await (await subject.documents()).load(keys)
+
+
+async def bodies(subject: DocumentsSubject, *keys: str) -> dict[str, bytes]:
+    """Load the bodies, as a process of its own."""
+    return {key: document.body for key, document in (await look(subject, *keys)).items()}
+
+
+async def save(subject: DocumentsSubject, *changes: Change) -> tuple[Version | None, ...]:
+    """Save as a process of its own."""
+    return await (await subject.documents()).save(changes)
+
+
+async def put(subject: DocumentsSubject, key: str = KEY, body: bytes = b"first") -> Version:
+    """Insert one document; gives its version."""
+    (version,) = await save(subject, Change(key=key, body=body))
+    assert version, f"a new document must be inserted; the answer was {version!r}"
+    return version
+
+
+async def every_key(documents: Documents, prefix: str = "", *, limit: int = 1000) -> list[str]:
+    """List page by page, to the end."""
+    listed: list[str] = []
+    while page := await documents.keys(prefix, after=listed[-1] if listed else "", limit=limit):
+        assert len(page) <= limit
+        listed += page
+        assert len(listed) == len(set(listed)), "a key is listed twice"
+    return listed
+
+
+async def listed(subject: DocumentsSubject, expected: set[str], prefix: str = "", *, limit: int = 1000) -> list[str]:
+    """List until these keys and no others are there: a list may be some seconds old. The caller sets a time-out."""
+    documents = await subject.documents()
+    while set(found := await every_key(documents, prefix, limit=limit)) != expected:
+        await subject.pass_time(100)
+        await asyncio.sleep(0)
+    return found
+
+
+async def cut_off(subject: DocumentsSubject, moment: Moment, *changes: Change) -> None:
+    """Save, and be cut off. After it was applied only Unknown is true; before it, any answer but one about the change is."""
+    documents = await subject.cut(moment)
+    before = (Unknown, Failed) if moment == "before" else (Unknown,)
+    async with raises(*before):
+        await documents.save(changes)
+
+
+async def race(subject: DocumentsSubject, changes: Sequence[Change]) -> list[int]:
+    """Save each change by a client of its own, all at once; gives the numbers of those that won."""
+    clients = [await subject.documents() for _ in changes]
+    answers = await asyncio.gather(*(client.save([change]) for client, change in zip(clients, changes, strict=True)))
+    return [number for number, (version,) in enumerate(answers) if version is not None]
+
+
+async def add_one(subject: DocumentsSubject, times: int) -> None:
+    """Add one to a number so often, each time from what is read, until nobody else was faster."""
+    documents = await subject.documents()
+    for _ in range(times):
+        is_done = False
+        while not is_done:
+            document = (await documents.load([KEY]))[KEY]
+            changed = Change(key=KEY, body=b"%d" % (int(document.body) + 1), expected=document.version)
+            is_done = await documents.save([changed]) != (None,)
+
+
+def same(stored: bytes, found: bytes) -> bool:
+    """Compare bodies: exactly, but that a JSON text may come back with another order of keys and other spaces."""
+    return stored == found or (_meaning(stored) is not None and _meaning(stored) == _meaning(found))
+
+
+def _meaning(body: bytes) -> str | None:
+    try:
+        return json.dumps(json.loads(body), sort_keys=True)
+    except ValueError:
+        return None

@@ -1,0 +1,528 @@
+"""The contract of the Documents port, rule by rule. Every look is taken by another client than the one that wrote."""
+
+import asyncio
+from contextlib import AbstractAsyncContextManager
+from typing import ClassVar
+
+from onceonly.model.errors import CommitRefused, SetupError
+from onceonly.ports.documents import Change
+from onceonly.testing.documents_subject import (
+    KEY,
+    OTHER_KEY,
+    DocumentsSubject,
+    add_one,
+    bodies,
+    cut_off,
+    every_key,
+    listed,
+    look,
+    put,
+    race,
+    same,
+    save,
+)
+from onceonly.testing.samples import EVERY_BYTE
+from onceonly.testing.suite import Suite, raises
+
+MANY = 250
+"""More than any service takes in one request of its own."""
+
+JSON_BODIES = (
+    b"{}",
+    b'{"records":{},"state":{"total":1,"name":"k\xc3\xb6ln \xf0\x9f\x9b\xab","list":[1,2,[]],"none":null,"yes":true}}',
+    b'{"id":"mine","_id":7,"_etag":"mine","_ts":0,"PartitionKey":"p","version":"v","body":"b","expires":1,"key":"k"}',
+    b'{"":1,"a.b":2,"$set":{"$where":"x"},"a/b":3,"a b":4,"\\u0000":5}',
+    b'{"big":9007199254740993,"bigger":18446744073709551616,"long":123456789012345678901234567890,"less":-9223372036854775809}',
+    b'{"tenth":0.1,"one":1.0,"tiny":5e-324,"huge":1.7976931348623157e308,"minus":-0.5}',
+    b'{"half":"\\ud800","zero":"\\u0000","quoted":"\\"\\\\"}',
+    b"[]",
+    b'[{"a":1}]',
+    b'"text"',
+    b"17",
+    b"null",
+)
+OTHER_BODIES = (b"", b"\0", b" ", b"\n", EVERY_BYTE, b"\xff\xfe", b'{"open":', "köln".encode(), b"x" * 70_000, EVERY_BYTE * 300)
+
+ODD_KEYS = (
+    "k",
+    "K",
+    "é",
+    "e\u0301",
+    "köln/№ 7 δ",
+    "東京 🛫",
+    " ",
+    " k",
+    "k ",
+    "k/",
+    "/k",
+    "//k",
+    "k/./l",
+    "k/../l",
+    ".",
+    "..",
+    "k\\l",
+    "#?%&=+",
+    "%2F",
+    "%",
+    "_",
+    "*",
+    "[k]",
+    "{k}",
+    "'k'",
+    '"k"',
+    "`k`",
+    "k;l",
+    "k:l",
+    "k|l",
+    "k,l",
+    "<k>",
+    "$k",
+    "k\0l",
+    "k\tl",
+    "k\nl",
+    "k\x7fl",
+    "k\u0085l",
+    "k\u2028l",
+    "0",
+    "null",
+    "\U0010ffff",
+)
+
+
+class DocumentsSuite(Suite):
+    """Every promise of documents. Override `open_documents`; `rounds` is how often what may happen by luck is tried."""
+
+    rounds: ClassVar[int] = 20
+
+    def open_documents(self) -> AbstractAsyncContextManager[DocumentsSubject]:
+        """Give an empty place, and clean up afterwards."""
+        raise NotImplementedError
+
+    # One document
+
+    async def test_a_missing_document_is_left_out(self) -> None:
+        """It is no error to ask for it, and the others are there."""
+        async with self.open_documents() as subject:
+            assert await bodies(subject, KEY) == {}
+            await put(subject)
+            assert await bodies(subject, OTHER_KEY, KEY) == {KEY: b"first"}
+
+    async def test_a_new_document_is_inserted(self) -> None:
+        """The version that is answered is the one that is read."""
+        async with self.open_documents() as subject:
+            version = await put(subject)
+            (document,) = (await look(subject, KEY)).values()
+            assert (document.body, document.version) == (b"first", version)
+
+    async def test_an_insert_over_a_document_is_refused(self) -> None:
+        """Whatever it says, also the same; and nothing changes."""
+        async with self.open_documents() as subject:
+            version = await put(subject)
+            for body in (b"second", b"first"):
+                assert await save(subject, Change(key=KEY, body=body)) == (None,)
+            (document,) = (await look(subject, KEY)).values()
+            assert (document.body, document.version) == (b"first", version)
+
+    async def test_a_document_is_replaced_at_its_version(self) -> None:
+        """The new version is the one that is read."""
+        async with self.open_documents() as subject:
+            first = await put(subject)
+            (second,) = await save(subject, Change(key=KEY, body=b"second", expected=first))
+            (document,) = (await look(subject, KEY)).values()
+            assert (document.body, document.version) == (b"second", second)
+            assert second not in ("", first)
+
+    async def test_a_replace_at_an_old_version_is_refused(self) -> None:
+        """And nothing changes."""
+        async with self.open_documents() as subject:
+            first = await put(subject)
+            (second,) = await save(subject, Change(key=KEY, body=b"second", expected=first))
+            assert await save(subject, Change(key=KEY, body=b"third", expected=first)) == (None,)
+            (document,) = (await look(subject, KEY)).values()
+            assert (document.body, document.version) == (b"second", second)
+
+    async def test_a_replace_of_a_deleted_document_is_refused(self) -> None:
+        """It does not come back."""
+        async with self.open_documents() as subject:
+            version = await put(subject)
+            await save(subject, Change(key=KEY, body=None, expected=version))
+            assert await save(subject, Change(key=KEY, body=b"second", expected=version)) == (None,)
+            assert await bodies(subject, KEY) == {}
+
+    async def test_a_document_is_deleted_at_its_version(self) -> None:
+        """The answer is an empty version; the others stay."""
+        async with self.open_documents() as subject:
+            version = await put(subject)
+            await put(subject, OTHER_KEY)
+            assert await save(subject, Change(key=KEY, body=None, expected=version)) == ("",)
+            assert await bodies(subject, KEY, OTHER_KEY) == {OTHER_KEY: b"first"}
+
+    async def test_a_delete_at_an_old_version_is_refused(self) -> None:
+        """And nothing changes."""
+        async with self.open_documents() as subject:
+            first = await put(subject)
+            await save(subject, Change(key=KEY, body=b"second", expected=first))
+            assert await save(subject, Change(key=KEY, body=None, expected=first)) == (None,)
+            assert await bodies(subject, KEY) == {KEY: b"second"}
+
+    async def test_a_delete_of_a_deleted_document_is_refused(self) -> None:
+        """It is not the one who asks now that deleted it."""
+        async with self.open_documents() as subject:
+            version = await put(subject)
+            gone = Change(key=KEY, body=None, expected=version)
+            assert await save(subject, gone) == ("",)
+            assert await save(subject, gone) == (None,)
+
+    # Versions
+
+    async def test_a_read_changes_no_version(self) -> None:
+        """However often it is read."""
+        async with self.open_documents() as subject:
+            version = await put(subject)
+            assert [(await look(subject, KEY))[KEY].version for _ in range(3)] == [version] * 3
+
+    async def test_an_equal_body_gets_another_version(self) -> None:
+        """Who read it before the write must lose against it."""
+        async with self.open_documents() as subject:
+            first = await put(subject)
+            (second,) = await save(subject, Change(key=KEY, body=b"first", expected=first))
+            assert second not in (None, "", first)
+            assert await save(subject, Change(key=KEY, body=b"third", expected=first)) == (None,)
+
+    async def test_a_version_never_comes_again(self) -> None:
+        """Neither in a long line of writes, nor across delete and insert, nor with a body that was there before."""
+        async with self.open_documents() as subject:
+            seen: list[str] = []
+            for _ in range(self.rounds):
+                first = await put(subject)
+                (second,) = await save(subject, Change(key=KEY, body=b"second", expected=first))
+                (third,) = await save(subject, Change(key=KEY, body=b"first", expected=second or ""))
+                assert await save(subject, Change(key=KEY, body=None, expected=third or "")) == ("",)
+                seen += [first, second or "", third or ""]
+            assert len(seen) == len(set(seen))
+
+    async def test_a_version_from_before_a_delete_is_refused(self) -> None:
+        """The document that is there now is another one."""
+        async with self.open_documents() as subject:
+            old = await put(subject)
+            await save(subject, Change(key=KEY, body=None, expected=old))
+            await put(subject)
+            for body in (b"second", None):
+                assert await save(subject, Change(key=KEY, body=body, expected=old)) == (None,)
+            assert await bodies(subject, KEY) == {KEY: b"first"}
+
+    # Many at once
+
+    async def test_nothing_is_saved_and_nothing_loaded(self) -> None:
+        """An empty call has an empty answer."""
+        async with self.open_documents() as subject:
+            assert (await save(subject), await bodies(subject)) == ((), {})
+
+    async def test_a_key_named_twice_is_loaded_once(self) -> None:
+        """Loading takes keys in any order and number."""
+        async with self.open_documents() as subject:
+            await put(subject)
+            assert await bodies(subject, KEY, OTHER_KEY, KEY) == {KEY: b"first"}
+
+    async def test_many_are_answered_one_by_one(self) -> None:
+        """In the order of the changes, and a refused one holds up no other."""
+        async with self.open_documents() as subject:
+            versions = {key: await put(subject, key) for key in ("b", "d", "e", "g")}
+            (new,) = await save(subject, Change(key="e", body=b"other", expected=versions["e"]))
+            answers = await save(
+                subject,
+                Change(key="g", body=b"lost"),
+                Change(key="f", body=b"new"),
+                Change(key="e", body=b"lost", expected=versions["e"]),
+                Change(key="d", body=None, expected=versions["d"]),
+                Change(key="c", body=None, expected=versions["d"]),
+                Change(key="b", body=b"second", expected=versions["b"]),
+                Change(key="a", body=b"new"),
+            )
+            found = await look(subject, *"abcdefg")
+            assert answers == (None, found["f"].version, None, "", None, found["b"].version, found["a"].version)
+            there = {key: document.body for key, document in found.items()}
+            assert there == {"a": b"new", "b": b"second", "e": b"other", "f": b"new", "g": b"first"}
+            assert (found["e"].version, found["g"].version) == (new, versions["g"])
+
+    async def test_very_many_are_held_at_once(self) -> None:
+        """More than fit into one request: inserted, every third replaced by another, then all replaced, deleted."""
+        keys = [f"{number * 7 % MANY:04}" for number in range(MANY)]
+        async with self.open_documents() as subject:
+            first = await save(subject, *(Change(key=key, body=key.encode()) for key in keys))
+            found = await look(subject, *reversed(keys))
+            assert [(found[key].body, found[key].version) for key in keys] == [
+                (key.encode(), version) for key, version in zip(keys, first, strict=True)
+            ]
+            versions = {key: version or "" for key, version in zip(keys, first, strict=True)}
+            await save(subject, *(Change(key=key, body=b"other", expected=versions[key]) for key in keys[::3]))
+            second = await save(subject, *(Change(key=key, body=b"second", expected=versions[key]) for key in keys))
+            assert [number for number, version in enumerate(second) if version is None] == [*range(0, MANY, 3)]
+            found = await look(subject, *keys)
+            gone = await save(subject, *(Change(key=key, body=None, expected=found[key].version) for key in keys))
+            assert (set(gone), await bodies(subject, *keys)) == ({""}, {})
+
+    # Several clients
+
+    async def test_a_load_sees_every_finished_write(self) -> None:
+        """A client that has read before reads anew: what was inserted, replaced and deleted by another one."""
+        async with self.open_documents() as subject:
+            writer, reader = await subject.documents(), await subject.documents()
+            assert await reader.load([KEY]) == {}
+            for _ in range(self.rounds):
+                version = ""
+                for body in (b"first", b"second", b"third", None):
+                    (answer,) = await writer.save([Change(key=KEY, body=body, expected=version)])
+                    version = answer or ""
+                    found = {key: (each.body, each.version) for key, each in (await reader.load([KEY])).items()}
+                    assert found == ({} if body is None else {KEY: (body, version)})
+
+    async def test_inserts_that_race_have_one_winner(self) -> None:
+        """And what is there is the winner's."""
+        async with self.open_documents() as subject:
+            for number in range(self.rounds):
+                won = await race(subject, [Change(key=f"k{number}", body=b"%d" % each) for each in range(3)])
+                assert len(won) == 1
+                assert await bodies(subject, f"k{number}") == {f"k{number}": b"%d" % won[0]}
+
+    async def test_replaces_that_race_have_one_winner(self) -> None:
+        """For each version; and what is there is the winner's."""
+        async with self.open_documents() as subject:
+            version = await put(subject)
+            for _ in range(self.rounds):
+                won = await race(subject, [Change(key=KEY, body=b"%d" % each, expected=version) for each in range(3)])
+                found = (await look(subject, KEY))[KEY]
+                assert (len(won), found.body) == (1, b"%d" % won[0])
+                version = found.version
+
+    async def test_a_delete_and_a_replace_that_race_have_one_winner(self) -> None:
+        """The document is gone, or it is the replaced one."""
+        async with self.open_documents() as subject:
+            for number in range(self.rounds):
+                key = f"k{number}"
+                version = await put(subject, key)
+                changes = [Change(key=key, body=body, expected=version) for body in (None, b"second", None)]
+                won = await race(subject, changes)
+                assert len(won) == 1
+                assert await bodies(subject, key) == ({key: b"second"} if won == [1] else {})
+
+    async def test_no_update_is_lost(self) -> None:
+        """Several clients count together, each beginning again when it is refused."""
+        async with self.open_documents() as subject:
+            await put(subject, body=b"0")
+            async with asyncio.timeout(self.patience):
+                await asyncio.gather(*(add_one(subject, self.rounds) for _ in range(3)))
+            assert await bodies(subject, KEY) == {KEY: b"%d" % (3 * self.rounds)}
+
+    async def test_overlapping_writes_do_not_deadlock(self) -> None:
+        """However they are ordered, each document is inserted by one of them, and replaced by one."""
+        keys = [f"k{number}" for number in range(12)]
+        batches = (keys, keys[::-1], keys[1::2] + keys[::2])
+        async with self.open_documents() as subject, asyncio.timeout(self.patience):
+            versions = dict.fromkeys(keys, "")
+            for body in (b"first", b"second"):
+                clients = [await subject.documents() for _ in batches]
+                changes = [[Change(key=key, body=body, expected=versions[key]) for key in batch] for batch in batches]
+                answers = await asyncio.gather(*(client.save(some) for client, some in zip(clients, changes, strict=True)))
+                won = [
+                    key for batch, some in zip(batches, answers, strict=True) for key, it in zip(batch, some, strict=True) if it
+                ]
+                assert sorted(won) == sorted(keys)
+                versions = {key: document.version for key, document in (await look(subject, *keys)).items()}
+
+    # What is in a document, and what it is called
+
+    async def test_any_bytes_come_back(self) -> None:
+        """Exactly."""
+        async with self.open_documents() as subject:
+            stored = {f"k{number}": body for number, body in enumerate(OTHER_BODIES)}
+            await save(subject, *(Change(key=key, body=body) for key, body in stored.items()))
+            assert await bodies(subject, *stored) == stored
+
+    async def test_a_json_body_comes_back(self) -> None:
+        """With every name and number; the order of its keys and its spaces may be others."""
+        async with self.open_documents() as subject:
+            stored = {f"k{number}": body for number, body in enumerate(JSON_BODIES)}
+            await save(subject, *(Change(key=key, body=body) for key, body in stored.items()))
+            found = await bodies(subject, *stored)
+            assert [(body, found.get(key)) for key, body in stored.items() if not same(body, found.get(key, b""))] == []
+
+    async def test_a_body_of_another_kind_replaces_one(self) -> None:
+        """Bytes after JSON, JSON after bytes; nothing of the one before is left."""
+        async with self.open_documents() as subject:
+            version = await put(subject, body=b'{"a":1,"b":2}')
+            for body in (b"\xff\0", b'{"a":2}', b"", b'{"b":3}'):
+                (answer,) = await save(subject, Change(key=KEY, body=body, expected=version))
+                version = answer or ""
+                assert same(body, (await bodies(subject, KEY))[KEY])
+
+    async def test_the_largest_body_is_held(self) -> None:
+        """One of the greatest size there is, whatever bytes are in it; and it is replaced by another one."""
+        async with self.open_documents() as subject:
+            size = (await subject.documents()).limits.body
+            version = await put(subject, body=b"\xff" * size)
+            assert await bodies(subject, KEY) == {KEY: b"\xff" * size}
+            text = b'{"a":"%s"}' % (b"x" * (size - 8))
+            assert (await save(subject, Change(key=KEY, body=text, expected=version)))[0]
+            assert same(text, (await bodies(subject, KEY))[KEY])
+
+    async def test_a_larger_body_is_refused(self) -> None:
+        """With the changes beside it: nothing is written, and the error says so."""
+        async with self.open_documents() as subject:
+            size = (await subject.documents()).limits.body
+            async with raises(CommitRefused):
+                await save(subject, Change(key=KEY, body=b"first"), Change(key=OTHER_KEY, body=b"x" * (size + 1)))
+            assert await bodies(subject, KEY, OTHER_KEY) == {}
+
+    async def test_keys_are_exact(self) -> None:
+        """In any script, with any character; those that look alike are others."""
+        async with self.open_documents() as subject:
+            stored = {key: b"%d" % number for number, key in enumerate(ODD_KEYS)}
+            versions = await save(subject, *(Change(key=key, body=body) for key, body in stored.items()))
+            assert None not in versions
+            assert await bodies(subject, *stored) == stored
+            async with asyncio.timeout(self.patience):
+                await listed(subject, set(stored))
+
+    async def test_the_longest_key_is_held(self) -> None:
+        """In bytes of UTF-8, whatever its letters are; one that differs in its last letter is another."""
+        async with self.open_documents() as subject:
+            length = (await subject.documents()).limits.key
+            stored = {"x" * length: b"1", "x" * (length - 1) + "y": b"2", "ö" * (length // 2): b"3", "/" * length: b"4"}
+            await save(subject, *(Change(key=key, body=body) for key, body in stored.items()))
+            assert await bodies(subject, *stored) == stored
+            async with asyncio.timeout(self.patience):
+                await listed(subject, set(stored))
+
+    async def test_a_longer_key_is_refused(self) -> None:
+        """So is none at all, and half a character. Nothing is written beside it either, and the error says so."""
+        async with self.open_documents() as subject:
+            length = (await subject.documents()).limits.key
+            for key in ("x" * (length + 1), "ö" * (length // 2) + "xx", "", "\ud800"):
+                async with raises(CommitRefused):
+                    await save(subject, Change(key=KEY, body=b"first"), Change(key=key, body=b"first"))
+            assert await bodies(subject, KEY) == {}
+
+    # Lists
+
+    async def test_keys_are_listed_by_prefix(self) -> None:
+        """By the exact letters, of which none is a wildcard; an empty one lists all."""
+        keys = ("a", "a/", "a/1", "a/2", "A/1", "a%", "a%1", "a_1", "ab", "a\u0301", "ä/1", "b")
+        async with self.open_documents() as subject:
+            await save(subject, *(Change(key=key, body=b"x") for key in keys))
+            async with asyncio.timeout(self.patience):
+                for prefix in ("", "a", "a/", "A", "a%", "a_", "ä", "b", "c"):
+                    await listed(subject, {key for key in keys if key.startswith(prefix)}, prefix)
+
+    async def test_keys_are_listed_page_by_page(self) -> None:
+        """Each once, in the same order whatever the size of a page."""
+        keys = {f"{prefix}/{number}" for prefix in ("p", "q") for number in range(11)}
+        wanted = {key for key in keys if key.startswith("p/")}
+        async with self.open_documents() as subject, asyncio.timeout(self.patience):
+            await save(subject, *(Change(key=key, body=b"x") for key in sorted(keys)))
+            whole = await listed(subject, wanted, "p/")
+            for limit in (1, 2, 5, 11):
+                assert await listed(subject, wanted, "p/", limit=limit) == whole
+
+    async def test_a_deleted_document_is_not_listed(self) -> None:
+        """And pages go on behind a key that was deleted since: who lists to delete finds all of them."""
+        keys = {f"k{number}" for number in range(9)}
+        async with self.open_documents() as subject, asyncio.timeout(self.patience):
+            await save(subject, *(Change(key=key, body=b"x") for key in sorted(keys)))
+            await listed(subject, keys)
+            documents, deleted = await subject.documents(), [""]
+            while page := await documents.keys("", after=deleted[-1], limit=2):
+                found = await documents.load(page)
+                assert set(found) == set(page)
+                await documents.save([Change(key=key, body=None, expected=found[key].version) for key in page])
+                deleted += page
+            assert set(deleted) == {"", *keys}
+            await listed(subject, set())
+
+    # Expiry
+
+    async def test_a_document_without_expiry_stays(self) -> None:
+        """Also one whose expiry was taken away, and one whose time is yet to come."""
+        async with self.open_documents() as subject:
+            soon = subject.now() + 5_000
+            first = await save(
+                subject,
+                Change(key="never", body=b"1"),
+                Change(key="later", body=b"1", expires=soon + 3_600_000),
+                Change(key="taken-away", body=b"1", expires=soon),
+            )
+            taken_away = Change(key="taken-away", body=b"2", expected=first[2] or "")
+            assert None not in (*first, *await save(subject, taken_away))
+            await subject.pass_time(6_000)
+            assert await bodies(subject, "never", "later", "taken-away") == {"never": b"1", "later": b"1", "taken-away": b"2"}
+
+    async def test_an_expiry_in_the_past_is_no_error(self) -> None:
+        """The document may be there, or gone already; then it may be inserted again."""
+        async with self.open_documents() as subject:
+            (first,) = await save(subject, Change(key=KEY, body=b"first", expires=subject.now() - 1_000))
+            assert first
+            if await bodies(subject, KEY) == {}:
+                await put(subject)
+            assert await bodies(subject, KEY) == {KEY: b"first"}
+
+    # Answers that are lost
+
+    async def test_a_cut_insert_is_unknown(self) -> None:
+        """Neither a success nor "it is there already": a look finds it inserted once."""
+        async with self.open_documents() as subject:
+            await cut_off(subject, "after", Change(key=KEY, body=b"first"))
+            assert await bodies(subject, KEY) == {KEY: b"first"}
+
+    async def test_a_cut_replace_is_unknown(self) -> None:
+        """Neither a success nor "another version": a look finds it replaced once."""
+        async with self.open_documents() as subject:
+            version = await put(subject)
+            await cut_off(subject, "after", Change(key=KEY, body=b"second", expected=version))
+            assert await bodies(subject, KEY) == {KEY: b"second"}
+
+    async def test_a_cut_delete_is_unknown(self) -> None:
+        """Neither a success nor "it is not there": a look finds it deleted."""
+        async with self.open_documents() as subject:
+            version = await put(subject)
+            await cut_off(subject, "after", Change(key=KEY, body=None, expected=version))
+            assert await bodies(subject, KEY) == {}
+
+    async def test_many_that_are_cut_are_unknown(self) -> None:
+        """Each was written once or not at all, one of them for sure."""
+        keys = [f"k{number}" for number in range(12)]
+        async with self.open_documents() as subject:
+            before = {key: await put(subject, key) for key in keys[:6]}
+            changes = [Change(key=key, body=b"second", expected=before.get(key, "")) for key in keys]
+            await cut_off(subject, "after", *changes)
+            found = await look(subject, *keys)
+            written = [key for key, document in found.items() if document.body == b"second"]
+            assert written
+            assert all(found[key].version == before[key] for key in before if key not in written)
+
+    async def test_a_write_cut_before_it_arrived_changes_nothing(self) -> None:
+        """It may be Unknown or Failed, and is neither applied nor refused by its version."""
+        async with self.open_documents() as subject:
+            version = await put(subject)
+            for change in (
+                Change(key=OTHER_KEY, body=b"second"),
+                Change(key=KEY, body=b"second", expected=version),
+                Change(key=KEY, body=None, expected=version),
+            ):
+                await cut_off(subject, "before", change)
+            found = await look(subject, KEY, OTHER_KEY)
+            assert {key: document.version for key, document in found.items()} == {KEY: version}
+
+    # The place
+
+    async def test_a_good_place_is_passed(self) -> None:
+        """Its warnings are for people to read, and it is left as it was."""
+        async with self.open_documents() as subject:
+            documents = await subject.documents()
+            for warning in await documents.check():
+                assert warning.strip()
+            assert await every_key(documents) == []
+
+    async def test_a_missing_place_is_a_setup_error(self) -> None:
+        """It says what to do."""
+        async with self.open_documents() as subject, raises(SetupError):
+            await (await subject.missing()).check()
