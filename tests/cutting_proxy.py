@@ -70,10 +70,10 @@ class Cutter:
 
 
 @asynccontextmanager
-async def cutting(url: str) -> AsyncIterator[tuple[Cutter, str]]:
+async def cutting(url: str, kind: type[Cutter] = Cutter) -> AsyncIterator[tuple[Cutter, str]]:
     """Put a cutter before a database; gives it, and the URL through it."""
     place = urlsplit(url)
-    cutter = Cutter(place.hostname or "", place.port or 5432)
+    cutter = kind(place.hostname or "", place.port or 5432)
     server = await asyncio.start_server(cutter.serve, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     through = make_url(url).set(host="127.0.0.1", port=port).render_as_string(hide_password=False)

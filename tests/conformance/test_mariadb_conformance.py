@@ -2,10 +2,11 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import cast
 
 import pytest
+from sql_documents_subjects import SqlPlace, make_documents_table
 from sql_subjects import TRACES, SqlSubject
 from sqlalchemy import MetaData, delete
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -15,6 +16,7 @@ from onceonly.drivers.schema import create, create_user_tables
 from onceonly.ports.store import Resources
 from onceonly.stores.sql import SCHEMA as STORE_SCHEMA
 from onceonly.testing.dead_letter_suite import DeadLetterSuite
+from onceonly.testing.documents_suite import DocumentsSuite
 from onceonly.testing.store_suite import StoreSuite
 from onceonly.testing.transport_suite import TransportSuite
 from onceonly.transports.sql import SCHEMA as QUEUE_SCHEMA
@@ -53,6 +55,7 @@ async def make_tables(url: str) -> None:
 def url(mariadb_url: str) -> str:
     """Make the tables once; each test empties them."""
     asyncio.run(make_tables(mariadb_url))
+    asyncio.run(make_documents_table(mariadb_url))
     return mariadb_url
 
 
@@ -87,3 +90,11 @@ class TestMariaDBDeadLetters(OnServer, DeadLetterSuite):
     """Dead letters in MariaDB."""
 
     open_dead_letters = OnServer.opened
+
+
+class TestMariaDBDocuments(OnServer, DocumentsSuite):
+    """Documents in MariaDB."""
+
+    def open_documents(self) -> AbstractAsyncContextManager[SqlPlace]:
+        """Open the database, and empty its table."""
+        return SqlPlace.open(self.url)

@@ -2,12 +2,14 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 import pytest
+from sql_documents_subjects import SqlPlace, make_documents_table
 from sql_subjects import SqlSubject, make_tables
 
 from onceonly.testing.dead_letter_suite import DeadLetterSuite
+from onceonly.testing.documents_suite import DocumentsSuite
 from onceonly.testing.store_suite import StoreSuite
 from onceonly.testing.transport_suite import TransportSuite
 
@@ -20,6 +22,7 @@ def url(request: pytest.FixtureRequest, postgresql_url: str) -> str:
     schema = str(request.param).replace("+", "_")
     place = f"{request.param}:{postgresql_url.partition(':')[2]}?schema={schema}"
     asyncio.run(make_tables(place))
+    asyncio.run(make_documents_table(place))
     return place
 
 
@@ -54,3 +57,11 @@ class TestPostgresqlDeadLetters(OnServer, DeadLetterSuite):
     """Dead letters in PostgreSQL."""
 
     open_dead_letters = OnServer.opened
+
+
+class TestPostgresqlDocuments(OnServer, DocumentsSuite):
+    """Documents in PostgreSQL."""
+
+    def open_documents(self) -> AbstractAsyncContextManager[SqlPlace]:
+        """Open the database, and empty its table."""
+        return SqlPlace.open(self.url)

@@ -7,9 +7,11 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from sql_documents_subjects import SqlitePlace, SqlPlace, make_documents_table
 from sql_subjects import SqlSubject, make_tables
 
 from onceonly.testing.dead_letter_suite import DeadLetterSuite
+from onceonly.testing.documents_suite import DocumentsSuite
 from onceonly.testing.store_suite import StoreSuite
 from onceonly.testing.transport_suite import TransportSuite
 
@@ -19,6 +21,7 @@ def empty(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Make the tables once; each test works on a copy."""
     file = tmp_path_factory.mktemp("empty") / "subject.db"
     asyncio.run(make_tables(file))
+    asyncio.run(make_documents_table(file))
     return file
 
 
@@ -57,4 +60,14 @@ class TestSqliteDeadLetters(OnFile, DeadLetterSuite):
     async def open_dead_letters(self) -> AsyncIterator[SqlSubject]:
         """Open a new file."""
         async with SqlSubject.open(self.file) as subject:
+            yield subject
+
+
+class TestSqliteDocuments(OnFile, DocumentsSuite):
+    """Documents in SQLite."""
+
+    @asynccontextmanager
+    async def open_documents(self) -> AsyncIterator[SqlPlace]:
+        """Open a new file."""
+        async with SqlitePlace.open(f"sqlite:///{self.file}") as subject:
             yield subject

@@ -5,13 +5,25 @@ from contextlib import asynccontextmanager
 from typing import Any, ClassVar
 
 import pytest
-from memory_subjects import MemoryLetters, MemoryStores, MemoryTransports
+from memory_subjects import MemoryLetters, MemoryPlace, MemoryStores, MemoryTransports
 
-from onceonly.testing.broken import claims, commits, dead_letters, receiving, records, sending
+from onceonly.testing.broken import (
+    claims,
+    commits,
+    dead_letters,
+    document_contents,
+    document_writes,
+    receiving,
+    records,
+    sending,
+    wrapped_documents,
+)
 from onceonly.testing.broken.dead_letters import WrappedLetters
+from onceonly.testing.broken.wrapped_documents import OneByOneDocuments, WrappedDocuments, WrappedPlace
 from onceonly.testing.broken.wrapped_stores import WrappedStores
 from onceonly.testing.broken.wrapped_transports import WrappedTransports
 from onceonly.testing.dead_letter_suite import DeadLetterSuite
+from onceonly.testing.documents_suite import DocumentsSuite
 from onceonly.testing.store_suite import StoreSuite
 from onceonly.testing.suite import Suite, broken, rules
 from onceonly.testing.transport_suite import TransportSuite
@@ -151,11 +163,114 @@ LETTERS = {
     dead_letters.WipingLetters: ["removing_nothing_removes_nothing"],
 }
 
+DOCUMENTS = {
+    wrapped_documents.LateWriteDocuments: ["a_write_cut_before_it_arrived_changes_nothing"],
+    wrapped_documents.LostAnswerDocuments: [
+        "a_cut_insert_is_unknown",
+        "a_cut_replace_is_unknown",
+        "a_cut_delete_is_unknown",
+        "many_that_are_cut_are_unknown",
+        "a_write_cut_before_it_arrived_changes_nothing",
+    ],
+    wrapped_documents.StaleDocuments: ["a_load_sees_every_finished_write"],
+    document_writes.AllOrNothingDocuments: ["many_are_answered_one_by_one", "very_many_are_held_at_once"],
+    document_writes.CertainDocuments: [
+        "a_cut_insert_is_unknown",
+        "a_cut_replace_is_unknown",
+        "a_cut_delete_is_unknown",
+        "many_that_are_cut_are_unknown",
+    ],
+    document_writes.CheckThenDeleteDocuments: ["a_delete_and_a_replace_that_race_have_one_winner"],
+    document_writes.CheckThenInsertDocuments: ["inserts_that_race_have_one_winner"],
+    document_writes.CheckThenReplaceDocuments: ["replaces_that_race_have_one_winner", "no_update_is_lost"],
+    document_writes.ContentDocuments: ["a_delete_of_a_deleted_document_is_refused"],
+    document_writes.EmptyDocuments: ["a_missing_document_is_left_out"],
+    document_writes.EmptyingDocuments: ["a_document_is_deleted_at_its_version"],
+    document_writes.FirstBatchDocuments: ["very_many_are_held_at_once"],
+    document_writes.ForgivingDocuments: ["an_insert_over_a_document_is_refused"],
+    document_writes.FussyDocuments: ["nothing_is_saved_and_nothing_loaded"],
+    document_writes.HashingDocuments: [
+        "an_equal_body_gets_another_version",
+        "a_version_never_comes_again",
+        "a_version_from_before_a_delete_is_refused",
+    ],
+    document_writes.InventiveDocuments: ["a_new_document_is_inserted"],
+    document_writes.LockingDocuments: ["overlapping_writes_do_not_deadlock"],
+    document_writes.OverwritingDocuments: ["an_insert_over_a_document_is_refused"],
+    document_writes.RecountingDocuments: ["a_version_never_comes_again", "a_version_from_before_a_delete_is_refused"],
+    document_writes.ResignedDocuments: [
+        "a_cut_insert_is_unknown",
+        "a_cut_replace_is_unknown",
+        "a_cut_delete_is_unknown",
+        "many_that_are_cut_are_unknown",
+        "a_write_cut_before_it_arrived_changes_nothing",
+    ],
+    document_writes.RetryingDocuments: [
+        "a_cut_insert_is_unknown",
+        "a_cut_replace_is_unknown",
+        "a_cut_delete_is_unknown",
+        "many_that_are_cut_are_unknown",
+    ],
+    document_writes.SameVersionDocuments: ["a_document_is_replaced_at_its_version"],
+    document_writes.ShuffledDocuments: ["many_are_answered_one_by_one"],
+    document_writes.StoppingDocuments: ["many_are_answered_one_by_one"],
+    document_writes.TouchingDocuments: ["a_read_changes_no_version"],
+    document_writes.UnchangedDocuments: ["an_equal_body_gets_another_version"],
+    document_writes.UnconditionalDeleteDocuments: ["a_delete_at_an_old_version_is_refused"],
+    document_writes.UnconditionalDocuments: ["a_replace_at_an_old_version_is_refused"],
+    document_writes.UpsertingDocuments: ["a_replace_of_a_deleted_document_is_refused"],
+    document_contents.CaselessDocuments: ["keys_are_exact"],
+    document_contents.CaselessListDocuments: ["keys_are_listed_by_prefix"],
+    document_contents.CursorDocuments: ["a_deleted_document_is_not_listed"],
+    document_contents.CuttingDocuments: ["a_longer_key_is_refused"],
+    document_contents.FirstPageDocuments: ["keys_are_listed_page_by_page"],
+    document_contents.FolderDocuments: ["keys_are_listed_by_prefix"],
+    document_contents.HastyDocuments: ["a_document_without_expiry_stays"],
+    document_contents.LateLimitDocuments: ["a_larger_body_is_refused", "a_longer_key_is_refused"],
+    document_contents.LavishDocuments: ["a_larger_body_is_refused"],
+    document_contents.MergingDocuments: ["a_body_of_another_kind_replaces_one"],
+    document_contents.NormalizingDocuments: ["keys_are_exact"],
+    document_contents.OnceExpiringDocuments: ["a_document_without_expiry_stays"],
+    document_contents.PageOrderDocuments: ["keys_are_listed_page_by_page"],
+    document_contents.PathDocuments: ["keys_are_exact", "the_longest_key_is_held"],
+    document_contents.ProbingDocuments: ["a_good_place_is_passed"],
+    document_contents.PunctualDocuments: ["an_expiry_in_the_past_is_no_error"],
+    document_contents.RoundingDocuments: ["a_json_body_comes_back"],
+    document_contents.ShorteningDocuments: ["the_longest_key_is_held"],
+    document_contents.SilentWarningDocuments: ["a_good_place_is_passed"],
+    document_contents.SkippingDocuments: ["keys_are_listed_page_by_page"],
+    document_contents.StrictLoadDocuments: ["a_key_named_twice_is_loaded_once"],
+    document_contents.StrippingDocuments: ["any_bytes_come_back"],
+    document_contents.TextDocuments: ["any_bytes_come_back", "a_body_of_another_kind_replaces_one"],
+    document_contents.TombstoneDocuments: ["a_deleted_document_is_not_listed"],
+    document_contents.TruncatingDocuments: ["the_largest_body_is_held"],
+    document_contents.TrustingDocuments: ["a_missing_place_is_a_setup_error"],
+    document_contents.UnescapingDocuments: ["keys_are_exact"],
+    document_contents.UnlimitedDocuments: ["keys_are_listed_page_by_page"],
+    document_contents.VagueLimitDocuments: ["a_larger_body_is_refused", "a_longer_key_is_refused"],
+    document_contents.WildcardDocuments: ["keys_are_listed_by_prefix"],
+}
+
 TABLES: tuple[tuple[type[Suite], tuple[Any, ...], type, dict[Any, list[str]]], ...] = (
     (StoreSuite, (claims, commits, records), WrappedStores, STORES),
     (TransportSuite, (receiving, sending), WrappedTransports, TRANSPORTS),
     (DeadLetterSuite, (dead_letters,), WrappedLetters, LETTERS),
+    (DocumentsSuite, (document_contents, document_writes, wrapped_documents), WrappedDocuments, DOCUMENTS),
 )
+PASSING = {
+    WrappedStores,
+    WrappedTransports,
+    WrappedLetters,
+    WrappedDocuments,
+    OneByOneDocuments,
+    claims.RenamingStores,
+    dead_letters.ChoosingLetters,
+    document_contents.BodyChangingDocuments,
+    document_contents.ExpiringDocuments,
+    document_contents.KeyChangingDocuments,
+}
+"""What only passes on, or does what is allowed."""
+
 BITES = [
     pytest.param(suite, adapter, f"test_{rule}", id=f"{adapter.__name__}-{rule}")
     for suite, _, _, table in TABLES
@@ -185,6 +300,11 @@ class Bent(Suite):
         """Wrap the dead letters in memory."""
         yield self.wrapper(MemoryLetters())
 
+    @asynccontextmanager
+    async def open_documents(self) -> AsyncIterator[Any]:
+        """Wrap each client of a place in memory."""
+        yield WrappedPlace(MemoryPlace(), self.wrapper)
+
 
 def bent(suite: type[Suite], wrapper: Any) -> Suite:
     """Make a suite that runs on this adapter, wrapped."""
@@ -208,8 +328,7 @@ async def test_every_broken_adapter_is_in_the_table(modules: tuple[Any, ...], pl
     """Apart from those that only pass on."""
     named = [found for module in modules for found in vars(module).values()]
     there = {found for found in named if isinstance(found, type) and issubclass(found, plain)}
-    helpers = {WrappedStores, WrappedTransports, WrappedLetters, claims.RenamingStores, dead_letters.ChoosingLetters}
-    assert there - helpers == set(table)
+    assert there - PASSING == set(table)
 
 
 PLAIN = [
@@ -219,6 +338,11 @@ PLAIN = [
         (StoreSuite, claims.RenamingStores),
         (TransportSuite, WrappedTransports),
         (DeadLetterSuite, WrappedLetters),
+        (DocumentsSuite, WrappedDocuments),
+        (DocumentsSuite, OneByOneDocuments),
+        (DocumentsSuite, document_contents.BodyChangingDocuments),
+        (DocumentsSuite, document_contents.ExpiringDocuments),
+        (DocumentsSuite, document_contents.KeyChangingDocuments),
     )
     for rule in rules(suite)
 ]

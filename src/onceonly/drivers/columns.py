@@ -4,7 +4,7 @@ from typing import Any
 from uuid import UUID
 
 from sqlalchemy import BigInteger, Dialect, Integer, LargeBinary, String, Text, Uuid
-from sqlalchemy.dialects.mysql import BINARY, LONGBLOB, LONGTEXT, VARCHAR
+from sqlalchemy.dialects.mysql import BINARY, LONGBLOB, LONGTEXT, VARBINARY, VARCHAR
 from sqlalchemy.types import TypeDecorator, TypeEngine
 
 from onceonly.model.identity import CLAIM_KEY_BYTES, FINGERPRINT_BYTES
@@ -64,6 +64,21 @@ class TextAsBytes(TypeDecorator[str]):
     def process_result_value(self, value: bytes | None, dialect: Dialect) -> str | None:
         """Decode."""
         return None if value is None else bytes(value).decode(errors="surrogatepass")
+
+
+class KeyAsBytes(TextAsBytes):
+    """Text of a limited length in bytes of UTF-8, compared and ordered as bytes, fit for a primary key."""
+
+    cache_ok = True
+
+    def __init__(self, length: int) -> None:
+        """Take the greatest length."""
+        super().__init__(length)
+        self.length = length
+
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        """Take bytes; MariaDB wants to know how many."""
+        return dialect.type_descriptor(VARBINARY(self.length) if dialect.name in MYSQL else LargeBinary())
 
 
 class ReadableText(TypeDecorator[str]):

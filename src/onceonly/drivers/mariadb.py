@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import Column, ColumnElement, Connection, Row, Select, Table, bindparam, event, insert, text, update
+from sqlalchemy.dialects.mysql import insert as mysql_insert
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
@@ -166,6 +167,13 @@ class MariaDB:
         """Run INSERT ... VALUES."""
         if rows:
             connection.execute(insert(table), [dict(row) for row in rows])
+
+    def update_all(self, connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]], *, key: str) -> None:
+        """Run INSERT ... ON DUPLICATE KEY UPDATE, all rows in one statement: as UPDATE each would be a round trip."""
+        if rows:
+            statement = mysql_insert(table)
+            values = {name: statement.inserted[name] for name in rows[0] if name != key}
+            connection.execute(statement.on_duplicate_key_update(values), [dict(row) for row in rows])
 
     def among(self, column: Column[Any], parameter: str) -> ColumnElement[bool]:
         """Build IN (...)."""

@@ -8,7 +8,23 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from sqlalchemy import ARRAY, Column, ColumnElement, Connection, Row, Select, Table, any_, bindparam, func, select, text, update
+from sqlalchemy import (
+    ARRAY,
+    Column,
+    ColumnElement,
+    Connection,
+    Row,
+    Select,
+    Table,
+    TableValuedAlias,
+    Update,
+    any_,
+    bindparam,
+    func,
+    select,
+    text,
+    update,
+)
 from sqlalchemy.dialects.postgresql import Insert, insert
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import DBAPIError
@@ -180,6 +196,12 @@ class PostgreSQL:
             names = tuple(rows[0])
             connection.execute(_insert_all(table, names), {_list(name): [row[name] for row in rows] for name in names})
 
+    def update_all(self, connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]], *, key: str) -> None:
+        """Run UPDATE ... FROM unnest(...): one text for any number of rows."""
+        if rows:
+            names = tuple(rows[0])
+            connection.execute(_update_all(table, names, key), {_list(name): [row[name] for row in rows] for name in names})
+
     def among(self, column: Column[Any], parameter: str) -> ColumnElement[bool]:
         """Build `= ANY(array)`: one text for any number."""
         return column == any_(bindparam(parameter, type_=ARRAY(column.type)))
@@ -215,10 +237,20 @@ def _insert_absent(table: Table, names: tuple[str, ...], key: tuple[str, ...]) -
 
 @cache
 def _insert_all(table: Table, names: tuple[str, ...]) -> Insert:
+    rows = _rows(table, names)
+    return insert(table).from_select(names, select(*(rows.c[name] for name in names)))
+
+
+@cache
+def _update_all(table: Table, names: tuple[str, ...], key: str) -> Update:
+    rows = _rows(table, names)
+    return update(table).where(table.c[key] == rows.c[key]).values({name: rows.c[name] for name in names if name != key})
+
+
+def _rows(table: Table, names: tuple[str, ...]) -> TableValuedAlias:
     columns = [table.c[name] for name in names]
     lists = [bindparam(_list(column.name), type_=ARRAY(column.type)) for column in columns]
-    rows = func.unnest(*lists).table_valued(*(_untyped(column) for column in columns)).render_derived()
-    return insert(table).from_select(names, select(*(rows.c[name] for name in names)))
+    return func.unnest(*lists).table_valued(*(_untyped(column) for column in columns)).render_derived()
 
 
 def _untyped(column: Column[Any]) -> Column[Any]:

@@ -152,6 +152,13 @@ class SQLite:
         if rows:
             connection.execute(insert(table), [dict(row) for row in rows])
 
+    def update_all(self, connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]], *, key: str) -> None:
+        """Run one UPDATE for each row: they all stay in this process."""
+        if rows:
+            values: dict[str, Any] = {name: bindparam(f"new_{name}") for name in rows[0] if name != key}
+            statement = update(table).where(table.c[key] == bindparam(f"new_{key}")).values(values)
+            connection.execute(statement, [{f"new_{name}": value for name, value in row.items()} for row in rows])
+
     def among(self, column: Column[Any], parameter: str) -> ColumnElement[bool]:
         """Build an IN with as many variables as the list is long."""
         return column.in_(bindparam(parameter, expanding=True))

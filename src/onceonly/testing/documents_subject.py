@@ -87,11 +87,15 @@ async def cut_off(subject: DocumentsSubject, moment: Moment, *changes: Change) -
         await documents.save(changes)
 
 
-async def race(subject: DocumentsSubject, changes: Sequence[Change]) -> list[int]:
+async def race(clients: Sequence[Documents], changes: Sequence[Change]) -> list[int]:
     """Save each change by a client of its own, all at once; gives the numbers of those that won."""
-    clients = [await subject.documents() for _ in changes]
     answers = await asyncio.gather(*(client.save([change]) for client, change in zip(clients, changes, strict=True)))
     return [number for number, (version,) in enumerate(answers) if version is not None]
+
+
+async def clients(subject: DocumentsSubject, count: int) -> list[Documents]:
+    """Open the place so often."""
+    return [await subject.documents() for _ in range(count)]
 
 
 async def add_one(subject: DocumentsSubject, times: int) -> None:
