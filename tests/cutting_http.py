@@ -41,7 +41,8 @@ class HttpCutter:
                     pass
         finally:
             for writer in (to_client, to_server):
-                writer.close()
+                writer.close()  # both at once: a cancelled wait for one must not leave the other open
+            for writer in (to_client, to_server):
                 with suppress(OSError):
                     await writer.wait_closed()
             self._serving.discard(task)
