@@ -164,6 +164,14 @@ async def test_deleting_nothing_is_answered_by_a_look(azurite_storage: Azurite, 
         assert set(await place.documents.load(["k", "l"])) == {"k"}
 
 
+@pytest.mark.parametrize("service", ["table", "blob"])
+async def test_an_error_of_the_user_stays_what_it_is(service: str) -> None:
+    """Also a ValueError, which the driver raises of wrong endpoints."""
+    with pytest.raises(ValueError, match="mine"):
+        async with at("http://127.0.0.1:1", service):
+            raise ValueError("mine")
+
+
 async def test_many_documents_share_requests(azurite_storage: Azurite) -> None:
     """A hundred are sixteen requests at most; with one refused in its partition the others there go one by one."""
     changes = [Change(key=f"done/orders/{number:032x}", body=b"{}") for number in range(100)]

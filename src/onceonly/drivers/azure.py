@@ -2,8 +2,9 @@
 
 import os
 import re
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from base64 import b64decode
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from importlib import import_module
 from io import BytesIO
 from typing import Any
@@ -115,6 +116,15 @@ async def connected(address: Address) -> AsyncIterator[dict[str, Any]]:
             await address.credential.close()
 
 
+@contextmanager
+def set_up(service: str) -> Iterator[None]:
+    """Say what the driver has against an endpoint, a name or a kind of credential. Raises SetupError."""
+    try:
+        yield
+    except ValueError as error:
+        raise SetupError(f"this is no place in {service}: {error}") from error
+
+
 def code_of(error: Exception) -> str:
     """Give the service's own code for an error; empty when it was not the service that spoke."""
     code = getattr(error, "error_code", None)
@@ -166,6 +176,10 @@ def _usual_endpoint(account: str, service: str, said: Mapping[str, str]) -> str:
 
 def _credential(account: str, password: str | None, said: Mapping[str, str]) -> Any:
     if key := unquote(password or "") or said.get("AccountKey"):
+        try:
+            b64decode(key, validate=True)
+        except ValueError as error:
+            raise SetupError(f"the key of the Azure account {account} is no Base64: take it over as Azure shows it") from error
         return AzureNamedKeyCredential(account, key)
     if token := said.get("SharedAccessSignature"):
         return AzureSasCredential(token)

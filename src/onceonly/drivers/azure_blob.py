@@ -13,7 +13,7 @@ from azure.core.exceptions import HttpResponseError
 from azure.storage.blob import ContentSettings
 from azure.storage.blob.aio import ContainerClient
 
-from onceonly.drivers.azure import BROKEN, Refused, code_of, connected, no_entry, outage, read_address
+from onceonly.drivers.azure import BROKEN, Refused, code_of, connected, no_entry, outage, read_address, set_up
 from onceonly.model.errors import CommitRefused, Failed, OnceOnlyError, SetupError, TryAgain, Unknown
 
 LARGEST = 64 * 1024 * 1024
@@ -132,11 +132,11 @@ async def open_container(url: str) -> AsyncIterator[Container]:
     if any(not _FOLDER.fullmatch(folder) for folder in folders):
         raise SetupError("the folders of an azure-blob URL may have letters, digits, dashes, underscores, and dots within")
     sizes: dict[str, Any] = {"max_single_put_size": LARGEST, "max_single_get_size": LARGEST}
-    try:
-        async with connected(address) as how, ContainerClient(address.endpoint, name, **how, **sizes) as client:
+    async with connected(address) as how:
+        with set_up("Azure Blob"):
+            client = ContainerClient(address.endpoint, name, **how, **sizes)
+        async with client:
             yield Container(client, "".join(f"{folder}/" for folder in folders))
-    except ValueError as error:  # of the driver, about an endpoint
-        raise SetupError(f"this is no place in Azure Blob: {error}") from error
 
 
 def _at(etag: str) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from azure.core.exceptions import HttpResponseError
 from azure.data.tables import TransactionOperation, UpdateMode
 from azure.data.tables.aio import TableClient
 
-from onceonly.drivers.azure import BROKEN, Refused, code_of, connected, no_entry, outage, read_address
+from onceonly.drivers.azure import BROKEN, Refused, code_of, connected, no_entry, outage, read_address, set_up
 from onceonly.model.errors import CommitRefused, Failed, OnceOnlyError, SetupError, TryAgain, Unknown
 
 MOST = 100
@@ -131,11 +131,11 @@ async def open_table(url: str) -> AsyncIterator[Table]:
     address = read_address(url, "table")
     if len(address.parts) != _PARTS:
         raise SetupError("an azure-table URL names one table: azure-table://account/table")
-    try:
-        async with connected(address) as how, TableClient(address.endpoint, address.parts[0], **how) as client:
+    async with connected(address) as how:
+        with set_up("Azure Table"):
+            client = TableClient(address.endpoint, address.parts[0], **how)
+        async with client:
             yield Table(client)
-    except ValueError as error:  # of the driver, about an endpoint or a name
-        raise SetupError(f"this is no place in Azure Table: {error}") from error
 
 
 def _at(etag: str) -> Mapping[str, Any]:

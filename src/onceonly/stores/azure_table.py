@@ -49,9 +49,9 @@ _VERSION = re.compile(r'[0-9a-f]{32} W/"[^"]+"')
 class AzureTableDocuments:
     """Documents in one table, which is theirs alone. They stay when they have expired: the service removes nothing."""
 
-    def __init__(self, table: Table, *, limits: DocumentLimits = LIMITS) -> None:
-        """Use a table that was opened; `limits` are smaller for an emulator that counts otherwise than the service."""
-        self.limits = limits
+    def __init__(self, table: Table) -> None:
+        """Use a table that was opened."""
+        self.limits = LIMITS
         self._table = table
 
     async def load(self, keys: Sequence[str]) -> Mapping[str, Document]:
