@@ -182,7 +182,11 @@ DOCUMENTS = {
     ],
     document_writes.CheckThenDeleteDocuments: ["a_delete_and_a_replace_that_race_have_one_winner"],
     document_writes.CheckThenInsertDocuments: ["inserts_that_race_have_one_winner"],
-    document_writes.CheckThenReplaceDocuments: ["replaces_that_race_have_one_winner", "no_update_is_lost"],
+    document_writes.CheckThenReplaceDocuments: [
+        "replaces_that_race_have_one_winner",
+        "no_update_is_lost",
+        "each_version_is_followed_by_one",
+    ],
     document_writes.ContentDocuments: ["a_delete_of_a_deleted_document_is_refused"],
     document_writes.EmptyDocuments: ["a_missing_document_is_left_out"],
     document_writes.EmptyingDocuments: ["a_document_is_deleted_at_its_version"],

@@ -3,7 +3,9 @@
 import asyncio
 import json
 from collections.abc import Mapping, Sequence
-from typing import Literal, Protocol
+from contextlib import suppress
+from random import Random
+from typing import Literal, NamedTuple, Protocol
 
 from onceonly.model.errors import Failed, Unknown
 from onceonly.ports.documents import Change, Document, Documents, Version
@@ -12,6 +14,8 @@ from onceonly.testing.suite import raises
 Moment = Literal["before", "after"]
 """When a write is cut off: before the service has got it, or after it has applied it and before its answer is through."""
 
+FRESH = 0.7
+DELETED = 0.3
 KEY = "order/17"
 OTHER_KEY = "order/18"
 
@@ -70,12 +74,19 @@ async def every_key(documents: Documents, prefix: str = "", *, limit: int = 1000
     return listed
 
 
-async def listed(subject: DocumentsSubject, expected: set[str], prefix: str = "", *, limit: int = 1000) -> list[str]:
-    """List until these keys and no others are there: a list may be some seconds old. The caller sets a time-out."""
+async def listed(
+    subject: DocumentsSubject, expected: set[str], prefix: str = "", *, limit: int = 1000, patience: float
+) -> list[str]:
+    """List until these keys and no others are there, for `patience` seconds: a list may be some seconds old."""
     documents = await subject.documents()
-    while set(found := await every_key(documents, prefix, limit=limit)) != expected:
-        await subject.pass_time(100)
-        await asyncio.sleep(0)
+    found: list[str] = []
+    with suppress(TimeoutError):
+        async with asyncio.timeout(patience):
+            while set(found := await every_key(documents, prefix, limit=limit)) != expected:
+                await subject.pass_time(100)
+                await asyncio.sleep(0)
+    missing, strange = sorted(expected - set(found)), sorted(set(found) - expected)
+    assert (missing, strange) == ([], []), f"keys that begin with {prefix!r}: {missing} are missing, {strange} are too many"
     return found
 
 
@@ -107,6 +118,37 @@ async def add_one(subject: DocumentsSubject, times: int) -> None:
             document = (await documents.load([KEY]))[KEY]
             changed = Change(key=KEY, body=b"%d" % (int(document.body) + 1), expected=document.version)
             is_done = await documents.save([changed]) != (None,)
+
+
+class Written(NamedTuple):
+    """A write that was answered: from which version to which; empty where there was or is no document."""
+
+    key: str
+    old: Version
+    new: Version
+
+
+async def write_at_random(documents: Documents, dice: Random, keys: Sequence[str], *, times: int) -> list[Written]:
+    """Insert, replace and delete some keys at once, some of them from what was read long ago; gives what was written."""
+    written: list[Written] = []
+    known = dict.fromkeys(keys, "")
+    for _ in range(times):
+        some = dice.sample(keys, dice.randint(1, len(keys)))
+        if dice.random() < FRESH:
+            found = await documents.load(some)
+            known |= {key: found[key].version if key in found else "" for key in some}
+        changes = [_change(key, known[key], dice) for key in some]
+        with suppress(Failed):  # two were in each other's way, and nothing happened
+            answers = zip(changes, await documents.save(changes), strict=True)
+            done = [Written(change.key, change.expected, answer) for change, answer in answers if answer is not None]
+            written += done
+            known |= {each.key: each.new for each in done}
+    return written
+
+
+def _change(key: str, version: Version, dice: Random) -> Change:
+    is_deleted = bool(version) and dice.random() < DELETED
+    return Change(key=key, body=None if is_deleted else b"%d" % dice.getrandbits(30), expected=version)
 
 
 def same(stored: bytes, found: bytes) -> bool:

@@ -2,6 +2,7 @@
 
 import asyncio
 from contextlib import AbstractAsyncContextManager
+from random import Random
 from typing import ClassVar
 
 from onceonly.model.errors import CommitRefused, SetupError
@@ -21,6 +22,7 @@ from onceonly.testing.documents_subject import (
     race,
     same,
     save,
+    write_at_random,
 )
 from onceonly.testing.samples import EVERY_BYTE
 from onceonly.testing.suite import Suite, raises
@@ -335,6 +337,22 @@ class DocumentsSuite(Suite):
                 assert sorted(won) == sorted(keys)
                 versions = {key: document.version for key, document in (await look(subject, *keys)).items()}
 
+    async def test_each_version_is_followed_by_one(self) -> None:
+        """However writes of many at once are mixed: every document has one history, and its end is what is there."""
+        keys = [f"k{number}" for number in range(6)]
+        async with self.open_documents() as subject:
+            writers = await clients(subject, 3)
+            dice = [Random(number) for number in range(3)]  # noqa: S311 - chance here is to be the same each time
+            writing = (write_at_random(*each, keys, times=self.rounds) for each in zip(writers, dice, strict=True))
+            written = [each for some in await asyncio.gather(*writing) for each in some]
+            found = await look(subject, *keys)
+            for key in keys:
+                mine = [each for each in written if each.key == key]
+                old, new = ([each[place] for each in mine if each[place]] for place in (1, 2))
+                there = [found[key].version] if key in found else []
+                assert sorted([*old, *there]) == sorted(new)
+                assert len(new) == len(set(new))
+
     # What is in a document, and what it is called
 
     async def test_any_bytes_come_back(self) -> None:
@@ -386,8 +404,7 @@ class DocumentsSuite(Suite):
             versions = await save(subject, *(Change(key=key, body=body) for key, body in stored.items()))
             assert None not in versions
             assert await bodies(subject, *stored) == stored
-            async with asyncio.timeout(self.patience):
-                await listed(subject, set(stored))
+            await listed(subject, set(stored), patience=self.patience)
 
     async def test_the_longest_key_is_held(self) -> None:
         """In bytes of UTF-8, whatever its letters are; one that differs in its last letter is another."""
@@ -396,8 +413,7 @@ class DocumentsSuite(Suite):
             stored = {"x" * length: b"1", "x" * (length - 1) + "y": b"2", "ö" * (length // 2): b"3", "/" * length: b"4"}
             await save(subject, *(Change(key=key, body=body) for key, body in stored.items()))
             assert await bodies(subject, *stored) == stored
-            async with asyncio.timeout(self.patience):
-                await listed(subject, set(stored))
+            await listed(subject, set(stored), patience=self.patience)
 
     async def test_a_longer_key_is_refused(self) -> None:
         """So is none at all, and half a character. Nothing is written beside it either, and the error says so."""
@@ -415,26 +431,25 @@ class DocumentsSuite(Suite):
         keys = ("a", "a/", "a/1", "a/2", "A/1", "a%", "a%1", "a_1", "ab", "a\u0301", "ä/1", "b")
         async with self.open_documents() as subject:
             await save(subject, *(Change(key=key, body=b"x") for key in keys))
-            async with asyncio.timeout(self.patience):
-                for prefix in ("", "a", "a/", "A", "a%", "a_", "ä", "b", "c"):
-                    await listed(subject, {key for key in keys if key.startswith(prefix)}, prefix)
+            for prefix in ("", "a", "a/", "A", "a%", "a_", "ä", "b", "c"):
+                await listed(subject, {key for key in keys if key.startswith(prefix)}, prefix, patience=self.patience)
 
     async def test_keys_are_listed_page_by_page(self) -> None:
         """Each once, in the same order whatever the size of a page."""
         keys = {f"{prefix}/{number}" for prefix in ("p", "q") for number in range(11)}
         wanted = {key for key in keys if key.startswith("p/")}
-        async with self.open_documents() as subject, asyncio.timeout(self.patience):
+        async with self.open_documents() as subject:
             await save(subject, *(Change(key=key, body=b"x") for key in sorted(keys)))
-            whole = await listed(subject, wanted, "p/")
+            whole = await listed(subject, wanted, "p/", patience=self.patience)
             for limit in (1, 2, 5, 11):
-                assert await listed(subject, wanted, "p/", limit=limit) == whole
+                assert await listed(subject, wanted, "p/", limit=limit, patience=self.patience) == whole
 
     async def test_a_deleted_document_is_not_listed(self) -> None:
         """And pages go on behind a key that was deleted since: who lists to delete finds all of them."""
         keys = {f"k{number}" for number in range(9)}
-        async with self.open_documents() as subject, asyncio.timeout(self.patience):
+        async with self.open_documents() as subject:
             await save(subject, *(Change(key=key, body=b"x") for key in sorted(keys)))
-            await listed(subject, keys)
+            await listed(subject, keys, patience=self.patience)
             documents, deleted = await subject.documents(), [""]
             while page := await documents.keys("", after=deleted[-1], limit=2):
                 found = await documents.load(page)
@@ -442,7 +457,7 @@ class DocumentsSuite(Suite):
                 await documents.save([Change(key=key, body=None, expected=found[key].version) for key in page])
                 deleted += page
             assert set(deleted) == {"", *keys}
-            await listed(subject, set())
+            await listed(subject, set(), patience=self.patience)
 
     # Expiry
 

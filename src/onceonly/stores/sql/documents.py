@@ -29,15 +29,15 @@ from onceonly.drivers.schema import check as check_schema
 from onceonly.drivers.sql import Database
 from onceonly.ports.documents import Change, Document, DocumentLimits, Version
 from onceonly.stores.limits import check_limits
-from onceonly.stores.sql.statements import KEYS_AT_ONCE
 
 KEY_BYTES = 1024
 BODY_BYTES = 4 << 20
 BYTES_AT_ONCE = 4 << 20
+KEYS_AT_ONCE = 2_000
 """How much goes into one statement: MariaDB takes packets of 16 MiB by default, and some bytes are written as two."""
 
 LIMITS = DocumentLimits(service="a SQL database", key=KEY_BYTES, body=BODY_BYTES)
-PACKET = 2 * (BODY_BYTES + BYTES_AT_ONCE)
+PACKET = 2 * BYTES_AT_ONCE + (1 << 20)
 
 
 @cache
@@ -153,14 +153,15 @@ class SqlDocuments:
     def _write_many(self, connection: Connection, changes: Sequence[Change], version: bytes) -> frozenset[str]:
         """Lock all rows that are to be changed, in key order against deadlocks; then write what has its version."""
         ordered = sorted(changes, key=_key)
-        there = self._lock(connection, [change.key for change in ordered if change.expected])
+        # what must not exist is locked too: an insert that found it locked would wait, with locks of its own, out of order
+        there = self._lock(connection, [change.key for change in ordered]) if any(it.expected for it in changes) else {}
         written = [change for change in ordered if change.expected and there.get(change.key) == _stored(change.expected)]
         for some in _chunks([change.key for change in written if change.body is None]):
             connection.execute(delete(self._table).where(self._dialect.among(self._table.c.key, "keys")), {"keys": some})
         for rows in _packets(_row(change, version) for change in written if change.body is not None):
             self._dialect.update_all(connection, self._table, rows, key="key")
-        inserted = self._insert(connection, [change for change in ordered if not change.expected], version)
-        return inserted | {change.key for change in written}
+        absent = [change for change in ordered if not change.expected and change.key not in there]
+        return self._insert(connection, absent, version) | {change.key for change in written}
 
     def _lock(self, connection: Connection, keys: Sequence[str]) -> dict[str, bytes]:
         """Read the versions as they are now, and keep others from changing them."""
@@ -215,8 +216,8 @@ def _packets(rows: Iterable[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
     packet: list[dict[str, Any]] = []
     size = 0
     for row in rows:
-        more = len(row["body"])
-        if packet and (size + more > BYTES_AT_ONCE or len(packet) == KEYS_AT_ONCE):
+        more = len(row["body"]) + KEY_BYTES
+        if packet and size + more > BYTES_AT_ONCE:
             yield packet
             packet, size = [], 0
         packet.append(row)
