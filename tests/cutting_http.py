@@ -27,32 +27,30 @@ class HttpCutter:
         self.cut: Moment | None = None
         self.writes = 0
         self._place, self._is_write = (host, port), is_write
-        self._serving: set[asyncio.Task[None]] = set()
+        self._serving: dict[asyncio.Task[None], tuple[StreamWriter, StreamWriter]] = {}
 
     async def serve(self, client: StreamReader, to_client: StreamWriter) -> None:
         """Stand between one connection and the service."""
         task = asyncio.current_task()
         assert task is not None
-        self._serving.add(task)
         server, to_server = await asyncio.open_connection(*self._place)
-        try:
-            with suppress(OSError, IncompleteReadError):
-                while await self._pass_one(client, to_client, server, to_server):
-                    pass
-        finally:
-            for writer in (to_client, to_server):
-                writer.close()  # both at once: a cancelled wait for one must not leave the other open
-            for writer in (to_client, to_server):
-                with suppress(OSError):
-                    await writer.wait_closed()
-            self._serving.discard(task)
+        self._serving[task] = (to_client, to_server)
+        with suppress(OSError, IncompleteReadError):
+            while await self._pass_one(client, to_client, server, to_server):
+                pass
+        for writer in (to_client, to_server):
+            writer.close()
+        for writer in (to_client, to_server):
+            with suppress(OSError):
+                await writer.wait_closed()
+        del self._serving[task]
 
     async def end(self) -> None:
         """Close every connection."""
-        serving = list(self._serving)
-        for task in serving:
-            task.cancel()
-        await asyncio.gather(*serving, return_exceptions=True)
+        for writers in self._serving.values():
+            for writer in writers:
+                writer.transport.abort()
+        await asyncio.gather(*self._serving)
 
     async def _pass_one(
         self, client: StreamReader, to_client: StreamWriter, server: StreamReader, to_server: StreamWriter
