@@ -1,4 +1,4 @@
-"""Documents in Azure Table and in Azure Blob keep every promise of their port, on the emulator."""
+"""Documents in Azure Table and Azure Blob, what is built on them, and things as blobs keep every promise, on the emulator."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -7,8 +7,11 @@ import pytest
 from azure_subjects import AzurePlace, AzureThings
 
 from azurite_server import Azurite
+from onceonly.testing.dedup_suite import DedupSubject, DedupSuite
 from onceonly.testing.documents_suite import DocumentsSuite
+from onceonly.testing.on_documents import dedup_and_token_subjects
 from onceonly.testing.things_suite import ThingsSuite
+from onceonly.testing.token_suite import TokenSubject, TokenSuite
 
 
 @pytest.fixture(autouse=True)
@@ -50,3 +53,51 @@ class TestAzureBlobThings(ThingsSuite):
         """Make a container."""
         async with AzureThings.open(self.emulator, "blob") as subject:
             yield subject
+
+
+class TestDedupInAzureTable(DedupSuite):
+    """The dedup store for every service, here."""
+
+    emulator: Azurite
+
+    @asynccontextmanager
+    async def open_dedup(self) -> AsyncIterator[DedupSubject]:
+        """Make a place."""
+        async with AzurePlace.open(self.emulator, "table") as subject:
+            yield dedup_and_token_subjects(subject).dedup
+
+
+class TestTokensInAzureTable(TokenSuite):
+    """The tokens for every service, here."""
+
+    emulator: Azurite
+
+    @asynccontextmanager
+    async def open_tokens(self) -> AsyncIterator[TokenSubject]:
+        """Make a place."""
+        async with AzurePlace.open(self.emulator, "table") as subject:
+            yield dedup_and_token_subjects(subject).tokens
+
+
+class TestDedupInAzureBlob(DedupSuite):
+    """The dedup store for every service, here."""
+
+    emulator: Azurite
+
+    @asynccontextmanager
+    async def open_dedup(self) -> AsyncIterator[DedupSubject]:
+        """Make a place."""
+        async with AzurePlace.open(self.emulator, "blob") as subject:
+            yield dedup_and_token_subjects(subject).dedup
+
+
+class TestTokensInAzureBlob(TokenSuite):
+    """The tokens for every service, here."""
+
+    emulator: Azurite
+
+    @asynccontextmanager
+    async def open_tokens(self) -> AsyncIterator[TokenSubject]:
+        """Make a place."""
+        async with AzurePlace.open(self.emulator, "blob") as subject:
+            yield dedup_and_token_subjects(subject).tokens

@@ -10,6 +10,7 @@ from onceonly.drivers.azure import VARIABLE, escaped, read_address, unescaped
 from onceonly.drivers.azure_blob import open_container
 from onceonly.drivers.azure_table import open_table
 from onceonly.model.errors import SetupError
+from onceonly.stores.azure_table import _place
 
 KEY = "c2VjcmV0/Kw="
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
@@ -84,3 +85,14 @@ async def test_a_wrong_blob_url_is_a_setup_error(path: str) -> None:
     with pytest.raises(SetupError):
         async with open_container(f"azure-blob://:secret00@acme/{path}"):
             pass
+
+
+def test_a_key_stays_where_it_is() -> None:
+    """What is stored is found by later versions only if they look in the same partition, under the same name."""
+    keys = ("entity/Account/42", "token/orders/a.b", "done/köln/00ff", "//")
+    assert [_place(key) for key in keys] == [
+        ("0", "entity.Account.42"),
+        ("4", "token.orders.a~2eb"),
+        ("5", "done.k~c3~b6ln.00ff"),
+        ("9", ".."),
+    ]

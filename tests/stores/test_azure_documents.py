@@ -22,6 +22,7 @@ from onceonly.ports.effects import Thing
 from onceonly.runtime.surroundings import SystemClock
 from onceonly.stores import azure_blob, azure_table
 from onceonly.stores.azure_table import _CHUNK, LIMITS, AzureTableDocuments, _operation, _place
+from onceonly.testing.documents_subject import Moment
 from servers import free_port
 
 SERVICES = {"table": azure_table, "blob": azure_blob}
@@ -72,11 +73,8 @@ async def at(address: str, service: str) -> AsyncIterator[Documents]:
         yield documents
 
 
-CHANGES = {
-    "insert": Change(key="k", body=b"1"),
-    "replace": Change(key="k", body=b"1", expected=""),
-    "delete": Change(key="k", body=None, expected=""),
-}
+MOMENTS: tuple[Moment, ...] = ("before", "after")
+BODIES = {"insert": b"1", "replace": b"1", "delete": None}
 EXPECTED = {"table": f"{'0' * 32} W/\"datetime'2026'\"", "blob": '"0x8D"'}
 
 
@@ -99,10 +97,10 @@ async def test_an_answer_is_definite_only_when_it_is_known_to_be(
 ) -> None:
     """And no write is sent twice, whatever the answer."""
     async with answering(status, code) as (address, asked), at(address, service) as documents:
-        for number, (name, change) in enumerate(CHANGES.items(), 1):
+        for number, (name, body) in enumerate(BODIES.items(), 1):
             expected = "" if name == "insert" else EXPECTED[service]
             with pytest.raises(TryAgain) as caught:
-                await documents.save([Change(key="k", body=change.body, expected=expected)])
+                await documents.save([Change(key="k", body=body, expected=expected)])
             assert (type(caught.value), len(asked)) == (kind, number)
 
 
@@ -268,6 +266,27 @@ async def test_a_made_blob_has_its_name_and_content_type(azurite_storage: Azurit
             await things.delete(name)
             assert await things.read(name) is None
         assert await things.names() == (made.name,)
+
+
+async def test_a_blob_whose_making_was_cut_off_may_be_made_again(azurite_storage: Azurite) -> None:
+    """The answer is Unknown, whether it was made or not, and the blob is no obstacle."""
+    async with (
+        cutting_http(azurite_storage.blob, _is_write) as (cutter, through),
+        opened(azurite_storage, "blob", through) as place,
+        open_things(place.url) as things,
+    ):
+        for moment in MOMENTS:
+            made = Thing(kind="blob", name=moment, data=b"data")
+            cutter.cut = moment
+            with pytest.raises(Unknown):
+                await things.create(made)
+            assert await things.read(moment) == (b"data" if moment == "after" else None)
+            await things.create(made)
+            cutter.cut = moment
+            with pytest.raises(Unknown):
+                await things.delete(moment)
+            await things.delete(moment)
+            assert await things.names() == ()
 
 
 def _beside(key: str) -> str:

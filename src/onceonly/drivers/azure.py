@@ -9,6 +9,7 @@ from importlib import import_module
 from io import BytesIO
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.request import getproxies
 
 import aiohttp
 from azure.core.credentials import AzureNamedKeyCredential, AzureSasCredential
@@ -93,7 +94,8 @@ async def connected(address: Address) -> AsyncIterator[dict[str, Any]]:
 
     Raises SetupError when the HTTP library cannot be kept from it.
     """
-    session = aiohttp.ClientSession(trust_env=True, cookie_jar=aiohttp.DummyCookieJar(), auto_decompress=False)
+    # Without a proxy there is nothing in the environment to be asked; it would take two threads for each request.
+    session = aiohttp.ClientSession(trust_env=bool(getproxies()), cookie_jar=aiohttp.DummyCookieJar(), auto_decompress=False)
     try:
         if not hasattr(session, _RESENDS):
             raise SetupError(
