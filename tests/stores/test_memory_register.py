@@ -74,7 +74,7 @@ async def test_rows_are_stamped_and_listed_oldest_first() -> None:
     await register.open([Row(identity=M1, unit="", attempt="late")])
     await register.open([B, A])
     assert [(row.attempt, row.at) for row in await register.old(START + 1, 10)] == [("a", 1), ("b", 2), ("late", START)]
-    assert [row.name for row in await register.old(START, 1)] == ["a"]
+    assert [row.attempt for row in await register.old(START, 1)] == ["a"]
     assert await register.old(1, 10) == ()
 
 
