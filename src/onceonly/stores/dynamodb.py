@@ -41,8 +41,8 @@ Item: TypeAlias = Mapping[str, Mapping[str, Any]]
 class DynamoDBDocuments:
     """Documents in one table, below a prefix. Many are read by BatchGetItem, and written by BatchExecuteStatement.
 
-    Who writes needs the rights PutItem, DeleteItem, PartiQLInsert and PartiQLUpdate. Documents are deleted by DeleteItem: a
-    DELETE statement calls it a success when there was none.
+    It needs the rights BatchGetItem, Query, PutItem, DeleteItem, PartiQLInsert, PartiQLUpdate, and for `check` DescribeTable and
+    DescribeTimeToLive. Documents are deleted by DeleteItem: a DELETE statement calls it a success when there was none.
 
     An item's partition key is one of 32 by the hash of its whole key, and the key itself sorts: writes spread, and a list is a
     query of what it lists instead of a scan of the table; its order is by partition first. A partition takes about 1,000 writes
