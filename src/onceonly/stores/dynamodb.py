@@ -41,7 +41,7 @@ Item: TypeAlias = Mapping[str, Mapping[str, Any]]
 class DynamoDBDocuments:
     """Documents in one table, below a prefix. Many are read by BatchGetItem, and written by BatchExecuteStatement.
 
-    It needs the rights BatchGetItem, Query, PutItem, DeleteItem, PartiQLInsert, PartiQLUpdate, and for `check` DescribeTable and
+    It needs the rights BatchGetItem, Query, PutItem, DeleteItem, PartiQLInsert and PartiQLUpdate; `check` DescribeTable and
     DescribeTimeToLive. Documents are deleted by DeleteItem: a DELETE statement calls it a success when there was none.
 
     An item's partition key is one of 32 by the hash of its whole key, and the key itself sorts: writes spread, and a list is a
