@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from azurite_server import Azurite, azurite
 from emulators import ministack
 from servers import MEASURED, MISSING, mariadb_database, postgresql_database
 
@@ -27,6 +28,13 @@ def ministack_endpoint() -> Iterator[str]:
     """Run AWS's services on this machine; gives the endpoint they share, `http://127.0.0.1:...`."""
     with ministack() as endpoint:
         yield endpoint
+
+
+@pytest.fixture(scope="session")
+def azurite_storage() -> Iterator[Azurite]:
+    """Run Azure's storage services on this machine; gives their addresses."""
+    with azurite() as emulator:
+        yield emulator
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
