@@ -154,6 +154,14 @@ async def test_a_version_of_another_service_is_refused(azurite_storage: Azurite,
 
 
 @pytest.mark.parametrize("service", ["table", "blob"])
+async def test_a_key_that_cannot_be_held_is_not_there(azurite_storage: Azurite, service: str) -> None:
+    """To ask for it is no error: an empty one, one too long, and half a character."""
+    async with opened(azurite_storage, service) as place:
+        await place.documents.save([Change(key="k", body=b"1")])
+        assert set(await place.documents.load(["", "k", "k" * 2000, "/" * 2000, "\ud800"])) == {"k"}
+
+
+@pytest.mark.parametrize("service", ["table", "blob"])
 async def test_deleting_nothing_is_answered_by_a_look(azurite_storage: Azurite, service: str) -> None:
     """Who deletes what should not be there is right or is refused."""
     async with opened(azurite_storage, service) as place:

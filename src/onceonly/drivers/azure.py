@@ -158,7 +158,7 @@ def escaped(key: str) -> str:
 
     What begins with `prefix` begins with `escaped(prefix)`, and nothing else does. A byte takes three letters at most.
     """
-    return _PLAIN.sub(lambda found: b"~%02x" % found[0][0], key.encode()).decode()
+    return _PLAIN.sub(lambda found: b"~%02x" % found[0][0], key.encode(errors="surrogatepass")).decode()
 
 
 def unescaped(text: str) -> str:

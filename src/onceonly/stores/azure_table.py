@@ -141,7 +141,7 @@ async def create(url: str) -> None:
 
 
 def _place(key: str) -> tuple[str, str]:
-    partition = blake2b(key.encode(), digest_size=1).hexdigest()[0]
+    partition = blake2b(key.encode(errors="surrogatepass"), digest_size=1).hexdigest()[0]
     return partition, escaped(key).replace("/", ".")  # a row key must not have '/', and '.' is escaped in others
 
 
