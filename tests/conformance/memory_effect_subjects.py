@@ -1,19 +1,17 @@
-"""Dedup store, tokens and things in memory as subjects of their suites, and documents in memory below the first two."""
+"""Dedup store, tokens and things in memory as subjects of their suites."""
 
 from datetime import timedelta
 from typing import Any
 
 from onceonly.drivers.memory import Driver, Live, Operation
 from onceonly.model.errors import Unknown
-from onceonly.ports.documents import Documents
 from onceonly.stores.memory_dedup import MemoryDedupStore
-from onceonly.stores.memory_documents import MemoryDocuments
 from onceonly.stores.memory_things import MemoryThings
 from onceonly.stores.memory_tokens import MemoryTokens
 from onceonly.testing.clock import ManualClock
 from onceonly.testing.documents_subject import Moment
 
-READS = {"load", "keys", "dedup-contains", "token-live", "token-prepared"}
+READS = {"dedup-contains", "token-live", "token-prepared"}
 
 
 class CutOnce:
@@ -96,19 +94,3 @@ class MemoryThingsPlace(InMemory):
     async def things(self) -> MemoryThings:
         """Open the place."""
         return MemoryThings(self.driver)
-
-
-class MemoryDocumentsPlace(InMemory):
-    """Documents in memory, as what dedup stores and tokens are built on."""
-
-    async def documents(self) -> Documents:
-        """Open the place."""
-        return MemoryDocuments(self.driver)
-
-    async def cut(self, moment: Moment) -> Documents:
-        """Open it with a client that is cut off once."""
-        return MemoryDocuments(self.cutting(moment))
-
-    async def missing(self) -> Documents:
-        """There is no such thing in memory."""
-        return MemoryDocuments(self.driver)

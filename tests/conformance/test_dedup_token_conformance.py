@@ -1,15 +1,19 @@
-"""Dedup store, tokens and things keep every promise: in memory, on documents in memory, and in a folder."""
+"""Dedup store, tokens and things keep every promise: in memory, on documents, and in a folder."""
 
+import asyncio
+import shutil
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
 import pytest
-from memory_effect_subjects import MemoryDedup, MemoryDocumentsPlace, MemoryThingsPlace, MemoryTokenPlace
+from memory_effect_subjects import MemoryDedup, MemoryThingsPlace, MemoryTokenPlace
+from memory_subjects import MemoryPlace
+from sql_documents_subjects import SqlitePlace, SqlPlace, make_documents_table
 
 from onceonly.effects.folder import FolderThings
 from onceonly.testing.dedup_suite import DedupSubject, DedupSuite
-from onceonly.testing.on_documents import dedup_and_token_subjects
+from onceonly.testing.on_documents import DocumentDedupSuite, DocumentTokenSuite
 from onceonly.testing.things_suite import ThingsSuite
 from onceonly.testing.token_suite import TokenSubject, TokenSuite
 
@@ -32,22 +36,106 @@ class TestMemoryTokens(TokenSuite):
         yield MemoryTokenPlace()
 
 
-class TestDedupOnMemoryDocuments(DedupSuite):
-    """The one for every service, on documents in memory."""
+class InMemory:
+    """Documents in memory."""
 
     @asynccontextmanager
-    async def open_dedup(self) -> AsyncIterator[DedupSubject]:
+    async def open_documents(self) -> AsyncIterator[MemoryPlace]:
         """Open a new world."""
-        yield dedup_and_token_subjects(MemoryDocumentsPlace()).dedup
+        yield MemoryPlace()
 
 
-class TestTokensOnMemoryDocuments(TokenSuite):
-    """The one for every service, on documents in memory."""
+class TestDedupInMemoryDocuments(InMemory, DocumentDedupSuite):
+    """The one for every service, in memory."""
+
+
+class TestTokensInMemoryDocuments(InMemory, DocumentTokenSuite):
+    """The ones for every service, in memory."""
+
+
+@pytest.fixture(scope="module")
+def empty(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Make the table once; each test works on a copy."""
+    file = tmp_path_factory.mktemp("empty") / "documents.db"
+    asyncio.run(make_documents_table(file))
+    return file
+
+
+class InSqlite:
+    """Documents in a SQLite file of their own."""
+
+    @pytest.fixture(autouse=True)
+    def _place(self, tmp_path: Path, empty: Path) -> None:
+        self.file = Path(shutil.copy(empty, tmp_path))
 
     @asynccontextmanager
-    async def open_tokens(self) -> AsyncIterator[TokenSubject]:
-        """Open a new world."""
-        yield dedup_and_token_subjects(MemoryDocumentsPlace()).tokens
+    async def open_documents(self) -> AsyncIterator[SqlPlace]:
+        """Open a new file."""
+        async with SqlitePlace.open(f"sqlite:///{self.file}") as subject:
+            yield subject
+
+
+class TestDedupInSqlite(InSqlite, DocumentDedupSuite):
+    """The one for every service, in SQLite."""
+
+
+class TestTokensInSqlite(InSqlite, DocumentTokenSuite):
+    """The ones for every service, in SQLite."""
+
+
+@pytest.fixture(scope="module")
+def postgresql_place(postgresql_url: str) -> str:
+    """Make the table once; each test empties it."""
+    place = f"{postgresql_url}?schema=dedup_and_tokens"
+    asyncio.run(make_documents_table(place))
+    return place
+
+
+class InPostgresql:
+    """Documents in PostgreSQL."""
+
+    @pytest.fixture(autouse=True)
+    def _place(self, postgresql_place: str) -> None:
+        self.url = postgresql_place
+
+    def open_documents(self) -> AbstractAsyncContextManager[SqlPlace]:
+        """Open the database, and empty its table."""
+        return SqlPlace.open(self.url)
+
+
+class TestDedupInPostgresql(InPostgresql, DocumentDedupSuite):
+    """The one for every service, in PostgreSQL."""
+
+
+class TestTokensInPostgresql(InPostgresql, DocumentTokenSuite):
+    """The ones for every service, in PostgreSQL."""
+
+
+@pytest.fixture(scope="module")
+def mariadb_place(mariadb_url: str) -> str:
+    """Make the table once; each test empties it."""
+    asyncio.run(make_documents_table(mariadb_url))
+    return mariadb_url
+
+
+class InMariadb:
+    """Documents in MariaDB."""
+
+    @pytest.fixture(autouse=True)
+    def _place(self, mariadb_place: str) -> None:
+        self.url = mariadb_place
+
+    def open_documents(self) -> AbstractAsyncContextManager[SqlPlace]:
+        """Open the database, and empty its table."""
+        return SqlPlace.open(self.url)
+
+
+class TestDedupInMariadb(InMariadb, DocumentDedupSuite):
+    """The one for every service, in MariaDB."""
+
+
+class TestTokensInMariadb(InMariadb, DocumentTokenSuite):
+    """The ones for every service, in MariaDB."""
 
 
 class TestMemoryThings(ThingsSuite):

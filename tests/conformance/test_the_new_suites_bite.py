@@ -6,9 +6,21 @@ from typing import Any, ClassVar
 
 import pytest
 from memory_effect_subjects import MemoryDedup, MemoryThingsPlace, MemoryTokenPlace
+from memory_subjects import MemoryPlace
 
+from onceonly.model.errors import Unknown
 from onceonly.testing.broken import dedup, things, tokens
+from onceonly.testing.broken.document_contents import ExpiringDocuments
+from onceonly.testing.broken.document_writes import UpsertingDocuments
+from onceonly.testing.broken.wrapped_documents import (
+    LateWriteDocuments,
+    LostAnswerDocuments,
+    StaleDocuments,
+    WrappedDocuments,
+    WrappedPlace,
+)
 from onceonly.testing.dedup_suite import DedupSuite
+from onceonly.testing.on_documents import dedup_and_token_subjects
 from onceonly.testing.suite import Suite, broken, rules
 from onceonly.testing.things_suite import ThingsSuite
 from onceonly.testing.token_suite import TokenSuite
@@ -169,3 +181,84 @@ async def test_every_new_broken_adapter_is_in_the_table(module: Any, plain: type
 async def test_a_new_adapter_that_is_only_wrapped_keeps_the_rule(suite: type[Suite], wrapper: type, rule: str) -> None:
     """So it is the spoiled call that a rule fails on, and not the wrapping."""
     assert not await broken(bent(suite, wrapper), rule)
+
+
+class UnsureDocuments(LateWriteDocuments):
+    """Says of a lost write that it does not know; the write lands later, once more if it had arrived, as on any network."""
+
+    says = Unknown
+
+
+ON_DOCUMENTS: dict[tuple[type[Suite], type[WrappedDocuments]], set[str]] = {
+    (DedupSuite, WrappedDocuments): set(),
+    (TokenSuite, WrappedDocuments): set(),
+    (DedupSuite, UnsureDocuments): set(),
+    (TokenSuite, UnsureDocuments): set(),
+    (DedupSuite, StaleDocuments): {
+        "an_added_key_is_seen_by_who_asked_before",
+        "a_removed_key_is_forgotten_everywhere",
+    },
+    (TokenSuite, StaleDocuments): {
+        "an_activated_token_is_live_everywhere",
+        "a_removed_token_is_gone_everywhere",
+    },
+    (DedupSuite, LostAnswerDocuments): {
+        "an_add_that_got_nowhere_is_no_success",
+        "a_removal_that_got_nowhere_is_no_success",
+    },
+    (TokenSuite, LostAnswerDocuments): {
+        "a_preparation_that_got_nowhere_is_no_success",
+        "an_activation_that_got_nowhere_is_no_success",
+        "a_removal_that_got_nowhere_is_no_success",
+    },
+    (DedupSuite, LateWriteDocuments): {
+        "an_add_that_is_cut_off_is_never_said_to_have_failed",
+        "a_removal_that_is_cut_off_is_never_said_to_have_failed",
+    },
+    (TokenSuite, LateWriteDocuments): {
+        "a_preparation_that_is_cut_off_is_never_said_to_have_failed",
+        "an_activation_that_is_cut_off_is_never_said_to_have_failed",
+        "a_removal_that_is_cut_off_is_never_said_to_have_failed",
+    },
+    (TokenSuite, UpsertingDocuments): {
+        "a_consumed_token_never_comes_back",
+        "a_discarded_token_is_gone",
+        "of_activating_and_removing_at_once_removing_wins",
+    },
+}
+RETENTION_RULES = ["a_key_is_remembered_for_its_retention", "adding_again_counts_the_retention_anew"]
+
+
+class OnSpoiledDocuments(Suite):
+    """A suite on documents that are spoiled."""
+
+    patience: ClassVar[float] = 0.2
+    kind: type[WrappedDocuments] = WrappedDocuments
+
+    @asynccontextmanager
+    async def open_dedup(self) -> AsyncIterator[Any]:
+        """Spoil documents in memory."""
+        yield dedup_and_token_subjects(WrappedPlace(MemoryPlace(), self.kind), moves_clock=True).dedup
+
+    @asynccontextmanager
+    async def open_tokens(self) -> AsyncIterator[Any]:
+        """Spoil documents in memory."""
+        yield dedup_and_token_subjects(WrappedPlace(MemoryPlace(), self.kind), moves_clock=True).tokens
+
+
+def spoiled(suite: type[Suite], kind: type[WrappedDocuments]) -> Suite:
+    """Make a suite that runs on such documents."""
+    return type("Spoiled", (OnSpoiledDocuments, suite), {"kind": kind})()
+
+
+@pytest.mark.parametrize(("suite", "kind"), ON_DOCUMENTS, ids=lambda one: one.__name__)
+async def test_documents_that_break_their_promises_are_found_out(suite: type[Suite], kind: type[WrappedDocuments]) -> None:
+    """By these rules and no others: stale reads, lost answers taken for good ones, and lost writes said to have failed."""
+    found = {rule for rule in rules(suite) if await broken(spoiled(suite, kind), rule)}
+    assert found == {f"test_{rule}" for rule in ON_DOCUMENTS[suite, kind]}
+
+
+@pytest.mark.parametrize("rule", RETENTION_RULES)
+async def test_keys_are_remembered_where_documents_expire(rule: str) -> None:
+    """A service that drops what has expired, to the millisecond, drops no mark that still counts."""
+    assert not await broken(spoiled(DedupSuite, ExpiringDocuments), f"test_{rule}")

@@ -5,6 +5,7 @@ import errno
 import os
 import secrets
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
 from typing import ParamSpec, TypeVar
@@ -16,6 +17,8 @@ _MAKING = ".making"
 _NEVER = {errno.ENAMETOOLONG, errno.EISDIR, errno.ENOTDIR, errno.EEXIST, errno.EINVAL, errno.EILSEQ, errno.ENOTEMPTY}
 """What the system says of names that it will never take, however often they are tried."""
 _TRIES = 10
+_LONGEST = 255
+"""Bytes of one part of a name, on every file system in use."""
 
 _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
@@ -58,13 +61,28 @@ class FolderThings:
         making = self._write(thing)
         try:
             # Crash here: 1 the data is on disk, 2 nobody can see it, 3 `delete` finds it by the hash of its name.
-            _name(making, path)
+            self._name(making, path)
         except OSError as error:
-            making.unlink(missing_ok=True)
+            with suppress(OSError):
+                making.unlink(missing_ok=True)
             if error.errno in _NEVER:
                 raise CommitRefused(f"the file system does not take the name {thing.name!r}: {error}") from error
             raise Unknown(f"{thing.name!r} may have its name, or not: {error}") from error
         self._sync_up(path.parent)
+
+    def _name(self, making: Path, path: Path) -> None:
+        for left in reversed(range(_TRIES)):
+            try:
+                self._make_folder(path.parent)
+                making.replace(path)
+            except FileNotFoundError:  # the removal of another file took the empty folder away in between
+                if not left:
+                    raise
+            else:
+                return
+
+    def _make_folder(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
 
     def _write(self, thing: Thing) -> Path:
         folder = self._root() / _MAKING
@@ -76,7 +94,8 @@ class FolderThings:
                 file.flush()
                 os.fsync(file.fileno())
         except OSError as error:
-            making.unlink(missing_ok=True)
+            with suppress(OSError):
+                making.unlink(missing_ok=True)
             raise Failed(f"{thing.name!r} could not be written: {error}") from error
         return making
 
@@ -90,7 +109,8 @@ class FolderThings:
             _unlink(path)
             self._prune(path.parent)
         except OSError as error:
-            raise Unknown(f"{name!r} may be removed, or not: {error}") from error
+            if error.errno not in _NEVER:
+                raise Unknown(f"{name!r} may be removed, or not: {error}") from error
 
     def _read(self, name: str) -> bytes | None:
         path = self._path(name)
@@ -121,7 +141,7 @@ class FolderThings:
 
     def _path(self, name: str) -> Path | None:
         parts = name.split("/")
-        if any(part in {"", ".", ".."} or set(part) & {"\\", ":", "\0"} for part in parts) or parts[0] == _MAKING:
+        if parts[0] == _MAKING or not all(map(_is_part, parts)):
             return None
         path = self._folder.joinpath(*parts)
         inside = path.parent.resolve().is_relative_to(self._folder.resolve())  # a link may lead out as well
@@ -130,13 +150,22 @@ class FolderThings:
     def _sync_up(self, folder: Path) -> None:
         # A new folder's entry is in the folder above it, so all of them are synced up to the top.
         try:
-            while True:
-                _sync(folder)
-                if folder == self._folder:
-                    return
+            while folder != self._folder:
+                with suppress(FileNotFoundError):  # somebody else has emptied and removed it
+                    self._sync(folder)
                 folder = folder.parent
+            self._sync(folder)
         except OSError as error:
             raise Unknown(f"what is in {str(folder)!r} may not outlast a power cut: {error}") from error
+
+    def _sync(self, folder: Path) -> None:
+        if os.name == "nt":
+            return  # Windows opens no folders; its file systems keep names in a journal
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
     def _prune(self, folder: Path) -> None:
         while folder != self._folder:
@@ -147,42 +176,27 @@ class FolderThings:
             except OSError:
                 break
             folder = folder.parent
-        _sync(folder)
-
-
-def _name(making: Path, path: Path) -> None:
-    for left in reversed(range(_TRIES)):
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            making.replace(path)
-        except FileNotFoundError:  # another file's removal took the empty folder away in between
-            if not left:
-                raise
-        else:
-            return
+        self._sync_up(folder)
 
 
 def _unlink(path: Path) -> None:
     try:
         path.unlink(missing_ok=True)
-    except OSError as error:
-        if path.is_dir() or error.errno in _NEVER:  # then there is no file of this name
-            return
-        raise
+    except PermissionError:  # what some systems say of a folder: then there is no file of this name
+        if not path.is_dir():
+            raise
 
 
-def _sync(folder: Path) -> None:
-    if os.name == "nt":
-        return  # Windows opens no folders; its file systems keep names in a journal
-    descriptor = os.open(folder, os.O_RDONLY)
+def _is_part(part: str) -> bool:
     try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        size = len(part.encode())
+    except UnicodeEncodeError:
+        return False
+    return part not in {"", ".", ".."} and not set(part) & {"\\", ":", "\0"} and size <= _LONGEST
 
 
 def _hash(name: str) -> str:
-    return blake2b(name.encode(errors="surrogatepass"), digest_size=16).hexdigest()
+    return blake2b(name.encode(), digest_size=16).hexdigest()
 
 
 async def _in_a_thread(

@@ -21,10 +21,11 @@ async def compare_and_set(
 ) -> None:
     """Bring each of these documents to where `decide` leaves it as it is; not atomic across documents.
 
-    A guess saves the first look at a document; a wrong one costs a look later, never correctness, because every write names
-    the version it expects. Raises Failed when nothing was written, else Unknown.
+    A guess saves the first look at a document that would be written if it is right; a wrong one costs a look later, never
+    correctness, because every write names the version it expects. Raises Failed when nothing was written, else Unknown.
     """
-    left, known, wrote = list(dict.fromkeys(keys)), guesses, False
+    left, wrote = list(dict.fromkeys(keys)), False
+    known = {key: guess for key, guess in guesses.items() if decide(key, guess)}
     try:
         for _ in range(_TRIES):
             found = await _look(documents, left, known)
@@ -34,7 +35,7 @@ async def compare_and_set(
             answers = await documents.save(changes)
             left = [change.key for change, answer in zip(changes, answers, strict=True) if answer is None]
             wrote = wrote or len(left) < len(changes)
-            known = _NO_GUESSES
+            known = {}
             if not left:
                 return
     except Failed as error:
