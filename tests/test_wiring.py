@@ -13,7 +13,7 @@ import pytest
 from sqlalchemy import Column, Engine, Integer, MetaData, Table, create_engine, inspect
 from sqlalchemy.ext.asyncio import AsyncEngine, async_sessionmaker, create_async_engine
 
-from onceonly import DriverMissing, Endpoint, History, Off, Retry, SchemaMissing, SetupError
+from onceonly import DriverMissing, Endpoint, History, Off, Retry, SchemaMissing, SetupError, Tokens
 from onceonly.drivers.schema import create
 from onceonly.model.message import Message, Send
 from onceonly.model.record import Answer
@@ -112,18 +112,26 @@ def test_all_wrong_settings_are_told_at_once() -> None:
             transport="x",
             metadata=5,
             deduplication=5,
+            blobs="/var/lib/shop",
             identity=5,
             retry=Retry(factor=0, jitter=2),
             timeout=0,
             worker=5,
         )
-    assert len(str(caught.value).splitlines()) == 11
+    assert len(str(caught.value).splitlines()) == 12
 
 
 def test_a_retention_must_be_longer_than_nothing() -> None:
     """Told where it is made."""
     with pytest.raises(SetupError, match="retention"):
         History(retention=timedelta())
+
+
+def test_tokens_without_a_url_need_a_database_to_be_kept_in() -> None:
+    """Told with what to write instead."""
+    assert settings(store="sqlite:///a.db", deduplication=Tokens()).deduplication == Tokens()
+    with pytest.raises(SetupError, match=r"write Tokens\(url\)"):
+        settings(store="memory://a", deduplication=Tokens())
 
 
 def test_a_synchronous_engine_is_refused_with_what_to_write_instead() -> None:

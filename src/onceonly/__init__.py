@@ -20,7 +20,7 @@ from onceonly.model.errors import (
 )
 from onceonly.model.message import Message
 from onceonly.model.retry import Retry
-from onceonly.model.settings import History, Off
+from onceonly.model.settings import DedupStore, History, Off, Tokens
 from onceonly.runtime.settings import WorkerSettings
 from onceonly.serialization.bodies import message
 from onceonly.serialization.identity import Field, Header
@@ -29,6 +29,7 @@ __all__ = [
     "CommitRefused",
     "Conflict",
     "Context",
+    "DedupStore",
     "DriverMissing",
     "Endpoint",
     "Failed",
@@ -48,6 +49,7 @@ __all__ = [
     "SchemaMissing",
     "SchemaTooNew",
     "SetupError",
+    "Tokens",
     "TryAgain",
     "Unknown",
     "WorkerSettings",

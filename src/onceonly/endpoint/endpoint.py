@@ -60,6 +60,7 @@ class Endpoint:
         metadata: object = None,
         isolation: str | None = None,
         deduplication: Deduplication = History(),  # noqa: B008 - immutable
+        blobs: str | None = None,
         identity: IdentityRule | None = None,
         retry: Retry = Retry(),  # noqa: B008 - immutable
         timeout: float = 30.0,
@@ -75,6 +76,7 @@ class Endpoint:
             metadata=metadata,
             isolation=isolation,
             deduplication=deduplication,
+            blobs=blobs,
             identity=identity,
             retry=retry,
             timeout=timeout,
