@@ -66,7 +66,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def pack(letter: DeadLetter, *, entry: str, page: int, room: int) -> tuple[Head, Mapping[str, bytes]]:
-    """Give a letter's document, and the parts that it does not hold itself, by key; `room` is what a document holds, in bytes."""
+    """Give a letter's document, and the parts that it does not hold itself, by key; `room` is what a document holds."""
     same = letter.message is not None and letter.message.body == letter.body
     slim = replace(letter, message=replace(letter.message, body=b"")) if same and letter.message else letter
     stored = encode_letter(slim)

@@ -133,9 +133,7 @@ class DocumentDeadLetters:
         root = (await self._documents.load([ROOT])).get(ROOT)
         last = max(_last_page(root), head.page + 1)
         if last > _last_page(root):
-            await self._documents.save(
-                [Change(key=ROOT, body=encode_root(Root(last)), expected=root.version if root else "")]
-            )
+            await self._documents.save([Change(key=ROOT, body=encode_root(Root(last)), expected=root.version if root else "")])
         await self._documents.save([Change(key=key, body=encode_head(replace(head, page=last)), expected=found.version)])
 
     async def _unlist(self, heads: Sequence[Head]) -> None:
@@ -185,9 +183,7 @@ def _is_of(entry: Entry, heads: Mapping[str, Head]) -> bool:
 
 
 def _matches(chosen: Filter, head: Head) -> bool:
-    return (
-        chosen.endpoint in {"", head.endpoint} and chosen.type in {"", head.type} and chosen.reason in head.reason
-    )
+    return chosen.endpoint in {"", head.endpoint} and chosen.type in {"", head.type} and chosen.reason in head.reason
 
 
 def _last_page(root: Document | None) -> int:
