@@ -7,8 +7,8 @@ from cutting_http import Request, cutting_http
 from onceonly.drivers.s3 import encoded, opened, read_url
 from onceonly.effects.s3 import open_things
 from onceonly.model.errors import CommitRefused, Failed, SetupError, TryAgain, Unknown
+from onceonly.model.thing import Thing
 from onceonly.ports.documents import Change
-from onceonly.ports.effects import Thing
 from onceonly.stores.s3 import create, open_documents
 
 

@@ -10,7 +10,7 @@ from cutting_http import Request
 from onceonly.stores.dynamodb import create, open_documents
 from onceonly.testing.documents_suite import DocumentsSuite
 
-WRITES = frozenset({"DynamoDB_20120810.PutItem", "DynamoDB_20120810.DeleteItem"})
+WRITES = frozenset({"DynamoDB_20120810.PutItem", "DynamoDB_20120810.DeleteItem", "DynamoDB_20120810.BatchExecuteStatement"})
 
 
 def is_write(request: Request) -> bool:

@@ -10,7 +10,8 @@ from aws_subjects import KEYS, AwsSubject, Service
 from cutting_http import Request
 from onceonly.drivers.s3 import opened, read_url
 from onceonly.effects.s3 import open_things
-from onceonly.ports.effects import Thing, Things
+from onceonly.model.thing import Thing
+from onceonly.ports.effects import Things
 from onceonly.stores.s3 import create, open_documents
 from onceonly.testing.documents_suite import DocumentsSuite
 from onceonly.testing.things_suite import ThingsSuite

@@ -17,8 +17,8 @@ from onceonly.drivers.azure_blob import open_container
 from onceonly.drivers.azure_table import open_table
 from onceonly.effects.azure_blob import open_things
 from onceonly.model.errors import CommitRefused, Failed, SetupError, TryAgain, Unknown
+from onceonly.model.thing import Thing
 from onceonly.ports.documents import Change, Documents
-from onceonly.ports.effects import Thing
 from onceonly.runtime.surroundings import SystemClock
 from onceonly.stores import azure_blob, azure_table
 from onceonly.stores.azure_table import _CHUNK, LIMITS, AzureTableDocuments, _operation, _place

@@ -7,6 +7,7 @@ about a request that it did not carry out.
 import re
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
+from io import BytesIO
 from typing import Any, TypeAlias
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
@@ -49,6 +50,7 @@ NOT_ALLOWED = frozenset(
 """Said before anything is done, because of who asks or when."""
 _UNSENT = (NoCredentialsError, PartialCredentialsError, ConnectTimeoutError)
 _BROKEN = (BotoCoreError, ClientError, ResponseParserError, aiohttp.ClientError, OSError, TimeoutError, ValueError, LookupError)
+_LARGE = 256 * 1024
 _CLIENT_ERRORS = range(400, 500)
 _MODELS = create_loader()  # the descriptions of services: large files, read once for all clients
 Client: TypeAlias = Any
@@ -149,6 +151,11 @@ class _SendsOnce(AIOHTTPSession):  # type: ignore[misc]
     aiohttp does, for PUT and DELETE on a kept connection that broke before the answer came: a conditional write that was
     applied would be told then that another version is there. It has no public switch; a test counts what arrives.
     """
+
+    async def send(self, request: Any) -> Any:
+        if isinstance(request.body, bytes) and len(request.body) > _LARGE:
+            request.body = BytesIO(request.body)  # so that aiohttp writes it piece by piece, and lets others run
+        return await super().send(request)
 
     async def _get_session(self, proxy_url: str | None) -> aiohttp.ClientSession:
         session: aiohttp.ClientSession = await super()._get_session(proxy_url)

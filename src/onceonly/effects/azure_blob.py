@@ -11,7 +11,8 @@ from contextlib import asynccontextmanager
 from onceonly.drivers.azure import Refused
 from onceonly.drivers.azure_blob import LARGEST, Container, open_container
 from onceonly.model.errors import CommitRefused, Unknown
-from onceonly.ports.effects import Thing, Things
+from onceonly.model.thing import Thing
+from onceonly.ports.effects import Things
 
 _ODD = re.compile(r"[\x00-\x1f\x7f-\x9f\\\ud800-\udfff\ufffe\uffff]|\.(/|$)|//|^/|/$|^$")
 """Letters that HTTP and XML do not carry, and parts that are empty or end with a dot."""

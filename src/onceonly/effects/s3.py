@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from onceonly.drivers.aws import Client, ServiceError, code_of, translated
 from onceonly.drivers.s3 import DEFINITE, LONGEST_KEY, Place, check_bucket, create_bucket, list_names, opened, read_url
 from onceonly.model.errors import CommitRefused
-from onceonly.ports.effects import Thing
+from onceonly.model.thing import Thing
 
 LARGEST = 5 * 1024**3
 """What S3 takes in one request; more needs several, which are not made."""
