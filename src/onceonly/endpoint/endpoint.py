@@ -19,11 +19,13 @@ from onceonly.ports.bundle import Ports
 from onceonly.ports.transport import Topology, Traits
 from onceonly.runtime.board import Row
 from onceonly.runtime.doorbell import Doorbell
+from onceonly.runtime.drops import CountedWorker
 from onceonly.runtime.observer import Observer
 from onceonly.runtime.relay import Relay
 from onceonly.runtime.settings import WorkerSettings
 from onceonly.runtime.start import Patience
 from onceonly.runtime.surroundings import LIVE, Surroundings
+from onceonly.runtime.sweeper import Sweeper
 from onceonly.runtime.worker import Runner, Worker, run_all
 from onceonly.serialization.identity import IdentityRule
 from onceonly.wiring import enlist, wire
@@ -219,12 +221,15 @@ class Endpoint:
     def runners(
         self, ports: Ports, settings: Settings, *, surroundings: Surroundings = LIVE, board: Row | None = None
     ) -> tuple[Runner, ...]:
-        """Give what works on these ports, side by side: the worker, and the relay that finishes what others left."""
-        grace, after = settings.worker.grace, settings.relay_after
-        return (
-            Worker(ports, settings.worker, surroundings=surroundings, board=board),
-            Relay(ports, after=after, grace=grace, doorbell=self._doorbell, surroundings=surroundings),
-        )
+        """Give what works on these ports, side by side: the worker, and those that finish or remove what others left."""
+        grace, after, upkeep = settings.worker.grace, settings.relay_after, ports.upkeep
+        worker: Runner = (working := Worker(ports, settings.worker, surroundings=surroundings, board=board))
+        if upkeep.drops is not None:
+            worker = CountedWorker(working, upkeep.drops, endpoint=self.name, surroundings=surroundings)
+        relay = Relay(ports, after=after, grace=grace, doorbell=self._doorbell, surroundings=surroundings)
+        if upkeep.tokens is None and upkeep.things is None:
+            return worker, relay
+        return worker, relay, Sweeper(ports, grace=grace, surroundings=surroundings)
 
     async def run(
         self,
