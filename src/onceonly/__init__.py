@@ -1,6 +1,7 @@
 """Message handlers whose effects happen exactly once."""
 
 from onceonly.endpoint import Context, Endpoint, Outgoing
+from onceonly.model.entities import Deleted
 from onceonly.model.errors import (
     CommitRefused,
     Conflict,
@@ -23,6 +24,7 @@ from onceonly.model.retry import Retry
 from onceonly.model.settings import DedupStore, History, Off, Tokens
 from onceonly.runtime.settings import WorkerSettings
 from onceonly.serialization.bodies import message
+from onceonly.serialization.entities import entity
 from onceonly.serialization.identity import Field, Header
 
 __all__ = [
@@ -30,6 +32,7 @@ __all__ = [
     "Conflict",
     "Context",
     "DedupStore",
+    "Deleted",
     "DriverMissing",
     "Endpoint",
     "Failed",
@@ -53,5 +56,6 @@ __all__ = [
     "TryAgain",
     "Unknown",
     "WorkerSettings",
+    "entity",
     "message",
 ]

@@ -7,6 +7,9 @@ from functools import partial
 from types import FrameType
 from typing import Any, NamedTuple, TypeVar, overload
 
+from onceonly.endpoint.blobs import BlobPlace
+from onceonly.endpoint.entities import KeyRule
+from onceonly.endpoint.envelopes import Subscribers
 from onceonly.endpoint.handlers import EndpointHandlers, Rules
 from onceonly.endpoint.outgoing import Outgoing
 from onceonly.endpoint.plans import Plans, plan
@@ -14,8 +17,9 @@ from onceonly.endpoint.registration import RegisteredHandler, RegisteredProvider
 from onceonly.endpoint.signatures import Function, callers_frame, is_function
 from onceonly.model.errors import InvalidHandler
 from onceonly.model.retry import Retry
-from onceonly.model.settings import Deduplication, History
+from onceonly.model.settings import Deduplication, History, Tokens
 from onceonly.ports.bundle import Ports
+from onceonly.ports.effects import Things
 from onceonly.ports.transport import Topology, Traits
 from onceonly.runtime.board import Row
 from onceonly.runtime.doorbell import Doorbell
@@ -106,6 +110,16 @@ class Endpoint:
     def handler(
         self, *, type: str | None = ..., retry: Retry | None = ..., timeout: float | None = ...
     ) -> Callable[[_Function], _Function]: ...
+    @overload
+    def handler(
+        self,
+        *,
+        entity: type[Any],
+        key: KeyRule,
+        type: str | None = ...,
+        retry: Retry | None = ...,
+        timeout: float | None = ...,
+    ) -> Callable[[_Function], _Function]: ...
     def handler(
         self,
         function: Any = None,
@@ -113,17 +127,25 @@ class Endpoint:
         type: str | None = None,  # noqa: A002 - the CloudEvents name
         retry: Retry | None = None,
         timeout: float | None = None,
+        entity: Any = None,
+        key: Any = None,
     ) -> Any:
         """Register a handler; usable with and without arguments. Gives the function back unchanged.
 
         The first parameter's class decides which messages it takes, `type` under which name they travel; the others are
         injected by annotation. `retry` and `timeout` (seconds, `async def` handlers only) override the endpoint's.
+
+        With `entity` it works on one entity of that class for each message: the one whose key is in the message's field
+        `key`, or what `key` makes of the message (a str, an int, a UUID or an enum of these). A parameter annotated
+        `Account` gets it as the store has it, else a fresh one: all defaults, and the key in the field of that name if there
+        is one. Annotated `Account | None` it gets None instead. It is changed in place, or another one is returned, or
+        `Deleted()`.
         Raises InvalidHandler for what is no function; all else about it is judged at start.
         """
         frame = callers_frame()
 
         def register(function: _Function) -> _Function:
-            self._handlers.append(RegisteredHandler(self._function(function, frame), type, retry, timeout))
+            self._handlers.append(RegisteredHandler(self._function(function, frame), type, retry, timeout, entity, key))
             return function
 
         return register if function is None else register(function)
@@ -169,11 +191,15 @@ class Endpoint:
         settings: Settings | None = None,
         max_body: int = MAX_BODY,
         made: Mapping[Any, object] | None = None,
+        blobs: Things | None = None,
     ) -> EndpointHandlers:
-        """Give the Handlers port of this endpoint; `made` holds what process providers made. Raises InvalidHandler."""
+        """Give the Handlers port of this endpoint; `made` holds what process providers made. Raises InvalidHandler.
+
+        `blobs` is the place they read blobs from.
+        """
         chosen = settings or self.settings
         rules = _rules(chosen, max_body)
-        return EndpointHandlers(self._plan(chosen), rules, surroundings, made or {})
+        return EndpointHandlers(self._plan(chosen), rules, surroundings, made or {}, blobs=_place(chosen, blobs))
 
     @asynccontextmanager
     async def opened(
@@ -290,8 +316,9 @@ class Endpoint:
         for provider in plans.process:
             made[provider.kind] = await provider.open(stack, made.__getitem__)
 
-        def make(traits: Traits) -> EndpointHandlers:
-            return EndpointHandlers(plans, _rules(chosen, traits.max_body), surroundings, made)
+        def make(traits: Traits, blobs: Things | None = None) -> EndpointHandlers:
+            rules = _rules(chosen, traits.max_body)
+            return EndpointHandlers(plans, rules, surroundings, made, blobs=_place(chosen, blobs))
 
         events = tuple(sorted(plans.handlers))
         return partial(wire, chosen, make, events=events, surroundings=surroundings, observer=observer)
@@ -301,7 +328,13 @@ class Endpoint:
         stack.callback(self._running.remove, running)
 
     def _plan(self, settings: Settings) -> Plans:
-        return plan(self._handlers, self._providers, endpoint=self.name, offer=offer_of(settings.store))
+        return plan(
+            self._handlers,
+            self._providers,
+            endpoint=self.name,
+            offer=offer_of(settings.store),
+            subscribers=_subscribers(settings),
+        )
 
     def _function(self, function: Callable[..., Any], frame: FrameType | None) -> Function:
         if not is_function(function):
@@ -310,7 +343,15 @@ class Endpoint:
 
 
 def _rules(settings: Settings, max_body: int) -> Rules:
-    return Rules(settings.name, settings.retry, settings.timeout, settings.identity, max_body)
+    return Rules(settings.name, settings.retry, settings.timeout, settings.identity, max_body, _subscribers(settings))
+
+
+def _subscribers(settings: Settings) -> Subscribers | None:
+    return settings.deduplication.subscribers if isinstance(settings.deduplication, Tokens) else None
+
+
+def _place(settings: Settings, blobs: Things | None) -> BlobPlace | None:
+    return None if settings.blobs is None else BlobPlace(blobs)
 
 
 async def _first(working: asyncio.Task[None], ready: asyncio.Event) -> None:

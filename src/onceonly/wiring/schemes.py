@@ -9,10 +9,14 @@ from onceonly.model.errors import DriverMissing, SetupError
 
 
 class Offer(NamedTuple):
-    """The resources that a store's units offer to `async def` and to `def` handlers, as full names of types."""
+    """The resources that a store's units offer to `async def` and to `def` handlers, as full names of types.
+
+    `entities` says that its units have entities, for handlers of both kinds.
+    """
 
     asynchronous: frozenset[str] = frozenset()
     synchronous: frozenset[str] = frozenset()
+    entities: bool = False
 
     def match(self, kind: Any, names: frozenset[str]) -> type | None:
         """Give the offered type that `kind` is, or derives from; None when there is none."""
@@ -27,11 +31,13 @@ class Offer(NamedTuple):
 SQL = Offer(
     asynchronous=frozenset({"sqlalchemy.ext.asyncio.session.AsyncSession", "sqlalchemy.ext.asyncio.engine.AsyncConnection"}),
     synchronous=frozenset({"sqlalchemy.orm.session.Session", "sqlalchemy.engine.base.Connection"}),
+    entities=True,
 )
 RAW = {"asyncpg": frozenset({"asyncpg.connection.Connection"})}
 """The driver's own connection, on which a unit's transaction is open, by the driver's package. asyncpg's has no `commit`."""
 
-MEMORY = Offer(*(frozenset({"onceonly.stores.memory.Notebook"}),) * 2)
+MEMORY = Offer(*(frozenset({"onceonly.stores.memory.Notebook"}),) * 2, entities=True)
+DOCUMENTS = Offer(entities=True)
 OBJECTS = frozenset({"sqlalchemy.ext.asyncio.engine.AsyncEngine", "sqlalchemy.ext.asyncio.session.async_sessionmaker"})
 
 
