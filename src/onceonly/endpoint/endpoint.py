@@ -184,6 +184,10 @@ class Endpoint:
         """Give the input queue and the types it subscribes to. Raises InvalidHandler."""
         return Topology(endpoint=self.name, events=tuple(sorted(self._plan(self.settings).handlers)))
 
+    def works_on_entities(self) -> bool:
+        """Tell whether any of its handlers does. Raises InvalidHandler."""
+        return _have_entities(self._plan(self.settings))
+
     def handlers(
         self,
         surroundings: Surroundings = LIVE,
@@ -321,7 +325,8 @@ class Endpoint:
             return EndpointHandlers(plans, rules, surroundings, made, blobs=_place(chosen, blobs))
 
         events = tuple(sorted(plans.handlers))
-        return partial(wire, chosen, make, events=events, surroundings=surroundings, observer=observer)
+        entities = _have_entities(plans)
+        return partial(wire, chosen, make, events=events, entities=entities, surroundings=surroundings, observer=observer)
 
     def _enter_running(self, stack: AsyncExitStack, running: "_Running") -> None:
         self._running.append(running)
@@ -340,6 +345,10 @@ class Endpoint:
         if not is_function(function):
             raise InvalidHandler(f"endpoint {self.name!r}: {function!r} is no function; register functions and methods")
         return Function(function, frame)
+
+
+def _have_entities(plans: Plans) -> bool:
+    return any(each.entity is not None for each in plans.handlers.values())
 
 
 def _rules(settings: Settings, max_body: int) -> Rules:

@@ -19,7 +19,7 @@ class Sweeps(Protocol):
     """What attempts that were never committed left behind."""
 
     async def sweep(self, older_than: int, limit: int) -> int:
-        """Remove what began before `older_than` (milliseconds since 1970), `limit` of it; gives how much. Raises Failed, Unknown."""
+        """Remove some of what began before `older_than` (milliseconds since 1970); gives how much. Raises Failed, Unknown."""
 
 
 class Upkeep(NamedTuple):

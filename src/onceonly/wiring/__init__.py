@@ -11,7 +11,7 @@ from onceonly.model.record import Record
 from onceonly.model.settings import DedupStore, Off, Tokens
 from onceonly.ports.bundle import Ports
 from onceonly.ports.dead_letters import DeadLetters
-from onceonly.ports.effects import Register
+from onceonly.ports.effects import Register, Things
 from onceonly.ports.handlers import Handlers
 from onceonly.ports.store import Store
 from onceonly.ports.surroundings import Clock
@@ -85,7 +85,7 @@ class Transports(Protocol):
 @asynccontextmanager
 async def wire(
     settings: Settings,
-    make_handlers: Callable[[Traits], Handlers],
+    make_handlers: Callable[[Traits, Things | None], Handlers],
     *,
     events: Sequence[str] = (),
     entities: bool = False,
@@ -94,7 +94,8 @@ async def wire(
 ) -> AsyncIterator[Ports]:
     """Open everything an endpoint's algorithm talks to, and declare its queue and its subscriptions to `events`.
 
-    `entities` says that some handlers work on entities. The ports are enclosed by `observer`. Raises SetupError: an unknown
+    `make_handlers` is told of the transport and of the place for blobs, if there is one; `entities` says that some handlers
+    work on entities. The ports are enclosed by `observer`. Raises SetupError: an unknown
     scheme, a missing driver, missing or newer tables; TryAgain when a server is away. Both name the setting it is about.
     """
     require(settings.store, "store")
@@ -108,14 +109,15 @@ async def wire(
                 letters = open_dead_letters(settings.dead_letters, surroundings=surroundings)
                 dead_letters = await stack.enter_async_context(letters)
         admission, tokens, drops = await open_admission(stack, settings, surroundings)
-        effects = await _open_effects(stack, settings, store=store, register=register, surroundings=surroundings)
+        blobs = await _open_blobs(stack, settings, register)
+        effects = _effects(store, register, blobs, surroundings)
         with named(settings, "transport", settings.transport):
             opened = open_transport(settings.transport, settings.name, surroundings=surroundings)
             transport = await stack.enter_async_context(opened)
         ports = Ports(
             endpoint=settings.name,
             store=store,
-            handlers=make_handlers(transport.traits),
+            handlers=make_handlers(transport.traits, blobs),
             admission=admission,
             effects=effects or NoThings(),
             transport=transport,
@@ -128,9 +130,7 @@ async def wire(
         yield watched
 
 
-async def _open_effects(
-    stack: AsyncExitStack, settings: Settings, *, store: Store, register: Register | None, surroundings: Surroundings
-) -> Registered | None:
+async def _open_blobs(stack: AsyncExitStack, settings: Settings, register: Register | None) -> Things | None:
     if settings.blobs is None:
         return None
     with named(settings, "blobs", settings.blobs):
@@ -139,7 +139,12 @@ async def _open_effects(
             raise SetupError(
                 f"the store {shown(settings.store)} has no register, so what handlers make could not be kept track of"
             )
-        blobs = await stack.enter_async_context(open_blobs(settings.blobs))
+        return await stack.enter_async_context(open_blobs(settings.blobs))
+
+
+def _effects(store: Store, register: Register | None, blobs: Things | None, surroundings: Surroundings) -> Registered | None:
+    if register is None or blobs is None:
+        return None
     return Registered(store, register, {"blob": blobs}, ids=surroundings.ids, clock=surroundings.clock)
 
 

@@ -169,7 +169,7 @@ def offer_of(store: object) -> Offer:
     if name == "memory":
         return MEMORY
     if isinstance(store, str) and has_no_tables(store):
-        return Offer()
+        return DOCUMENTS
     driver = SCHEMES[name].packages[0] if name in SCHEMES else ""
     return SQL._replace(asynchronous=SQL.asynchronous | RAW.get(driver, frozenset()))
 
