@@ -269,7 +269,7 @@ async def test_ports_carry_what_was_made(tmp_path: Path) -> None:
     """The handlers are made once the transport's limits are known."""
     seen: list[int] = []
 
-    def make(traits: Any) -> Any:
+    def make(traits: Any, _blobs: object) -> Any:
         seen.append(traits.max_body)
 
     async with wire(settings(store=f"sqlite:///{tmp_path}/shop.db"), make) as ports:

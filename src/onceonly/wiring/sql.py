@@ -8,17 +8,18 @@ from onceonly.drivers.schema import Schema, check, create, create_user_tables, d
 from onceonly.drivers.sql import Database, place_of, pool_of
 from onceonly.drivers.sql import open_database as connect
 from onceonly.model.errors import Failed, SetupError
-from onceonly.model.settings import History
+from onceonly.model.settings import DedupStore, History, Tokens
 from onceonly.ports.dead_letters import DeadLetters
 from onceonly.ports.surroundings import Clock
 from onceonly.ports.transport import Topology, Transport
 from onceonly.stores.sql import DOCUMENTS_SCHEMA as DOCUMENTS
-from onceonly.stores.sql import SqlDeadLetters, SqlDocuments, SqlStore
+from onceonly.stores.sql import Keeping, SqlDeadLetters, SqlDocuments, SqlRegister, SqlStore
 from onceonly.stores.sql.enlisted import Committed, Enlisted, Home
 from onceonly.stores.sql.enlisted import enlist as enlist_session
 from onceonly.stores.sql.tables import SCHEMA as STORE
 from onceonly.transports.sql import SqlTransport
 from onceonly.transports.sql_tables import SCHEMA as QUEUE
+from onceonly.wiring.deduplication import are_in_store
 from onceonly.wiring.opened import OpenedStore
 from onceonly.wiring.settings import Settings
 from onceonly.wiring.shared import Shared
@@ -45,9 +46,8 @@ async def open_store(settings: Settings, *, clock: Clock) -> AsyncIterator[Opene
         metadata: Any = settings.metadata
         if metadata is not None and database.creates:
             await create_user_tables(database, metadata)
-        history = isinstance(settings.deduplication, History)
-        store = SqlStore(database, settings.name, history=history, isolation=settings.isolation)
-        yield OpenedStore(store, SqlDeadLetters(database))
+        store = SqlStore(database, settings.name, keeping=_keeping(settings), isolation=settings.isolation)
+        yield OpenedStore(store, SqlDeadLetters(database), SqlRegister(database, settings.name))
 
 
 @asynccontextmanager
@@ -93,6 +93,13 @@ async def temporary_transport(
             yield
         finally:
             await drop(database, QUEUE)
+
+
+def _keeping(settings: Settings) -> Keeping:
+    if are_in_store(settings):
+        return Keeping.TOKENS
+    modes = {History: Keeping.HISTORY, DedupStore: Keeping.UNTIL_FORGOTTEN, Tokens: Keeping.UNTIL_FORGOTTEN}
+    return modes.get(type(settings.deduplication), Keeping.NOTHING)
 
 
 async def _ensure(database: Database, schema: Schema) -> None:
