@@ -51,7 +51,7 @@ def test_a_message_without_a_token_is_unreadable() -> None:
 
 def test_a_message_with_a_token_is_read() -> None:
     """Whether it is live is the admission's to say."""
-    found = read(shop(), arrives(**CLOUD, ce_token="t1"))
+    found = read(shop(), arrives(**(CLOUD | {"ce_token": "t1"})))
     assert found.extension("token") == "t1"
 
 
