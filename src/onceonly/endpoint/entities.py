@@ -147,40 +147,38 @@ class EntityRule(NamedTuple):
 
 def plan_entity(
     rule: EntityRule, message: Any, parameters: Sequence[Parameter], *, is_offered: bool, wrong: list[str]
-) -> tuple[EntityPlan | None, str]:
-    """Plan how a handler of this class of message works on entities; gives the name of the parameter that takes them too."""
-    found = [each for each in parameters if _takes(each.annotation, rule.kind)]
+) -> EntityPlan | None:
+    """Plan how a handler of this class of message works on entities; adds what is wrong."""
+    found = [each for each in parameters if takes(each.annotation, rule.kind)]
     problems = list(_rule_problems(rule))
     if not is_offered:
         problems.append("entity= needs a store that keeps entities; this one keeps none")
     if problems:
         wrong += problems
-        return None, ""
+        return None
     kind = rule.kind
     try:
         codec, fields = codec_for(kind), fields_of(kind)
     except BodyError as error:
         wrong.append(f"entity={words(kind)}: {error}")
-        return None, ""
+        return None
     if problem := _key_problem(rule.key, message):
         wrong.append(problem)
+        return None
     if len(found) != 1:
         wrong.append(f"one parameter takes the entity: annotate it with {words(kind)}, or {words(kind)} | None")
     field = fields.get(rule.key) if isinstance(rule.key, str) else None
     is_optional = bool(found) and found[0].annotation is not kind
     if found and not is_optional and (missing := [each.name for each in fields.values() if each.required and each != field]):
         wrong.append(_no_fresh(kind, found[0].name, missing))
-    if wrong:
-        return None, ""
-    plan = EntityPlan(kind, entity_name(kind), codec, codec_for(message), rule.key, field, is_optional)
-    return plan, found[0].name
+    return EntityPlan(kind, entity_name(kind), codec, codec_for(message), rule.key, field, is_optional)
 
 
-def _takes(annotation: Any, kind: Any) -> bool:
+def takes(annotation: Any, kind: Any) -> bool:
     """Tell whether this is the class, or the class or None."""
     if get_origin(annotation) in (Union, UnionType):
         return set(get_args(annotation)) == {kind, NoneType}
-    return annotation is kind
+    return bool(annotation == kind)
 
 
 def _rule_problems(rule: EntityRule) -> Sequence[str]:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from onceonly.endpoint.context import Context
-from onceonly.endpoint.entities import EntityPlan, EntityRule, plan_entity
+from onceonly.endpoint.entities import EntityPlan, EntityRule, plan_entity, takes
 from onceonly.endpoint.envelopes import Subscribers
 from onceonly.endpoint.providers import ProviderPlan, Providers, plan_providers
 from onceonly.endpoint.registration import RegisteredHandler, RegisteredProvider, Scope
@@ -89,18 +89,19 @@ def _plan_handler(registered: RegisteredHandler, providers: Providers, offer: Of
     type_, codec = (None, None) if signature.problems else _plan_body(signature.parameters, registered.type, wrong)
     others = () if signature.problems else signature.parameters[1:]
     is_async = function.flavour is Flavour.COROUTINE
-    rule, entity, taker = EntityRule(registered.entity, registered.key), None, ""
+    rule, entity = EntityRule(registered.entity, registered.key), None
     if rule != EntityRule(None, None) and codec is not None:
         message = signature.parameters[0].annotation
-        entity, taker = plan_entity(rule, message, others, is_offered=offer.entities, wrong=wrong)
-        others = tuple(each for each in others if each.name != taker)
+        entity = plan_entity(rule, message, others, is_offered=offer.entities, wrong=wrong)
+    takers = [each.name for each in others if rule.kind is not None and takes(each.annotation, rule.kind)]
+    others = tuple(each for each in others if each.name not in takers)
     arguments = dict(_plan_arguments(others, providers, offer, is_async=is_async, wrong=wrong))
     problems += [f"handler {function.name}: {each}" for each in wrong]
     if wrong or type_ is None or codec is None:
         return None
     needed = tuple(each for each in providers.needed_by(arguments.values()) if each.scope is Scope.MESSAGE)
     if entity is not None:
-        arguments[taker] = entity.kind
+        arguments[takers[0]] = entity.kind
     return HandlerPlan(function, type_, codec, arguments, needed, registered.retry, registered.timeout, entity)
 
 
