@@ -11,7 +11,7 @@ from datetime import timedelta
 from msgspec.structs import replace
 
 from onceonly.model.entities import Entities
-from onceonly.model.errors import CommitRefused, Conflict, Failed
+from onceonly.model.errors import CommitRefused, Conflict, Failed, Outrun
 from onceonly.model.identity import Identity, claim_key
 from onceonly.model.message import Message
 from onceonly.model.record import Record
@@ -181,7 +181,7 @@ class DocumentUnit:
                 "make the entity smaller, or keep its history elsewhere (DedupStore, Tokens)"
             )
         if (await self._store.documents.save([change]))[0] is None:
-            raise Conflict(f"another worker changed {self.key!r} first")
+            raise Outrun(f"another worker changed {self.key!r} first")
 
     def abandon(self) -> None:
         """Give up: nothing was written."""
