@@ -23,11 +23,13 @@ from onceonly.ports.effects import Things
 from onceonly.ports.transport import Topology, Traits
 from onceonly.runtime.board import Row
 from onceonly.runtime.doorbell import Doorbell
+from onceonly.runtime.drops import CountedWorker
 from onceonly.runtime.observer import Observer
 from onceonly.runtime.relay import Relay
 from onceonly.runtime.settings import WorkerSettings
 from onceonly.runtime.start import Patience
 from onceonly.runtime.surroundings import LIVE, Surroundings
+from onceonly.runtime.sweeper import Sweeper
 from onceonly.runtime.worker import Runner, Worker, run_all
 from onceonly.serialization.identity import IdentityRule
 from onceonly.wiring import enlist, wire
@@ -182,6 +184,10 @@ class Endpoint:
         """Give the input queue and the types it subscribes to. Raises InvalidHandler."""
         return Topology(endpoint=self.name, events=tuple(sorted(self._plan(self.settings).handlers)))
 
+    def works_on_entities(self) -> bool:
+        """Tell whether any of its handlers does. Raises InvalidHandler."""
+        return _have_entities(self._plan(self.settings))
+
     def handlers(
         self,
         surroundings: Surroundings = LIVE,
@@ -245,12 +251,15 @@ class Endpoint:
     def runners(
         self, ports: Ports, settings: Settings, *, surroundings: Surroundings = LIVE, board: Row | None = None
     ) -> tuple[Runner, ...]:
-        """Give what works on these ports, side by side: the worker, and the relay that finishes what others left."""
-        grace, after = settings.worker.grace, settings.relay_after
-        return (
-            Worker(ports, settings.worker, surroundings=surroundings, board=board),
-            Relay(ports, after=after, grace=grace, doorbell=self._doorbell, surroundings=surroundings),
-        )
+        """Give what works on these ports, side by side: the worker, and those that finish or remove what others left."""
+        grace, after, upkeep = settings.worker.grace, settings.relay_after, ports.upkeep
+        worker: Runner = (working := Worker(ports, settings.worker, surroundings=surroundings, board=board))
+        if upkeep.drops is not None:
+            worker = CountedWorker(working, upkeep.drops, endpoint=self.name, surroundings=surroundings)
+        relay = Relay(ports, after=after, grace=grace, doorbell=self._doorbell, surroundings=surroundings)
+        if upkeep.tokens is None and upkeep.things is None:
+            return worker, relay
+        return worker, relay, Sweeper(ports, grace=grace, surroundings=surroundings)
 
     async def run(
         self,
@@ -316,7 +325,8 @@ class Endpoint:
             return EndpointHandlers(plans, rules, surroundings, made, blobs=_place(chosen, blobs))
 
         events = tuple(sorted(plans.handlers))
-        return partial(wire, chosen, make, events=events, surroundings=surroundings, observer=observer)
+        entities = _have_entities(plans)
+        return partial(wire, chosen, make, events=events, entities=entities, surroundings=surroundings, observer=observer)
 
     def _enter_running(self, stack: AsyncExitStack, running: "_Running") -> None:
         self._running.append(running)
@@ -335,6 +345,10 @@ class Endpoint:
         if not is_function(function):
             raise InvalidHandler(f"endpoint {self.name!r}: {function!r} is no function; register functions and methods")
         return Function(function, frame)
+
+
+def _have_entities(plans: Plans) -> bool:
+    return any(each.entity is not None for each in plans.handlers.values())
 
 
 def _rules(settings: Settings, max_body: int) -> Rules:
