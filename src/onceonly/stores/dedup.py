@@ -69,6 +69,10 @@ class DocumentDedupStore:
         """Forget keys; see the port."""
         await compare_and_set(self._documents, map(_name, keys), _drop)
 
+    async def count(self, limit: int) -> int:
+        """Count the marks, `limit` at most; may be stale. Raises Failed, Unknown."""
+        return len(await self._documents.keys(_PREFIX, limit=limit))
+
     async def sweep(self, *, after: str = "", limit: int = 1000) -> str:
         """Drop the marks that are past their time, among the next `limit` behind `after`; gives where to go on, "" at the end.
 

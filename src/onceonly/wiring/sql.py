@@ -8,12 +8,12 @@ from onceonly.drivers.schema import Schema, check, create, create_user_tables, d
 from onceonly.drivers.sql import Database, place_of, pool_of
 from onceonly.drivers.sql import open_database as connect
 from onceonly.model.errors import Failed, SetupError
-from onceonly.model.settings import DedupStore, History, Tokens
+from onceonly.model.settings import History, Off
 from onceonly.ports.dead_letters import DeadLetters
 from onceonly.ports.surroundings import Clock
 from onceonly.ports.transport import Topology, Transport
 from onceonly.stores.sql import DOCUMENTS_SCHEMA as DOCUMENTS
-from onceonly.stores.sql import Keeping, SqlDeadLetters, SqlDocuments, SqlRegister, SqlStore
+from onceonly.stores.sql import Keeping, SqlDeadLetters, SqlDocuments, SqlRegister, SqlStore, SqlTokens
 from onceonly.stores.sql.enlisted import Committed, Enlisted, Home
 from onceonly.stores.sql.enlisted import enlist as enlist_session
 from onceonly.stores.sql.tables import SCHEMA as STORE
@@ -58,6 +58,14 @@ async def open_documents(setting: Any, *, clock: Clock) -> AsyncIterator[SqlDocu
         yield SqlDocuments(database)
 
 
+@asynccontextmanager
+async def open_tokens(setting: Any, *, clock: Clock) -> AsyncIterator[SqlTokens]:
+    """Give the tokens that are beside a store."""
+    async with open_database(setting, clock=clock) as database:
+        await _ensure(database, STORE)
+        yield SqlTokens(database)
+
+
 def enlist(setting: Any, endpoint: str, session: object, committed: Committed) -> Enlisted:
     """Write the records of an endpoint through a session of the user's. Raises SetupError."""
     return enlist_session(session, Home(endpoint, place_of(setting), pool_of(setting)), committed)
@@ -98,8 +106,9 @@ async def temporary_transport(
 def _keeping(settings: Settings) -> Keeping:
     if are_in_store(settings):
         return Keeping.TOKENS
-    modes = {History: Keeping.HISTORY, DedupStore: Keeping.UNTIL_FORGOTTEN, Tokens: Keeping.UNTIL_FORGOTTEN}
-    return modes.get(type(settings.deduplication), Keeping.NOTHING)
+    if isinstance(settings.deduplication, History):
+        return Keeping.HISTORY
+    return Keeping.NOTHING if isinstance(settings.deduplication, Off) else Keeping.UNTIL_FORGOTTEN
 
 
 async def _ensure(database: Database, schema: Schema) -> None:
