@@ -1,7 +1,7 @@
-"""Cosmos DB keeps every promise of documents, as far as an emulator can tell; what it cannot, the store's docstring says."""
+"""Cosmos DB keeps every promise of documents, and of what is built on them, as far as an emulator can tell; what it cannot, the store's docstring says."""
 
 import re
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import Any
@@ -14,7 +14,7 @@ from azure.core.pipeline import PipelineContext, PipelineRequest
 from azure.cosmos.exceptions import CosmosHttpResponseError
 from document_subject import ServiceSubject
 
-from cosmos_server import KEY, cosmos, secured
+from cosmos_server import KEY, secured
 from onceonly.drivers.cosmos import _SentOnce, read_address, translated
 from onceonly.drivers.sent_once import SentTwiceError
 from onceonly.model.errors import Failed, SetupError, Unknown
@@ -23,6 +23,7 @@ from onceonly.stores import cosmos as adapter
 from onceonly.stores.cosmos import create, open_documents
 from onceonly.testing.clock import ManualClock
 from onceonly.testing.documents_suite import DocumentsSuite
+from onceonly.testing.on_documents import DocumentDedupSuite, DocumentTokenSuite
 from onceonly.testing.suite import raises
 from servers import free_port
 
@@ -30,22 +31,15 @@ WRITE = re.compile(rb"(?:POST|PUT|DELETE) [^ ]*/docs[/ ]")
 QUERY = re.compile(rb"(?i)x-ms-documentdb-isquery|query\+json")
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[str]:
-    """Run the emulator for this module."""
-    with cosmos() as url:
-        yield url
-
-
 @pytest.fixture
-async def url(server: str) -> str:
+async def url(cosmos_account: str) -> str:
     """Make a container of its own."""
-    url = f"{server}/onceonly/t{uuid4().hex[:12]}?emulator=true"
+    url = f"{cosmos_account}/onceonly/t{uuid4().hex[:12]}?emulator=true"
     await create(url)
     return url
 
 
-class TestCosmos(DocumentsSuite):
+class InCosmos:
     """A container of the emulator."""
 
     @pytest.fixture(autouse=True)
@@ -63,6 +57,18 @@ class TestCosmos(DocumentsSuite):
             secured=secured(),
         ) as subject:
             yield subject
+
+
+class TestCosmos(InCosmos, DocumentsSuite):
+    """Documents themselves."""
+
+
+class TestDedupInCosmos(InCosmos, DocumentDedupSuite):
+    """The dedup store for every service, here."""
+
+
+class TestTokensInCosmos(InCosmos, DocumentTokenSuite):
+    """The tokens for every service, here."""
 
 
 async def test_a_json_body_can_be_queried(url: str) -> None:
