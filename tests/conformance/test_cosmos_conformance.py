@@ -1,10 +1,10 @@
-"""Cosmos DB keeps every promise of documents, and of what is built on them, as far as an emulator can tell; what it cannot, the store's docstring says."""
+"""Cosmos DB keeps every promise of documents and of what is built on them, as far as an emulator can tell; see its store."""
 
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 from uuid import uuid4
 
 import pytest
@@ -61,6 +61,10 @@ class InCosmos:
 
 class TestCosmos(InCosmos, DocumentsSuite):
     """Documents themselves."""
+
+    rounds: ClassVar[int] = 6
+    many: ClassVar[int] = 100  # a request holds one
+    lapse: ClassVar[int] = 250  # the emulator removes nothing
 
 
 class TestDedupInCosmos(InCosmos, DocumentDedupSuite):

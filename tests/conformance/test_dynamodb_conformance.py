@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import ClassVar
 
 import pytest
 from aws_subjects import KEYS, AwsSubject, Service
@@ -40,6 +41,10 @@ class InDynamoDB:
 
 class TestDynamoDB(InDynamoDB, DocumentsSuite):
     """Documents themselves."""
+
+    rounds: ClassVar[int] = 6
+    many: ClassVar[int] = 130  # a request holds 100 at most
+    lapse: ClassVar[int] = 250  # the emulator removes nothing within seconds
 
 
 class TestDedupInDynamoDB(InDynamoDB, DocumentDedupSuite):

@@ -1,9 +1,10 @@
-"""MongoDB keeps every promise of documents, and of what is built on them, as far as an emulator of a standalone server can tell."""
+"""MongoDB keeps every promise of documents and of what is built on them, as far as an emulator that stands alone can tell."""
 
 import gc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
+from typing import ClassVar
 from uuid import uuid4
 
 import pytest
@@ -63,6 +64,9 @@ class InMongoDB:
 
 class TestMongoDB(InMongoDB, DocumentsSuite):
     """Documents themselves."""
+
+    many: ClassVar[int] = 600  # a request holds 500 at most
+    lapse: ClassVar[int] = 250  # the emulator removes nothing within seconds
 
 
 class TestDedupInMongoDB(InMongoDB, DocumentDedupSuite):

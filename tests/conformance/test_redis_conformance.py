@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from hashlib import sha1
+from typing import ClassVar
 from uuid import uuid4
 
 import pytest
@@ -61,6 +62,8 @@ class InRedis:
 
 class TestRedis(InRedis, DocumentsSuite):
     """Documents themselves."""
+
+    lapse: ClassVar[int] = 2_500  # Redis removes to the millisecond
 
 
 class TestDedupInRedis(InRedis, DocumentDedupSuite):

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from typing import ClassVar
 from uuid import uuid4
 
 import pytest
@@ -44,6 +45,10 @@ class InS3:
 
 class TestS3(InS3, DocumentsSuite):
     """Documents themselves."""
+
+    rounds: ClassVar[int] = 6
+    many: ClassVar[int] = 100  # a request holds one
+    lapse: ClassVar[int] = 250  # nothing expires here
 
 
 class TestDedupInS3(InS3, DocumentDedupSuite):
