@@ -94,6 +94,15 @@ async def test_creating_again_changes_nothing(url: str) -> None:
         assert (await documents.load(["k"]))["k"].body == b"1"
 
 
+async def test_a_client_is_closed_behind_its_look_at_regions(url: str) -> None:
+    """The driver takes it in the background; cancelled while TLS begins, it would leave a connection open."""
+    async with open_documents(url, clock=ManualClock()) as documents:
+        client = await documents._account.client()
+        look = client.client_connection._global_endpoint_manager.refresh_task
+    assert look is not None
+    assert (look.done(), look.cancelled()) == (True, False)
+
+
 async def test_an_account_that_is_not_strong_is_refused(url: str) -> None:
     """The emulator's says Session, so it passes only where the URL calls it one; and then it is told."""
     async with open_documents(url, clock=ManualClock()) as documents:
