@@ -41,6 +41,7 @@ __all__ = [
     "offer_of",
     "open_database",
     "open_dead_letters",
+    "open_register",
     "open_store",
     "open_transport",
     "schemas",
@@ -161,6 +162,15 @@ async def open_store(
     """Open an endpoint's store, and the dead letters beside it. Raises SetupError."""
     async with _open_store(settings, entities=entities, surroundings=surroundings) as opened:
         yield opened.store, opened.dead_letters
+
+
+@asynccontextmanager
+async def open_register(settings: Settings, *, surroundings: Surroundings = LIVE) -> AsyncIterator[Register]:
+    """Open the register of an endpoint that makes things. Raises SetupError where its store has none."""
+    async with _open_store(settings, entities=False, surroundings=surroundings) as opened:
+        if opened.register is None:
+            raise SetupError(f"the store {shown(settings.store)} has no register")
+        yield opened.register
 
 
 def _open_store(settings: Settings, *, entities: bool, surroundings: Surroundings) -> AbstractAsyncContextManager[OpenedStore]:
