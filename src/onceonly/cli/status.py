@@ -26,11 +26,11 @@ EXTRA = ("dropped", "prepared", "live", "marks", "attempts")
 """What is shown where at least one of the endpoints has it."""
 
 
-class Status(Struct, frozen=True, kw_only=True):
+class Status(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One endpoint's numbers. The first three are those of its queue, None when it has none yet.
 
     `late` are the records that wait for longer than `relay_after`; `oldest` is the age of the oldest one, in seconds: these are
-    None where the store cannot be searched. The numbers behind the dead letters are None where there is nothing of the kind:
+    None where the store cannot be searched. The numbers behind the dead letters are left out where there is no such thing:
     what came without a live token, tokens of messages to it that are prepared and live, marks in its dedup store (of all who
     use it), and attempts at things that are open. `more` names those that are more than they say: nobody counted further.
     """

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from onceonly.cli.places import looked_at, missing_file
 from onceonly.cli.reaching import answering
+from onceonly.model.errors import SchemaMissing
 from onceonly.model.settings import DedupStore, Tokens
 from onceonly.runtime.surroundings import LIVE
 from onceonly.stores.dedup import DocumentDedupStore
@@ -56,13 +57,23 @@ async def _count_tokens(settings: Settings) -> dict[str, Count]:
     place = tokens_place(settings)
     if missing_file(place):
         return {"dropped": Count(0), "live": Count(0)}
+    if are_in_store(settings):  # prepared ones are not committed there, so nobody sees them
+        async with answering("tokens", place):
+            live = Count(await count_live(looked_at(place), clock=LIVE.clock))
+            return {"dropped": await _count_dropped_in_store(settings, place), "live": live}
     async with answering("tokens", place), open_documents(looked_at(place), clock=LIVE.clock) as documents:
-        dropped = await drops_of(documents, settings.name).read()
-        if are_in_store(settings):  # prepared ones are not committed there, so nobody sees them
-            return {"dropped": Count(dropped), "live": Count(await count_live(looked_at(place), clock=LIVE.clock))}
-        census = await DocumentTokens(documents, clock=LIVE.clock).census(settings.name, MOST)
-    prepared, live = Count(census.prepared, census.more), Count(census.live, census.more)
-    return {"dropped": Count(dropped), "prepared": prepared, "live": live}
+        dropped = Count(await drops_of(documents, settings.name).read())
+        prepared, waiting, more = await DocumentTokens(documents, clock=LIVE.clock).census(settings.name, MOST)
+        return {"dropped": dropped, "prepared": Count(prepared, more), "live": Count(waiting, more)}
+
+
+async def _count_dropped_in_store(settings: Settings, place: object) -> Count:
+    """Read the count; messages may be sent before the endpoint ran for the first time, and made its table."""
+    try:
+        async with open_documents(looked_at(place), clock=LIVE.clock) as documents:
+            return Count(await drops_of(documents, settings.name).read())
+    except SchemaMissing:
+        return Count(0)
 
 
 async def _count_attempts(settings: Settings) -> dict[str, Count]:
