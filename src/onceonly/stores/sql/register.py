@@ -38,11 +38,18 @@ class SqlRegister:
         self._tables = tables(database.prefix, database.schema)
 
     async def open(self, rows: Sequence[Row]) -> None:
-        """Insert rows in one statement; see the port."""
+        """Insert rows in one statement; see the port. An attempt whose row is there already is a Conflict."""
         values = [self._values(row) for row in rows]
+
+        def insert(connection: Connection) -> None:
+            for some in chunks(values):
+                dialect, table = self._database.dialect, self._tables.register
+                if len(dialect.insert_absent(connection, table, some, key=["attempt"])) < len(some):
+                    raise Conflict("an attempt at a message was registered before: each needs a fresh id")
+
         if values:
             async with self._database.autocommitting() as connection:
-                await connection.run_sync(self._database.dialect.insert_all, self._tables.register, values)
+                await connection.run_sync(insert)
 
     async def cancel(self, row: Row) -> bool:
         """Mark a row, after waiting for a commit that takes it away; see the port."""
@@ -102,6 +109,6 @@ class SqlRegister:
             "source": row.identity.source,
             "id": row.identity.id,
             "unit": row.unit,
-            "opened_at": row.at,
+            "opened_at": row.at or self._database.clock.now(),
             "cancelled": row.cancelled,
         }
