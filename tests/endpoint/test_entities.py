@@ -395,8 +395,9 @@ def test_a_message_without_a_key_is_unreadable(body: object, told: str) -> None:
 
 def test_a_key_as_long_as_the_limit_is_fine() -> None:
     """In bytes, with the name."""
-    found = read_dict({"account_id": "é" * ((LONGEST_UNIT - len("Account/")) // 2)})
+    found = read_dict({"account_id": "x" + "é" * ((LONGEST_UNIT - len("Account/x")) // 2)})
     assert isinstance(found, Message)
+    assert len(found.unit.encode()) == LONGEST_UNIT
 
 
 def test_a_function_that_fails_makes_its_message_unreadable() -> None:

@@ -10,7 +10,7 @@ Place = Callable[[Message], Message | Unreadable]
 """Finds out which entity a message is about."""
 UNENTITLED = (
     "came without a token: this endpoint has deduplication=Tokens(...), so its messages must come from endpoints that have it "
-    "too, with the same place of tokens, and declare it as a subscriber; send it through one of these"
+    "too, with the same place of tokens, and declare it as a subscriber; send it through one of these, or with `onceonly send`"
 )
 
 
