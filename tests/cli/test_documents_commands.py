@@ -98,6 +98,17 @@ def test_a_dead_letter_can_be_retried_for_its_token_is_live(onceonly: "Terminal"
     assert (left["dead_letters"], left["live"], left["dropped"]) == (0, 0, 0)
 
 
+@pytest.mark.parametrize("endpoint", ["bank:bank", "bank:vault"])
+def test_a_purged_letter_leaves_no_token(onceonly: "Terminal", endpoint: str) -> None:
+    """Nobody will ever ask for it."""
+    (onceonly.folder / "closed").touch()
+    send(onceonly, endpoint)
+    work(onceonly, endpoint)
+    assert onceonly("dead", "purge", endpoint, "--all").code == 0
+    left = status(onceonly, endpoint)
+    assert (left["dead_letters"], left["live"]) == (0, 0)
+
+
 def test_a_store_without_tables_is_not_searched(onceonly: "Terminal", redis_url: str) -> None:
     """Its records are found by the messages that come again; its dead letters are counted, and sent back."""
     (onceonly.folder / "closed").touch()

@@ -26,6 +26,9 @@ class Mint(Protocol):
     async def add(self, tokens: list[Token]) -> None:
         """Make these live at once; harmless for those that are. Raises Failed, Unknown."""
 
+    async def remove(self, tokens: list[Token]) -> None:
+        """Remove these, for messages that nobody shall handle; harmless when they are gone. Raises Failed, Unknown."""
+
 
 @asynccontextmanager
 async def open_mint(settings: Settings, *, surroundings: Surroundings = LIVE) -> AsyncIterator[Mint]:
