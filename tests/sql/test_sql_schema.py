@@ -166,8 +166,8 @@ async def test_a_store_of_version_1_is_upgraded(file: Path) -> None:
         ),
         (
             'CREATE TABLE onceonly_dead_letters (position INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT, "key" VARCHAR(32)'
-            " NOT NULL UNIQUE, endpoint VARCHAR(255) NOT NULL, type TEXT NOT NULL, reason TEXT NOT NULL, stored_at BIGINT NOT NULL,"
-            " letter BLOB NOT NULL)"
+            " NOT NULL UNIQUE, endpoint VARCHAR(255) NOT NULL, type TEXT NOT NULL, reason TEXT NOT NULL,"
+            " stored_at BIGINT NOT NULL, letter BLOB NOT NULL)"
         ),
         "INSERT INTO onceonly_dead_letters VALUES (7, 'k', 'shop', 't', 'r', 1, x'01')",
     )
