@@ -15,6 +15,7 @@ from onceonly.algorithms import admission
 from onceonly.algorithms.effects import NoThings, Registered
 from onceonly.model.settings import Deduplication
 from onceonly.ports.bundle import Ports
+from onceonly.ports.documents import Change
 from onceonly.runtime.surroundings import SystemClock
 from onceonly.runtime.sweeper import Sweeper
 from onceonly.stores import redis
@@ -166,6 +167,20 @@ async def test_prepared_tokens_bring_a_sweeper_with_their_own_age() -> None:
     async with wire(chosen, nobody) as ports:
         assert ports.upkeep.after == 30.0
         assert Sweeper in runners(ports)
+
+
+async def test_marks_in_sql_bring_a_sweeper_that_removes_expired_ones(tmp_path: Path) -> None:
+    """A SQL database removes nothing by itself; memory forgets all of them soon."""
+    done = f"sqlite:///{tmp_path}/done.db"
+    async with wire(settings(deduplication=DedupStore(done)), nobody) as ports:
+        assert Sweeper in runners(ports)
+        async with open_documents(done, clock=SystemClock()) as documents:
+            await documents.save([Change(key="done/old", body=b"{}", expires=1), Change(key="done/new", body=b"{}")])
+            assert ports.upkeep.marks is not None
+            assert await ports.upkeep.marks.remove_expired() == 1
+            assert await documents.keys("") == ("done/new",)
+    async with wire(settings(deduplication=DedupStore("memory://done")), nobody) as ports:
+        assert Sweeper not in runners(ports)
 
 
 def runners(ports: Ports) -> list[type]:

@@ -15,16 +15,15 @@ from onceonly.ports.effects import Register, Things
 from onceonly.ports.handlers import Handlers
 from onceonly.ports.store import Store
 from onceonly.ports.surroundings import Clock
-from onceonly.ports.token_store import TokenStore
 from onceonly.ports.transport import Topology, Traits, Transport
-from onceonly.ports.upkeep import NOTHING, Counter, Sweeps, Upkeep
+from onceonly.ports.upkeep import NOTHING, Sweeps, Upkeep
 from onceonly.runtime.observed import observed
 from onceonly.runtime.observer import Observer
 from onceonly.runtime.surroundings import LIVE, Surroundings
 from onceonly.wiring.blobs import open_blobs
 from onceonly.wiring.deduplication import open_admission
 from onceonly.wiring.naming import named
-from onceonly.wiring.opened import OpenedStore
+from onceonly.wiring.opened import OpenedAdmission, OpenedStore
 from onceonly.wiring.schemes import has_no_tables, keeps_documents, offer_of, require, scheme_of, shown
 from onceonly.wiring.settings import Settings
 
@@ -109,7 +108,7 @@ async def wire(
             with named(settings, "dead_letters", settings.dead_letters):
                 letters = open_dead_letters(settings.dead_letters, surroundings=surroundings)
                 dead_letters = await stack.enter_async_context(letters)
-        admission, tokens, drops = await open_admission(stack, settings, surroundings)
+        deciding = await open_admission(stack, settings, surroundings)
         blobs = await _open_blobs(stack, settings, register)
         effects = _effects(store, register, blobs, surroundings)
         with named(settings, "transport", settings.transport):
@@ -119,11 +118,11 @@ async def wire(
             endpoint=settings.name,
             store=store,
             handlers=make_handlers(transport.traits, blobs),
-            admission=admission,
+            admission=deciding.admission,
             effects=effects or NoThings(),
             transport=transport,
             dead_letters=dead_letters,
-            upkeep=_upkeep(settings, tokens, effects, drops),
+            upkeep=_upkeep(settings, deciding, effects),
         )
         watched = observed(ports, observer)
         with named(settings, "transport", settings.transport):
@@ -149,10 +148,10 @@ def _effects(store: Store, register: Register | None, blobs: Things | None, surr
     return Registered(store, register, {"blob": blobs}, ids=surroundings.ids, clock=surroundings.clock)
 
 
-def _upkeep(settings: Settings, tokens: TokenStore | None, things: Sweeps | None, drops: Counter | None) -> Upkeep:
+def _upkeep(settings: Settings, deciding: OpenedAdmission, things: Sweeps | None) -> Upkeep:
     chosen = settings.deduplication
     after = chosen.sweep_after.total_seconds() if isinstance(chosen, Tokens) else NOTHING.after
-    return Upkeep(after=after, tokens=tokens, things=things, drops=drops)
+    return Upkeep(after=after, tokens=deciding.tokens, things=things, drops=deciding.drops, marks=deciding.marks)
 
 
 @asynccontextmanager
