@@ -7,11 +7,14 @@ from urllib.parse import quote
 
 import pytest
 import pytest_asyncio
-from place_house import KINDS, Chain, audit, clean, fresh_place, keys, opened, payments, state, till
+from place_house import KINDS, Chain, Paid, audit, clean, fresh_place, keys, opened, payments, state, till
+from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 
 from onceonly import DedupStore, Endpoint, History, Off, Tokens
 from onceonly.algorithms.delivery import deliver
+from onceonly.algorithms.relay import relay
 from onceonly.model.settings import Deduplication
+from onceonly.runtime.surroundings import SystemClock
 from onceonly.wiring.minting import with_token
 
 COUNT = 6
@@ -89,6 +92,22 @@ async def test_copies_change_nothing_where_a_dedup_store_knows_them(kind: str, e
         assert len([key for key in await keys(done) if key.startswith("done/")]) == 2 * COUNT
         for owner in ("ann", "bob"):
             assert len(str(await state(running.till, "Account", owner))) < 60
+
+
+async def test_what_a_transaction_sends_is_noted_as_done_elsewhere(places: Places) -> None:
+    """Where a dedup store knows what is done, a transaction's record goes altogether once it is sent."""
+    queue, done, store = places.new("memory"), places.new("memory"), places.new("sqlite")
+    shop = till(store, DedupStore(done), transport=queue)
+    async with opened(shop, audit(places.new("memory"), DedupStore(done), transport=queue)) as running:
+        engine = create_async_engine(store.replace("sqlite:", "sqlite+aiosqlite:"))
+        async with AsyncSession(engine) as session, session.begin():
+            shop.enlist(session).send(Paid("ann", 5), to="audit")
+        await engine.dispose()
+        (record,) = await running.till_ports.store.undispatched(SystemClock().now() + 1, 10)
+        assert (await relay([record], running.till_ports)).finished == (record,)
+        await running.settle()
+        assert (await state(running.audit, "Book", "ann"))["entries"] == 1
+        assert await running.till_ports.store.find([record.identity]) == ()
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -257,9 +257,8 @@ class Endpoint:
         if upkeep.drops is not None:
             worker = CountedWorker(working, upkeep.drops, endpoint=self.name, surroundings=surroundings)
         relay = Relay(ports, after=after, grace=grace, doorbell=self._doorbell, surroundings=surroundings)
-        if upkeep.tokens is None and upkeep.things is None:
-            return worker, relay
-        return worker, relay, Sweeper(ports, grace=grace, surroundings=surroundings)
+        swept = (Sweeper(ports, grace=grace, surroundings=surroundings),) if upkeep.is_swept else ()
+        return worker, relay, *swept
 
     async def run(
         self,

@@ -22,17 +22,30 @@ class Sweeps(Protocol):
         """Remove some of what began before `older_than` (milliseconds since 1970); gives how much. Raises Failed, Unknown."""
 
 
+class Expires(Protocol):
+    """A place where something expires, and nobody else removes it."""
+
+    async def remove_expired(self, limit: int = 1000) -> int:
+        """Remove some of what has expired; gives how much, `limit` where there may be more. Raises Failed, Unknown."""
+
+
 class Upkeep(NamedTuple):
     """What one endpoint has to keep in order: nothing, unless it has tokens elsewhere, or makes things.
 
     `after` is how old, in seconds, something must be before it is taken for left behind. `tokens` may hold prepared ones.
-    `drops` counts the messages that were dropped because no token of theirs was live.
+    `drops` counts the messages that were dropped because no token of theirs was live. In `marks` a dedup store's marks expire.
     """
 
     after: float = 600.0
     tokens: TokenStore | None = None
     things: Sweeps | None = None
     drops: Counter | None = None
+    marks: Expires | None = None
+
+    @property
+    def is_swept(self) -> bool:
+        """Tell whether there is anything to look for from time to time."""
+        return any(each is not None for each in (self.tokens, self.things, self.marks))
 
 
 NOTHING = Upkeep()

@@ -20,7 +20,7 @@ _log = logging.getLogger("onceonly.sweeper")
 
 
 class Sweeper:
-    """Removes the tokens and things of one endpoint that nobody can commit any more, until it is told to stop.
+    """Removes the tokens and things of one endpoint that nobody can commit any more, and marks that have expired.
 
     It looks twice in the time after which something is old. Correct alone or beside any number of others, in this process or
     elsewhere. An outage of any port makes it wait and try again, for ever.
@@ -60,12 +60,15 @@ class Sweeper:
     async def _turn(self) -> float:
         """Sweep all that is old; gives how long to rest."""
         older_than = self._surroundings.clock.now() - round(self._after * 1000)
-        tokens, things = self._ports.upkeep.tokens, self._ports.upkeep.things
+        upkeep = self._ports.upkeep
+        tokens, things, marks = upkeep.tokens, upkeep.things, upkeep.marks
         try:
             if tokens is not None:
-                await self._sweep("tokens", lambda: sweep(tokens, older_than, PAGE, self._ports))
+                await self._sweep("tokens that were never committed", lambda: sweep(tokens, older_than, PAGE, self._ports))
             if things is not None:
-                await self._sweep("attempts at things", lambda: things.sweep(older_than, PAGE))
+                await self._sweep("attempts that were never committed", lambda: things.sweep(older_than, PAGE))
+            if marks is not None:
+                await self._sweep("expired marks", lambda: marks.remove_expired(PAGE))
         except Exception as error:  # noqa: BLE001 - an outage, however a driver words it, kills no sweeper
             self._went_bad(error)
             return self._pace.after_outage()
@@ -78,7 +81,7 @@ class Sweeper:
             count = await once()
             swept += count
         if swept:
-            _log.info("sweeper removed %s that were never committed", what, extra={"endpoint": self._endpoint, "count": swept})
+            _log.info("sweeper removed %s", what, extra={"endpoint": self._endpoint, "count": swept})
 
     @property
     def _endpoint(self) -> str:

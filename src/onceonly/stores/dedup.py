@@ -88,6 +88,27 @@ class DocumentDedupStore:
         return names[-1] if names else ""
 
 
+class ExpiredMarks:
+    """Drops the marks that are past their time where the service does not, a bounded number of looks at a time.
+
+    It goes on where it stopped, and begins anew at the end: each look reads the marks, which some services are paid for.
+    """
+
+    def __init__(self, done: DocumentDedupStore, *, pages: int = 10) -> None:
+        """Look through this dedup store, so many pages of marks at a time."""
+        self._done = done
+        self._pages = pages
+        self._after = ""
+
+    async def remove_expired(self, limit: int = 1000) -> int:
+        """Drop what has expired on the next pages of `limit` marks; gives 0, as nobody counted. Raises Failed, Unknown."""
+        for _ in range(self._pages):
+            self._after = await self._done.sweep(after=self._after, limit=limit)
+            if not self._after:
+                break
+        return 0
+
+
 def _name(key: bytes) -> str:
     return f"{_PREFIX}{key.hex()}"
 

@@ -15,16 +15,15 @@ from onceonly.ports.effects import Register, Things
 from onceonly.ports.handlers import Handlers
 from onceonly.ports.store import Store
 from onceonly.ports.surroundings import Clock
-from onceonly.ports.token_store import TokenStore
 from onceonly.ports.transport import Topology, Traits, Transport
-from onceonly.ports.upkeep import NOTHING, Counter, Sweeps, Upkeep
+from onceonly.ports.upkeep import NOTHING, Sweeps, Upkeep
 from onceonly.runtime.observed import observed
 from onceonly.runtime.observer import Observer
 from onceonly.runtime.surroundings import LIVE, Surroundings
 from onceonly.wiring.blobs import open_blobs
 from onceonly.wiring.deduplication import open_admission
 from onceonly.wiring.naming import named
-from onceonly.wiring.opened import OpenedStore
+from onceonly.wiring.opened import OpenedAdmission, OpenedStore
 from onceonly.wiring.schemes import has_no_tables, keeps_documents, offer_of, require, scheme_of, shown
 from onceonly.wiring.settings import Settings
 
@@ -41,6 +40,7 @@ __all__ = [
     "offer_of",
     "open_database",
     "open_dead_letters",
+    "open_register",
     "open_store",
     "open_transport",
     "schemas",
@@ -108,7 +108,7 @@ async def wire(
             with named(settings, "dead_letters", settings.dead_letters):
                 letters = open_dead_letters(settings.dead_letters, surroundings=surroundings)
                 dead_letters = await stack.enter_async_context(letters)
-        admission, tokens, drops = await open_admission(stack, settings, surroundings)
+        deciding = await open_admission(stack, settings, surroundings)
         blobs = await _open_blobs(stack, settings, register)
         effects = _effects(store, register, blobs, surroundings)
         with named(settings, "transport", settings.transport):
@@ -118,11 +118,11 @@ async def wire(
             endpoint=settings.name,
             store=store,
             handlers=make_handlers(transport.traits, blobs),
-            admission=admission,
+            admission=deciding.admission,
             effects=effects or NoThings(),
             transport=transport,
             dead_letters=dead_letters,
-            upkeep=_upkeep(settings, tokens, effects, drops),
+            upkeep=_upkeep(settings, deciding, effects),
         )
         watched = observed(ports, observer)
         with named(settings, "transport", settings.transport):
@@ -148,10 +148,10 @@ def _effects(store: Store, register: Register | None, blobs: Things | None, surr
     return Registered(store, register, {"blob": blobs}, ids=surroundings.ids, clock=surroundings.clock)
 
 
-def _upkeep(settings: Settings, tokens: TokenStore | None, things: Sweeps | None, drops: Counter | None) -> Upkeep:
+def _upkeep(settings: Settings, deciding: OpenedAdmission, things: Sweeps | None) -> Upkeep:
     chosen = settings.deduplication
     after = chosen.sweep_after.total_seconds() if isinstance(chosen, Tokens) else NOTHING.after
-    return Upkeep(after=after, tokens=tokens, things=things, drops=drops)
+    return Upkeep(after=after, tokens=deciding.tokens, things=things, drops=deciding.drops, marks=deciding.marks)
 
 
 @asynccontextmanager
@@ -161,6 +161,15 @@ async def open_store(
     """Open an endpoint's store, and the dead letters beside it. Raises SetupError."""
     async with _open_store(settings, entities=entities, surroundings=surroundings) as opened:
         yield opened.store, opened.dead_letters
+
+
+@asynccontextmanager
+async def open_register(settings: Settings, *, surroundings: Surroundings = LIVE) -> AsyncIterator[Register]:
+    """Open the register of an endpoint that makes things. Raises SetupError where its store has none."""
+    async with _open_store(settings, entities=False, surroundings=surroundings) as opened:
+        if opened.register is None:
+            raise SetupError(f"the store {shown(settings.store)} has no register")
+        yield opened.register
 
 
 def _open_store(settings: Settings, *, entities: bool, surroundings: Surroundings) -> AbstractAsyncContextManager[OpenedStore]:

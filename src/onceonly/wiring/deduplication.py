@@ -1,20 +1,25 @@
 """What decides which messages may be handled, put together from the setting that names it."""
 
 from contextlib import AsyncExitStack
+from typing import cast
 
 from onceonly.algorithms.admission import Deduplicated, Tokenized, TokensInStore
 from onceonly.algorithms.admission import History as ClaimsDecide
 from onceonly.model.settings import DedupStore, Tokens
 from onceonly.ports.documents import Documents
+from onceonly.ports.upkeep import Expires
 from onceonly.runtime.surroundings import Surroundings
-from onceonly.stores.dedup import DocumentDedupStore
+from onceonly.stores.dedup import DocumentDedupStore, ExpiredMarks
 from onceonly.stores.document_counter import DocumentCounter
 from onceonly.stores.tokens import DocumentTokens
 from onceonly.wiring.documents import open_documents
 from onceonly.wiring.naming import named
 from onceonly.wiring.opened import OpenedAdmission
-from onceonly.wiring.schemes import has_no_tables, require
+from onceonly.wiring.schemes import has_no_tables, require, scheme_of
 from onceonly.wiring.settings import Settings
+
+_KEEP_ALL = frozenset({"azure-blob", "azure-table", "s3"})
+"""Services that drop no document by themselves: they ignore when one expires."""
 
 
 async def open_admission(stack: AsyncExitStack, settings: Settings, surroundings: Surroundings) -> OpenedAdmission:
@@ -23,7 +28,7 @@ async def open_admission(stack: AsyncExitStack, settings: Settings, surroundings
     if isinstance(chosen, DedupStore):
         documents = await _open(stack, settings, role="deduplication", setting=chosen.url, surroundings=surroundings)
         done = DocumentDedupStore(documents, retention=chosen.retention, clock=clock)
-        return OpenedAdmission(Deduplicated(settings.name, done))
+        return OpenedAdmission(Deduplicated(settings.name, done), marks=_expiring(chosen.url, documents, done))
     if not isinstance(chosen, Tokens):
         return OpenedAdmission(ClaimsDecide())
     place = tokens_place(settings)
@@ -54,6 +59,13 @@ def tokens_place(settings: Settings) -> object:
 def drops_of(documents: Documents, endpoint: str) -> DocumentCounter:
     """Give the count of an endpoint's messages that came without a live token."""
     return DocumentCounter(documents, f"no-live-token/{endpoint}")
+
+
+def _expiring(url: str, documents: Documents, done: DocumentDedupStore) -> Expires | None:
+    """Give what removes old marks, where the service does not do that by itself."""
+    if scheme_of(url) in _KEEP_ALL:
+        return ExpiredMarks(done)
+    return cast("Expires", documents) if hasattr(documents, "remove_expired") else None
 
 
 async def _open(

@@ -11,6 +11,7 @@ from onceonly.model.identity import hash_of
 from onceonly.model.message import Message
 from onceonly.model.settings import Tokens
 from onceonly.model.token import TOKEN, Token
+from onceonly.ports.surroundings import Clock
 from onceonly.runtime.surroundings import LIVE, Surroundings
 from onceonly.stores.tokens import DocumentTokens
 from onceonly.wiring.deduplication import are_in_store, tokens_place
@@ -24,6 +25,9 @@ class Mint(Protocol):
 
     async def add(self, tokens: list[Token]) -> None:
         """Make these live at once; harmless for those that are. Raises Failed, Unknown."""
+
+    async def remove(self, tokens: list[Token]) -> None:
+        """Remove these, for messages that nobody shall handle; harmless when they are gone. Raises Failed, Unknown."""
 
 
 @asynccontextmanager
@@ -53,3 +57,11 @@ def with_token(message: Message) -> Message:
         return message
     id_ = hash_of(b"outside", message.source.encode(), message.id.encode()).hex()
     return replace(message, extensions=(*message.extensions, (TOKEN, id_)))
+
+
+async def count_live(store: object, *, clock: Clock) -> int:
+    """Count the live tokens in a SQL store's own database, those of all endpoints. Raises SetupError, TryAgain."""
+    from onceonly.wiring import sql  # noqa: PLC0415 - imports SQLAlchemy and a driver, so only when a URL names them
+
+    async with sql.open_tokens(store, clock=clock) as tokens:
+        return await tokens.count()

@@ -7,7 +7,7 @@ from onceonly.ports.dead_letters import DeadLetters
 from onceonly.ports.effects import Register
 from onceonly.ports.store import Store
 from onceonly.ports.token_store import TokenStore
-from onceonly.ports.upkeep import Counter
+from onceonly.ports.upkeep import Counter, Expires
 
 
 class OpenedStore(NamedTuple):
@@ -19,8 +19,9 @@ class OpenedStore(NamedTuple):
 
 
 class OpenedAdmission(NamedTuple):
-    """What decides beyond the store's claims; the tokens elsewhere, which are swept; and what counts those without one."""
+    """What decides beyond the store's claims; tokens elsewhere, which are swept; what counts those without one; old marks."""
 
     admission: Admission
     tokens: TokenStore | None = None
     drops: Counter | None = None
+    marks: Expires | None = None
