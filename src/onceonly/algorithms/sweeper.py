@@ -14,13 +14,19 @@ from onceonly.ports.token_store import TokenStore
 async def sweep(tokens: TokenStore, older_than: int, limit: int, ports: Ports) -> int:
     """Remove tokens that this endpoint prepared before `older_than` (milliseconds since 1970) and can never confirm.
 
-    Gives how many there were. Raises Failed, Unknown: what is left is found again.
+    Gives how many there were. It looks at `limit` of them, and at more when none of those was its to remove: those of an
+    endpoint that is away must not stand before all others. Raises Failed, Unknown: what is left is found again.
     """
-    swept = 0
-    for prepared in await tokens.prepared(older_than, limit):
-        if prepared.owner.endpoint == ports.endpoint and await _is_hopeless(prepared, ports):
-            await tokens.discard([prepared.token])
-            swept += 1
+    swept, looked = 0, 0
+    while not swept:
+        found = await tokens.prepared(older_than, limit)
+        for prepared in found[looked:]:
+            if prepared.owner.endpoint == ports.endpoint and await _is_hopeless(prepared, ports):
+                await tokens.discard([prepared.token])
+                swept += 1
+        if len(found) < limit:
+            break
+        looked, limit = len(found), limit * 2
     return swept
 
 
