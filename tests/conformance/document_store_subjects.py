@@ -1,4 +1,4 @@
-"""The store on documents as a subject of the suites: all its messages are about one entity, whose state is the business data."""
+"""The store on documents as a subject of the suites: all its messages are about one entity, which is the business data."""
 
 import json
 from collections.abc import AsyncIterator, Callable, Sequence
