@@ -7,10 +7,11 @@ from document_store_house import ONE_EFFECT, ORDER, House, about
 
 from onceonly.algorithms.admission import Tokenized, mint
 from onceonly.algorithms.sweeper import sweep
-from onceonly.model.errors import Conflict
+from onceonly.model.errors import Conflict, Failed
 from onceonly.model.record import Record
 from onceonly.model.token import TOKEN, Owner, Prepared, Token
 from onceonly.ports.bundle import Ports
+from onceonly.ports.documents import Change
 from onceonly.ports.store import Store
 from onceonly.ports.token_store import TokenStore
 from onceonly.stores.tokens import DocumentTokens
@@ -127,6 +128,25 @@ async def test_tokens_of_an_endpoint_that_is_away_do_not_stand_in_the_way() -> N
     await house.tokens().prepare([Token("b", "b")], Owner(ENDPOINT, f"entity/{ORDER}", about().identity))
     assert await house.sweep(limit=4) == 1
     assert {each.owner for each in await house.tokens().prepared(LATER, 100)} == {owner}
+
+
+async def test_an_unreadable_owner_does_not_stand_in_the_way() -> None:
+    """Nor an attempt that is under way; what is left is found again."""
+    house = Tokens()
+    await house.documents.save([Change(key="entity/foreign", body=b"by hand")])
+    await house.tokens().prepare([Token("a", "a")], Owner(ENDPOINT, "entity/foreign", about().identity))
+    await house.tokens().prepare([Token("b", "b")], Owner(ENDPOINT, f"entity/{ORDER}", about().identity))
+    assert (await house.sweep(limit=1), await house.sweep(limit=1)) == (1, 0)
+    assert [each.token.id for each in await house.tokens().prepared(LATER, 10)] == ["a"]
+
+
+async def test_a_store_that_is_away_is_asked_for_one_page_only() -> None:
+    """Each question may take as long as an outage lets it."""
+    house = Tokens()
+    await house.tokens().prepare([Token(f"t{n}", "a") for n in range(9)], Owner(ENDPOINT, "entity/x", about().identity))
+    house.documents.spoils = dict.fromkeys(range(100), Failed("away"))
+    assert await house.sweep(limit=3) == 0
+    assert house.documents.calls == ["load"] * 3
 
 
 async def test_a_token_that_is_listed_twice_is_no_other_message() -> None:
