@@ -7,6 +7,7 @@ about a request that it did not carry out.
 import re
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
+from io import BytesIO
 from typing import Any, TypeAlias
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
@@ -50,6 +51,7 @@ NOT_ALLOWED = frozenset(
 """Said before anything is done, because of who asks or when."""
 _UNSENT = (NoCredentialsError, PartialCredentialsError, ConnectTimeoutError)
 _BROKEN = (BotoCoreError, ClientError, ResponseParserError, aiohttp.ClientError, OSError, TimeoutError, ValueError, LookupError)
+_LARGE = 256 * 1024
 _CLIENT_ERRORS = range(400, 500)
 _MODELS = create_loader()  # the descriptions of services: large files, read once for all clients
 Client: TypeAlias = Any
@@ -149,6 +151,8 @@ class _SendsOnce(AIOHTTPSession):  # type: ignore[misc]
 
     async def send(self, request: Any) -> Any:
         """Send a request. Raises SetupError when it went past the middleware: the driver makes its sessions elsewhere."""
+        if isinstance(request.body, bytes) and len(request.body) > _LARGE:
+            request.body = BytesIO(request.body)  # so that aiohttp writes it piece by piece, and lets others run
         with sent_once() as sent:
             answer = await super().send(request)
         if not sent:
