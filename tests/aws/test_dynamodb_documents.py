@@ -208,3 +208,18 @@ def test_a_wrong_url_is_a_setup_error(wrong: str) -> None:
     with pytest.raises(SetupError) as raised:
         read_url(wrong.replace("//", "//me:hush@"))
     assert "hush" not in str(raised.value)
+
+
+async def test_a_write_on_a_kept_connection_is_sent_once() -> None:
+    """Also when the service closes it without an answer."""
+    written = say_json(200, {})
+
+    def silent(asked: Asked) -> Say:
+        return Say(0) if asked.json.get("Item", {}).get("body") == {"S": "{}"} else written
+
+    async with standing_in(silent) as (endpoint, asked), open_documents(url(endpoint)) as documents:
+        await documents.save([Change(key="a", body=BODY)])
+        asked.clear()
+        with pytest.raises(Unknown):
+            await documents.save([Change(key="b", body=b"{}")])
+    assert len(asked) == 1

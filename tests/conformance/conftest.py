@@ -14,5 +14,6 @@ pytest.register_assert_rewrite(
     "onceonly.testing.token_suite",
     "onceonly.testing.things_suite",
     "onceonly.testing.documents_suite",
+    "onceonly.testing.forgetful_suite",
     "onceonly.testing.documents_subject",
 )
