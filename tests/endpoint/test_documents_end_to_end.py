@@ -13,6 +13,9 @@ from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from onceonly import DedupStore, Endpoint, History, Off, Tokens
 from onceonly.algorithms.delivery import deliver
 from onceonly.algorithms.relay import relay
+from onceonly.algorithms.sweeper import sweep
+from onceonly.model.message import Message, Send
+from onceonly.model.record import Record
 from onceonly.model.settings import Deduplication
 from onceonly.runtime.surroundings import SystemClock
 from onceonly.wiring.minting import with_token
@@ -167,3 +170,26 @@ async def test_each_message_has_one_blob_however_often_it_came(kind: str, dedupl
         assert await book(running) == [3, 3, 3, 3]
     receipts = sorted(path.read_text() for path in folder.rglob("receipt.txt"))
     assert receipts == ["1", "1", "2", "2", "3", "3"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_what_a_dead_attempt_left_is_swept(kind: str, places: Places) -> None:
+    """Its prepared tokens and its register row; and that attempt can never be committed after it."""
+    tokens, folder = places.new(kind), places.folder / "blobs"
+    folder.mkdir()
+    made = chain(places.new(kind), Tokens(tokens), places, blobs=f"folder://{quote(str(folder))}")
+    async with opened(*made) as running:
+        ports, (order, *_) = running.till_ports, payments(1)
+        unit = ports.store.unit_key(order)
+        attempts = await ports.effects.register([order])
+        effect = Send(message=Message(id="o1", source="till", type="paid", body=b"{}"), to="audit")
+        await ports.admission.prepare([Record(order.identity, (effect,), unit=unit)])
+        (folder / attempts[order.identity]).mkdir()
+        (folder / attempts[order.identity] / "receipt.txt").write_text("1")
+        later, upkeep = SystemClock().now() + 1, ports.upkeep
+        assert upkeep.tokens is not None
+        assert upkeep.things is not None
+        assert await sweep(upkeep.tokens, later, 10, ports) == 1
+        assert await upkeep.things.sweep(later, 10) == 1
+        assert not [key for key in await keys(tokens) if key.startswith(("token/", "register/"))]
+        assert not list(folder.rglob("receipt.txt"))
