@@ -69,6 +69,6 @@ class SqlUnit:
         with database.translate(locked=Conflict):
             now = database.clock.now()
             rows = [row_of(endpoint, record, now) for record in records if record.effects]
-            database.dialect.insert_all(connection, tables.records, rows)
+            database.dialect.insert_last(connection, tables.records, rows)
             delete_keys(connection, tables.claims, database.dialect, sorted(unhandled))
         # Crash here, "before-commit": 1 nothing is visible, 2 the database rolls back, 3 it comes again, 4 it is new.
