@@ -152,7 +152,7 @@ class PostgreSQL:
             raise SetupError(f"PostgreSQL commits with {which}=off, so a crash loses commits: set it to on for this database")
 
     def begin(self, connection: Connection, purpose: Purpose, *, isolation: str | None) -> None:
-        """Begin. Units get the database's own isolation unless another was chosen; their BEGIN may go with what is said next."""
+        """Begin. Units get the database's own isolation unless another was chosen; BEGIN may go with what is said next."""
         chosen = isolation or self._isolation
         unit = f"BEGIN ISOLATION LEVEL {chosen}" if chosen in self.isolations else "BEGIN"
         self._driver.begun(connection)
