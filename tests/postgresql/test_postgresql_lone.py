@@ -1,7 +1,10 @@
 """Units of one message on PostgreSQL: BEGIN goes with the claim, the record with COMMIT, and nothing else becomes different."""
 
+import asyncio
 from typing import Any
 
+import asyncpg
+import psycopg
 import pytest
 from sql_house import Line, add, counted, handle, message, opened, orders, records, session_of, statements
 from sqlalchemy import event
@@ -95,9 +98,10 @@ async def test_a_lone_record_that_is_there_already_fails_its_unit_and_refuses_no
         await connection.execute(insert(tables("onceonly_").records).values(row_of("shop", record, 0)))
     unit = await store.begin([message()])
     await add(unit, "a")
-    with pytest.raises(Failed):
+    with pytest.raises(Failed) as raised:
         await unit.commit([record])
     unit.abandon()
+    assert type(raised.value) is Failed  # a refused commit is a kind of it
     assert (await orders(database), await counted(database, "claims")) == ([], 0)
 
 
@@ -124,6 +128,24 @@ async def test_a_lone_claim_whose_lock_is_not_had_costs_no_connection(url: str, 
         free.abandon()
         assert (len(made), len(free.new)) == (1, 1)
     first.abandon()
+
+
+async def test_a_unit_without_a_claim_has_begun_before_its_handlers(database: Database, store: SqlStore, driver: str) -> None:
+    """What one does on the driver's own connection goes with the unit."""
+    unit = await store.begin([])
+    own: Any = unit.resources.get({"asyncpg": asyncpg.Connection, "psycopg": psycopg.AsyncConnection}[driver])
+    await own.execute("INSERT INTO orders (id, total) VALUES ('a', 0)")
+    unit.abandon()
+    assert await orders(database) == []
+
+
+async def test_a_committed_unit_gives_its_connection_back_by_itself(database: Database, store: SqlStore) -> None:
+    """Soon, though no other transaction begins."""
+    back = asyncio.Event()
+    event.listen(database.engine.sync_engine, "checkin", lambda *_: back.set())
+    unit = await store.begin([message()])
+    await unit.commit(records(message()))
+    await back.wait()
 
 
 async def commit_only(store: SqlStore, *asked: Message) -> None:
