@@ -46,7 +46,12 @@ class Report(Struct, frozen=True, kw_only=True):
 
     def __add__(self, other: "Report") -> "Report":
         """Add two reports up."""
+        if _NOTHING in (self, other):
+            return self if other == _NOTHING else other
         return Report(**{name: getattr(self, name) + getattr(other, name) for name in self.__struct_fields__})
+
+
+_NOTHING = Report()
 
 
 class Ran(Struct, frozen=True, kw_only=True):

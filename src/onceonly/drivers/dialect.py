@@ -110,6 +110,9 @@ class Dialect(Protocol):
     def insert_all(self, connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
         """Insert rows that are not there yet; one statement for some thousand of them, none for none."""
 
+    def insert_last(self, connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Do what `insert_all` does, or have `commit` do it, which then raises what became of it; for units only."""
+
     def update_all(self, connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]], *, key: str) -> None:
         """Give rows that are there, and that this transaction has locked, the values of all their columns; found by `key`."""
 

@@ -170,6 +170,10 @@ class MariaDB:
         if rows:
             connection.execute(insert(table), [dict(row) for row in rows])
 
+    def insert_last(self, connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Insert now."""
+        self.insert_all(connection, table, rows)
+
     def update_all(self, connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]], *, key: str) -> None:
         """Run INSERT ... ON DUPLICATE KEY UPDATE, all rows in one statement: as UPDATE each would be a round trip."""
         if rows:

@@ -158,6 +158,10 @@ class SQLite:
         if rows:
             connection.execute(insert(table), [dict(row) for row in rows])
 
+    def insert_last(self, connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Insert now."""
+        self.insert_all(connection, table, rows)
+
     def update_all(self, connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]], *, key: str) -> None:
         """Run one UPDATE for each row: they all stay in this process."""
         if rows:

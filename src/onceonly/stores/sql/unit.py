@@ -72,8 +72,6 @@ class SqlUnit:
         """Write the records, and free the messages that were not handled, by what `begin` took of them."""
         database, tables, endpoint, keeping = self._scope
         now = database.clock.now()
-        rows = [row_of(endpoint, record, now) for record in records if record.effects or record.minted]
-        database.dialect.insert_all(connection, tables.records, rows)
         handled = {record.identity for record in records}
         unhandled = [message for message in self.new if message.identity not in handled]
         if keeping is Keeping.TOKENS:
@@ -82,3 +80,5 @@ class SqlUnit:
         else:
             keys = sorted(claim_key(endpoint, message.identity) for message in unhandled)
             delete_keys(connection, database.dialect, keys, tables.claims)
+        rows = [row_of(endpoint, record, now) for record in records if record.effects or record.minted]
+        database.dialect.insert_last(connection, tables.records, rows)
