@@ -97,7 +97,7 @@ async def test_tables_live_in_the_schema_that_the_url_names(url: str, database: 
         await check(other, SCHEMA)
         async with other.reading() as connection:
             found = await connection.run_sync(lambda it: inspect(it).get_table_names(schema="elsewhere"))
-        assert sorted(found) == ["own_claims", "own_dead_letters", "own_records", "own_schema"]
+        assert {"own_claims", "own_dead_letters", "own_records", "own_schema"} <= set(found)
         assert await look(SqlStore(other, "shop"), message()) == {"new": ["m1"]}
         await drop(other, SCHEMA)
         async with other.writing() as connection:

@@ -145,7 +145,9 @@ async def test_a_hundred_messages_cost_as_many_statements_as_one(place: str) -> 
                 minted = [(Token(f"out-{each.id}", "mail"),) for each in asked]
                 await unit.commit([Record(each.identity, ONE_EFFECT, minted=m) for each, m in zip(asked, minted, strict=True)])
             took = [each.format(table) for each in TAKE[name]]
-            written = [f"INSERT INTO {table}_records", f"INSERT INTO {table}_tokens", "COMMIT"]
+            rides = count == 1 and database.engine.driver == "asyncpg"  # a lone record goes with COMMIT
+            recorded = [] if rides else [f"INSERT INTO {table}_records"]
+            written = [f"INSERT INTO {table}_tokens", *recorded, "COMMIT"]
             assert heard == [*BEGIN[name], *took, *written]
 
 
