@@ -20,6 +20,7 @@ from sqlalchemy import (
     Update,
     any_,
     bindparam,
+    delete,
     func,
     select,
     text,
@@ -84,6 +85,8 @@ class PostgreSQL:
     single_writer = False
     has_schemas = True
     isolations: frozenset[str] = frozenset({"READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"})
+
+    gapless: str | None = None
 
     def __init__(self, driver: str) -> None:
         """Use the driver that a URL or an engine names; asyncpg when it names none. Raises SetupError, DriverMissing."""
@@ -202,6 +205,30 @@ class PostgreSQL:
             names = tuple(rows[0])
             connection.execute(_update_all(table, names, key), {_list(name): [row[name] for row in rows] for name in names})
 
+    def lock(
+        self, connection: Connection, table: Table, keys: Sequence[Any], *, key: str, returning: Sequence[str]
+    ) -> Sequence[Row[Any]]:
+        """Run SELECT ... ORDER BY ... FOR UPDATE, which sorts before it locks."""
+        names = tuple(returning)
+        return connection.execute(_locked(table, key, names), {_list(key): keys}).all()
+
+    def consume(self, connection: Connection, table: Table, keys: Sequence[Any], *, key: str) -> frozenset[Any]:
+        """Lock in order and delete in one statement; a DELETE alone would lock as it finds."""
+        return frozenset(connection.scalars(_consumed(table, key), {_list(key): keys}))
+
+    def remove(
+        self,
+        connection: Connection,
+        tables: Sequence[Table],
+        keys: Sequence[Any],
+        *,
+        key: str,
+        only: Mapping[str, Any] | None = None,
+    ) -> int:
+        """Run one DELETE, with those from the other tables in its WITH."""
+        statement = _removed(tuple(tables), key, tuple((only or {}).items()))
+        return connection.execute(statement, {_list(key): keys}).rowcount
+
     def among(self, column: Column[Any], parameter: str) -> ColumnElement[bool]:
         """Build `= ANY(array)`: one text for any number."""
         return column == any_(bindparam(parameter, type_=ARRAY(column.type)))
@@ -245,6 +272,31 @@ def _insert_all(table: Table, names: tuple[str, ...]) -> Insert:
 def _update_all(table: Table, names: tuple[str, ...], key: str) -> Update:
     rows = _rows(table, names)
     return update(table).where(table.c[key] == rows.c[key]).values({name: rows.c[name] for name in names if name != key})
+
+
+@cache
+def _locked(table: Table, key: str, names: tuple[str, ...]) -> Select[Any]:
+    chosen = select(*(table.c[name] for name in names)).where(_among(table.c[key]))
+    return chosen.order_by(table.c[key]).with_for_update()
+
+
+@cache
+def _consumed(table: Table, key: str) -> Any:
+    column = table.c[key]
+    locked = func.array(_locked(table, key, (key,)).scalar_subquery(), type_=ARRAY(column.type))
+    return delete(table).where(column == any_(locked)).returning(column)
+
+
+@cache
+def _removed(tables: tuple[Table, ...], key: str, only: tuple[tuple[str, Any], ...]) -> Any:
+    *others, last = (
+        delete(table).where(_among(table.c[key]), *(table.c[name] == value for name, value in only)) for table in tables
+    )
+    return last.add_cte(*(other.cte(f"from_{number}") for number, other in enumerate(others)))
+
+
+def _among(column: Column[Any]) -> ColumnElement[bool]:
+    return column == any_(bindparam(_list(column.name), type_=ARRAY(column.type)))
 
 
 def _rows(table: Table, names: tuple[str, ...]) -> TableValuedAlias:

@@ -12,7 +12,7 @@ from onceonly.ports.dead_letters import DeadLetters
 from onceonly.ports.store import Store
 from onceonly.ports.surroundings import Clock
 from onceonly.ports.transport import Topology, Transport
-from onceonly.stores.sql import SqlDeadLetters, SqlStore
+from onceonly.stores.sql import Keeping, SqlDeadLetters, SqlStore
 from onceonly.stores.sql.enlisted import Committed, Enlisted, Home
 from onceonly.stores.sql.enlisted import enlist as enlist_session
 from onceonly.stores.sql.tables import SCHEMA as STORE
@@ -43,7 +43,8 @@ async def open_store(
         await _ensure(database, STORE)
         if metadata is not None and database.creates:
             await create_user_tables(database, metadata)
-        yield SqlStore(database, endpoint, history=history, isolation=isolation), SqlDeadLetters(database)
+        keeping = Keeping.HISTORY if history else Keeping.NOTHING
+        yield SqlStore(database, endpoint, keeping=keeping, isolation=isolation), SqlDeadLetters(database)
 
 
 def enlist(setting: Any, endpoint: str, session: object, committed: Committed) -> Enlisted:
