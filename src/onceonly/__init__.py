@@ -1,6 +1,6 @@
 """Message handlers whose effects happen exactly once."""
 
-from onceonly.endpoint import Context, Endpoint, Outgoing
+from onceonly.endpoint import Context, Endpoint, Outgoing, Transaction
 from onceonly.model.errors import (
     CommitRefused,
     Conflict,
@@ -8,6 +8,8 @@ from onceonly.model.errors import (
     Failed,
     InvalidEffect,
     InvalidHandler,
+    InvalidKey,
+    KeyReused,
     OnceOnlyError,
     QueueMissing,
     Reject,
@@ -15,6 +17,7 @@ from onceonly.model.errors import (
     SchemaMissing,
     SchemaTooNew,
     SetupError,
+    TransactionMisused,
     TryAgain,
     Unknown,
 )
@@ -37,6 +40,8 @@ __all__ = [
     "History",
     "InvalidEffect",
     "InvalidHandler",
+    "InvalidKey",
+    "KeyReused",
     "Message",
     "Off",
     "OnceOnlyError",
@@ -48,6 +53,8 @@ __all__ = [
     "SchemaMissing",
     "SchemaTooNew",
     "SetupError",
+    "Transaction",
+    "TransactionMisused",
     "TryAgain",
     "Unknown",
     "WorkerSettings",

@@ -31,9 +31,10 @@ from sqlalchemy.engine import URL
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
-from onceonly.drivers.dialect import OneUpdate, Purpose, Said, State, Taking
+from onceonly.drivers.dialect import Limit, OneUpdate, Purpose, Said, State, Taking
 from onceonly.drivers.postgresql_deadlocks import BE_QUICK, Deadlocks
 from onceonly.drivers.postgresql_drivers import Driver, driver_named
+from onceonly.drivers.translation import TooLate
 from onceonly.model.errors import SetupError
 
 OLDEST = 12
@@ -71,6 +72,12 @@ _BEGIN = {
 _PROBE = text(
     "SELECT pg_is_in_recovery(), current_setting('transaction_read_only'), current_setting('synchronous_commit'),"
     " current_setting('fsync')"
+)
+# A statement that fails, in words of its own, and with it what is said in the same request behind it.
+_LATE, _NO_NUMBER = "onceonly: too late", "22P02"
+_UNLESS_LATE = (
+    "SELECT CAST(CASE WHEN clock_timestamp() > transaction_timestamp() + interval '{} milliseconds'"
+    f" THEN '{_LATE}' ELSE '0' END AS integer); "
 )
 _NO_ENTRY = {"28": "the server refuses this user or password", "3D": "there is no such database on the server"}
 _NO_ENTRY_IN_WORDS = {"authentication failed": "28", '" does not exist': "3D"}  # libpq keeps no SQLSTATE of a failed connection
@@ -157,9 +164,21 @@ class PostgreSQL:
             raise
         self._driver.begun(connection)
 
-    def commit(self, connection: Connection) -> None:
-        """Commit as the driver needs it."""
-        self._driver.commit(connection)
+    def started(self, connection: Connection) -> int:
+        """Note nothing: the server knows when its transaction began."""
+        return 0
+
+    def commit(self, connection: Connection, limit: Limit | None = None) -> None:
+        """Commit as the driver needs it; with a limit, behind a statement that fails when it is over."""
+        if limit is None:
+            self._driver.commit(connection)
+            return
+        try:
+            self._driver.commit(connection, _UNLESS_LATE.format(limit.milliseconds))
+        except DBAPIError as error:
+            if _LATE in str(error.orig) and self._driver.sqlstate(error) == _NO_NUMBER:
+                raise TooLate(f"not committed within {limit.milliseconds} ms of its beginning") from error
+            raise
 
     def roll_back(self, connection: Connection) -> None:
         """Roll back as the driver needs it."""

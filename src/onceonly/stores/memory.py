@@ -16,6 +16,7 @@ from onceonly.model.errors import CommitRefused, Conflict, Failed
 from onceonly.model.identity import Identity
 from onceonly.model.message import Message
 from onceonly.model.record import Record
+from onceonly.model.transaction import Kept
 from onceonly.ports.dead_letters import Filter
 from onceonly.ports.store import Resources
 from onceonly.ports.surroundings import Clock
@@ -46,6 +47,7 @@ class StoreWorld(Struct, frozen=True):
     records: tuple[Stored, ...] = ()
     notes: tuple[Note, ...] = ()
     open: tuple[OpenUnit, ...] = ()
+    keys: tuple[tuple[str, Kept], ...] = ()
 
 
 class Found(Struct, frozen=True):
@@ -96,7 +98,7 @@ def commit(world: StoreWorld, token: Hashable, changes: Changes, now: int) -> St
     if {identity for identity, _ in kept} & {identity for identity, _ in world.claims}:
         return closed, Raises(Conflict, "another unit committed a claim of this one first")
     stored = tuple(Stored(record, now) for record in changes.records if record.effects)
-    final = StoreWorld(world.claims | kept, world.records + stored, world.notes + changes.notes, closed.open)
+    final = StoreWorld(world.claims | kept, world.records + stored, world.notes + changes.notes, closed.open, world.keys)
     return final, None
 
 

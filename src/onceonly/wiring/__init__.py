@@ -21,6 +21,7 @@ from onceonly.runtime.observer import Observer
 from onceonly.runtime.surroundings import LIVE, Surroundings
 from onceonly.wiring.schemes import has_no_tables, offer_of, require, scheme_of, shown
 from onceonly.wiring.settings import Settings
+from onceonly.wiring.transactions import open_transactions
 
 if TYPE_CHECKING:
     from onceonly.drivers.schema import Schema
@@ -97,6 +98,7 @@ async def wire(
     async with AsyncExitStack() as stack:
         with named(settings, "store"):
             store, dead_letters = await stack.enter_async_context(open_store(settings, surroundings=surroundings))
+            transactions = await stack.enter_async_context(open_transactions(settings, surroundings=surroundings))
         if settings.dead_letters is not None:
             with named(settings, "dead_letters"):
                 opening = open_dead_letters(settings.dead_letters, surroundings=surroundings)
@@ -112,6 +114,7 @@ async def wire(
             effects=NoThings(),
             transport=transport,
             dead_letters=dead_letters,
+            transactions=transactions,
         )
         watched = observed(ports, observer)
         with named(settings, "transport"):

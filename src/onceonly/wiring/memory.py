@@ -11,7 +11,9 @@ from onceonly.ports.store import Store
 from onceonly.ports.surroundings import Clock
 from onceonly.ports.transport import Topology, Transport
 from onceonly.stores.memory import MemoryDeadLetters, MemoryStore
+from onceonly.stores.memory_transactions import MemoryTransactions
 from onceonly.transports.memory import MemoryTransport
+from onceonly.wiring.settings import Settings
 from onceonly.wiring.shared import Shared
 
 
@@ -48,6 +50,13 @@ async def open_store(
         raise SetupError("isolation= needs a SQL store; units of the memory store never overlap")
     async with open_world(setting) as world:
         yield MemoryStore(world, endpoint, clock=clock), MemoryDeadLetters(world, clock=clock)
+
+
+@asynccontextmanager
+async def open_transactions(settings: Settings, *, clock: Clock) -> AsyncIterator[MemoryTransactions]:
+    """Give the transactions of a store."""
+    async with open_world(str(settings.store)) as world:
+        yield MemoryTransactions(world, settings.name, clock=clock)
 
 
 @asynccontextmanager

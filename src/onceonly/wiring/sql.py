@@ -12,12 +12,13 @@ from onceonly.ports.dead_letters import DeadLetters
 from onceonly.ports.store import Store
 from onceonly.ports.surroundings import Clock
 from onceonly.ports.transport import Topology, Transport
-from onceonly.stores.sql import Keeping, SqlDeadLetters, SqlStore
+from onceonly.stores.sql import Keeping, SqlDeadLetters, SqlStore, SqlTransactions
 from onceonly.stores.sql.enlisted import Committed, Enlisted, Home
 from onceonly.stores.sql.enlisted import enlist as enlist_session
 from onceonly.stores.sql.tables import SCHEMA as STORE
 from onceonly.transports.sql import SqlTransport
 from onceonly.transports.sql_tables import SCHEMA as QUEUE
+from onceonly.wiring.settings import Settings
 from onceonly.wiring.shared import Shared
 
 SCHEMAS = {"store": STORE, "transport": QUEUE}
@@ -45,6 +46,13 @@ async def open_store(
             await create_user_tables(database, metadata)
         keeping = Keeping.HISTORY if history else Keeping.NOTHING
         yield SqlStore(database, endpoint, keeping=keeping, isolation=isolation), SqlDeadLetters(database)
+
+
+@asynccontextmanager
+async def open_transactions(settings: Settings, *, clock: Clock) -> AsyncIterator[SqlTransactions]:
+    """Give the transactions of a store that is open, with its tables."""
+    async with open_database(settings.store, clock=clock) as database:
+        yield SqlTransactions(database, settings.name, keeping=Keeping.HISTORY, isolation=settings.isolation)
 
 
 def enlist(setting: Any, endpoint: str, session: object, committed: Committed) -> Enlisted:
