@@ -3,13 +3,14 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 
 import pytest
 from enlist_house import AHEAD, OrderPlaced, PlaceOrder, Shop, endpoint
 from sql_house import Order
 from sqlalchemy import select, text
+from sqlalchemy.exc import DBAPIError
 
 from onceonly import CommitRefused, Conflict, Failed, InvalidEffect, KeyReused, Transaction, TransactionMisused
 from onceonly.model.identity import Identity, outgoing_id
@@ -69,19 +70,23 @@ class TransactionScenarios:
             async with shop.endpoint.transaction() as tx:
                 tx.sql.add(Order(id="A"))
                 tx.publish(OrderPlaced("A"))
-                tx.send(PlaceOrder("nobody"), to="nowhere", delay=3600)
+                tx.send(PlaceOrder("B"), to="shop", delay=3600)
             assert await shop.bodies(1) == ["A"]
             await shop.watch.until(Point.FORGET)
         assert (await shop.orders(), await shop.records()) == (["A"], ())
 
     async def test_an_exception_in_the_block_rolls_back_and_sends_nothing(self, shop: Shop) -> None:
         """Also what was flushed; the exception is the block's own."""
+
+        async def fail() -> None:
+            async with shop.endpoint.transaction(idempotency_key="k1") as tx:
+                await Block("A")(tx)
+                await tx.sql.flush()
+                tx.answer = 1 // 0
+
         async with shop.running():
             with pytest.raises(ZeroDivisionError):
-                async with shop.endpoint.transaction(idempotency_key="k1") as tx:
-                    await Block("A")(tx)
-                    await tx.sql.flush()
-                    tx.answer = 1 // 0
+                await fail()
             assert (await shop.orders(), await shop.records()) == ([], ())
             assert await shop.endpoint.transact(Block("B"), idempotency_key="k1") == {"placed": ["B"]}
             assert await shop.bodies(1) == ["B"]
@@ -234,10 +239,8 @@ class TransactionScenarios:
 
         async def swallow(tx: Transaction) -> object:
             await Block("A")(tx)
-            try:
+            with suppress(DBAPIError):
                 await tx.sql.execute(text("SELECT nothing FROM nowhere"))
-            except Exception:  # noqa: BLE001, S110 - as careless users do
-                pass
             return "done"
 
         aborts = shop.engine.dialect.name == "postgresql"
@@ -258,7 +261,7 @@ class TransactionScenarios:
             await Block("A")(tx)
         with pytest.raises(TransactionMisused, match="has ended"):
             _ = tx.sql
-        with pytest.raises(Exception, match="closed"):
+        with pytest.raises(Exception, match="closed|is not for"):
             await session.execute(select(1))
         assert await shop.orders() == ["A"]
 
@@ -316,8 +319,11 @@ class TransactionScenarios:
 
     async def test_a_command_to_an_impossible_name_is_refused_at_once(self, shop: Shop) -> None:
         """The block fails, and leaves nothing."""
+
+        async def misname(tx: Transaction) -> None:
+            tx.sql.add(Order(id="A"))
+            tx.send(PlaceOrder("A"), to="No such name")
+
         with pytest.raises(InvalidEffect, match="cannot send to"):
-            async with shop.endpoint.transaction() as tx:
-                tx.sql.add(Order(id="A"))
-                tx.send(PlaceOrder("A"), to="No such name")
+            await shop.endpoint.transact(misname)
         assert await shop.orders() == []
