@@ -261,7 +261,7 @@ class TransactionScenarios:
             await Block("A")(tx)
         with pytest.raises(TransactionMisused, match="has ended"):
             _ = tx.sql
-        with pytest.raises(Exception, match="closed|is not for"):
+        with pytest.raises(Exception, match=r"closed|is not for"):
             await session.execute(select(1))
         assert await shop.orders() == ["A"]
 
