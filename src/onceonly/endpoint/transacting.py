@@ -79,10 +79,14 @@ class Transacting:
         return await self.transaction(idempotency_key=idempotency_key, request=request, max_commit=max_commit).run(function)
 
     @contextmanager
-    def lent(self, ports: Ports, *, settings: Settings, surroundings: Surroundings = LIVE) -> Iterator[None]:
-        """Have transactions of this event loop use these ports, which somebody else has opened."""
+    def lent(self, ports: Ports, *, settings: Settings | None = None, surroundings: Surroundings = LIVE) -> Iterator[None]:
+        """Have transactions of this event loop use these ports, which somebody else has opened.
+
+        Without `settings` they are those under which the endpoint is open already.
+        """
+        chosen = settings or (self._running[-1].settings if self._running else self.settings)
         max_body = ports.transport.traits.max_body
-        running = Running(settings, max_body, surroundings, ports, asyncio.get_running_loop())
+        running = Running(chosen, max_body, surroundings, ports, asyncio.get_running_loop())
         self._running.append(running)
         try:
             yield
