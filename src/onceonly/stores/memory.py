@@ -98,8 +98,8 @@ def commit(world: StoreWorld, token: Hashable, changes: Changes, now: int) -> St
     if {identity for identity, _ in kept} & {identity for identity, _ in world.claims}:
         return closed, Raises(Conflict, "another unit committed a claim of this one first")
     stored = tuple(Stored(record, now) for record in changes.records if record.effects)
-    final = StoreWorld(world.claims | kept, world.records + stored, world.notes + changes.notes, closed.open, world.keys)
-    return final, None
+    final = StoreWorld(world.claims | kept, world.records + stored, world.notes + changes.notes, closed.open)
+    return replace(final, keys=world.keys), None
 
 
 def abandon(world: StoreWorld, token: Hashable) -> Step:
