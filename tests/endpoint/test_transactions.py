@@ -155,6 +155,12 @@ def test_requests_are_the_same_by_what_they_say() -> None:
     assert request_fingerprint(bytearray(b"x")) == request_fingerprint(memoryview(b"x")) == request_fingerprint(b"x")
 
 
+async def test_the_first_answer_is_what_every_retry_gets(shop: Endpoint) -> None:
+    """What JSON has no word for is none of it, from the first time on."""
+    answers = [await shop.transact(returning({"at": (1, Order("A"))}), idempotency_key="k") for _ in range(2)]
+    assert answers == [{"at": [1, {"id": "A"}]}] * 2
+
+
 def test_none_is_no_answer() -> None:
     """It is stored as nothing."""
     assert encode_answer(None) is None
@@ -200,6 +206,7 @@ async def test_the_kit_runs_the_transactions_of_an_endpoint() -> None:
         await t.restart()
         assert await shop.transact(place, idempotency_key="k") == "placed"
         await t.settle()
+        assert await shop.transact(place, idempotency_key="k") == "placed"
         assert t.store.notes() == (("asked", "A"), ("order", "A"))
         assert await t.store.undispatched(1 << 52, 10) == ()
 

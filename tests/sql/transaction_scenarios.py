@@ -73,6 +73,7 @@ class TransactionScenarios:
                 tx.send(PlaceOrder("B"), to="shop", delay=3600)
             assert await shop.bodies(1) == ["A"]
             await shop.watch.until(Point.FORGET)
+        assert shop.watch.calls[Point.FIND] == 1  # the relay was told: it found this very record
         assert (await shop.orders(), await shop.records()) == (["A"], ())
 
     async def test_an_exception_in_the_block_rolls_back_and_sends_nothing(self, shop: Shop) -> None:
@@ -315,6 +316,28 @@ class TransactionScenarios:
             await second.transact(Block("B"), idempotency_key="k1")
         may_go.set()
         assert await first == await second.transact(Block("B"), idempotency_key="k1") == {"placed": ["A"]}
+        assert await shop.orders() == ["A"]
+
+    async def test_a_lock_that_the_block_does_not_get_is_a_conflict(self, shop: Shop, impatient: str) -> None:
+        """Not the driver's own error: nothing is wrong with the block, and it may be tried again."""
+        is_inside, may_go = asyncio.Event(), asyncio.Event()
+
+        async def slowly(tx: Transaction) -> None:
+            tx.sql.add(Order(id="A"))
+            await tx.sql.flush()
+            is_inside.set()
+            await may_go.wait()
+
+        async def same(tx: Transaction) -> None:
+            tx.sql.add(Order(id="A"))
+            await tx.sql.flush()
+
+        first = asyncio.create_task(shop.endpoint.transact(slowly))
+        await is_inside.wait()
+        with pytest.raises(Conflict, match="not done, nothing happened, try again"):
+            await endpoint(impatient, shop.transport).transact(same)
+        may_go.set()
+        await first
         assert await shop.orders() == ["A"]
 
     async def test_a_command_to_an_impossible_name_is_refused_at_once(self, shop: Shop) -> None:
