@@ -1,4 +1,4 @@
-"""A TCP proxy that cuts a connection at its COMMIT: before the server gets it, or after it has answered."""
+"""A TCP proxy that cuts a connection at its COMMIT, before the server gets it or after it has answered, or holds it up."""
 
 import asyncio
 from asyncio import StreamReader, StreamWriter
@@ -8,8 +8,8 @@ from urllib.parse import urlsplit
 
 from sqlalchemy.engine import make_url
 
-COMMITS = (b"COMMIT\0", b"\x03COMMIT")
-"""How a COMMIT looks on its way to PostgreSQL, and to MariaDB."""
+COMMITS = (b"COMMIT\0", b"\x03COMMIT", b"; COMMIT")
+"""How a COMMIT looks on its way to PostgreSQL, to MariaDB, and to both behind another statement."""
 READING = b"READ ONLY"
 """What a transaction says at its begin whose COMMIT is of no interest."""
 
@@ -17,12 +17,14 @@ READING = b"READ ONLY"
 class Cutter:
     """Passes everything on, until it is told to cut the next COMMIT `before` or `after` the server has done it.
 
-    `decide` says it of each COMMIT anew; by itself it says what `cut` is.
+    `decide` says it of each COMMIT anew; by itself it says what `cut` is. When it says `hold`, `holds` is set, and the COMMIT
+    goes on once `may_go` is.
     """
 
     def __init__(self, host: str, port: int) -> None:
         self.cut = ""
         self.decide: Callable[[], str] = lambda: self.cut
+        self.holds, self.may_go = asyncio.Event(), asyncio.Event()
         self._place = (host, port)
         self._serving: set[asyncio.Task[None] | None] = set()
 
@@ -56,7 +58,10 @@ class Cutter:
             reads = READING in data or (reads and not is_commit)
             if moment == "before":
                 return
-            if moment:
+            if moment == "hold":
+                self.holds.set()
+                await self.may_go.wait()
+            elif moment:
                 is_cut.set()
             server.write(data)
             await server.drain()

@@ -92,6 +92,22 @@ def test_the_bank_keeps_its_account_right_whatever_comes_twice(folder: Path) -> 
     assert json.loads(shell(folder, f'{sys.executable} -c "{read}"').strip()[4:-4]) == {"account_id": "A", "balance": 12}
 
 
+async def test_the_program_that_is_asked_twice_under_one_key_does_it_once(folder: Path) -> None:
+    """The README's example of `transact`: two equal answers, one row, one event, no record left."""
+    queue = f"sqlite:///{folder}/queue.db"
+    (folder / "request.py").write_text(snippet("# request.py"))
+    async with open_transport(queue, "mail") as mail:
+        await mail.declare([Topology(endpoint="mail", events=("OrderPlaced",))])
+        printed = await asyncio.to_thread(shell, folder, f"{sys.executable} request.py")
+        (arrived,) = await mail.receive(10, 1.0)
+    assert printed.strip() == "[{'placed': 'A-3'}, {'placed': 'A-3'}]"
+    assert arrived.body == b'{"order_id":"A-3"}'
+    count = "import sqlite3; print(sqlite3.connect('shop.db').execute('select count(*) from orders').fetchone()[0])"
+    assert shell(folder, f'{sys.executable} -c "{count}"').strip() == "1"
+    (status,) = json.loads(shell(folder, "onceonly status shop:shop --json"))
+    assert (status["records"], status["waiting"]) == (0, 0)
+
+
 def test_generated_pages_are_current() -> None:
     """`make docs` would change nothing."""
     generated = runpy.run_path(str(ROOT / "docs" / "generate.py"))["pages"]()

@@ -1,6 +1,6 @@
 """Message handlers whose effects happen exactly once."""
 
-from onceonly.endpoint import Context, Endpoint, Outgoing
+from onceonly.endpoint import Context, Endpoint, Outgoing, Transaction
 from onceonly.model.entities import Deleted
 from onceonly.model.errors import (
     CommitRefused,
@@ -9,6 +9,8 @@ from onceonly.model.errors import (
     Failed,
     InvalidEffect,
     InvalidHandler,
+    InvalidKey,
+    KeyReused,
     OnceOnlyError,
     QueueMissing,
     Reject,
@@ -16,6 +18,7 @@ from onceonly.model.errors import (
     SchemaMissing,
     SchemaTooNew,
     SetupError,
+    TransactionMisused,
     TryAgain,
     Unknown,
 )
@@ -41,6 +44,8 @@ __all__ = [
     "History",
     "InvalidEffect",
     "InvalidHandler",
+    "InvalidKey",
+    "KeyReused",
     "Message",
     "Off",
     "OnceOnlyError",
@@ -53,6 +58,8 @@ __all__ = [
     "SchemaTooNew",
     "SetupError",
     "Tokens",
+    "Transaction",
+    "TransactionMisused",
     "TryAgain",
     "Unknown",
     "WorkerSettings",

@@ -10,7 +10,7 @@ from typing import Self
 from sqlalchemy import Connection, delete
 
 from cutting_proxy import Cutter, cutting
-from onceonly.drivers.dialect import Purpose
+from onceonly.drivers.dialect import Limit, Purpose
 from onceonly.drivers.schema import create
 from onceonly.drivers.sql import Database, open_database
 from onceonly.drivers.sqlite import SQLite
@@ -123,7 +123,7 @@ class CutSQLite(SQLite):
         self._writes = purpose is Purpose.WRITING
         super().begin(connection, purpose, isolation=isolation)
 
-    def commit(self, connection: Connection) -> None:
+    def commit(self, connection: Connection, limit: Limit | None = None) -> None:
         """Commit, and fail."""
         if not self._writes or self._moment is None:
             return

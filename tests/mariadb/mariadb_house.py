@@ -16,7 +16,7 @@ from onceonly.testing.samples import message
 from servers import on_mariadb
 
 PREFIX = "house_"
-EMPTY = ["DELETE FROM house_claims", "DELETE FROM house_records", "DELETE FROM house_dead_letters"]
+EMPTY = ["DELETE FROM house_claims", "DELETE FROM house_records", "DELETE FROM house_dead_letters", "DELETE FROM house_keys"]
 A, B = message("a"), message("b")
 
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
+from onceonly.model.errors import CommitRefused
 from onceonly.model.identity import Identity, claim_key
 from onceonly.model.message import Message
 from onceonly.model.record import Effect, Record
@@ -143,7 +144,9 @@ def mint(record: Record, subscribers: Subscribers, ids: Ids) -> Record:
     minted: list[Token] = []
     for effect in record.effects:
         id_ = ids.fresh()
-        takers = (effect.to,) if effect.to else tuple(subscribers.get(effect.message.type, ()))
+        takers = (effect.to,) if effect.to else subscribers.get(effect.message.type)
+        if takers is None:
+            raise CommitRefused(f"Tokens: subscribers must name who takes events of type {effect.message.type!r}")
         minted += [Token(id_, endpoint) for endpoint in takers]
         others = [(name, value) for name, value in effect.message.extensions if name != TOKEN]
         message = replace(effect.message, extensions=(*others, (TOKEN, id_)))

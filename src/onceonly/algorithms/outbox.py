@@ -19,7 +19,7 @@ from onceonly.model.errors import Conflict, HandlerFailed, NotNow
 from onceonly.model.identity import Identity
 from onceonly.model.message import Delivery, Failure, Message
 from onceonly.model.record import Answer, Decision, Record
-from onceonly.ports.bundle import Ports
+from onceonly.ports.bundle import Finishing, Ports
 from onceonly.ports.store import Unit
 
 
@@ -100,7 +100,7 @@ async def finish(finished: Sequence[Record], deliveries: Sequence[Delivery], por
     await ports.transport.ack(deliveries)
 
 
-async def dispatch(records: Sequence[Record], ports: Ports) -> dict[Identity, Answer]:
+async def dispatch(records: Sequence[Record], ports: Finishing) -> dict[Identity, Answer]:
     """Make these records' effects happen; answers for each record: TAKEN only when every effect of it was."""
     sends = [effect for record in records for effect in record.effects]
     answers = iter(await ports.transport.send(sends)) if sends else iter(())

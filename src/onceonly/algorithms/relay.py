@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from onceonly.algorithms.outbox import dispatch
 from onceonly.model.record import Answer, Record
-from onceonly.ports.bundle import Ports
+from onceonly.ports.bundle import Finishing
 
 
 class Relayed(Struct, frozen=True, kw_only=True):
@@ -30,7 +30,7 @@ class Relayed(Struct, frozen=True, kw_only=True):
     """An effect is UNKNOWN: the record stays."""
 
 
-async def relay(records: Sequence[Record], ports: Ports) -> Relayed:
+async def relay(records: Sequence[Record], ports: Finishing) -> Relayed:
     """Dispatch committed records, and forget those that are finished. The order is the promise: forget comes last.
 
     A record may be a transaction's or a handler's; a handler's claim stays, so its message is only acknowledged when it comes

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from enum import Enum
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from sqlalchemy import Column, ColumnElement, Connection, Row, Select, Table
 from sqlalchemy.engine import URL
@@ -39,6 +39,13 @@ class Purpose(Enum):
     UNIT = "a unit: handlers work in it, at the isolation that the user chose or the database's own"
     WRITING = "statements of this library that write; each sees what is committed when it starts"
     READING = "statements of this library that only read, all of them one state"
+
+
+class Limit(NamedTuple):
+    """How long after `since`, which `Dialect.started` gave, a database transaction may still be committed."""
+
+    since: int
+    milliseconds: int
 
 
 class Dialect(Protocol):
@@ -81,8 +88,15 @@ class Dialect(Protocol):
     def begin(self, connection: Connection, purpose: Purpose, *, isolation: str | None) -> None:
         """Begin a database transaction in the driver, now; `isolation` is one of `isolations`, for units only."""
 
-    def commit(self, connection: Connection) -> None:
-        """Commit in the driver what `begin` began, where SQLAlchemy's own commit does not; raises when it was rolled back."""
+    def started(self, connection: Connection) -> int:
+        """Note the instant by the database's own clock, for a `Limit`; soon after `begin`."""
+
+    def commit(self, connection: Connection, limit: Limit | None = None) -> None:
+        """Commit in the driver what `begin` began, where SQLAlchemy's own commit does not; raises when it was rolled back.
+
+        With a limit it raises TooLate, for sure, when that is over by the database's own clock. A server gets clock and COMMIT
+        in one request, so nothing that happens on the way there makes it commit later.
+        """
 
     def hold(self, connection: Connection) -> None:
         """Get a unit ready for its handlers, behind its claims: until `let_go` the database refuses to commit it, whoever asks.

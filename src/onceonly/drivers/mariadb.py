@@ -16,7 +16,8 @@ from sqlalchemy.engine import URL
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
-from onceonly.drivers.dialect import Purpose, Said, State, Taking
+from onceonly.drivers.dialect import Limit, Purpose, Said, State, Taking
+from onceonly.drivers.mariadb_commits import NOTE_START, commit_within
 from onceonly.drivers.mariadb_connection import code_of, listen, make_interruptible, reset, rolled_back_by, start_over
 from onceonly.drivers.mariadb_keys import delete_each, lock_each
 from onceonly.model.errors import Conflict, Failed, SetupError
@@ -118,11 +119,18 @@ class MariaDB:
         first = f"SET TRANSACTION ISOLATION LEVEL {level}; " if level else ""
         connection.exec_driver_sql(f"{first}START TRANSACTION{only}")
 
-    def commit(self, connection: Connection) -> None:
-        """Do what SQLAlchemy's own commit does not: end a schema lock. Raises when the server rolled back before."""
+    def started(self, connection: Connection) -> int:
+        """Have the server note it, in a variable of the session. The statement reads no table, so it takes no snapshot."""
+        connection.exec_driver_sql(NOTE_START)
+        return 0
+
+    def commit(self, connection: Connection, limit: Limit | None = None) -> None:
+        """Do what SQLAlchemy's own commit does not: end a schema lock, keep a limit. Raises when it was rolled back before."""
         cause = rolled_back_by(connection)
         if cause is not None:
             raise Conflict(cause)  # a COMMIT would be answered with success, for a transaction that is gone
+        if limit is not None:
+            commit_within(connection, limit)  # SQLAlchemy's COMMIT after it finds nothing to do
         if _LOCKED in connection.info:
             connection.exec_driver_sql("COMMIT")  # before others may look
             _unlock(connection)

@@ -32,11 +32,11 @@ from sqlalchemy.engine import URL
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
-from onceonly.drivers.dialect import OneUpdate, Purpose, Said, State, Taking
+from onceonly.drivers.dialect import Limit, OneUpdate, Purpose, Said, State, Taking
 from onceonly.drivers.postgresql_deadlocks import BE_QUICK, Deadlocks
 from onceonly.drivers.postgresql_drivers import Driver, driver_named
 from onceonly.drivers.postgresql_words import Words, keep_back, take_unsaid, unsaid
-from onceonly.drivers.translation import translated
+from onceonly.drivers.translation import TooLate, translated
 from onceonly.model.errors import Conflict, SetupError
 
 OLDEST = 12
@@ -76,6 +76,12 @@ ONE_INSERTED = "INSERT 0 1"
 _PROBE = text(
     "SELECT pg_is_in_recovery(), current_setting('transaction_read_only'), current_setting('synchronous_commit'),"
     " current_setting('fsync')"
+)
+# A statement that fails, in words of its own, and with it what is said in the same request behind it.
+_LATE, _NO_NUMBER = "onceonly: too late", "22P02"
+_UNLESS_LATE = (
+    "SELECT CAST(CASE WHEN clock_timestamp() > transaction_timestamp() + interval '{} milliseconds'"
+    f" THEN '{_LATE}' ELSE '0' END AS integer); "
 )
 _NO_ENTRY = {"28": "the server refuses this user or password", "3D": "there is no such database on the server"}
 _NO_ENTRY_IN_WORDS = {"authentication failed": "28", '" does not exist': "3D"}  # libpq keeps no SQLSTATE of a failed connection
@@ -163,12 +169,23 @@ class PostgreSQL:
         if purpose is not Purpose.UNIT or not self._driver.tells_last:
             self._say_unsaid(connection)
 
-    def commit(self, connection: Connection) -> None:
-        """Commit as the driver needs it, and say before what waits. Raises Conflict, Failed, CommitRefused when that failed."""
+    def started(self, connection: Connection) -> int:
+        """Note nothing: the server knows when its transaction began, so it begins now."""
+        self._say_unsaid(connection)
+        return 0
+
+    def commit(self, connection: Connection, limit: Limit | None = None) -> None:
+        """Commit as the driver needs it, behind what waits to be said, and with a limit behind what fails when that is over.
+
+        Raises Conflict, Failed, CommitRefused when what waited failed.
+        """
         before = take_unsaid(connection)
+        unless_late = "" if limit is None else _UNLESS_LATE.format(limit.milliseconds)
         try:
-            self._driver.commit(connection, before)
+            self._driver.commit(connection, f"{before}; {unless_late}" if before else unless_late)
         except DBAPIError as error:
+            if limit is not None and _LATE in str(error.orig) and self._driver.sqlstate(error) == _NO_NUMBER:
+                raise TooLate(f"not committed within {limit.milliseconds} ms of its beginning") from error
             if before and self.state(connection) in _BEGUN:  # COMMIT ends it, however it ends: so it was not come to
                 raise translated(error, self, locked=Conflict) from error
             raise

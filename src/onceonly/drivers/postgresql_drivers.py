@@ -37,8 +37,8 @@ class Driver(Protocol):
     def begun(self, connection: Connection) -> None:
         """Take notice that a transaction has begun."""
 
-    def commit(self, connection: Connection, before: str) -> None:
-        """See `Dialect.commit`; `before` is said first, in the same round trip, where the driver tells the last answer."""
+    def commit(self, connection: Connection, first: str = "") -> None:
+        """See `Dialect.commit`; `first` is a statement that is said in the same request, and may keep it from committing."""
 
     def roll_back(self, connection: Connection) -> None:
         """See `Dialect.roll_back`."""
@@ -89,10 +89,10 @@ class Asyncpg:
         """Forget what was noted about the transaction before."""
         connection.info.pop(_ABORTED, None)
 
-    def commit(self, connection: Connection, before: str) -> None:
+    def commit(self, connection: Connection, first: str = "") -> None:
         """Say COMMIT, and make sure of the answer."""
         try:
-            answer = self.say(connection, f"{before}; COMMIT" if before else "COMMIT")
+            answer = self.say(connection, f"{first}COMMIT")
         except self.errors as error:
             raise DBAPIError("COMMIT", None, error) from error
         if answer != "COMMIT":
@@ -148,10 +148,15 @@ class Psycopg:
     def begun(self, connection: Connection) -> None:
         """Note nothing."""
 
-    def commit(self, connection: Connection, before: str) -> None:
+    def commit(self, connection: Connection, first: str = "") -> None:
         """Refuse what is aborted; psycopg's own commit, which SQLAlchemy calls, would take the answer ROLLBACK for success."""
         if self.state(connection) is State.ABORTED:
             raise InternalError("COMMIT", None, RolledBack(str(RolledBack.__doc__)))
+        if first:
+            try:
+                self.say(connection, f"{first}COMMIT")
+            except self.errors as error:
+                raise DBAPIError("COMMIT", None, error) from error
 
     def roll_back(self, connection: Connection) -> None:
         """Leave it to SQLAlchemy."""

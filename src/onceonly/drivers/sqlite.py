@@ -5,6 +5,7 @@ The driver's own transaction control is off (it would begin late, and commit bef
 
 import asyncio
 import sqlite3
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -31,8 +32,9 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from sqlalchemy.sql.compiler import InsertmanyvaluesSentinelOpts
 
-from onceonly.drivers.dialect import OneUpdate, Purpose, Said, State, Taking
+from onceonly.drivers.dialect import Limit, OneUpdate, Purpose, Said, State, Taking
 from onceonly.drivers.sqlite_connection import connect
+from onceonly.drivers.translation import TooLate
 from onceonly.model.errors import SetupError
 
 OLDEST = (3, 35, 0)  # the first with RETURNING
@@ -118,8 +120,14 @@ class SQLite:
         """Begin. A writing transaction waits for the write lock here, so it can never lose it to another one later."""
         connection.exec_driver_sql("BEGIN" if purpose is Purpose.READING else "BEGIN IMMEDIATE")
 
-    def commit(self, connection: Connection) -> None:
-        """Leave it to SQLAlchemy: the driver commits what was begun in any way."""
+    def started(self, connection: Connection) -> int:
+        """Read the clock of this machine, which is SQLite's as well; the one that nobody sets."""
+        return time.monotonic_ns() // 1_000_000
+
+    def commit(self, connection: Connection, limit: Limit | None = None) -> None:
+        """Look at the clock, and leave the rest to SQLAlchemy: the driver commits what was begun in any way."""
+        if limit is not None and self.started(connection) - limit.since > limit.milliseconds:
+            raise TooLate(f"not committed within {limit.milliseconds} ms of its beginning")
 
     def roll_back(self, connection: Connection) -> None:
         """Leave it to SQLAlchemy."""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from sqlalchemy import Connection, RootTransaction
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from onceonly.drivers.dialect import Dialect, State
+from onceonly.drivers.dialect import Dialect, Limit, State
 from onceonly.drivers.translation import TurnNotHad
 
 
@@ -78,16 +78,16 @@ class DatabaseTransaction:
         self._is_held = True
         self._dialect.hold(connection)
 
-    async def commit(self, last: Callable[[Connection], None] | None = None) -> None:
-        """Do what is left in the greenlet, commit, and give the connection back.
+    async def commit(self, last: Callable[[Connection], None] | None = None, *, limit: Limit | None = None) -> None:
+        """Do what is left in the greenlet, commit within the limit, and give the connection back.
 
-        Raises what `last` raises, and the driver's own errors; it must be dropped then.
+        Raises what `last` raises, TooLate, and the driver's own errors; it must be dropped then.
         """
 
         def commit(connection: Connection) -> None:
             if last is not None:
                 last(connection)
-            self._commit()
+            self._commit(limit)
 
         await self.connection.run_sync(commit)
         self._is_over = True
@@ -111,10 +111,10 @@ class DatabaseTransaction:
         finally:
             self._end_turn()
 
-    def _commit(self) -> None:
+    def _commit(self, limit: Limit | None) -> None:
         self._let_go()
         self._has_said_commit = True
-        self._dialect.commit(self._root.connection)
+        self._dialect.commit(self._root.connection, limit)
         self._root.commit()
         self._is_committed = True
         if self._keeping is None:

@@ -14,6 +14,10 @@ class TurnNotHad(SQLAlchemyError):
     """Another database transaction of this process was in the way for too long. Nothing happened."""
 
 
+class TooLate(SQLAlchemyError):
+    """The time in which a database transaction might be committed was over. Nothing happened."""
+
+
 def translated(
     error: Exception,
     dialect: Dialect,
@@ -31,6 +35,8 @@ def translated(
     text = _first_line(error)
     if isinstance(error, TurnNotHad):
         return locked(text)
+    if isinstance(error, TooLate):
+        return Failed(text)
     if isinstance(error, PoolTimeout):
         return Failed(f"no connection was free: {text}")
     said = dialect.said(error) if isinstance(error, DBAPIError) and not error.connection_invalidated else Said.NOTHING

@@ -4,6 +4,7 @@ from onceonly.endpoint.context import Context
 from onceonly.endpoint.endpoint import Endpoint
 from onceonly.endpoint.handlers import EndpointHandlers
 from onceonly.endpoint.outgoing import Outgoing
+from onceonly.endpoint.transactions import Transaction
 from onceonly.serialization.bodies import message
 
-__all__ = ["Context", "Endpoint", "EndpointHandlers", "Outgoing", "message"]
+__all__ = ["Context", "Endpoint", "EndpointHandlers", "Outgoing", "Transaction", "message"]

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from functools import partial
 from types import FrameType
-from typing import Any, NamedTuple, TypeVar, overload
+from typing import Any, TypeVar, overload
 
 from onceonly.endpoint.blobs import BlobPlace
 from onceonly.endpoint.entities import KeyRule
@@ -15,6 +15,7 @@ from onceonly.endpoint.outgoing import Outgoing
 from onceonly.endpoint.plans import Plans, plan
 from onceonly.endpoint.registration import RegisteredHandler, RegisteredProvider
 from onceonly.endpoint.signatures import Function, callers_frame, is_function
+from onceonly.endpoint.transacting import MAX_BODY, Running, Transacting
 from onceonly.model.errors import InvalidHandler
 from onceonly.model.retry import Retry
 from onceonly.model.settings import Deduplication, History, Tokens
@@ -37,20 +38,10 @@ from onceonly.wiring.schemes import offer_of
 from onceonly.wiring.settings import Settings
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
-MAX_BODY = 256 * 1024
-"""Bytes of a body where the transport's own limit is not known: what the smallest of the usual brokers take."""
 Lifespan = Callable[["Endpoint"], AbstractAsyncContextManager[object]]
 
 
-class _Running(NamedTuple):
-    """What holds while the endpoint is open in this process."""
-
-    settings: Settings
-    max_body: int
-    surroundings: Surroundings
-
-
-class Endpoint:
+class Endpoint(Transacting):
     """Handlers whose effects happen exactly once; see `Settings` for what the arguments mean.
 
     `lifespan` is an async context manager factory, called with the endpoint: entered before the providers and the worker
@@ -94,7 +85,7 @@ class Endpoint:
         self._handlers: list[RegisteredHandler] = []
         self._providers: list[RegisteredProvider] = []
         self._doorbell = Doorbell()
-        self._running: list[_Running] = []
+        self._running: list[Running] = []
 
     def __repr__(self) -> str:
         return f"<Endpoint {self.name}>"
@@ -176,7 +167,7 @@ class Endpoint:
         256 KiB, where the endpoint runs what its transport takes. Raises SetupError: for a session of another database than
         the store, one that is in AUTOCOMMIT or belongs to a handler, and with a store that is no SQL database.
         """
-        running = self._running[-1] if self._running else _Running(self.settings, MAX_BODY, LIVE)
+        running = self._running[-1] if self._running else Running(self.settings, MAX_BODY, LIVE)
         enlisted = enlist(running.settings, session, self._doorbell.ring)
         return Outgoing(self.name, enlisted, max_body=running.max_body, clock=running.surroundings.clock)
 
@@ -222,7 +213,7 @@ class Endpoint:
         async with AsyncExitStack() as stack:
             wired = await self._prepared(stack, chosen, surroundings, observer)
             ports = await stack.enter_async_context(wired())
-            self._enter_running(stack, _Running(chosen, ports.transport.traits.max_body, surroundings))
+            stack.enter_context(self.lent(ports, settings=chosen, surroundings=surroundings))
             yield ports
 
     @asynccontextmanager
@@ -245,7 +236,7 @@ class Endpoint:
             wired = await self._prepared(stack, chosen, surroundings, observer)
             ports = await patience.enter(stack, wired)
             if ports is not None:
-                self._enter_running(stack, _Running(chosen, ports.transport.traits.max_body, surroundings))
+                stack.enter_context(self.lent(ports, settings=chosen, surroundings=surroundings))
             yield ports
 
     def runners(
@@ -326,10 +317,6 @@ class Endpoint:
         events = tuple(sorted(plans.handlers))
         entities = _have_entities(plans)
         return partial(wire, chosen, make, events=events, entities=entities, surroundings=surroundings, observer=observer)
-
-    def _enter_running(self, stack: AsyncExitStack, running: "_Running") -> None:
-        self._running.append(running)
-        stack.callback(self._running.remove, running)
 
     def _plan(self, settings: Settings) -> Plans:
         return plan(

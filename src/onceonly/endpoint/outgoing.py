@@ -1,9 +1,9 @@
 """Outgoing: sends messages inside a database transaction that the caller owns. They are committed with it, or never were."""
 
-from datetime import datetime
 from uuid import uuid4
 
-from onceonly.endpoint.envelopes import Delay, Envelopes, Wish, command
+from onceonly.endpoint.envelopes import Envelopes, Wish
+from onceonly.endpoint.sending import Sending
 from onceonly.model.errors import InvalidEffect
 from onceonly.model.identity import Identity, outgoing_id
 from onceonly.model.record import Record
@@ -11,7 +11,7 @@ from onceonly.ports.surroundings import Clock
 from onceonly.wiring import Enlisted
 
 
-class Outgoing:
+class Outgoing(Sending):
     """The way out of one open transaction of one session. Valid until that transaction is committed, rolled back or closed."""
 
     def __init__(self, endpoint: str, enlisted: Enlisted, *, max_body: int, clock: Clock) -> None:
@@ -22,34 +22,7 @@ class Outgoing:
         self._attempt = uuid4().hex
         self._written = 0
 
-    def send(
-        self,
-        message: object,
-        *,
-        to: str,
-        type: str | None = None,  # noqa: A002 - the CloudEvents name
-        delay: Delay | None = None,
-        at: datetime | None = None,
-    ) -> None:
-        """Send a command to one endpoint, once the transaction is committed.
-
-        `delay` (a timedelta, or seconds, from now) or `at` (an aware datetime) puts it off. Raises InvalidEffect when it can
-        never be sent (too large, not serializable, without a type, to an impossible name), and when the transaction is over.
-        """
-        self._write(message, Wish(command(to), type, delay, at))
-
-    def publish(
-        self,
-        event: object,
-        *,
-        type: str | None = None,  # noqa: A002 - the CloudEvents name
-        delay: Delay | None = None,
-        at: datetime | None = None,
-    ) -> None:
-        """Publish an event to whoever subscribes, once the transaction is committed. Raises InvalidEffect as `send` does."""
-        self._write(event, Wish("", type, delay, at))
-
-    def _write(self, body: object, wish: Wish) -> None:
+    def _capture(self, body: object, wish: Wish) -> None:
         """Write one record for one message, so that a savepoint takes back exactly what was published within it."""
         if self._enlisted.is_over:
             raise InvalidEffect("the transaction of this session has ended: call enlist(session) again in the next one")

@@ -49,6 +49,7 @@ Connect = Callable[[Surroundings], AbstractAsyncContextManager[Ports]]
 class Run:
     """One endpoint under test. Only `deliver` and `settle` make anything happen; both return when nothing is left to do now.
 
+    The endpoint's own transactions work as well, on the store of the test: what they send is in `sent` when they have ended.
     `clock` stands still until it is advanced. `crashes` counts how often the process died. `dead_letters` are those there
     were when the last `deliver` or `settle` returned.
     """
@@ -145,6 +146,7 @@ class Run:
         ports = await self._open.enter_async_context(self._connect(self._surroundings))
         inner = MemoryTransport(self._broker, self._endpoint.name, clock=self.clock)
         self._ports = ports._replace(transport=TapedTransport(inner, self._endpoint.name, self._tape))
+        self._open.enter_context(self._endpoint.lent(self._ports, surroundings=self._surroundings))
         await self._ports.transport.declare([self._endpoint.topology()])
 
     async def stop(self) -> None:

@@ -48,6 +48,18 @@ class InvalidEffect(SetupError):
     """A handler tried to send what can never be sent: too large, not serializable, without a destination."""
 
 
+class TransactionMisused(SetupError):
+    """A transaction was used in a way that can never work: outside its block, twice, or from another task."""
+
+
+class InvalidKey(SetupError):
+    """A client's idempotency key cannot serve: it is empty or too long. The client has to change."""
+
+
+class KeyReused(InvalidKey):
+    """A client's idempotency key was used before, for another request. Nothing happened now."""
+
+
 class TryAgain(OnceOnlyError):
     """The operation did not succeed now; start again from the beginning."""
 

@@ -1,12 +1,13 @@
 """The ports of one endpoint, together: the one argument every algorithm takes."""
 
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from onceonly.ports.admission import Admission
 from onceonly.ports.dead_letters import DeadLetters
 from onceonly.ports.effects import Effects
 from onceonly.ports.handlers import Handlers
 from onceonly.ports.store import Store
+from onceonly.ports.transactions import Transactions
 from onceonly.ports.transport import Transport
 from onceonly.ports.upkeep import NOTHING, Upkeep
 
@@ -22,3 +23,25 @@ class Ports(NamedTuple):
     transport: Transport
     dead_letters: DeadLetters
     upkeep: Upkeep = NOTHING
+    transactions: Transactions | None = None
+    """None with a store that has none."""
+
+
+class Finishing(Protocol):
+    """The ports that finish what is committed: all of `Ports`, or only these."""
+
+    @property
+    def store(self) -> Store:
+        """Where the records are."""
+
+    @property
+    def admission(self) -> Admission:
+        """What is told of dispatched records."""
+
+    @property
+    def effects(self) -> Effects:
+        """What cleans up behind them."""
+
+    @property
+    def transport(self) -> Transport:
+        """What takes the messages."""

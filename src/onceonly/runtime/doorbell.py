@@ -15,6 +15,11 @@ class Doorbell:
     def __init__(self) -> None:
         self._listening: list[tuple[asyncio.AbstractEventLoop, Hear]] = []
 
+    @property
+    def is_heard(self) -> bool:
+        """Whether somebody listens, in a loop that is not closed."""
+        return any(not loop.is_closed() for loop, _ in self._listening)
+
     @contextmanager
     def listen(self, hear: Hear) -> Iterator[None]:
         """Let `hear` be called in this event loop, with the identities of records that may be committed."""

@@ -15,6 +15,7 @@ from onceonly.ports.effects import Effects
 from onceonly.ports.handlers import Handlers
 from onceonly.ports.store import Resources, Store, Unit
 from onceonly.ports.transport import Depth, Topology, Transport
+from onceonly.runtime.observed_transactions import observed_transactions
 from onceonly.runtime.observer import Call, Observer, Point
 
 
@@ -32,6 +33,7 @@ def observed(ports: Ports, observer: Observer | None) -> Ports:
         transport=ObservedTransport(ports.transport, endpoint, observer),
         dead_letters=ObservedDeadLetters(ports.dead_letters, endpoint, observer),
         upkeep=ports.upkeep,
+        transactions=observed_transactions(ports.transactions, endpoint, observer),
     )
 
 

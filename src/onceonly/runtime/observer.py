@@ -11,6 +11,7 @@ from onceonly.model.dead_letter import DeadLetter
 from onceonly.model.identity import Identity
 from onceonly.model.message import Message, Send
 from onceonly.model.record import Record
+from onceonly.model.transaction import Opening
 
 
 class Point(StrEnum):
@@ -41,6 +42,8 @@ class Point(StrEnum):
     UNDISPATCHED = "undispatched"
     FIND = "find"
     FENCE = "fence"
+    OPEN = "open"
+    KEPT = "kept"
     DEAD_PAGE = "dead-page"
     DEAD_GET = "dead-get"
     DEAD_COUNT = "dead-count"
@@ -115,7 +118,7 @@ def _identity(item: object) -> Identity | None:
     match item:
         case Identity():
             return item
-        case Message() | Record():
+        case Message() | Record() | Opening():
             return item.identity
         case Send():
             return item.message.identity

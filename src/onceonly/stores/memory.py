@@ -16,6 +16,7 @@ from onceonly.model.errors import CommitRefused, Conflict, Failed
 from onceonly.model.identity import Identity
 from onceonly.model.message import Message
 from onceonly.model.record import Record
+from onceonly.model.transaction import Kept
 from onceonly.ports.dead_letters import Filter
 from onceonly.ports.store import Resources
 from onceonly.ports.surroundings import Clock
@@ -46,6 +47,7 @@ class StoreWorld(Struct, frozen=True):
     records: tuple[Stored, ...] = ()
     notes: tuple[Note, ...] = ()
     open: tuple[OpenUnit, ...] = ()
+    keys: tuple[tuple[str, Kept], ...] = ()
 
 
 class Found(Struct, frozen=True):
@@ -97,7 +99,7 @@ def commit(world: StoreWorld, token: Hashable, changes: Changes, now: int) -> St
         return closed, Raises(Conflict, "another unit committed a claim of this one first")
     stored = tuple(Stored(record, now) for record in changes.records if record.effects)
     final = StoreWorld(world.claims | kept, world.records + stored, world.notes + changes.notes, closed.open)
-    return final, None
+    return replace(final, keys=world.keys), None
 
 
 def abandon(world: StoreWorld, token: Hashable) -> Step:

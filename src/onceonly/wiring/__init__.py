@@ -26,6 +26,7 @@ from onceonly.wiring.naming import named
 from onceonly.wiring.opened import OpenedAdmission, OpenedStore
 from onceonly.wiring.schemes import has_no_tables, keeps_documents, offer_of, require, scheme_of, shown
 from onceonly.wiring.settings import Settings
+from onceonly.wiring.transactions import open_transactions
 
 if TYPE_CHECKING:
     from onceonly.drivers.schema import Schema
@@ -104,6 +105,8 @@ async def wire(
         with named(settings, "store", settings.store):
             opening = _open_store(settings, entities=entities, surroundings=surroundings)
             store, dead_letters, register = await stack.enter_async_context(opening)
+            transacting = open_transactions(settings, entities=entities, surroundings=surroundings)
+            transactions = await stack.enter_async_context(transacting)
         if settings.dead_letters is not None:
             with named(settings, "dead_letters", settings.dead_letters):
                 letters = open_dead_letters(settings.dead_letters, surroundings=surroundings)
@@ -123,6 +126,7 @@ async def wire(
             transport=transport,
             dead_letters=dead_letters,
             upkeep=_upkeep(settings, deciding, effects),
+            transactions=transactions,
         )
         watched = observed(ports, observer)
         with named(settings, "transport", settings.transport):

@@ -13,6 +13,7 @@ from onceonly.ports.transport import Topology, Transport
 from onceonly.stores.document_register import DocumentRegister
 from onceonly.stores.memory import MemoryDeadLetters, MemoryStore
 from onceonly.stores.memory_documents import MemoryDocuments
+from onceonly.stores.memory_transactions import MemoryTransactions
 from onceonly.transports.memory import MemoryTransport
 from onceonly.wiring.documents import store_on
 from onceonly.wiring.opened import OpenedStore
@@ -60,6 +61,13 @@ async def open_documents(setting: Any, *, clock: Clock) -> AsyncIterator[MemoryD
     """Give the documents of a world."""
     async with open_world(setting) as world:
         yield MemoryDocuments(world)
+
+
+@asynccontextmanager
+async def open_transactions(settings: Settings, *, clock: Clock) -> AsyncIterator[MemoryTransactions]:
+    """Give the transactions of a store."""
+    async with open_world(str(settings.store)) as world:
+        yield MemoryTransactions(world, settings.name, clock=clock)
 
 
 @asynccontextmanager

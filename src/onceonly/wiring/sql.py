@@ -13,7 +13,7 @@ from onceonly.ports.dead_letters import DeadLetters
 from onceonly.ports.surroundings import Clock
 from onceonly.ports.transport import Topology, Transport
 from onceonly.stores.sql import DOCUMENTS_SCHEMA as DOCUMENTS
-from onceonly.stores.sql import Keeping, SqlDeadLetters, SqlDocuments, SqlRegister, SqlStore, SqlTokens
+from onceonly.stores.sql import Keeping, SqlDeadLetters, SqlDocuments, SqlRegister, SqlStore, SqlTokens, SqlTransactions
 from onceonly.stores.sql.enlisted import Committed, Enlisted, Home
 from onceonly.stores.sql.enlisted import enlist as enlist_session
 from onceonly.stores.sql.tables import SCHEMA as STORE
@@ -64,6 +64,13 @@ async def open_tokens(setting: Any, *, clock: Clock) -> AsyncIterator[SqlTokens]
     async with open_database(setting, clock=clock) as database:
         await _ensure(database, STORE)
         yield SqlTokens(database)
+
+
+@asynccontextmanager
+async def open_transactions(settings: Settings, *, clock: Clock) -> AsyncIterator[SqlTransactions]:
+    """Give the transactions of a store that is open, with its tables."""
+    async with open_database(settings.store, clock=clock) as database:
+        yield SqlTransactions(database, settings.name, keeping=_keeping(settings), isolation=settings.isolation)
 
 
 def enlist(setting: Any, endpoint: str, session: object, committed: Committed) -> Enlisted:

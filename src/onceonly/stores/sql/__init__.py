@@ -8,6 +8,7 @@ from onceonly.stores.sql.register import SqlRegister
 from onceonly.stores.sql.store import SqlStore
 from onceonly.stores.sql.tables import SCHEMA
 from onceonly.stores.sql.tokens import SqlTokens
+from onceonly.stores.sql.transactions import SqlTransactions
 
 __all__ = [
     "DOCUMENTS_SCHEMA",
@@ -18,4 +19,5 @@ __all__ = [
     "SqlRegister",
     "SqlStore",
     "SqlTokens",
+    "SqlTransactions",
 ]

@@ -1,6 +1,6 @@
 """The tables of the store: narrow claims, a small table of records that wait for dispatch, dead letters, and what some need.
 
-Entities, register rows and tokens are empty where an endpoint has nothing of the kind.
+Entities, register rows, tokens and keys of clients are empty where an endpoint has nothing of the kind.
 """
 
 from functools import cache
@@ -38,6 +38,7 @@ class Tables(NamedTuple):
     entities: Table
     register: Table
     tokens: Table
+    keys: Table
 
 
 @cache
@@ -79,7 +80,7 @@ def tables(prefix: str, schema: str | None = None) -> Tables:
     return Tables(metadata, claims, records, dead_letters, *_second(prefix, metadata))
 
 
-def _second(prefix: str, metadata: MetaData) -> tuple[Table, Table, Table]:
+def _second(prefix: str, metadata: MetaData) -> tuple[Table, Table, Table, Table]:
     """Define what came with version 2."""
     entities = Table(
         f"{prefix}entities",
@@ -104,7 +105,17 @@ def _second(prefix: str, metadata: MetaData) -> tuple[Table, Table, Table]:
     )
     Index(f"{prefix}register_key", register.c.key)
     tokens = Table(f"{prefix}tokens", metadata, Column("key", KEY, primary_key=True), sqlite_with_rowid=False, **TRANSACTIONAL)
-    return entities, register, tokens
+    keys = Table(
+        f"{prefix}keys",
+        metadata,
+        Column("key", KEY, primary_key=True),
+        Column("fingerprint", KEY, nullable=False),
+        Column("attempt", NAME, nullable=False),
+        Column("answer", DATA, nullable=True),
+        Column("stored_at", INSTANT, nullable=False),
+        **TRANSACTIONAL,
+    )
+    return entities, register, tokens, keys
 
 
 def metadata(prefix: str, schema: str | None = None) -> MetaData:
@@ -114,7 +125,7 @@ def metadata(prefix: str, schema: str | None = None) -> MetaData:
 
 def _add_second(connection: Connection, metadata: MetaData) -> None:
     """Add the tables of version 2; those of version 1 stay as they are."""
-    added = ("entities", "register", "tokens")
+    added = ("entities", "register", "tokens", "keys")
     metadata.create_all(connection, tables=[table for table in metadata.sorted_tables if table.name.endswith(added)])
 
 

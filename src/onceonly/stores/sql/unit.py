@@ -1,10 +1,11 @@
 """One unit of work: claims or tokens, business state, entities, register rows and records in one database transaction."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from sqlalchemy import Connection
 
+from onceonly.drivers.dialect import Limit
 from onceonly.drivers.transaction import DatabaseTransaction
 from onceonly.model.entities import Entities
 from onceonly.model.errors import CommitRefused, Conflict, Failed
@@ -19,6 +20,8 @@ from onceonly.stores.sql.resources import SqlResources
 from onceonly.stores.sql.scope import Scope
 from onceonly.stores.sql.statements import Found, delete_keys, row_of
 from onceonly.stores.sql.tokens import give
+
+Last = Callable[[Connection], None]
 
 
 class SqlUnit:
@@ -38,14 +41,14 @@ class SqlUnit:
         self._transaction = transaction
         self._is_over = False
 
-    async def commit(self, records: Sequence[Record]) -> None:
-        """Write and commit; see the port."""
+    async def commit(self, records: Sequence[Record], *, last: Last | None = None, limit: Limit | None = None) -> None:
+        """Write, also what `last` writes, and commit within the limit; see the port."""
         if self._is_over:
             raise Failed("this unit was committed or given up before")
         self._is_over = True
         try:
             with self._scope.database.translate(locked=Conflict, refused=CommitRefused, committing=True):
-                await self._transaction.commit(partial(self._write, tuple(records)))
+                await self._transaction.commit(partial(self._write, tuple(records), last), limit=limit)
         except BaseException:
             self._transaction.drop()
             raise
@@ -55,7 +58,7 @@ class SqlUnit:
         self._is_over = True
         self._transaction.drop()
 
-    def _write(self, records: tuple[Record, ...], connection: Connection) -> None:
+    def _write(self, records: tuple[Record, ...], last: Last | None, connection: Connection) -> None:
         database = self._scope.database
         self._resources.flush()
         self._resources.check()  # before the records: outside of the claims' own transaction they must not be written
@@ -66,6 +69,8 @@ class SqlUnit:
                 spend(connection, self._scope, attempts)
             if self._scope.keeping is not Keeping.NOTHING:
                 self._keep(records, connection)
+            if last is not None:
+                last(connection)
         # Crash here, "before-commit": 1 nothing is visible, 2 the database rolls back, 3 it comes again, 4 it is new.
 
     def _keep(self, records: tuple[Record, ...], connection: Connection) -> None:

@@ -1,0 +1,120 @@
+"""The transaction: what makes a block of the user's, outside of any handler, happen once. Protocols, section 8.
+
+    begin     take the client's key; who finds it committed has the answer already, and runs nothing
+    block     the user's own work; nothing is visible yet
+    complete  business state + record + key with its answer, in one atomic step, before the deadline
+    then      dispatch and forget the record: `algorithms/relay`, at once or by whoever finds it
+
+The key is taken first, so that a second attempt waits for the first one instead of doing its work for nothing; stores that do
+not wait say Conflict, here or at the commit. A Conflict is no answer: only the key's row is, read again. There: it is the
+answer of who won. Not there: nobody has done it, and the client may try again.
+
+Crash before commit: nothing happened. Crash after commit: the record is there, and any relay finds it; the client asks again
+with its key, and gets the answer that is kept. After Unknown nothing else is done: the client's next attempt finds out. Without
+a key nobody can tell one attempt from the next, so a client that repeats such a request has it done twice.
+"""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import NamedTuple
+
+from msgspec import Struct
+
+from onceonly.model.errors import CommitRefused, Conflict, HandlerFailed, KeyReused
+from onceonly.model.record import Record
+from onceonly.model.transaction import Decided, Kept, Opening
+from onceonly.ports.admission import Admission
+from onceonly.ports.store import Resources
+from onceonly.ports.transactions import OpenTransaction, Transactions
+
+Block = Callable[[Resources], Awaitable[Decided]]
+"""The user's work: opaque, and run at most once for each attempt."""
+
+
+class Ways(NamedTuple):
+    """The ports that a transaction talks to."""
+
+    transactions: Transactions
+    admission: Admission
+
+
+class Transacted(Struct, frozen=True, kw_only=True):
+    """How a transaction ended: with its own answer and records to dispatch, or with the answer of the attempt that won."""
+
+    answer: bytes | None = None
+    records: tuple[Record, ...] = ()
+    is_known: bool = False
+
+
+async def transact(opening: Opening, block: Block, ways: Ways) -> Transacted:
+    """Run a block once for each client's key; every later attempt gets the first answer.
+
+    Raises what the block raises, KeyReused, Conflict (not done: try again), CommitRefused, Failed, Unknown.
+    """
+    opened = await begin(opening, ways)
+    if isinstance(opened, Kept):
+        return Transacted(answer=opened.answer, is_known=True)
+    try:
+        async with enclosed(opened):
+            decided = await block(opened.resources)
+    except Conflict as lost:
+        kept = await _winner(opening, ways, lost)
+        return Transacted(answer=kept.answer, is_known=True)
+    return await complete(opening, opened, decided, ways)
+
+
+async def begin(opening: Opening, ways: Ways) -> OpenTransaction | Kept:
+    """Open the transaction; gives what is kept instead when its key is committed. Raises as `transact`."""
+    try:
+        opened = await ways.transactions.open(opening)
+    except Conflict as lost:
+        return await _winner(opening, ways, lost)
+    return _checked(opening, opened) if isinstance(opened, Kept) else opened
+
+
+@asynccontextmanager
+async def enclosed(opened: OpenTransaction) -> AsyncIterator[None]:
+    """Enclose the block: whatever ends it but success gives the transaction up."""
+    try:
+        async with opened.resources.attempt():
+            yield
+    except HandlerFailed as error:
+        opened.abandon()
+        raise CommitRefused(f"the block cannot be committed: {error.failure.reason}") from error
+    except BaseException:
+        opened.abandon()
+        raise
+
+
+async def complete(opening: Opening, opened: OpenTransaction, decided: Decided, ways: Ways) -> Transacted:
+    """Commit what the block decided. Gives the records to dispatch now. Raises as `transact`."""
+    decision = Record(opening.identity, decided.effects)
+    records: tuple[Record, ...] = (decision,) if decided.effects else ()
+    try:
+        records = await ways.admission.prepare(records)
+        await opened.commit(next(iter(records), None), decided.answer)
+    except Conflict as lost:
+        opened.abandon()
+        await ways.admission.discard(records)  # definite: nothing of this attempt happened
+        kept = await _winner(opening, ways, lost)
+        return Transacted(answer=kept.answer, is_known=True)
+    except BaseException:
+        opened.abandon()  # and never compensate: after Unknown the commit may have happened
+        raise
+    # Crash here, "after-commit": 1 committed, 2 nothing sent, 3 the record is older than `relay_after`, 4 a relay sends it.
+    return Transacted(answer=decided.answer, records=records)
+
+
+async def _winner(opening: Opening, ways: Ways, lost: Conflict) -> Kept:
+    """Give what the attempt that won has committed under the key. Raises Conflict when nobody did, KeyReused."""
+    kept = await ways.transactions.kept(opening.key) if opening.key else None
+    if kept is None:
+        raise Conflict(f"not done, nothing happened, try again: {lost}") from lost
+    return _checked(opening, kept)
+
+
+def _checked(opening: Opening, kept: Kept) -> Kept:
+    """Make sure that the key was kept for this very request; asked at every read of it."""
+    if kept.fingerprint != opening.fingerprint:
+        raise KeyReused("this idempotency key was used before, for another request; a new request needs a new key")
+    return kept

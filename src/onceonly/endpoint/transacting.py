@@ -1,0 +1,119 @@
+"""What an endpoint offers outside of its handlers: transactions, on the ports that are open in this process or on their own."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from datetime import timedelta
+from functools import partial
+from typing import Any, NamedTuple
+
+from onceonly.algorithms.transaction import Ways
+from onceonly.endpoint.transactions import Means, Transaction, asked
+from onceonly.model.record import Record
+from onceonly.ports.bundle import Ports
+from onceonly.runtime.doorbell import Doorbell
+from onceonly.runtime.surroundings import LIVE, Surroundings
+from onceonly.wiring.settings import Settings
+from onceonly.wiring.transactions import dispatch_within, outside, required, session_of
+
+MAX_BODY = 256 * 1024
+"""Bytes of a body where the transport's own limit is not known: what the smallest of the usual brokers take."""
+MAX_COMMIT = timedelta(seconds=30)
+_Dispatch = Callable[[Sequence[Record]], Awaitable[None]]
+
+
+class Running(NamedTuple):
+    """What holds while the endpoint is open in this process, in one event loop."""
+
+    settings: Settings
+    max_body: int
+    surroundings: Surroundings
+    ports: Ports | None = None
+    loop: asyncio.AbstractEventLoop | None = None
+
+
+class Transacting:
+    """The part of an endpoint that opens transactions."""
+
+    settings: Settings
+    _doorbell: Doorbell
+    _running: list[Running]
+
+    def transaction(
+        self,
+        *,
+        idempotency_key: str | None = None,
+        request: object = None,
+        max_commit: timedelta = MAX_COMMIT,
+    ) -> Transaction:
+        """Open a transaction outside of any handler, such as in a web request: `async with shop.transaction() as tx:`.
+
+        The block's work with `tx.sql` and what it sends with `tx.send` and `tx.publish` are committed together at its end, or
+        not at all. What was sent is dispatched at once, by this process, and if that dies by any where the endpoint runs.
+
+        With a client's `idempotency_key` (1 to 255 bytes) the first committed answer, `tx.answer`, is kept and given to every
+        retry, also after a commit of which nobody knows whether it happened: `if tx.is_known: return tx.answer` comes first in
+        the block. `request` is what was asked, bytes or something that can be written as JSON; the same key with another
+        request raises KeyReused. A second attempt waits for one that is under way, as long as for any lock.
+
+        The commit happens within `max_commit` of the beginning, an hour at most, or not at all: that raises Failed. Opened in a
+        process that has not opened the endpoint it makes a connection of its own; enter `shop.running()` or `shop.opened()`
+        around many. Raises InvalidKey, TransactionMisused; `Transaction` says what its block raises.
+        """
+        return Transaction(asked(idempotency_key, request, max_commit), self._means)
+
+    async def transact(
+        self,
+        function: Callable[[Transaction], Awaitable[Any]],
+        *,
+        idempotency_key: str | None = None,
+        request: object = None,
+        max_commit: timedelta = MAX_COMMIT,
+    ) -> Any:
+        """Run `function(tx)` in a transaction, and give its answer; with a key once, and every retry gets that answer.
+
+        The answer is what it returns, else `tx.answer`: bytes, or what JSON has. Otherwise as `transaction`. Raises what the
+        function raises, KeyReused, and, with nothing done, Conflict (try again), CommitRefused, Failed; Unknown when only a
+        retry with the same key can tell.
+        """
+        return await self.transaction(idempotency_key=idempotency_key, request=request, max_commit=max_commit).run(function)
+
+    @contextmanager
+    def lent(self, ports: Ports, *, settings: Settings | None = None, surroundings: Surroundings = LIVE) -> Iterator[None]:
+        """Have transactions of this event loop use these ports, which somebody else has opened.
+
+        Without `settings` they are those under which the endpoint is open already.
+        """
+        chosen = settings or (self._running[-1].settings if self._running else self.settings)
+        max_body = ports.transport.traits.max_body
+        running = Running(chosen, max_body, surroundings, ports, asyncio.get_running_loop())
+        self._running.append(running)
+        try:
+            yield
+        finally:
+            self._running.remove(running)
+
+    @asynccontextmanager
+    async def _means(self) -> AsyncIterator[Means]:
+        """Give what transactions work with: the ports that are open in this event loop, else some of their own."""
+        loop = asyncio.get_running_loop()
+        for running in reversed(self._running):
+            if running.ports is not None and running.loop is loop:
+                ways = Ways(required(running.ports.transactions, running.settings), running.ports.admission)
+                dispatch = partial(self._dispatch, partial(dispatch_within, ports=running.ports, settings=running.settings))
+                yield self._means_of(running, ways, dispatch)
+                return
+        chosen = self._running[-1] if self._running else Running(self.settings, MAX_BODY, LIVE)  # of another event loop
+        async with outside(chosen.settings, surroundings=chosen.surroundings) as opened:
+            yield self._means_of(chosen, opened.ways, partial(self._dispatch, opened.dispatch))
+
+    def _means_of(self, running: Running, ways: Ways, dispatch: _Dispatch) -> Means:
+        kind = session_of(running.settings.store)
+        return Means(self.settings.name, ways, dispatch, running.max_body, running.surroundings, kind)
+
+    async def _dispatch(self, directly: _Dispatch, records: Sequence[Record]) -> None:
+        """Leave it to the relay of this process, if there is one: it waits for nobody, and tries again."""
+        if self._doorbell.is_heard:
+            self._doorbell.ring([record.identity for record in records])
+        else:
+            await directly(records)

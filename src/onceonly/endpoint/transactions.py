@@ -1,0 +1,250 @@
+"""Transaction: a unit that a user opens outside of any handler, such as in a web request or a script."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from datetime import timedelta
+from enum import Enum
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar, cast
+
+from onceonly.algorithms.transaction import Ways, begin, complete, enclosed, transact
+from onceonly.endpoint.envelopes import Envelopes, Wish
+from onceonly.endpoint.sending import Sending
+from onceonly.model.errors import Conflict, InvalidEffect, InvalidKey, SetupError, TransactionMisused
+from onceonly.model.identity import outgoing_id
+from onceonly.model.record import Effect, Record
+from onceonly.model.transaction import LONGEST_KEY, Decided, Kept, Opening
+from onceonly.ports.store import Resources
+from onceonly.ports.transactions import OpenTransaction
+from onceonly.runtime.surroundings import Surroundings
+from onceonly.serialization.answers import decode_answer, encode_answer, request_fingerprint
+from onceonly.serialization.bodies import BodyError
+
+if TYPE_CHECKING:
+    from onceonly.stores.sql.transactions import Session
+
+LONGEST_COMMIT = timedelta(hours=1)
+_Resource = TypeVar("_Resource")
+
+
+class Asked(NamedTuple):
+    """What a user asked for, checked: the client's key or "", what was asked under it, and the time in milliseconds."""
+
+    key: str
+    fingerprint: bytes
+    max_commit: int
+
+
+class Means(NamedTuple):
+    """What a transaction of this process works with. `dispatch` sends what is committed, or sees to it that it is sent."""
+
+    endpoint: str
+    ways: Ways
+    dispatch: Callable[[Sequence[Record]], Awaitable[None]]
+    max_body: int
+    surroundings: Surroundings
+    session: type[Any] | None
+
+
+OpenMeans = Callable[[], AbstractAsyncContextManager[Means]]
+
+
+class _Stage(Enum):
+    NEW = "was not entered yet: use it inside its `async with` block"
+    OPEN = "is open already: it serves one block"
+    OVER = "has ended, and what was not committed then never will be: open another one"
+
+
+class Transaction(Sending):
+    """One transaction, for one `async with` block and the task that entered it.
+
+    Everything in the block is committed together when the block ends well, or not at all. With a client's key that was
+    committed before, `is_known` says so, `answer` is the answer that was kept, and all else is refused: leave the block.
+    """
+
+    def __init__(self, asked: Asked, open_means: OpenMeans) -> None:
+        self._asked = asked
+        self._open_means = open_means
+        self._stage = _Stage.NEW
+        self._task: asyncio.Task[Any] | None = None
+        self._stack = AsyncExitStack()
+        self._effects: list[Effect] = []
+        self._answer: bytes | None = None
+        self._is_known = False
+        self._opened: OpenTransaction | None = None
+        self._enclosed: AbstractAsyncContextManager[None]
+        self._means: Means
+        self._opening: Opening
+        self._envelopes: Envelopes
+        self._resources: Resources
+
+    @property
+    def sql(self) -> "Session":
+        """The transaction's SQLAlchemy `AsyncSession`, opened when first asked for; commit, rollback and begin are refused.
+
+        Raises TransactionMisused; SetupError with a store that is no SQL database.
+        """
+        self._check()
+        if self._means.session is None:
+            raise SetupError(f"tx.sql: the store of endpoint {self._means.endpoint!r} is no SQL database; use tx.get(...)")
+        session: Session = self.get(self._means.session)
+        return session
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the client's key was committed before, by whichever attempt."""
+        return self._is_known
+
+    @property
+    def answer(self) -> Any:
+        """What the client gets: bytes, or what JSON has. None until it is set, or found kept under the client's key.
+
+        Set it to bytes or to anything that can be written as JSON; it is written at once, and read back as every retry will
+        see it. Raises TransactionMisused; InvalidEffect for what cannot be written.
+        """
+        return decode_answer(self._answer)
+
+    @answer.setter
+    def answer(self, answer: object) -> None:
+        self._check()
+        try:
+            self._answer = encode_answer(answer)
+        except BodyError as error:
+            raise InvalidEffect(f"the answer cannot be kept: {error}") from error
+
+    def get(self, kind: type[_Resource]) -> _Resource:
+        """Give what a handler gets by this annotation, such as an `AsyncConnection`.
+
+        Raises TransactionMisused; LookupError for a type that the store does not have.
+        """
+        self._check()
+        found: Any = self._resources.get(kind)
+        return cast("_Resource", found)
+
+    async def __aenter__(self) -> Self:
+        """Open it. Raises KeyReused, Conflict (not done: try again), Failed, Unknown, SetupError, TransactionMisused."""
+        await self._prepare()
+        try:
+            found = await begin(self._opening, self._means.ways)
+            if isinstance(found, Kept):
+                self._answer, self._is_known = found.answer, True
+            else:
+                self._enclosed = enclosed(found)
+                await self._enclosed.__aenter__()
+                self._opened, self._resources = found, found.resources
+        except BaseException:
+            await self._end()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Commit, if the block ended well. Raises Conflict (not done: try again), CommitRefused, Failed, Unknown.
+
+        A Conflict is also what is raised when another attempt with the same key was committed first: what the block has
+        returned is not the answer then. The next attempt gets that.
+        """
+        try:
+            if self._opened is not None:
+                await self._enclosed.__aexit__(kind, error, trace)
+                if error is None:
+                    await self._complete(self._opened)
+        finally:
+            await self._end()
+
+    async def run(self, function: "Callable[[Transaction], Awaitable[object]]") -> Any:
+        """Do what `Endpoint.transact` says."""
+
+        async def block(resources: Resources) -> Decided:
+            self._resources = resources
+            answer = await function(self)
+            if answer is not None:
+                self.answer = answer
+            return self._decided()
+
+        await self._prepare()
+        try:
+            done = await transact(self._opening, block, self._means.ways)
+            self._stage = _Stage.OVER
+            await self._means.dispatch(done.records)
+        finally:
+            await self._end()
+        return decode_answer(done.answer)
+
+    async def _prepare(self) -> None:
+        """Get what a transaction needs; from now on it belongs to this task."""
+        if self._stage is not _Stage.NEW:
+            raise TransactionMisused(f"this transaction {self._stage.value}")
+        self._stage, self._task = _Stage.OPEN, asyncio.current_task()
+        try:
+            self._means = means = await self._stack.enter_async_context(self._open_means())
+        except BaseException:
+            self._stage = _Stage.OVER
+            raise
+        self._envelopes = Envelopes(means.endpoint, max_body=means.max_body)
+        self._opening = Opening(
+            endpoint=means.endpoint,
+            attempt=means.surroundings.ids.fresh(),
+            max_commit=self._asked.max_commit,
+            key=self._asked.key,
+            fingerprint=self._asked.fingerprint,
+        )
+
+    async def _complete(self, opened: OpenTransaction) -> None:
+        self._stage = _Stage.OVER
+        done = await complete(self._opening, opened, self._decided(), self._means.ways)
+        if done.is_known:
+            raise Conflict("another attempt with this idempotency key was committed first: try again to get its answer")
+        await self._means.dispatch(done.records)
+
+    async def _end(self) -> None:
+        self._stage = _Stage.OVER
+        await self._stack.aclose()
+
+    def _decided(self) -> Decided:
+        return Decided(tuple(self._effects), self._answer)
+
+    def _capture(self, body: object, wish: Wish) -> None:
+        self._check()
+        cause = (("replyto", self._means.endpoint if wish.to else ""),)
+        id_ = outgoing_id(self._means.endpoint, self._opening.identity, len(self._effects))
+        now = self._means.surroundings.clock.now()
+        self._effects.append(self._envelopes.seal(body, wish, id=id_, now=now, cause=cause))
+
+    def _check(self) -> None:
+        """Refuse what is not done in the block, by its task, for the first time."""
+        if self._stage is not _Stage.OPEN:
+            raise TransactionMisused(f"this transaction {self._stage.value}")
+        if asyncio.current_task() is not self._task:
+            raise TransactionMisused("this transaction belongs to the task that entered its block, and this is another task")
+        if self._is_known:
+            raise TransactionMisused(
+                "nothing more can be done under this idempotency key, it is committed: return tx.answer when tx.is_known"
+            )
+
+
+def asked(key: str | None, request: object, max_commit: object) -> Asked:
+    """Check what a user asks for. Raises InvalidKey, TransactionMisused."""
+    if not isinstance(max_commit, timedelta) or not timedelta(milliseconds=1) <= max_commit <= LONGEST_COMMIT:
+        raise TransactionMisused(f"max_commit must be a timedelta of 1 ms to {LONGEST_COMMIT}, not {max_commit!r}")
+    milliseconds = max_commit // timedelta(milliseconds=1)
+    if key is None:
+        return Asked("", b"", milliseconds)
+    try:
+        return Asked(_checked_key(key), request_fingerprint(request), milliseconds)
+    except BodyError as error:
+        raise TransactionMisused(f"request= must be bytes or something that can be written as JSON: {error}") from error
+
+
+def _checked_key(key: object) -> str:
+    if not isinstance(key, str):
+        raise InvalidKey(f"an idempotency key is text, not {type(key).__name__}")
+    try:
+        length = len(key.encode())
+    except UnicodeEncodeError as error:
+        raise InvalidKey("this idempotency key is no text that can be written as UTF-8") from error
+    if not 1 <= length <= LONGEST_KEY:
+        raise InvalidKey(f"an idempotency key has 1 to {LONGEST_KEY} bytes, this one has {length}")
+    return key

@@ -1,0 +1,48 @@
+"""A transaction: what it is opened with, what its block decides, and what is kept for a client that asks again."""
+
+from msgspec import Struct
+
+from onceonly.model.identity import Identity, hash_of
+from onceonly.model.record import Effect
+
+LONGEST_KEY = 255
+"""How many bytes of UTF-8 a client's key may have."""
+
+
+class Opening(Struct, frozen=True, kw_only=True):
+    """One attempt at a transaction of an endpoint.
+
+    `attempt` is a fresh id, and the whole identity of this attempt. `key` is the client's, or empty; `fingerprint` are 16 bytes
+    that tell what was asked under it. The commit must come within `max_commit` milliseconds of the opening.
+    """
+
+    endpoint: str
+    attempt: str
+    max_commit: int
+    key: str = ""
+    fingerprint: bytes = b""
+
+    @property
+    def identity(self) -> Identity:
+        """Under which the record is found, and from which the ids of its messages are derived."""
+        return Identity(self.endpoint, self.attempt)
+
+
+class Decided(Struct, frozen=True):
+    """What the block decided, beside the changes that sit in its resources: messages in order, and the answer to keep."""
+
+    effects: tuple[Effect, ...] = ()
+    answer: bytes | None = None
+
+
+class Kept(Struct, frozen=True):
+    """What is committed under a client's key: who did it, what was asked, and the answer."""
+
+    attempt: str
+    fingerprint: bytes
+    answer: bytes | None = None
+
+
+def key_of(endpoint: str, key: str) -> bytes:
+    """Give the 16 bytes under which an endpoint keeps the answer to a client's key."""
+    return hash_of(endpoint.encode(), key.encode())

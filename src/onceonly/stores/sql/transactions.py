@@ -1,0 +1,116 @@
+"""Transactions of a user's in a SQL database: a unit without messages, and a client's key beside its records."""
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+from sqlalchemy import Connection, bindparam, select, update
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from onceonly.drivers.dialect import Limit, Purpose, checked_isolation
+from onceonly.drivers.sql import Database
+from onceonly.drivers.transaction import DatabaseTransaction
+from onceonly.model.errors import Conflict
+from onceonly.model.record import Record
+from onceonly.model.transaction import Kept, Opening, key_of
+from onceonly.stores.sql.keeping import Keeping
+from onceonly.stores.sql.scope import Scope
+from onceonly.stores.sql.statements import Found
+from onceonly.stores.sql.tables import Tables, tables
+from onceonly.stores.sql.unit import SqlUnit
+
+Session: TypeAlias = AsyncSession
+"""What a transaction works with."""
+
+
+class SqlTransactions:
+    """The transactions of one endpoint. `keeping` and `isolation` are those of its store. Raises SetupError."""
+
+    def __init__(
+        self, database: Database, endpoint: str, *, keeping: Keeping = Keeping.HISTORY, isolation: str | None = None
+    ) -> None:
+        own = database.dialect.gapless if keeping is Keeping.TOKENS else None
+        self._database = database
+        self._isolation = checked_isolation(database.dialect, isolation) or database.isolation or own
+        self._endpoint = endpoint
+        self._tables = tables(database.prefix, database.schema)
+        self._scope = Scope(database, self._tables, endpoint, keeping)
+
+    async def open(self, opening: Opening) -> "SqlTransaction | Kept":
+        """Begin, and insert the key; who has it and is not done is waited for, as long as for any lock. See the port."""
+        with self._database.translate(locked=Conflict):
+            transaction = await self._database.open(Purpose.UNIT, isolation=self._isolation)
+        try:
+
+            def prepare(connection: Connection) -> tuple[Limit, Kept | None]:
+                limit = Limit(self._database.dialect.started(connection), opening.max_commit)
+                kept = self._take(connection, opening) if opening.key else None
+                transaction.hold(connection)
+                return limit, kept
+
+            with self._database.translate(locked=Conflict):
+                limit, kept = await transaction.connection.run_sync(prepare)
+        except BaseException:
+            transaction.drop()
+            raise
+        if kept is not None:
+            transaction.drop()
+            return kept
+        return SqlTransaction(self._scope, transaction, opening, limit)
+
+    async def kept(self, key: str) -> Kept | None:
+        """Read a key's row on the primary, in a transaction of its own; see the port."""
+        async with self._database.reading() as connection:
+            return await connection.run_sync(_read, self._tables, key_of(self._endpoint, key))
+
+    def _take(self, connection: Connection, opening: Opening) -> Kept | None:
+        """Insert the key, without its answer; gives what is kept if it is there already."""
+        key = key_of(self._endpoint, opening.key)
+        row = {
+            "key": key,
+            "fingerprint": opening.fingerprint,
+            "attempt": opening.attempt,
+            "answer": None,
+            "stored_at": self._database.clock.now(),
+        }
+        if self._database.dialect.insert_absent(connection, self._tables.keys, [row], key=["key"]):
+            return None
+        kept = _read(connection, self._tables, key)
+        if kept is None:  # it was removed since, or this transaction's snapshot is older than it
+            raise Conflict("the row of this idempotency key cannot be seen yet")
+        return kept
+
+
+class SqlTransaction:
+    """One open transaction: a unit that has claimed nothing."""
+
+    def __init__(self, scope: Scope, transaction: DatabaseTransaction, opening: Opening, limit: Limit) -> None:
+        self._unit = SqlUnit(scope, transaction, Found(), loaded={}, isolated=False)
+        self._scope = scope
+        self._opening = opening
+        self._limit = limit
+        self.resources = self._unit.resources
+
+    async def commit(self, record: Record | None, answer: bytes | None) -> None:
+        """Write record and answer, and commit in time; see the port."""
+        records: Sequence[Record] = () if record is None else (record,)
+
+        def last(connection: Connection) -> None:
+            if self._opening.key and answer is not None:
+                key = key_of(self._opening.endpoint, self._opening.key)
+                connection.execute(_answer(self._scope.tables), {"of": key, "given": answer})
+
+        await self._unit.commit(records, last=last, limit=self._limit)
+
+    def abandon(self) -> None:
+        """Give up; see the port."""
+        self._unit.abandon()
+
+
+def _answer(tables: Tables) -> Any:
+    return update(tables.keys).where(tables.keys.c.key == bindparam("of")).values(answer=bindparam("given"))
+
+
+def _read(connection: Connection, tables: Tables, key: bytes) -> Kept | None:
+    keys = tables.keys.c
+    row = connection.execute(select(keys.attempt, keys.fingerprint, keys.answer).where(keys.key == key)).one_or_none()
+    return None if row is None else Kept(row.attempt, bytes(row.fingerprint), None if row.answer is None else bytes(row.answer))

@@ -1,0 +1,26 @@
+"""Transactions outside of any handler, on PostgreSQL, with both drivers."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+from enlist_house import Shop, opened_shop
+from transaction_scenarios import TransactionScenarios
+
+from onceonly.drivers.sql import Database
+
+
+@pytest.fixture
+async def shop(database: Database, url: str) -> AsyncIterator[Shop]:  # noqa: ARG001 - it makes the tables
+    """Open a shop on the database."""
+    async with opened_shop(url) as shop:
+        yield shop
+
+
+@pytest.fixture
+def impatient(url: str) -> str:
+    """Name the database for who waits a short while only."""
+    return f"{url}?timeout=0.1"
+
+
+class TestOnPostgresql(TransactionScenarios):
+    """All of them."""

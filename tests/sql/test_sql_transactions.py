@@ -1,0 +1,44 @@
+"""Transactions outside of any handler, on SQLite."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from enlist_house import Shop, opened_shop
+from sql_house import url
+from sqlalchemy import text
+from transaction_scenarios import Block, TransactionScenarios
+
+from onceonly import SchemaMissing
+from onceonly.drivers.schema import upgrade
+from onceonly.drivers.sql import Database
+from onceonly.stores.sql import SCHEMA
+
+
+@pytest.fixture
+async def shop(database: Database, file: Path) -> AsyncIterator[Shop]:  # noqa: ARG001 - it makes the tables
+    """Open a shop on the file."""
+    async with opened_shop(url(file)) as shop:
+        yield shop
+
+
+@pytest.fixture
+def impatient(file: Path) -> str:
+    """Name the file for who waits a short while only."""
+    return f"{url(file)}?timeout=0.1"
+
+
+class TestOnSQLite(TransactionScenarios):
+    """All of them."""
+
+
+async def test_an_upgrade_of_older_tables_brings_the_keys(database: Database, shop: Shop) -> None:
+    """What version 1 had stays, and transactions work on it."""
+    async with database.writing() as connection:
+        for later in ("keys", "entities", "register", "tokens"):
+            await connection.execute(text(f"DROP TABLE {database.prefix}{later}"))
+        await connection.execute(text(f"UPDATE {database.prefix}schema SET version = 1 WHERE component = 'store'"))  # noqa: S608 - its own name
+    with pytest.raises(SchemaMissing, match="onceonly schema upgrade"):
+        await shop.endpoint.transact(Block("A"), idempotency_key="k1")
+    await upgrade(database, SCHEMA)
+    assert await shop.endpoint.transact(Block("A"), idempotency_key="k1") == {"placed": ["A"]}
