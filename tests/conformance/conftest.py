@@ -8,6 +8,10 @@ pytest.register_assert_rewrite(
     "onceonly.testing.store_subject",
     "onceonly.testing.transport_suite",
     "onceonly.testing.dead_letter_suite",
+    "onceonly.testing.cutting",
+    "onceonly.testing.dedup_suite",
+    "onceonly.testing.token_suite",
+    "onceonly.testing.things_suite",
     "onceonly.testing.documents_suite",
     "onceonly.testing.documents_subject",
 )

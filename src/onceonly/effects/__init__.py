@@ -1,0 +1,1 @@
+"""Effects: adapters for things that a handler makes elsewhere."""

@@ -1,0 +1,272 @@
+"""Broken dedup stores."""
+
+import asyncio
+from collections.abc import Sequence
+
+from onceonly.model.errors import Conflict, Failed, Unknown
+from onceonly.ports.dedup_store import DedupStore
+from onceonly.testing.dedup_suite import DedupSubject
+from onceonly.testing.documents_subject import Moment
+
+PAGE = 100
+
+
+class WrappedDedupStore:
+    """A dedup store whose calls go through a `WrappedDedup`; `known` is for what this process alone remembers."""
+
+    def __init__(self, owner: "WrappedDedup", inner: DedupStore) -> None:
+        self.inner = inner
+        self.known: dict[bytes, bool] = {}
+        self._owner = owner
+
+    async def add(self, keys: Sequence[bytes]) -> None:
+        """Add, as the wrapper does it."""
+        await self._owner.add(self, keys)
+
+    async def contains(self, keys: Sequence[bytes]) -> frozenset[bytes]:
+        """Look, as the wrapper does it."""
+        return await self._owner.contains(self, keys)
+
+    async def remove(self, keys: Sequence[bytes]) -> None:
+        """Remove, as the wrapper does it."""
+        await self._owner.remove(self, keys)
+
+
+class WrappedDedup:
+    """A subject that passes everything on. What breaks a promise overrides one of these methods."""
+
+    def __init__(self, inner: DedupSubject) -> None:
+        self.subject = inner
+        self.seen: dict[bytes, int] = {}
+        """For what a broken service remembers, by key."""
+
+    async def dedup_store(self) -> DedupStore:
+        """Open a store."""
+        return WrappedDedupStore(self, await self.subject.dedup_store())
+
+    async def cut(self, moment: Moment) -> DedupStore:
+        """Open a store that is cut off once."""
+        return WrappedDedupStore(self, await self.subject.cut(moment))
+
+    def retention(self) -> int:
+        """Give the retention."""
+        return self.subject.retention()
+
+    async def pass_time(self, milliseconds: int) -> None:
+        """Let time pass."""
+        await self.subject.pass_time(milliseconds)
+
+    async def add(self, store: WrappedDedupStore, keys: Sequence[bytes]) -> None:
+        """Add keys."""
+        await store.inner.add(keys)
+
+    async def contains(self, store: WrappedDedupStore, keys: Sequence[bytes]) -> frozenset[bytes]:
+        """Look keys up."""
+        return await store.inner.contains(keys)
+
+    async def remove(self, store: WrappedDedupStore, keys: Sequence[bytes]) -> None:
+        """Remove keys."""
+        await store.inner.remove(keys)
+
+
+class AgreeableDedup(WrappedDedup):
+    """Knows everything."""
+
+    async def contains(self, store: WrappedDedupStore, keys: Sequence[bytes]) -> frozenset[bytes]:
+        """Give all."""
+        return frozenset(keys)
+
+
+class PrivateDedup(WrappedDedup):
+    """Remembers in the process only."""
+
+    async def add(self, store: WrappedDedupStore, keys: Sequence[bytes]) -> None:
+        """Keep it to itself."""
+        store.known.update(dict.fromkeys(keys, True))
+
+    async def contains(self, store: WrappedDedupStore, keys: Sequence[bytes]) -> frozenset[bytes]:
+        """Look there."""
+        return frozenset(key for key in keys if key in store.known)
+
+
+class CachingDedup(WrappedDedup):
+    """Answers what it answered before, as a stale replica does."""
+
+    async def contains(self, store: WrappedDedupStore, keys: Sequence[bytes]) -> frozenset[bytes]:
+        """Ask once for each key."""
+        found = await store.inner.contains(keys)
+        return frozenset(key for key in keys if store.known.setdefault(key, key in found))
+
+
+class StrictDedup(WrappedDedup):
+    """Takes a key that is there for somebody else's success."""
+
+    async def add(self, store: WrappedDedupStore, keys: Sequence[bytes]) -> None:
+        """Look first."""
+        if await store.inner.contains(keys):
+            raise Conflict("it is there already")
+        await store.inner.add(keys)
+
+
+class FussyDedup(WrappedDedup):
+    """Passes keys on as they come, to a service that takes each once in a request."""
+
+    async def add(self, store: WrappedDedupStore, keys: Sequence[bytes]) -> None:
+        """Refuse what is there twice."""
+        if len(set(keys)) < len(keys):
+            raise Failed("a key is there twice in the request")
+        await store.inner.add(keys)
+
+
+class LockingDedup(WrappedDedup):
+    """Lets nobody add what somebody is adding, and forgets to unlock when it is cancelled."""
+
+    async def add(self, store: WrappedDedupStore, keys: Sequence[bytes]) -> None:
+        """Lock, add, unlock."""
+        if self.seen.keys() & set(keys):
+            raise Failed("somebody else is adding it")
+        self.seen.update(dict.fromkeys(keys, 1))
+        await asyncio.sleep(0)
+        await store.inner.add(keys)
+        for key in keys:
+            self.seen.pop(key, None)
+
+
+class OnePageDedup(WrappedDedup):
+    """Writes what fits into one request."""
+
+    async def add(self, store: WrappedDedupStore, keys: Sequence[bytes]) -> None:
+        """Drop the rest."""
+        await store.inner.add(keys[:PAGE])
+
+
+class CaselessDedup(WrappedDedup):
+    """Keeps keys as text, under a collation that ignores case."""
+
+    async def add(self, store: WrappedDedupStore, keys: Sequence[bytes]) -> None:
+        """Add in lower case."""
+        await store.inner.add([key.lower() for key in keys])
+
+    async def contains(self, store: WrappedDedupStore, keys: Sequence[bytes]) -> frozenset[bytes]:
+        """Look in lower case."""
+        found = await store.inner.contains([key.lower() for key in keys])
+        return frozenset(key for key in keys if key.lower() in found)
+
+
+class SweepingDedup(WrappedDedup):
+    """Forgets more than it was asked to."""
+
+    async def add(self, store: WrappedDedupStore, keys: Sequence[bytes]) -> None:
+        """Note what there is."""
+        self.seen.update(dict.fromkeys(keys, 1))
+        await store.inner.add(keys)
+
+    async def remove(self, store: WrappedDedupStore, keys: Sequence[bytes]) -> None:
+        """Forget everything."""
+        await store.inner.remove(list(self.seen))
+
+
+class KeepingDedup(WrappedDedup):
+    """Forgets nothing."""
+
+    async def remove(self, store: WrappedDedupStore, keys: Sequence[bytes]) -> None:
+        """Do nothing."""
+
+
+class ExactingDedup(WrappedDedup):
+    """Complains when there is nothing to forget."""
+
+    async def remove(self, store: WrappedDedupStore, keys: Sequence[bytes]) -> None:
+        """Look first."""
+        if await store.inner.contains(keys) != frozenset(keys):
+            raise LookupError("there is no such key")
+        await store.inner.remove(keys)
+
+
+class TombstoneDedup(WrappedDedup):
+    """Never takes again what was removed."""
+
+    async def add(self, store: WrappedDedupStore, keys: Sequence[bytes]) -> None:
+        """Leave it out."""
+        await store.inner.add([key for key in keys if key not in self.seen])
+
+    async def remove(self, store: WrappedDedupStore, keys: Sequence[bytes]) -> None:
+        """Note it."""
+        self.seen.update(dict.fromkeys(keys, 1))
+        await store.inner.remove(keys)
+
+
+class DroppingDedup(WrappedDedup):
+    """Drops what is older than it should be; `renews` says whether adding again counts."""
+
+    renews = True
+    passed = 0
+
+    def lasts(self) -> int:
+        """Give the age at which a key is dropped, in milliseconds."""
+        return self.retention()
+
+    async def add(self, store: WrappedDedupStore, keys: Sequence[bytes]) -> None:
+        """Note when."""
+        for key in keys:
+            if self.renews or key not in self.seen:
+                self.seen[key] = self.passed
+        await store.inner.add(keys)
+
+    async def pass_time(self, milliseconds: int) -> None:
+        """Drop what is too old."""
+        self.passed += milliseconds
+        old = [key for key, added in self.seen.items() if self.passed - added >= self.lasts()]
+        await (await self.subject.dedup_store()).remove(old)
+        for key in old:
+            del self.seen[key]
+
+
+class HastyDedup(DroppingDedup):
+    """Does not keep what it was asked to keep."""
+
+    def lasts(self) -> int:
+        """Give half of the time."""
+        return self.retention() // 2
+
+
+class FirstAddDedup(DroppingDedup):
+    """Takes a key that is there already, and may be gone at once, for one that it just added."""
+
+    renews = False
+
+
+class VagueDedup(WrappedDedup):
+    """Says that it failed whenever it does not know."""
+
+    async def add(self, store: WrappedDedupStore, keys: Sequence[bytes]) -> None:
+        """Translate."""
+        try:
+            await store.inner.add(keys)
+        except Unknown as error:
+            raise Failed("it did not work") from error
+
+    async def remove(self, store: WrappedDedupStore, keys: Sequence[bytes]) -> None:
+        """Translate."""
+        try:
+            await store.inner.remove(keys)
+        except Unknown as error:
+            raise Failed("it did not work") from error
+
+
+class HopefulDedup(WrappedDedup):
+    """Takes a lost answer for a good one."""
+
+    async def add(self, store: WrappedDedupStore, keys: Sequence[bytes]) -> None:
+        """Hide it."""
+        try:
+            await store.inner.add(keys)
+        except Unknown:
+            return
+
+    async def remove(self, store: WrappedDedupStore, keys: Sequence[bytes]) -> None:
+        """Hide it."""
+        try:
+            await store.inner.remove(keys)
+        except Unknown:
+            return

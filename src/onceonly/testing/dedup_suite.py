@@ -1,0 +1,235 @@
+"""The contract of the DedupStore port, rule by rule. Every look is taken by another process than the one that wrote."""
+
+import asyncio
+from contextlib import AbstractAsyncContextManager
+from typing import Protocol
+
+from onceonly.model.identity import claim_key
+from onceonly.ports.dedup_store import DedupStore
+from onceonly.testing.cutting import cut_off, returns
+from onceonly.testing.documents_subject import Moment
+from onceonly.testing.samples import message
+from onceonly.testing.store_subject import cancel
+from onceonly.testing.suite import ENDPOINT, Suite
+
+MANY = 150
+NEVER = bytes(15) + b"\1"
+ODD_KEYS = (
+    bytes(16),
+    b"\xff" * 16,
+    b"a" * 16,
+    b"A" * 16,
+    b"\n" * 16,
+    b" " * 16,
+    b"%" * 16,
+    bytes(range(16)),
+    bytes(range(16))[::-1],
+)
+
+
+class DedupSubject(Protocol):
+    """A dedup store under test, in which nothing is remembered."""
+
+    async def dedup_store(self) -> DedupStore:
+        """Open it, each time as a process of its own would."""
+
+    async def cut(self, moment: Moment) -> DedupStore:
+        """Open it with a client whose next write is cut off once, before or after it is applied; the rest gets through."""
+
+    def retention(self) -> int:
+        """Give the milliseconds for which a key is remembered at least."""
+
+    async def pass_time(self, milliseconds: int) -> None:
+        """Let the store's time pass; where that is the time of the world, let that of its clock pass."""
+
+
+def key(name: str = "m1") -> bytes:
+    """Give the key of a message."""
+    return claim_key(ENDPOINT, message(name).identity)
+
+
+class DedupSuite(Suite):
+    """Every promise of a dedup store. Override `open_dedup`."""
+
+    def open_dedup(self) -> AbstractAsyncContextManager[DedupSubject]:
+        """Give a store in which nothing is remembered, and clean up afterwards."""
+        raise NotImplementedError
+
+    # Adding
+
+    async def test_a_key_never_added_is_not_remembered(self) -> None:
+        """Not even beside others."""
+        async with self.open_dedup() as subject:
+            assert await _known(subject, key()) == set()
+            await _add(subject, key("m2"))
+            assert await _known(subject, key(), key("m2")) == {key("m2")}
+
+    async def test_an_added_key_is_remembered_everywhere(self) -> None:
+        """By every process that asks afterwards."""
+        async with self.open_dedup() as subject:
+            await _add(subject, key())
+            assert [await _known(subject, key()) for _ in range(3)] == [{key()}] * 3
+
+    async def test_an_added_key_is_seen_by_who_asked_before(self) -> None:
+        """An answer is never older than the question."""
+        async with self.open_dedup() as subject:
+            reader = await subject.dedup_store()
+            for name in ("m1", "m2", "m3"):
+                assert await reader.contains([key(name)]) == frozenset()
+                await _add(subject, key(name))
+                assert await reader.contains([key(name)]) == {key(name)}
+
+    async def test_adding_twice_is_fine(self) -> None:
+        """By the same process, by another one, and among new ones."""
+        async with self.open_dedup() as subject:
+            store = await subject.dedup_store()
+            await store.add([key()])
+            await store.add([key()])
+            await _add(subject, key("m2"), key(), key("m3"))
+            assert await _known(subject, key(), key("m2"), key("m3")) == {key(), key("m2"), key("m3")}
+
+    async def test_a_key_may_be_named_twice_in_one_call(self) -> None:
+        """Two deliveries of one message may end in one batch."""
+        async with self.open_dedup() as subject:
+            await _add(subject, key(), key("m2"), key())
+            assert await _known(subject, key(), key("m2"), key()) == {key(), key("m2")}
+
+    async def test_many_may_add_a_key_at_once(self) -> None:
+        """Nobody loses."""
+        async with self.open_dedup() as subject:
+            stores = [await subject.dedup_store() for _ in range(5)]
+            await asyncio.gather(*(store.add([key("m1"), key(f"n{number}")]) for number, store in enumerate(stores)))
+            assert len(await _known(subject, key("m1"), *(key(f"n{number}") for number in range(5)))) == 6
+
+    async def test_many_keys_at_once(self) -> None:
+        """More than a service takes in one request."""
+        added, others = [key(f"m{n}") for n in range(MANY)], [key(f"n{n}") for n in range(MANY)]
+        async with self.open_dedup() as subject:
+            await _add(subject, *added)
+            assert await _known(subject, *others, *added) == set(added)
+
+    async def test_keys_are_exact(self) -> None:
+        """All 16 bytes count, whatever they are."""
+        async with self.open_dedup() as subject:
+            await _add(subject, *ODD_KEYS[::2])
+            assert await _known(subject, *ODD_KEYS) == set(ODD_KEYS[::2])
+
+    async def test_nothing_is_a_fine_number_of_keys(self) -> None:
+        """To add, to ask for and to forget."""
+        async with self.open_dedup() as subject:
+            await _add(subject, key())
+            store = await subject.dedup_store()
+            await store.add([])
+            await store.remove([])
+            assert await store.contains([]) == frozenset()
+            assert await _known(subject, key()) == {key()}
+
+    # Forgetting
+
+    async def test_a_removed_key_is_forgotten_everywhere(self) -> None:
+        """Also by who saw it before, and by who added it."""
+        async with self.open_dedup() as subject:
+            writer, reader = await subject.dedup_store(), await subject.dedup_store()
+            await writer.add([key()])
+            assert await reader.contains([key()]) == {key()}
+            await (await subject.dedup_store()).remove([key()])
+            assert (await writer.contains([key()]), await reader.contains([key()])) == (frozenset(), frozenset())
+
+    async def test_removing_leaves_others(self) -> None:
+        """Only those named are forgotten."""
+        async with self.open_dedup() as subject:
+            await _add(subject, key("m1"), key("m2"), key("m3"))
+            await (await subject.dedup_store()).remove([key("m1"), key("m3")])
+            assert await _known(subject, key("m1"), key("m2"), key("m3")) == {key("m2")}
+
+    async def test_removing_what_is_not_there_is_harmless(self) -> None:
+        """And does not add it."""
+        async with self.open_dedup() as subject:
+            store = await subject.dedup_store()
+            await store.remove([key(), NEVER])
+            await store.add([key()])
+            await store.remove([key(), NEVER])
+            await store.remove([key()])
+            assert await _known(subject, key(), NEVER) == set()
+
+    async def test_a_removed_key_may_be_added_again(self) -> None:
+        """By the same process and by another one."""
+        async with self.open_dedup() as subject:
+            store = await subject.dedup_store()
+            for adding in (store, await subject.dedup_store()):
+                await adding.add([key()])
+                assert await _known(subject, key()) == {key()}
+                await store.remove([key()])
+            assert await _known(subject, key()) == set()
+
+    async def test_a_key_is_remembered_for_its_retention(self) -> None:
+        """To the last millisecond."""
+        async with self.open_dedup() as subject:
+            await _add(subject, key())
+            await subject.pass_time(subject.retention() - 1)
+            assert await _known(subject, key()) == {key()}
+
+    async def test_adding_again_counts_the_retention_anew(self) -> None:
+        """However old the first one is: no `add` returns before the key is remembered for as long as that."""
+        async with self.open_dedup() as subject:
+            nearly = subject.retention() - 1
+            for passed in (0, 0, subject.retention() * 3):
+                await subject.pass_time(passed)
+                await _add(subject, key())
+                await subject.pass_time(nearly)
+                assert await _known(subject, key()) == {key()}
+
+    # What goes wrong on the way
+
+    async def test_an_add_that_is_cut_off_is_never_said_to_have_failed(self) -> None:
+        """Only Unknown is true when the answer is lost; a call that returns has done it. Again is fine."""
+        async with self.open_dedup() as subject:
+            cut = await subject.cut("after")
+            await cut_off(cut.add([key()]))
+            assert await _known(subject, key()) == {key()}
+            await cut.add([key()])
+            assert await _known(subject, key()) == {key()}
+
+    async def test_an_add_that_got_nowhere_is_no_success(self) -> None:
+        """Whoever hears nothing does not go on."""
+        async with self.open_dedup() as subject:
+            cut = await subject.cut("before")
+            assert await returns(cut.add([key()])) <= (await _known(subject, key()) == {key()})
+            await cut.add([key()])
+            assert await _known(subject, key()) == {key()}
+
+    async def test_a_removal_that_is_cut_off_is_never_said_to_have_failed(self) -> None:
+        """The key is forgotten, and removing it again is fine."""
+        async with self.open_dedup() as subject:
+            await _add(subject, key())
+            cut = await subject.cut("after")
+            await cut_off(cut.remove([key()]))
+            assert await _known(subject, key()) == set()
+            await cut.remove([key()])
+
+    async def test_a_removal_that_got_nowhere_is_no_success(self) -> None:
+        """The key may still be there, and is told to be."""
+        async with self.open_dedup() as subject:
+            await _add(subject, key())
+            cut = await subject.cut("before")
+            assert await returns(cut.remove([key()])) <= (await _known(subject, key()) == set())
+            await cut.remove([key()])
+            assert await _known(subject, key()) == set()
+
+    async def test_a_cancelled_add_may_be_made_again(self) -> None:
+        """Cancellation equals a crash, wherever it strikes."""
+        async with self.open_dedup() as subject:
+            for turns in range(6):
+                store = await subject.dedup_store()
+                await cancel(store.add([key(f"m{turns}")]), turns)
+                await store.add([key(f"m{turns}")])
+            names = [key(f"m{turns}") for turns in range(6)]
+            assert await _known(subject, *names) == set(names)
+
+
+async def _add(subject: DedupSubject, *keys: bytes) -> None:
+    await (await subject.dedup_store()).add(keys)
+
+
+async def _known(subject: DedupSubject, *keys: bytes) -> set[bytes]:
+    return set(await (await subject.dedup_store()).contains(keys))

@@ -1,0 +1,413 @@
+"""The contract of the TokenStore port, rule by rule. Every look is taken by another process than the one that wrote."""
+
+import asyncio
+from contextlib import AbstractAsyncContextManager
+from typing import Protocol
+
+from onceonly.model.errors import Conflict
+from onceonly.model.identity import Identity
+from onceonly.ports.token_store import Owner, Prepared, Token, TokenStore
+from onceonly.testing.cutting import cut_off, returns
+from onceonly.testing.documents_subject import Moment
+from onceonly.testing.store_subject import LATER, cancel
+from onceonly.testing.suite import ENDPOINT, OTHER, Suite, raises
+
+MANY = 150
+OWNER = Owner(OTHER, "order/17", Identity("till", "m1"))
+RICH_OWNER = Owner(OTHER, "köln/№ 7 δ\n\0", Identity('quote " back\\slash 🛫', "x" * 5_000))
+
+
+class TokenSubject(Protocol):
+    """A token store under test, without tokens."""
+
+    async def tokens(self) -> TokenStore:
+        """Open it, each time as a process of its own would."""
+
+    async def cut(self, moment: Moment) -> TokenStore:
+        """Open it with a client whose next write is cut off once, before or after it is applied; the rest gets through."""
+
+    def now(self) -> int:
+        """Give the store's time, milliseconds since 1970."""
+
+    async def pass_time(self, milliseconds: int) -> None:
+        """Let the store's time pass; where that is the time of the world, let that of its clock pass."""
+
+
+def token(name: str = "t1", endpoint: str = ENDPOINT) -> Token:
+    """Make a token."""
+    return Token(name, endpoint)
+
+
+class TokenSuite(Suite):
+    """Every promise of a token store. Override `open_tokens`."""
+
+    def open_tokens(self) -> AbstractAsyncContextManager[TokenSubject]:
+        """Give a store without tokens, and clean up afterwards."""
+        raise NotImplementedError
+
+    # Prepared
+
+    async def test_a_token_nobody_prepared_is_not_live(self) -> None:
+        """Not even beside others."""
+        async with self.open_tokens() as subject:
+            assert await _live(subject, token()) == set()
+            await _make_live(subject, token("t2"))
+            assert await _live(subject, token(), token("t2")) == {token("t2")}
+
+    async def test_a_prepared_token_is_invisible_to_receivers(self) -> None:
+        """Its message's unit may still be undone."""
+        async with self.open_tokens() as subject:
+            await _prepare(subject, token())
+            assert await _live(subject, token()) == set()
+
+    async def test_a_prepared_token_is_listed_with_its_owner_and_its_instant(self) -> None:
+        """Exactly: the sweeper looks there."""
+        async with self.open_tokens() as subject:
+            before = subject.now()
+            await (await subject.tokens()).prepare([token()], RICH_OWNER)
+            after = subject.now()
+            await self._listed(subject, token())
+            (found,) = await (await subject.tokens()).prepared(LATER, 10)
+            assert found == Prepared(token(), RICH_OWNER, found.at)
+            assert before <= found.at <= after
+
+    async def test_an_owner_may_have_no_entity(self) -> None:
+        """Units of SQL stores have none."""
+        owner = Owner(ENDPOINT, "", Identity("", "m1"))
+        async with self.open_tokens() as subject:
+            await (await subject.tokens()).prepare([token("t1"), token("t2")], owner)
+            await self._listed(subject, token("t1"), token("t2"), owner=owner)
+
+    async def test_an_id_that_is_prepared_cannot_be_prepared_again(self) -> None:
+        """It is a Conflict, and the token stays its first owner's."""
+        async with self.open_tokens() as subject:
+            await _prepare(subject, token())
+            async with raises(Conflict):
+                await (await subject.tokens()).prepare([token()], RICH_OWNER)
+            await self._listed(subject, token(), owner=OWNER)
+
+    async def test_an_id_that_is_live_cannot_be_prepared_again(self) -> None:
+        """It is a Conflict, and the token stays live."""
+        async with self.open_tokens() as subject:
+            await _make_live(subject, token())
+            async with raises(Conflict):
+                await (await subject.tokens()).prepare([token("t2"), token()], OWNER)
+            assert await _live(subject, token()) == {token()}
+
+    # Live
+
+    async def test_an_activated_token_is_live_everywhere(self) -> None:
+        """Also for who asked before; and it is prepared no more."""
+        async with self.open_tokens() as subject:
+            reader = await subject.tokens()
+            await _prepare(subject, token())
+            assert await reader.live([token()]) == frozenset()
+            await (await subject.tokens()).activate([token()])
+            assert await reader.live([token()]) == {token()}
+            assert await _live(subject, token()) == {token()}
+            await self._listed(subject)
+
+    async def test_who_prepared_a_token_may_activate_it(self) -> None:
+        """As a worker does that nothing interrupts."""
+        async with self.open_tokens() as subject:
+            store = await subject.tokens()
+            await store.prepare([token("t1"), token("t2")], OWNER)
+            await store.activate([token("t1"), token("t2")])
+            assert await _live(subject, token("t1"), token("t2")) == {token("t1"), token("t2")}
+
+    async def test_activating_twice_is_fine(self) -> None:
+        """By the same process, by another one, and among prepared ones."""
+        async with self.open_tokens() as subject:
+            store = await subject.tokens()
+            await store.prepare([token("t1"), token("t2")], OWNER)
+            await store.activate([token("t1")])
+            await store.activate([token("t1")])
+            await (await subject.tokens()).activate([token("t1"), token("t2")])
+            assert await _live(subject, token("t1"), token("t2")) == {token("t1"), token("t2")}
+
+    async def test_activating_leaves_others(self) -> None:
+        """Only those named become live."""
+        async with self.open_tokens() as subject:
+            await _prepare(subject, token("t1"), token("t2"))
+            await (await subject.tokens()).activate([token("t1")])
+            assert await _live(subject, token("t1"), token("t2")) == {token("t1")}
+            await self._listed(subject, token("t2"))
+
+    async def test_activating_a_missing_token_makes_none(self) -> None:
+        """Only what was prepared can become live."""
+        async with self.open_tokens() as subject:
+            await (await subject.tokens()).activate([token()])
+            assert await _live(subject, token()) == set()
+            await self._listed(subject)
+
+    async def test_a_consumed_token_never_comes_back(self) -> None:
+        """Whoever activates it late: the worker that prepared it, one that found it live, and one that knows nothing."""
+        async with self.open_tokens() as subject:
+            owner, receiver = await subject.tokens(), await subject.tokens()
+            await owner.prepare([token()], OWNER)
+            await (await subject.tokens()).activate([token()])
+            assert await receiver.live([token()]) == {token()}
+            await (await subject.tokens()).remove([token()])
+            for late in (owner, receiver, await subject.tokens()):
+                await late.activate([token()])
+                assert await _live(subject, token()) == set()
+            await self._listed(subject)
+
+    async def test_tokens_of_two_endpoints_are_two(self) -> None:
+        """An event has one id, and one token for each subscriber."""
+        here, there = token(endpoint=ENDPOINT), token(endpoint=OTHER)
+        async with self.open_tokens() as subject:
+            await _prepare(subject, here, there)
+            await (await subject.tokens()).activate([here, there])
+            await (await subject.tokens()).remove([here])
+            assert await _live(subject, here, there) == {there}
+
+    async def test_ids_are_exact(self) -> None:
+        """Case and separators count."""
+        names = [Token(name, ENDPOINT) for name in ("t", "T", "t/u", "t.u", "t_u", "t-u", "0", "00", "f" * 32)]
+        async with self.open_tokens() as subject:
+            await _prepare(subject, *names)
+            await (await subject.tokens()).activate(names[::2])
+            assert await _live(subject, *names) == set(names[::2])
+            await self._listed(subject, *names[1::2])
+
+    async def test_many_tokens_at_once(self) -> None:
+        """More than a service takes in one request."""
+        names = [token(f"t{number}") for number in range(MANY)]
+        async with self.open_tokens() as subject:
+            store = await subject.tokens()
+            await store.prepare(names, OWNER)
+            await store.activate(names)
+            await store.remove(names[::2])
+            assert await _live(subject, *names) == set(names[1::2])
+
+    async def test_nothing_is_a_fine_number_of_tokens(self) -> None:
+        """For every call."""
+        async with self.open_tokens() as subject:
+            await _make_live(subject, token())
+            store = await subject.tokens()
+            await store.prepare([], OWNER)
+            for call in (store.activate, store.remove, store.discard):
+                await call([])
+            assert (await store.live([]), await _live(subject, token())) == (frozenset(), {token()})
+
+    # Gone
+
+    async def test_a_removed_token_is_gone_everywhere(self) -> None:
+        """Live or prepared, also for who saw it before."""
+        async with self.open_tokens() as subject:
+            reader = await subject.tokens()
+            await _make_live(subject, token("t1"))
+            await _prepare(subject, token("t2"))
+            assert await reader.live([token("t1"), token("t2")]) == {token("t1")}
+            await (await subject.tokens()).remove([token("t1"), token("t2")])
+            assert await reader.live([token("t1"), token("t2")]) == frozenset()
+            await self._listed(subject)
+
+    async def test_who_knows_a_token_may_remove_it(self) -> None:
+        """Who found it live, and who prepared it and does not know what became of it."""
+        async with self.open_tokens() as subject:
+            owner, receiver = await subject.tokens(), await subject.tokens()
+            await owner.prepare([token("t1"), token("t2")], OWNER)
+            await (await subject.tokens()).activate([token("t1"), token("t2")])
+            assert await receiver.live([token("t1")]) == {token("t1")}
+            await receiver.remove([token("t1")])
+            await owner.remove([token("t2")])
+            assert await _live(subject, token("t1"), token("t2")) == set()
+
+    async def test_removing_leaves_others(self) -> None:
+        """In either state."""
+        async with self.open_tokens() as subject:
+            await _make_live(subject, token("t1"), token("t2"))
+            await _prepare(subject, token("t3"), token("t4"))
+            await (await subject.tokens()).remove([token("t1"), token("t3")])
+            assert await _live(subject, token("t1"), token("t2")) == {token("t2")}
+            await self._listed(subject, token("t4"))
+
+    async def test_removing_what_is_gone_is_harmless(self) -> None:
+        """By the same process and by another one."""
+        async with self.open_tokens() as subject:
+            store = await subject.tokens()
+            await store.remove([token()])
+            await _make_live(subject, token())
+            await store.remove([token(), token("t2")])
+            await store.remove([token()])
+            await (await subject.tokens()).remove([token()])
+            assert await _live(subject, token(), token("t2")) == set()
+
+    async def test_a_discarded_token_is_gone(self) -> None:
+        """It cannot become live any more."""
+        async with self.open_tokens() as subject:
+            owner = await subject.tokens()
+            await owner.prepare([token("t1"), token("t2")], OWNER)
+            await owner.discard([token("t1")])
+            await (await subject.tokens()).discard([token("t2")])
+            await self._listed(subject)
+            await owner.activate([token("t1"), token("t2")])
+            assert await _live(subject, token("t1"), token("t2")) == set()
+
+    async def test_discarding_leaves_a_live_token(self) -> None:
+        """Also when who prepared it does not know that it is."""
+        async with self.open_tokens() as subject:
+            owner = await subject.tokens()
+            await owner.prepare([token("t1"), token("t2")], OWNER)
+            await (await subject.tokens()).activate([token("t1")])
+            await owner.discard([token("t1"), token("t2")])
+            await (await subject.tokens()).discard([token("t1")])
+            assert await _live(subject, token("t1")) == {token("t1")}
+            await self._listed(subject)
+
+    async def test_discarding_leaves_other_prepared_tokens(self) -> None:
+        """Only those named are removed; naming one that is not there is harmless."""
+        async with self.open_tokens() as subject:
+            await _prepare(subject, token("t1"), token("t2"))
+            await (await subject.tokens()).discard([token("t1"), token("t3")])
+            await (await subject.tokens()).discard([token("t1")])
+            await self._listed(subject, token("t2"))
+
+    # The list for the sweeper
+
+    async def test_only_tokens_prepared_before_are_listed(self) -> None:
+        """A unit that is still at work is left alone."""
+        async with self.open_tokens() as subject:
+            await _prepare(subject, token("t1"))
+            await subject.pass_time(60_000)
+            between = subject.now() - 30_000
+            await _prepare(subject, token("t2"))
+            await self._listed(subject, token("t1"), older_than=between)
+
+    async def test_at_most_the_limit_is_listed(self) -> None:
+        """And live tokens do not count."""
+        async with self.open_tokens() as subject:
+            await _make_live(subject, *(token(f"t{number}") for number in range(5)))
+            await _prepare(subject, *(token(f"u{number}") for number in range(5)))
+            store = await subject.tokens()
+            assert [len(await store.prepared(LATER, limit)) for limit in (1, 3, 5, 9)] == [1, 3, 5, 5]
+
+    # Several at once
+
+    async def test_of_activating_and_discarding_at_once_one_wins(self) -> None:
+        """The token is live or gone, and prepared no more."""
+        async with self.open_tokens() as subject:
+            names = [token(f"t{number}") for number in range(10)]
+            await _prepare(subject, *names)
+            one, two = await subject.tokens(), await subject.tokens()
+            calls = [call([each]) for each in names for call in (one.activate, two.discard)]
+            await asyncio.gather(*calls)
+            await self._listed(subject)
+
+    async def test_of_activating_and_removing_at_once_removing_wins(self) -> None:
+        """A removal has the last word."""
+        async with self.open_tokens() as subject:
+            names = [token(f"t{number}") for number in range(10)]
+            await _prepare(subject, *names)
+            stores = [await subject.tokens() for _ in range(3)]
+            await asyncio.gather(stores[0].activate(names), stores[1].remove(names), stores[2].remove(names))
+            assert await _live(subject, *names) == set()
+            await self._listed(subject)
+
+    async def test_many_may_activate_a_token_at_once(self) -> None:
+        """Nobody loses."""
+        async with self.open_tokens() as subject:
+            await _prepare(subject, token())
+            stores = [await subject.tokens() for _ in range(5)]
+            await asyncio.gather(*(store.activate([token()]) for store in stores))
+            assert await _live(subject, token()) == {token()}
+
+    # What goes wrong on the way
+
+    async def test_a_preparation_that_is_cut_off_is_never_said_to_have_failed(self) -> None:
+        """Least of all to be a Conflict: then its tokens would be discarded, although a commit may name them."""
+        async with self.open_tokens() as subject:
+            await cut_off((await subject.cut("after")).prepare([token()], OWNER))
+            await self._listed(subject, token())
+
+    async def test_a_preparation_that_got_nowhere_is_no_success(self) -> None:
+        """Its message would be dropped by its receiver."""
+        async with self.open_tokens() as subject:
+            returned = await returns((await subject.cut("before")).prepare([token()], OWNER))
+            await (await subject.tokens()).activate([token()])
+            assert returned <= (await _live(subject, token()) == {token()})
+
+    async def test_an_activation_that_is_cut_off_is_never_said_to_have_failed(self) -> None:
+        """The token is live, and activating it again is fine."""
+        async with self.open_tokens() as subject:
+            await _prepare(subject, token())
+            cut = await subject.cut("after")
+            await cut_off(cut.activate([token()]))
+            assert await _live(subject, token()) == {token()}
+            await cut.activate([token()])
+            assert await _live(subject, token()) == {token()}
+
+    async def test_an_activation_that_got_nowhere_is_no_success(self) -> None:
+        """The same client may try again."""
+        async with self.open_tokens() as subject:
+            await _prepare(subject, token())
+            cut = await subject.cut("before")
+            assert await returns(cut.activate([token()])) <= (await _live(subject, token()) == {token()})
+            await cut.activate([token()])
+            assert await _live(subject, token()) == {token()}
+
+    async def test_a_removal_that_is_cut_off_is_never_said_to_have_failed(self) -> None:
+        """The token is gone, and removing it again is fine."""
+        async with self.open_tokens() as subject:
+            await _make_live(subject, token())
+            cut = await subject.cut("after")
+            await cut_off(cut.remove([token()]))
+            assert await _live(subject, token()) == set()
+            await cut.remove([token()])
+
+    async def test_a_removal_that_got_nowhere_is_no_success(self) -> None:
+        """A token that stays would have its message handled twice."""
+        async with self.open_tokens() as subject:
+            await _make_live(subject, token())
+            cut = await subject.cut("before")
+            assert await returns(cut.remove([token()])) <= (await _live(subject, token()) == set())
+            await cut.remove([token()])
+            assert await _live(subject, token()) == set()
+
+    async def test_cancelled_calls_may_be_made_again(self) -> None:
+        """Cancellation equals a crash, wherever it strikes."""
+        async with self.open_tokens() as subject:
+            for turns in range(6):
+                store, mine = await subject.tokens(), token(f"t{turns}")
+                await store.prepare([mine], OWNER)
+                await cancel(store.activate([mine]), turns)
+                await store.activate([mine])
+                assert await _live(subject, mine) == {mine}
+                await cancel(store.remove([mine]), turns)
+                await store.remove([mine])
+                assert await _live(subject, mine) == set()
+
+    async def _listed(
+        self, subject: TokenSubject, *expected: Token, owner: Owner | None = None, older_than: int = LATER
+    ) -> None:
+        """Wait until these and no others are listed, each once: a list may be some seconds old."""
+        found: tuple[Prepared, ...] = ()
+        try:
+            async with asyncio.timeout(self.patience):
+                found = await _prepared(subject, older_than)
+                while sorted(each.token for each in found) != sorted(expected):
+                    await asyncio.sleep(0)
+                    found = await _prepared(subject, older_than)
+        except TimeoutError as error:
+            raise AssertionError(f"{found} are listed, and not {expected}") from error
+        assert owner is None or {each.owner for each in found} == {owner}
+
+
+async def _prepare(subject: TokenSubject, *tokens: Token) -> None:
+    await (await subject.tokens()).prepare(tokens, OWNER)
+
+
+async def _make_live(subject: TokenSubject, *tokens: Token) -> None:
+    store = await subject.tokens()
+    await store.prepare(tokens, OWNER)
+    await store.activate(tokens)
+
+
+async def _live(subject: TokenSubject, *tokens: Token) -> set[Token]:
+    return set(await (await subject.tokens()).live(tokens))
+
+
+async def _prepared(subject: TokenSubject, older_than: int) -> tuple[Prepared, ...]:
+    return await (await subject.tokens()).prepared(older_than, 1000)

@@ -1,0 +1,96 @@
+"""Dedup store, tokens and things in memory as subjects of their suites."""
+
+from datetime import timedelta
+from typing import Any
+
+from onceonly.drivers.memory import Driver, Live, Operation
+from onceonly.model.errors import Unknown
+from onceonly.stores.memory_dedup import MemoryDedupStore
+from onceonly.stores.memory_things import MemoryThings
+from onceonly.stores.memory_tokens import MemoryTokens
+from onceonly.testing.clock import ManualClock
+from onceonly.testing.documents_subject import Moment
+
+READS = {"dedup-contains", "token-live", "token-prepared"}
+
+
+class CutOnce:
+    """A driver whose first write is cut off, before or after it is applied."""
+
+    def __init__(self, inner: Live, moment: Moment) -> None:
+        self._inner = inner
+        self._moment = moment
+        self._is_cut = False
+
+    async def perform(self, operation: Operation, patience: float | None = None) -> Any:
+        """Carry it out, or not, and do not say."""
+        if operation.point in READS or self._is_cut:
+            return await self._inner.perform(operation, patience)
+        self._is_cut = True
+        if self._moment == "after":
+            await self._inner.perform(operation, patience)
+        raise Unknown("the connection was lost")
+
+    def at_once(self, operation: Operation) -> Any:
+        """Carry it out."""
+        return self._inner.at_once(operation)
+
+    def token(self) -> Any:
+        """Give a name."""
+        return self._inner.token()
+
+
+class InMemory:
+    """A world, and a clock that the suite may move."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.driver = Live()
+
+    def now(self) -> int:
+        """Give the time."""
+        return self.clock.now()
+
+    async def pass_time(self, milliseconds: int) -> None:
+        """Let time pass."""
+        self.clock.advance(milliseconds)
+
+    def cutting(self, moment: Moment) -> Driver:
+        """Give a driver that is cut off once."""
+        return CutOnce(self.driver, moment)
+
+
+class MemoryDedup(InMemory):
+    """The memory dedup store, which forgets nothing by itself."""
+
+    async def dedup_store(self) -> MemoryDedupStore:
+        """Open it."""
+        return MemoryDedupStore(self.driver)
+
+    async def cut(self, moment: Moment) -> MemoryDedupStore:
+        """Open one that is cut off once."""
+        return MemoryDedupStore(self.cutting(moment))
+
+    def retention(self) -> int:
+        """Give some retention."""
+        return timedelta(days=7) // timedelta(milliseconds=1)
+
+
+class MemoryTokenPlace(InMemory):
+    """The memory token store."""
+
+    async def tokens(self) -> MemoryTokens:
+        """Open it."""
+        return MemoryTokens(self.driver, clock=self.clock)
+
+    async def cut(self, moment: Moment) -> MemoryTokens:
+        """Open one that is cut off once."""
+        return MemoryTokens(self.cutting(moment), clock=self.clock)
+
+
+class MemoryThingsPlace(InMemory):
+    """Things in memory."""
+
+    async def things(self) -> MemoryThings:
+        """Open the place."""
+        return MemoryThings(self.driver)

@@ -1,0 +1,264 @@
+"""Every rule about dedup stores, tokens and things fails on a broken adapter, and every broken adapter is caught."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, ClassVar
+
+import pytest
+from memory_effect_subjects import MemoryDedup, MemoryThingsPlace, MemoryTokenPlace
+from memory_subjects import MemoryPlace
+
+from onceonly.model.errors import Unknown
+from onceonly.testing.broken import dedup, things, tokens
+from onceonly.testing.broken.document_contents import ExpiringDocuments
+from onceonly.testing.broken.document_writes import UpsertingDocuments
+from onceonly.testing.broken.wrapped_documents import (
+    LateWriteDocuments,
+    LostAnswerDocuments,
+    StaleDocuments,
+    WrappedDocuments,
+    WrappedPlace,
+)
+from onceonly.testing.dedup_suite import DedupSuite
+from onceonly.testing.on_documents import dedup_and_token_subjects
+from onceonly.testing.suite import Suite, broken, rules
+from onceonly.testing.things_suite import ThingsSuite
+from onceonly.testing.token_suite import TokenSuite
+
+DEDUP = {
+    dedup.AgreeableDedup: ["a_key_never_added_is_not_remembered"],
+    dedup.PrivateDedup: ["an_added_key_is_remembered_everywhere"],
+    dedup.CachingDedup: ["an_added_key_is_seen_by_who_asked_before", "a_removed_key_is_forgotten_everywhere"],
+    dedup.StrictDedup: ["adding_twice_is_fine"],
+    dedup.FussyDedup: ["a_key_may_be_named_twice_in_one_call"],
+    dedup.LockingDedup: ["many_may_add_a_key_at_once", "a_cancelled_add_may_be_made_again"],
+    dedup.OnePageDedup: ["many_keys_at_once"],
+    dedup.CaselessDedup: ["keys_are_exact"],
+    dedup.SweepingDedup: ["removing_leaves_others", "nothing_is_a_fine_number_of_keys"],
+    dedup.KeepingDedup: ["a_removed_key_is_forgotten_everywhere", "a_removed_key_may_be_added_again"],
+    dedup.ExactingDedup: ["removing_what_is_not_there_is_harmless"],
+    dedup.TombstoneDedup: ["a_removed_key_may_be_added_again"],
+    dedup.HastyDedup: ["a_key_is_remembered_for_its_retention"],
+    dedup.FirstAddDedup: ["adding_again_counts_the_retention_anew"],
+    dedup.VagueDedup: [
+        "an_add_that_is_cut_off_is_never_said_to_have_failed",
+        "a_removal_that_is_cut_off_is_never_said_to_have_failed",
+    ],
+    dedup.HopefulDedup: ["an_add_that_got_nowhere_is_no_success", "a_removal_that_got_nowhere_is_no_success"],
+}
+
+TOKENS = {
+    tokens.AgreeableTokens: ["a_token_nobody_prepared_is_not_live"],
+    tokens.EagerTokens: ["a_prepared_token_is_invisible_to_receivers"],
+    tokens.UnitlessTokens: ["a_prepared_token_is_listed_with_its_owner_and_its_instant"],
+    tokens.UndatedTokens: ["a_prepared_token_is_listed_with_its_owner_and_its_instant"],
+    tokens.EntityTokens: ["an_owner_may_have_no_entity"],
+    tokens.OverwritingTokens: [
+        "an_id_that_is_prepared_cannot_be_prepared_again",
+        "an_id_that_is_live_cannot_be_prepared_again",
+    ],
+    tokens.IgnoringTokens: ["an_id_that_is_prepared_cannot_be_prepared_again"],
+    tokens.CachingTokens: ["an_activated_token_is_live_everywhere", "a_removed_token_is_gone_everywhere"],
+    tokens.ListCachingTokens: ["an_activated_token_is_live_everywhere"],
+    tokens.OthersTokens: ["who_prepared_a_token_may_activate_it", "who_knows_a_token_may_remove_it"],
+    tokens.StrictTokens: ["activating_twice_is_fine", "removing_what_is_gone_is_harmless"],
+    tokens.GreedyTokens: ["activating_leaves_others", "discarding_leaves_other_prepared_tokens"],
+    tokens.UpsertTokens: ["activating_a_missing_token_makes_none", "a_consumed_token_never_comes_back"],
+    tokens.TwoStepTokens: ["of_activating_and_removing_at_once_removing_wins"],
+    tokens.EndpointBlindTokens: ["tokens_of_two_endpoints_are_two"],
+    tokens.CaselessTokens: ["ids_are_exact"],
+    tokens.OnePageTokens: ["many_tokens_at_once"],
+    tokens.SweepingTokens: ["removing_leaves_others", "nothing_is_a_fine_number_of_tokens"],
+    tokens.KeepingTokens: ["a_discarded_token_is_gone"],
+    tokens.RuthlessTokens: ["discarding_leaves_a_live_token"],
+    tokens.AgelessTokens: ["only_tokens_prepared_before_are_listed"],
+    tokens.UnlimitedTokens: ["at_most_the_limit_is_listed"],
+    tokens.LockingTokens: [
+        "of_activating_and_discarding_at_once_one_wins",
+        "many_may_activate_a_token_at_once",
+        "cancelled_calls_may_be_made_again",
+    ],
+    tokens.VagueTokens: [
+        "a_preparation_that_is_cut_off_is_never_said_to_have_failed",
+        "an_activation_that_is_cut_off_is_never_said_to_have_failed",
+        "a_removal_that_is_cut_off_is_never_said_to_have_failed",
+    ],
+    tokens.HopefulTokens: [
+        "a_preparation_that_got_nowhere_is_no_success",
+        "an_activation_that_got_nowhere_is_no_success",
+        "a_removal_that_got_nowhere_is_no_success",
+    ],
+}
+
+THINGS = {
+    things.StrictThings: ["what_was_never_made_has_no_data", "unmaking_what_is_not_there_is_harmless"],
+    things.CachingThings: ["what_was_made_is_there_for_everybody", "what_was_unmade_is_gone_for_everybody"],
+    things.PrivateThings: ["what_was_made_is_there_for_everybody"],
+    things.NullThings: ["data_may_be_empty"],
+    things.ShortThings: ["data_may_be_large"],
+    things.TidyingThings: ["names_are_exact"],
+    things.OnceThings: ["making_the_same_again_is_fine"],
+    things.NumberingThings: ["making_the_same_again_is_fine"],
+    things.KeepingThings: ["what_was_unmade_is_gone_for_everybody"],
+    things.SweepingThings: ["unmaking_leaves_others"],
+    things.BaseNameThings: ["everything_made_is_listed"],
+    things.FolderThings: ["a_list_holds_what_begins_with_the_prefix"],
+    things.GrowingThings: ["a_thing_is_there_whole_or_not_at_all"],
+    things.ReservingThings: ["a_cancelled_making_may_be_made_again"],
+}
+
+TABLES: tuple[tuple[type[Suite], Any, type, dict[Any, list[str]]], ...] = (
+    (DedupSuite, dedup, dedup.WrappedDedup, DEDUP),
+    (TokenSuite, tokens, tokens.WrappedTokens, TOKENS),
+    (ThingsSuite, things, things.WrappedThings, THINGS),
+)
+PASSING_ON = {dedup.WrappedDedup, dedup.DroppingDedup, tokens.WrappedTokens, things.WrappedThings}
+BITES = [
+    pytest.param(suite, adapter, f"test_{rule}", id=f"{adapter.__name__}-{rule}")
+    for suite, _, _, table in TABLES
+    for adapter, broken_rules in table.items()
+    for rule in broken_rules
+]
+PLAIN = [
+    pytest.param(suite, wrapper, rule, id=f"{wrapper.__name__}-{rule}")
+    for suite, wrapper in (
+        (DedupSuite, dedup.WrappedDedup),
+        (DedupSuite, dedup.DroppingDedup),
+        (TokenSuite, tokens.WrappedTokens),
+        (ThingsSuite, things.WrappedThings),
+    )
+    for rule in rules(suite)
+]
+
+
+class Bent(Suite):
+    """A suite whose adapter is wrapped. What has to wait without end does not wait long."""
+
+    patience: ClassVar[float] = 0.2
+    wrapper: Any = staticmethod(lambda subject: subject)
+
+    @asynccontextmanager
+    async def open_dedup(self) -> AsyncIterator[Any]:
+        """Wrap the memory dedup store."""
+        yield self.wrapper(MemoryDedup())
+
+    @asynccontextmanager
+    async def open_tokens(self) -> AsyncIterator[Any]:
+        """Wrap the memory token store."""
+        yield self.wrapper(MemoryTokenPlace())
+
+    @asynccontextmanager
+    async def open_things(self) -> AsyncIterator[Any]:
+        """Wrap things in memory."""
+        yield self.wrapper(MemoryThingsPlace())
+
+
+def bent(suite: type[Suite], wrapper: Any) -> Suite:
+    """Make a suite that runs on this adapter, wrapped."""
+    return type("Bent", (Bent, suite), {"wrapper": staticmethod(wrapper)})()
+
+
+@pytest.mark.parametrize(("suite", "adapter", "rule"), BITES)
+async def test_the_new_rule_fails_on_the_broken_adapter(suite: type[Suite], adapter: type, rule: str) -> None:
+    """And what it fails on is the promise, not a mistake in the adapter's code."""
+    assert await broken(bent(suite, adapter), rule)
+
+
+@pytest.mark.parametrize(("suite", "table"), [(suite, table) for suite, _, _, table in TABLES])
+async def test_every_new_rule_bites_somewhere(suite: type[Suite], table: dict[Any, list[str]]) -> None:
+    """A rule that nothing breaks proves nothing."""
+    assert {f"test_{rule}" for broken_rules in table.values() for rule in broken_rules} == set(rules(suite))
+
+
+@pytest.mark.parametrize(("module", "plain", "table"), [rest for _, *rest in TABLES])
+async def test_every_new_broken_adapter_is_in_the_table(module: Any, plain: type, table: dict[Any, list[str]]) -> None:
+    """Apart from those that only pass on."""
+    there = {found for found in vars(module).values() if isinstance(found, type) and issubclass(found, plain)}
+    assert there - PASSING_ON == set(table)
+
+
+@pytest.mark.parametrize(("suite", "wrapper", "rule"), PLAIN)
+async def test_a_new_adapter_that_is_only_wrapped_keeps_the_rule(suite: type[Suite], wrapper: type, rule: str) -> None:
+    """So it is the spoiled call that a rule fails on, and not the wrapping."""
+    assert not await broken(bent(suite, wrapper), rule)
+
+
+class UnsureDocuments(LateWriteDocuments):
+    """Says of a lost write that it does not know; the write lands later, once more if it had arrived, as on any network."""
+
+    says = Unknown
+
+
+ON_DOCUMENTS: dict[tuple[type[Suite], type[WrappedDocuments]], set[str]] = {
+    (DedupSuite, WrappedDocuments): set(),
+    (TokenSuite, WrappedDocuments): set(),
+    (DedupSuite, UnsureDocuments): set(),
+    (TokenSuite, UnsureDocuments): set(),
+    (DedupSuite, StaleDocuments): {
+        "an_added_key_is_seen_by_who_asked_before",
+        "a_removed_key_is_forgotten_everywhere",
+    },
+    (TokenSuite, StaleDocuments): {
+        "an_activated_token_is_live_everywhere",
+        "a_removed_token_is_gone_everywhere",
+    },
+    (DedupSuite, LostAnswerDocuments): {
+        "an_add_that_got_nowhere_is_no_success",
+        "a_removal_that_got_nowhere_is_no_success",
+    },
+    (TokenSuite, LostAnswerDocuments): {
+        "a_preparation_that_got_nowhere_is_no_success",
+        "an_activation_that_got_nowhere_is_no_success",
+        "a_removal_that_got_nowhere_is_no_success",
+    },
+    (DedupSuite, LateWriteDocuments): {
+        "an_add_that_is_cut_off_is_never_said_to_have_failed",
+        "a_removal_that_is_cut_off_is_never_said_to_have_failed",
+    },
+    (TokenSuite, LateWriteDocuments): {
+        "a_preparation_that_is_cut_off_is_never_said_to_have_failed",
+        "an_activation_that_is_cut_off_is_never_said_to_have_failed",
+        "a_removal_that_is_cut_off_is_never_said_to_have_failed",
+    },
+    (TokenSuite, UpsertingDocuments): {
+        "a_consumed_token_never_comes_back",
+        "a_discarded_token_is_gone",
+        "of_activating_and_removing_at_once_removing_wins",
+    },
+}
+RETENTION_RULES = ["a_key_is_remembered_for_its_retention", "adding_again_counts_the_retention_anew"]
+
+
+class OnSpoiledDocuments(Suite):
+    """A suite on documents that are spoiled."""
+
+    patience: ClassVar[float] = 0.2
+    kind: type[WrappedDocuments] = WrappedDocuments
+
+    @asynccontextmanager
+    async def open_dedup(self) -> AsyncIterator[Any]:
+        """Spoil documents in memory."""
+        yield dedup_and_token_subjects(WrappedPlace(MemoryPlace(), self.kind), moves_clock=True).dedup
+
+    @asynccontextmanager
+    async def open_tokens(self) -> AsyncIterator[Any]:
+        """Spoil documents in memory."""
+        yield dedup_and_token_subjects(WrappedPlace(MemoryPlace(), self.kind), moves_clock=True).tokens
+
+
+def spoiled(suite: type[Suite], kind: type[WrappedDocuments]) -> Suite:
+    """Make a suite that runs on such documents."""
+    return type("Spoiled", (OnSpoiledDocuments, suite), {"kind": kind})()
+
+
+@pytest.mark.parametrize(("suite", "kind"), ON_DOCUMENTS, ids=lambda one: one.__name__)
+async def test_documents_that_break_their_promises_are_found_out(suite: type[Suite], kind: type[WrappedDocuments]) -> None:
+    """By these rules and no others: stale reads, lost answers taken for good ones, and lost writes said to have failed."""
+    found = {rule for rule in rules(suite) if await broken(spoiled(suite, kind), rule)}
+    assert found == {f"test_{rule}" for rule in ON_DOCUMENTS[suite, kind]}
+
+
+@pytest.mark.parametrize("rule", RETENTION_RULES)
+async def test_keys_are_remembered_where_documents_expire(rule: str) -> None:
+    """A service that drops what has expired, to the millisecond, drops no mark that still counts."""
+    assert not await broken(spoiled(DedupSuite, ExpiringDocuments), f"test_{rule}")

@@ -1,0 +1,228 @@
+"""Things in a folder, beyond what every kind of thing promises: what stays inside, what a crash leaves, what goes wrong."""
+
+import asyncio
+import threading
+from pathlib import Path
+
+import pytest
+
+from onceonly.effects.folder import FolderThings
+from onceonly.model.errors import CommitRefused, Failed, Unknown
+from onceonly.ports.effects import Thing
+from onceonly.testing.store_subject import steps
+from onceonly.testing.things_suite import thing
+
+ESCAPES = (
+    "",
+    ".",
+    "..",
+    "../a",
+    "a/../../b",
+    "a/..",
+    "/etc/a",
+    "//a",
+    "a//b",
+    "a/",
+    "./a",
+    "a\\b",
+    "..\\a",
+    "c:a",
+    "a\0b",
+    ".making/a",
+    ".making",
+    "x" * 256,
+    "a\ud800",
+)
+
+
+@pytest.fixture(name="folder")
+def folder_beside_another(tmp_path: Path) -> Path:
+    """Make a folder that is not alone."""
+    (tmp_path / "inside").mkdir()
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside" / "a").write_bytes(b"secret")
+    return tmp_path / "inside"
+
+
+def everything(folder: Path) -> list[str]:
+    """List files and folders."""
+    return sorted(found.relative_to(folder).as_posix() for found in folder.rglob("*"))
+
+
+@pytest.mark.parametrize("name", ESCAPES)
+async def test_a_name_that_is_none_is_refused(folder: Path, name: str) -> None:
+    """It is never made, so it is never there, and unmaking it is harmless; nothing outside is touched."""
+    things, before = FolderThings(folder), everything(folder.parent)
+    with pytest.raises(CommitRefused, match="no name of a file"):
+        await things.create(thing(name))
+    assert await things.read(name) is None
+    await things.delete(name)
+    assert everything(folder.parent) == before
+
+
+async def test_a_link_that_leads_out_is_not_followed(folder: Path) -> None:
+    """Neither to write, nor to read, nor to remove."""
+    (folder / "link").symlink_to(folder.parent / "outside")
+    things = FolderThings(folder)
+    with pytest.raises(CommitRefused):
+        await things.create(thing("link/b"))
+    assert await things.read("link/a") is None
+    await things.delete("link/a")
+    assert everything(folder.parent / "outside") == ["a"]
+
+
+async def test_a_name_that_the_system_does_not_take_is_refused(folder: Path) -> None:
+    """A path that is too long, a file below a file, a file where a folder is: for ever, so it is not tried again."""
+    things = FolderThings(folder)
+    await things.create(thing("a/b"))
+    for name in ("/".join(["x" * 250] * 20), "a/b/c", "a"):
+        with pytest.raises(CommitRefused, match="does not take the name"):
+            await things.create(thing(name))
+        assert await things.read(name) is None
+        await things.delete(name)
+    assert everything(folder) == [".making", "a", "a/b"]
+
+
+async def test_a_name_with_other_data_is_refused(folder: Path) -> None:
+    """A name belongs to one attempt; the first data stays."""
+    things = FolderThings(folder)
+    await things.create(thing("a", b"first"))
+    with pytest.raises(CommitRefused, match="other data"):
+        await things.create(thing("a", b"second"))
+    assert await things.read("a") == b"first"
+
+
+async def test_what_a_dead_process_was_writing_goes_with_the_thing(folder: Path) -> None:
+    """Whoever cleans up knows the name only."""
+    things = FolderThings(folder)
+    left = things._write(thing("invoices/a"))
+    things._write(thing("invoices/b"))
+    assert await things.names() == ()
+    await things.delete("invoices/a")
+    assert not left.exists()
+    assert len(everything(folder / ".making")) == 1
+
+
+async def test_empty_folders_do_not_stay(folder: Path) -> None:
+    """Those that are not empty do."""
+    things = FolderThings(folder)
+    for name in ("a/b/c/1", "a/2"):
+        await things.create(thing(name))
+    await things.delete("a/b/c/1")
+    assert everything(folder) == [".making", "a", "a/2"]
+    await things.delete("a/2")
+    assert everything(folder) == [".making"]
+
+
+class Vanishing(FolderThings):
+    """In a folder that others tidy up as well: what was just made, and is empty, is gone a few times."""
+
+    def __init__(self, folder: Path, times: int) -> None:
+        super().__init__(folder)
+        self.times = times
+
+    def _make_folder(self, folder: Path) -> None:
+        super()._make_folder(folder)
+        if self.times:
+            self.times -= 1
+            folder.rmdir()
+
+
+async def test_a_folder_that_vanishes_is_made_again(folder: Path) -> None:
+    """Removing another thing may take the empty folder away just then."""
+    things = Vanishing(folder, 9)
+    await things.create(thing("a/b"))
+    assert await things.names() == ("a/b",)
+
+
+async def test_a_folder_that_vanishes_again_and_again_is_unknown(folder: Path) -> None:
+    """It ends some time, and leaves nothing."""
+    with pytest.raises(Unknown, match="or not"):
+        await Vanishing(folder, 10).create(thing("a/b"))
+    assert everything(folder) == [".making"]
+
+
+async def test_a_folder_that_is_not_there_is_an_error_for_every_call(folder: Path) -> None:
+    """It may only not be mounted: then nothing is made below, and nothing is said to be gone."""
+    things = FolderThings(folder / "mounted")
+    for call in (things.create(thing("a")), things.delete("a"), things.read("a"), things.names()):
+        with pytest.raises(Failed, match="mount"):
+            await call
+    assert everything(folder) == []
+
+
+async def test_what_cannot_be_written_failed(folder: Path) -> None:
+    """Definite: nobody sees anything of it."""
+    (folder / ".making").write_bytes(b"in the way")
+    with pytest.raises(Failed, match="could not be written"):
+        await FolderThings(folder).create(thing("a"))
+    assert await FolderThings(folder).names() == (".making",)
+
+
+class Hesitant(FolderThings):
+    """Waits, with the data written and no name given yet."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.waits, self.may_go_on = threading.Event(), threading.Event()
+
+    def _write(self, thing: Thing) -> Path:
+        making = super()._write(thing)
+        self.waits.set()
+        self.may_go_on.wait(30)
+        return making
+
+
+async def test_a_cancelled_call_ends_when_its_thread_has(folder: Path) -> None:
+    """So whatever it still makes is there before whoever cancelled it cleans up."""
+    things = Hesitant(folder)
+    making = asyncio.create_task(things.create(thing("a")))
+    await asyncio.to_thread(things.waits.wait, 30)
+    making.cancel()
+    await steps(20)
+    assert not making.done()
+    things.may_go_on.set()
+    with pytest.raises(asyncio.CancelledError):
+        await making
+    assert await things.names() == ("a",)
+    await things.delete("a")
+    assert await things.names() == ()
+
+
+class Synced(FolderThings):
+    """Tells what is synced to the disk, and what is there at that moment."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.told: list[str] = []
+
+    def _sync(self, folder: Path) -> None:
+        self.told.append(folder.name)
+        super()._sync(folder)
+
+
+async def test_every_folder_on_the_way_is_synced(folder: Path) -> None:
+    """A new name is in the folder above it, and so is that folder's."""
+    things = Synced(folder)
+    await things.create(thing("a/b/1"))
+    assert things.told == ["b", "a", "inside"]
+    things.told.clear()
+    await things.delete("a/b/1")
+    assert things.told == ["inside"]
+
+
+class Unsyncable(FolderThings):
+    """On a disk that does not say whether it kept what it was told to keep."""
+
+    def _sync(self, folder: Path) -> None:
+        raise OSError(5, "Input/output error")
+
+
+async def test_what_may_not_be_on_the_disk_is_unknown(folder: Path) -> None:
+    """It is there now, and may be gone after a power cut."""
+    things = Unsyncable(folder)
+    with pytest.raises(Unknown, match="power cut"):
+        await things.create(thing("a"))
+    assert await things.read("a") is not None
+    with pytest.raises(Unknown, match="power cut"):
+        await things.delete("a")

@@ -1,0 +1,148 @@
+"""The dedup store on documents, beyond what every dedup store promises: what it costs, what it leaves, how it fails."""
+
+from datetime import timedelta
+
+import pytest
+from documents_house import Contested, Told
+
+from onceonly.model.errors import Failed, SchemaTooNew, SetupError, Unknown
+from onceonly.ports.documents import Change, Documents
+from onceonly.stores.dedup import DocumentDedupStore
+from onceonly.testing.clock import ManualClock
+
+A, B, C = (bytes([number]) * 16 for number in (0xA, 0xB, 0xC))
+DAY = 86_400_000
+HOUR = DAY // 24
+
+
+def opened(documents: Documents, clock: ManualClock | None = None) -> DocumentDedupStore:
+    """Open a store that remembers for a day."""
+    return DocumentDedupStore(documents, retention=timedelta(days=1), clock=clock or ManualClock())
+
+
+async def test_new_keys_are_added_in_one_call() -> None:
+    """However many they are; nothing is looked up before."""
+    documents = Told()
+    await opened(documents).add([A, B, C])
+    assert documents.calls == ["save"]
+    assert [change.key for change in documents.written] == [f"done/{key.hex()}" for key in (A, B, C)]
+
+
+async def test_a_mark_says_until_when_it_counts_and_so_does_the_hint() -> None:
+    """An hour beyond its retention, because clocks differ."""
+    documents, clock = Told(), ManualClock()
+    await opened(documents, clock).add([A])
+    until = clock.now() + DAY + HOUR
+    assert [(change.body, change.expires) for change in documents.written] == [(b'{"until":%d}' % until, until)]
+
+
+async def test_a_key_added_again_within_the_hour_is_not_written_again() -> None:
+    """Its mark lasts long enough for both."""
+    documents, clock = Told(), ManualClock()
+    await opened(documents, clock).add([A])
+    clock.advance(HOUR)
+    await opened(documents, clock).add([A])
+    assert documents.calls == ["save", "save", "load"]
+
+
+async def test_a_mark_that_would_not_last_is_written_again() -> None:
+    """Else it might be dropped as soon as `add` has returned."""
+    documents, clock = Told(), ManualClock()
+    store = opened(documents, clock)
+    await store.add([A])
+    clock.advance(HOUR + 1)
+    await store.add([A, B])
+    assert documents.calls == ["save", "save", "load", "save"]
+    assert documents.written[-1].expires == clock.now() + DAY + HOUR
+
+
+async def test_an_old_mark_still_counts() -> None:
+    """The message was handled, whatever any clock says."""
+    documents, clock = Told(), ManualClock()
+    store = opened(documents, clock)
+    await store.add([A])
+    clock.advance(100 * DAY)
+    assert await store.contains([A]) == {A}
+
+
+async def test_sweeping_drops_what_is_past_its_time() -> None:
+    """And nothing else, page by page."""
+    documents, clock = Told(), ManualClock()
+    store = opened(documents, clock)
+    await store.add([A, B])
+    clock.advance(HOUR + DAY)
+    await store.add([C])
+    await documents.inner.save([Change(key="order/1", body=b"{}"), Change(key="token/shop/1", body=b"{}")])
+    after, pages = await store.sweep(limit=2), 1
+    assert await store.contains([A, B, C]) == {A, B, C}
+    clock.advance(1)
+    after = ""
+    while after := await store.sweep(after=after, limit=2):
+        pages += 1
+    assert (await store.contains([A, B, C]), pages) == ({C}, 3)
+    assert await documents.keys("") == (f"done/{C.hex()}", "order/1", "token/shop/1")
+
+
+async def test_sweeping_leaves_a_mark_that_is_added_again_meanwhile() -> None:
+    """What was looked at is what is deleted, or nothing."""
+    documents, clock = Contested(), ManualClock()
+    store = opened(documents, clock)
+    await store.add([A])
+    clock.advance(2 * DAY)
+    with pytest.raises(Failed, match="written by others"):
+        await store.sweep()
+    assert await store.contains([A]) == {A}
+
+
+async def test_losing_every_time_ends() -> None:
+    """It failed: nothing was written."""
+    documents = Contested()
+    await opened(documents).add([A])
+    with pytest.raises(Failed, match="try again"):
+        await opened(documents).remove([A])
+    assert documents.calls.count("save") == 6
+
+
+@pytest.mark.parametrize("spoiled", [1, 2])
+async def test_failing_after_some_were_written_is_unknown(spoiled: int) -> None:
+    """Failed would say that nothing happened."""
+    documents, clock = Told(), ManualClock()
+    await opened(documents, clock).add([A])
+    clock.advance(DAY)
+    documents.calls.clear()
+    documents.spoils[spoiled] = Failed("away")
+    with pytest.raises(Unknown, match="some documents were written"):
+        await opened(documents, clock).add([A, B])
+
+
+async def test_failing_before_anything_was_written_is_failed() -> None:
+    """The first call was the only one."""
+    documents = Told()
+    documents.spoils[0] = Failed("away")
+    with pytest.raises(Failed, match="away"):
+        await opened(documents).add([A])
+
+
+async def test_a_mark_of_a_newer_version_says_so() -> None:
+    """Rather than being taken for an old one."""
+    documents = Told()
+    await documents.inner.save([Change(key=f"done/{A.hex()}", body=b'{"until":"for ever"}')])
+    assert await opened(documents).contains([A]) == {A}
+    with pytest.raises(SchemaTooNew, match="upgrade"):
+        await opened(documents).add([A])
+
+
+async def test_nothing_is_asked_about_nothing() -> None:
+    """No call for an empty list."""
+    documents = Told()
+    store = opened(documents)
+    await store.add([])
+    await store.remove([])
+    await store.contains([])
+    assert documents.calls == []
+
+
+def test_a_store_that_remembers_for_no_time_is_refused() -> None:
+    """It would be no dedup store."""
+    with pytest.raises(SetupError, match="longer than 0"):
+        DocumentDedupStore(Told(), retention=timedelta(), clock=ManualClock())

@@ -1,0 +1,98 @@
+"""The register in memory: a row is the permission to keep a thing, and a commit takes its own rows away."""
+
+import pytest
+
+from onceonly.drivers.memory import Live
+from onceonly.model.errors import Conflict
+from onceonly.model.identity import Identity
+from onceonly.ports.effects import Row
+from onceonly.stores.memory_register import MemoryRegister, RegisterWorld, cancel, open_rows, remove, take
+from onceonly.testing.clock import START, ManualClock
+
+M1, M2 = Identity("till", "m1"), Identity("till", "m2")
+A = Row(identity=M1, unit="", kind="blob", name="a", at=1)
+B = Row(identity=M1, unit="", kind="blob", name="b", at=2)
+C = Row(identity=M2, unit="order/17", kind="blob", name="c", at=3)
+CANCELLED_A = Row(identity=M1, unit="", kind="blob", name="a", at=1, cancelled=True)
+
+
+def world(*rows: Row) -> RegisterWorld:
+    """Give a world with these rows."""
+    return RegisterWorld(rows)
+
+
+def test_a_commit_takes_its_own_rows_away() -> None:
+    """All of them in one step, and no others."""
+    assert take(world(A, B, C), (A, B)) == world(C)
+    assert take(world(A), ()) == world(A)
+
+
+def test_a_commit_with_a_cancelled_row_is_a_conflict() -> None:
+    """Its thing may be unmade already; none of its rows goes."""
+    assert take(world(CANCELLED_A, B), (A, B)) is None
+
+
+def test_a_commit_whose_row_is_gone_is_a_conflict() -> None:
+    """Somebody cancelled it, unmade its thing and removed it."""
+    assert take(world(B), (A, B)) is None
+
+
+def test_cancelling_says_whether_there_is_a_row() -> None:
+    """None is left of a thing that was published; a row that is cancelled stays so."""
+    assert cancel(world(A, B), A) == (world(CANCELLED_A, B), True)
+    assert cancel(world(CANCELLED_A), A) == (world(CANCELLED_A), True)
+    assert cancel(world(B), A) == (world(B), False)
+
+
+def test_only_a_cancelled_row_is_removed() -> None:
+    """An open one is somebody's permission; and a row that is gone is no obstacle."""
+    assert remove(world(CANCELLED_A, B), A)[0] == world(B)
+    assert remove(world(A), A)[0] == world(A)
+    assert remove(world(B), A)[0] == world(B)
+
+
+def test_a_cancelled_row_is_not_opened_again() -> None:
+    """It would give the permission back; the other rows are written, each by itself."""
+    after, outcome = open_rows(world(CANCELLED_A), (A, B), 9)
+    assert after == world(CANCELLED_A, B)
+    assert outcome.kind is Conflict
+
+
+async def test_rows_are_found_by_message_and_unit() -> None:
+    """Those of the messages asked for, in the unit asked for."""
+    register = MemoryRegister(Live(), "shop")
+    await register.open([A, B, C])
+    assert await register.rows([M1]) == (A, B)
+    assert await register.rows([M1, M2], "order/17") == (C,)
+    assert await register.rows([M2]) == ()
+
+
+async def test_rows_are_stamped_and_listed_oldest_first() -> None:
+    """With the time they were opened, unless they say one themselves."""
+    clock = ManualClock()
+    register = MemoryRegister(Live(), "shop", clock=clock)
+    await register.open([Row(identity=M1, unit="", kind="blob", name="late")])
+    await register.open([B, A])
+    assert [(row.name, row.at) for row in await register.old(START + 1, 10)] == [("a", 1), ("b", 2), ("late", START)]
+    assert [row.name for row in await register.old(START, 1)] == ["a"]
+    assert await register.old(1, 10) == ()
+
+
+async def test_a_row_goes_its_whole_way() -> None:
+    """Opened, cancelled, and removed after its thing was unmade; opening it twice is a Conflict on the way."""
+    register = MemoryRegister(Live(), "shop")
+    await register.open([A])
+    with pytest.raises(Conflict):
+        await register.open([A])
+    assert await register.cancel(A)
+    assert await register.rows([M1]) == (CANCELLED_A,)
+    await register.remove(A)
+    assert not await register.cancel(A)
+    assert await register.rows([M1]) == ()
+
+
+async def test_endpoints_do_not_share_rows() -> None:
+    """Each has its own store."""
+    driver = Live()
+    await MemoryRegister(driver, "shop").open([A])
+    assert await MemoryRegister(driver, "mail").rows([M1]) == ()
