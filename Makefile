@@ -1,6 +1,9 @@
-# Every target makes its own .venv; all it needs is Python 3.11+, pip and make.
+# Every target makes its own .venv; all it needs is Python 3.11+, pip and make. The tests' emulators from npm need npm as well.
 PYTHON ?= python3
 BIN := .venv/bin
+# What cloud services are tested against; apart from .venv, so that their dependencies are theirs alone.
+EMULATORS_PYTHON := ministack==1.5.33 nx-27017==0.8.1
+EMULATORS_NODE := azurite@3.35.0 @vercel/cosmosdb-server@1.0.1
 
 .PHONY: demo test check format verify docs bench
 
@@ -15,10 +18,18 @@ BIN := .venv/bin
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[dev,bench]"
 	@touch $@
 
+.venv/emulators: .venv/ready Makefile
+	@echo "installing the emulators of cloud services (once)" >&2
+	@test -x .venv/emulators-python/bin/python || $(PYTHON) -m venv .venv/emulators-python
+	@.venv/emulators-python/bin/python -m pip install --quiet --disable-pip-version-check $(EMULATORS_PYTHON)
+	@if npm --version >/dev/null 2>&1 && npm install --prefix .venv/emulators-node --no-save --no-audit --no-fund \
+		--no-package-lock --loglevel=error $(EMULATORS_NODE) >/dev/null; then touch $@; \
+	else echo "!!! npm is missing or cannot install: NO EMULATOR OF AZURE STORAGE AND COSMOS DB, their tests are skipped" >&2; fi
+
 demo: .venv/ready
 	$(BIN)/onceonly demo
 
-test: .venv/ready
+test: .venv/emulators
 	$(BIN)/pytest
 
 check: .venv/ready

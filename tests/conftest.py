@@ -4,6 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from azurite_server import Azurite, azurite
+from emulators import ministack
 from servers import MEASURED, MISSING, mariadb_database, postgresql_database
 
 
@@ -19,6 +21,20 @@ def mariadb_url() -> Iterator[str]:
     """Make a database on the MariaDB server; gives `mysql://...`."""
     with mariadb_database() as url:
         yield url
+
+
+@pytest.fixture(scope="session")
+def ministack_endpoint() -> Iterator[str]:
+    """Run AWS's services on this machine; gives the endpoint they share, `http://127.0.0.1:...`."""
+    with ministack() as endpoint:
+        yield endpoint
+
+
+@pytest.fixture(scope="session")
+def azurite_storage() -> Iterator[Azurite]:
+    """Run Azure's storage services on this machine; gives their addresses."""
+    with azurite() as emulator:
+        yield emulator
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

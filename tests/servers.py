@@ -1,7 +1,7 @@
 """The servers that tests use where they answer: a missing one is a loud skip, and with CI=true a failure.
 
 Every test session makes a database of its own on a server, and drops it at the end. Where a server is, the environment says:
-ONCEONLY_POSTGRESQL, ONCEONLY_MARIADB and ONCEONLY_RABBITMQ are URLs.
+ONCEONLY_POSTGRESQL, ONCEONLY_MARIADB, ONCEONLY_RABBITMQ and ONCEONLY_REDIS are URLs.
 """
 
 import asyncio
@@ -48,6 +48,7 @@ class Server(NamedTuple):
 POSTGRESQL = Server("PostgreSQL", "ONCEONLY_POSTGRESQL", "postgresql://root@127.0.0.1:5432/postgres")
 MARIADB = Server("MariaDB", "ONCEONLY_MARIADB", "mysql://root@127.0.0.1:3306/test")
 RABBITMQ = Server("RabbitMQ", "ONCEONLY_RABBITMQ", "amqp://guest:guest@127.0.0.1:5672/")
+REDIS = Server("Redis", "ONCEONLY_REDIS", "redis://127.0.0.1:6379")
 
 MISSING: set[Server] = set()
 """What this session looked for and did not find; the summary line names it."""

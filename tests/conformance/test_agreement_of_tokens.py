@@ -9,7 +9,7 @@ from memory_subjects import MemoryPlace
 
 from onceonly.model.errors import Conflict
 from onceonly.model.identity import Identity
-from onceonly.ports.token_store import Owner, Token
+from onceonly.model.token import Owner, Token
 from onceonly.testing.on_documents import dedup_and_token_subjects
 from onceonly.testing.store_subject import LATER
 from onceonly.testing.suite import ENDPOINT, OTHER

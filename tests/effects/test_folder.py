@@ -8,7 +8,7 @@ import pytest
 
 from onceonly.effects.folder import FolderThings
 from onceonly.model.errors import CommitRefused, Failed, Unknown
-from onceonly.ports.effects import Thing
+from onceonly.model.thing import Thing
 from onceonly.testing.store_subject import steps
 from onceonly.testing.things_suite import thing
 

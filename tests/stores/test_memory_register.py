@@ -5,15 +5,15 @@ import pytest
 from onceonly.drivers.memory import Live
 from onceonly.model.errors import Conflict
 from onceonly.model.identity import Identity
-from onceonly.ports.effects import Row
+from onceonly.model.thing import Row
 from onceonly.stores.memory_register import MemoryRegister, RegisterWorld, cancel, open_rows, remove, take
 from onceonly.testing.clock import START, ManualClock
 
 M1, M2 = Identity("till", "m1"), Identity("till", "m2")
-A = Row(identity=M1, unit="", kind="blob", name="a", at=1)
-B = Row(identity=M1, unit="", kind="blob", name="b", at=2)
-C = Row(identity=M2, unit="order/17", kind="blob", name="c", at=3)
-CANCELLED_A = Row(identity=M1, unit="", kind="blob", name="a", at=1, cancelled=True)
+A = Row(identity=M1, unit="", attempt="a", at=1)
+B = Row(identity=M1, unit="", attempt="b", at=2)
+C = Row(identity=M2, unit="order/17", attempt="c", at=3)
+CANCELLED_A = Row(identity=M1, unit="", attempt="a", at=1, cancelled=True)
 
 
 def world(*rows: Row) -> RegisterWorld:
@@ -71,10 +71,10 @@ async def test_rows_are_stamped_and_listed_oldest_first() -> None:
     """With the time they were opened, unless they say one themselves."""
     clock = ManualClock()
     register = MemoryRegister(Live(), "shop", clock=clock)
-    await register.open([Row(identity=M1, unit="", kind="blob", name="late")])
+    await register.open([Row(identity=M1, unit="", attempt="late")])
     await register.open([B, A])
-    assert [(row.name, row.at) for row in await register.old(START + 1, 10)] == [("a", 1), ("b", 2), ("late", START)]
-    assert [row.name for row in await register.old(START, 1)] == ["a"]
+    assert [(row.attempt, row.at) for row in await register.old(START + 1, 10)] == [("a", 1), ("b", 2), ("late", START)]
+    assert [row.attempt for row in await register.old(START, 1)] == ["a"]
     assert await register.old(1, 10) == ()
 
 

@@ -10,8 +10,8 @@ from documents_house import Contested, Told
 from onceonly.drivers.memory import Live, Operation
 from onceonly.model.errors import Conflict, Failed, SchemaTooNew, TryAgain, Unknown
 from onceonly.model.identity import Identity
+from onceonly.model.token import Owner, Token
 from onceonly.ports.documents import Change, Documents
-from onceonly.ports.token_store import Owner, Token
 from onceonly.stores.memory_documents import MemoryDocuments
 from onceonly.stores.tokens import DocumentTokens
 from onceonly.testing.clock import ManualClock

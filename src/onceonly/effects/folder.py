@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 from onceonly.model.errors import CommitRefused, Failed, Unknown
-from onceonly.ports.effects import Thing
+from onceonly.model.thing import Thing
 
 _MAKING = ".making"
 _NEVER = {errno.ENAMETOOLONG, errno.EISDIR, errno.ENOTDIR, errno.EEXIST, errno.EINVAL, errno.EILSEQ, errno.ENOTEMPTY}

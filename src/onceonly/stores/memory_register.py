@@ -1,4 +1,4 @@
-"""The register in memory: the rows of prepared things in an immutable world, and how a commit takes its own away."""
+"""The register in memory: the rows of attempts in an immutable world, and how a commit takes its own away."""
 
 from collections.abc import Sequence
 
@@ -8,11 +8,8 @@ from msgspec.structs import replace
 from onceonly.drivers.memory import Driver, Operation, Place, Raises, Step, WallClock
 from onceonly.model.errors import Conflict
 from onceonly.model.identity import Identity
-from onceonly.ports.effects import Row
+from onceonly.model.thing import Row
 from onceonly.ports.surroundings import Clock
-
-Key = tuple[Identity, str, str, str]
-"""What names a row: message, unit, kind and name."""
 
 
 class RegisterWorld(Struct, frozen=True):
@@ -21,37 +18,32 @@ class RegisterWorld(Struct, frozen=True):
     rows: tuple[Row, ...] = ()
 
 
-def key(row: Row) -> Key:
-    """Name a row, whatever state it is in."""
-    return row.identity, row.unit, row.kind, row.name
-
-
 def open_rows(world: RegisterWorld, rows: tuple[Row, ...], now: int) -> Step:
     """Write new rows, each by itself; a Conflict when one was there."""
-    known = {key(row) for row in world.rows}
-    fresh = tuple(replace(row, at=row.at or now, cancelled=False) for row in rows if key(row) not in known)
-    outcome = Raises(Conflict, "a row of this thing is there already") if len(fresh) < len(rows) else None
+    known = {row.attempt for row in world.rows}
+    fresh = tuple(replace(row, at=row.at or now, cancelled=False) for row in rows if row.attempt not in known)
+    outcome = Raises(Conflict, "a row of this attempt is there already") if len(fresh) < len(rows) else None
     return RegisterWorld(world.rows + fresh), outcome
 
 
 def take(world: RegisterWorld, rows: tuple[Row, ...]) -> RegisterWorld | None:
     """Take rows away, as a commit does in the same write; None, the commit is a Conflict, when one is cancelled or gone."""
-    mine = {key(row) for row in rows}
-    open_now = {key(row) for row in world.rows if not row.cancelled}
-    return RegisterWorld(tuple(row for row in world.rows if key(row) not in mine)) if mine <= open_now else None
+    mine = {row.attempt for row in rows}
+    open_now = {row.attempt for row in world.rows if not row.cancelled}
+    return RegisterWorld(tuple(row for row in world.rows if row.attempt not in mine)) if mine <= open_now else None
 
 
 def cancel(world: RegisterWorld, row: Row) -> Step:
     """Make a row cancelled; the outcome is whether there is one."""
-    wanted = key(row)
-    rows = tuple(replace(each, cancelled=True) if key(each) == wanted else each for each in world.rows)
-    return RegisterWorld(rows), any(key(each) == wanted for each in rows)
+    wanted = row.attempt
+    rows = tuple(replace(each, cancelled=True) if each.attempt == wanted else each for each in world.rows)
+    return RegisterWorld(rows), any(each.attempt == wanted for each in rows)
 
 
 def remove(world: RegisterWorld, row: Row) -> Step:
     """Remove a cancelled row; an open one stays."""
-    wanted = key(row)
-    return RegisterWorld(tuple(each for each in world.rows if key(each) != wanted or not each.cancelled)), None
+    wanted = row.attempt
+    return RegisterWorld(tuple(each for each in world.rows if each.attempt != wanted or not each.cancelled)), None
 
 
 def rows_of(world: RegisterWorld, identities: tuple[Identity, ...], unit: str) -> Step:

@@ -4,7 +4,7 @@ from msgspec import Struct
 
 from onceonly.drivers.memory import Driver, Operation, Place, Raises, Step
 from onceonly.model.errors import CommitRefused
-from onceonly.ports.effects import Thing
+from onceonly.model.thing import Thing
 
 
 class ThingsWorld(Struct, frozen=True):

@@ -8,8 +8,8 @@ from msgspec.structs import replace
 
 from onceonly.drivers.memory import Driver, Operation, Place, Raises, Step, WallClock
 from onceonly.model.errors import Conflict
+from onceonly.model.token import Owner, Prepared, Token
 from onceonly.ports.surroundings import Clock
-from onceonly.ports.token_store import Owner, Prepared, Token
 
 
 class TokensWorld(Struct, frozen=True):

@@ -13,9 +13,9 @@ from msgspec import Struct
 
 from onceonly.model.errors import Conflict, SchemaTooNew
 from onceonly.model.identity import Identity
+from onceonly.model.token import Owner, Prepared, Token
 from onceonly.ports.documents import Change, Document, Documents
 from onceonly.ports.surroundings import Clock
-from onceonly.ports.token_store import Owner, Prepared, Token
 from onceonly.stores.compare_and_set import Decide, compare_and_set
 
 _PREFIX = "token/"

@@ -4,7 +4,8 @@ import asyncio
 from contextlib import AbstractAsyncContextManager
 from typing import ClassVar, Protocol
 
-from onceonly.ports.effects import Thing, Things
+from onceonly.model.thing import Thing
+from onceonly.ports.effects import Things
 from onceonly.testing.samples import EVERY_BYTE
 from onceonly.testing.store_subject import cancel
 from onceonly.testing.suite import Suite

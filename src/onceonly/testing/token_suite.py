@@ -6,7 +6,8 @@ from typing import Protocol
 
 from onceonly.model.errors import Conflict
 from onceonly.model.identity import Identity
-from onceonly.ports.token_store import Owner, Prepared, Token, TokenStore
+from onceonly.model.token import Owner, Prepared, Token
+from onceonly.ports.token_store import TokenStore
 from onceonly.testing.cutting import cut_off, returns
 from onceonly.testing.documents_subject import Moment
 from onceonly.testing.store_subject import LATER, cancel

@@ -5,7 +5,8 @@ import asyncio
 from msgspec.structs import replace
 
 from onceonly.model.errors import CommitRefused, Failed
-from onceonly.ports.effects import Thing, Things
+from onceonly.model.thing import Thing
+from onceonly.ports.effects import Things
 from onceonly.testing.things_suite import ThingsSubject
 
 SHORT = 65_536

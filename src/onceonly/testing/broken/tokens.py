@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from onceonly.model.errors import Conflict, Failed, Unknown
-from onceonly.ports.token_store import Owner, Prepared, Token, TokenStore
+from onceonly.model.token import Owner, Prepared, Token
+from onceonly.ports.token_store import TokenStore
 from onceonly.testing.documents_subject import Moment
 from onceonly.testing.store_subject import LATER
 from onceonly.testing.suite import ENDPOINT, OTHER

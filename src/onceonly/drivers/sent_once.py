@@ -1,0 +1,44 @@
+"""Keeping aiohttp from sending a write again.
+
+When a connection is closed before an answer came, aiohttp sends PUT and DELETE again by itself, below every retry setting of
+the libraries that use it, and there is no setting of its own. A write with a condition that was applied the first time then
+answers "another version" to itself.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+from aiohttp import ClientHandlerType, ClientRequest, ClientResponse, ClientSession, DummyCookieJar
+
+
+class SentTwiceError(Exception):
+    """A write was about to be sent again."""
+
+
+_sending: ContextVar[list[str] | None] = ContextVar("onceonly_sending", default=None)
+
+
+@contextmanager
+def sent_once() -> Iterator[None]:
+    """Let the enclosed block send one request, through sessions that have `refuse_second`. Raises SentTwiceError at another."""
+    token = _sending.set([])
+    try:
+        yield
+    finally:
+        _sending.reset(token)
+
+
+async def refuse_second(request: ClientRequest, handler: ClientHandlerType) -> ClientResponse:
+    """Be a session's middleware, which aiohttp calls for each time it sends."""
+    sent = _sending.get()
+    if sent is not None:
+        if sent:
+            raise SentTwiceError(f"there was no answer to {request.method}, and it is not sent again")
+        sent.append(request.method)
+    return await handler(request)
+
+
+def session() -> ClientSession:
+    """Make a session as azure-core makes its own, but that it sends nothing twice inside `sent_once`."""
+    return ClientSession(trust_env=True, cookie_jar=DummyCookieJar(), auto_decompress=False, middlewares=(refuse_second,))

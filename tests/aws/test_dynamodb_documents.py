@@ -1,0 +1,164 @@
+"""What DynamoDB says under load and in trouble, and the emulator never does."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from stand_in import Asked, Say, refuse, say_json, standing_in
+
+from onceonly.drivers.dynamodb import read_url
+from onceonly.model.errors import CommitRefused, Failed, SetupError, TryAgain, Unknown
+from onceonly.ports.documents import Change
+from onceonly.stores.dynamodb import LARGEST_ITEM, create, open_documents
+
+TABLE = "documents"
+KEYS = [f"order/{number}" for number in range(250)]
+BODY = b'{"total":17}'
+
+
+def url(endpoint: str) -> str:
+    """Name the table."""
+    return f"dynamodb://test:test@eu-central-1/{TABLE}?endpoint={endpoint}&timeout=5"
+
+
+def item(key: dict[str, Any]) -> dict[str, Any]:
+    """Make what is stored under a key."""
+    return {**key, "body": {"S": BODY.decode()}, "version": {"S": "v1"}}
+
+
+async def test_keys_that_were_held_back_are_asked_for_again() -> None:
+    """Until all are there; nothing is asked for twice, and every read is a consistent one."""
+    wanted: list[str] = []
+
+    def some(asked: Asked) -> Say:
+        request = asked.json["RequestItems"][TABLE]
+        assert request["ConsistentRead"] is True
+        given, held = request["Keys"][:40], request["Keys"][40:]
+        wanted.extend(each["key"]["S"] for each in given)
+        answer: dict[str, Any] = {"Responses": {TABLE: [item(key) for key in given]}}
+        return say_json(200, {**answer, "UnprocessedKeys": {TABLE: {"Keys": held, "ConsistentRead": True}} if held else {}})
+
+    async with standing_in(some) as (endpoint, _), open_documents(url(endpoint)) as documents:
+        found = await documents.load(KEYS)
+    assert set(found) == set(KEYS)
+    assert sorted(wanted) == sorted(f"onceonly/{key}" for key in KEYS)
+
+
+async def test_a_read_that_is_held_back_for_ever_fails() -> None:
+    """It is definite: a read changes nothing, and whoever waits may try again."""
+
+    def none(asked: Asked) -> Say:
+        return say_json(200, {"Responses": {}, "UnprocessedKeys": asked.json["RequestItems"]})
+
+    async with standing_in(none) as (endpoint, asked), open_documents(url(endpoint)) as documents, asyncio.timeout(30):
+        with pytest.raises(Failed, match="throttled"):
+            await documents.load(["a", "b"])
+    assert len(asked) > 3
+
+
+@pytest.mark.parametrize(
+    ("said", "meaning"),
+    [
+        (refuse("ThrottlingException"), Failed),
+        (refuse("ProvisionedThroughputExceededException"), Failed),
+        (refuse("RequestLimitExceeded"), Failed),
+        (refuse("ResourceNotFoundException"), Failed),
+        (refuse("AccessDeniedException"), Failed),
+        (refuse("ValidationException"), CommitRefused),
+        (refuse("SomethingNewException"), Unknown),
+        (refuse("InternalServerError", 500), Unknown),
+        (refuse("ThrottlingException", 503), Unknown),
+        (Say(502, b"<html>"), Unknown),
+        (Say(200, b"<html>", headers=""), Unknown),
+        (Say(0), Unknown),
+    ],
+)
+async def test_what_is_not_said_for_sure_is_unknown(said: Say, meaning: type[TryAgain]) -> None:
+    """And whatever is said, the write was sent once."""
+    async with standing_in(lambda _: said) as (endpoint, asked), open_documents(url(endpoint)) as documents:
+        for change in (
+            Change(key="a", body=BODY),
+            Change(key="a", body=BODY, expected="v"),
+            Change(key="a", body=None, expected="v"),
+        ):
+            asked.clear()
+            with pytest.raises(TryAgain) as raised:
+                await documents.save([change])
+            assert (type(raised.value), len(asked)) == (meaning, 1)
+
+
+async def test_nobody_there_is_definite() -> None:
+    """Nothing was sent, so nothing happened."""
+    async with standing_in(lambda _: Say(0)) as (endpoint, _):
+        pass
+    async with open_documents(url(endpoint)) as documents:
+        with pytest.raises(Failed, match="nothing was sent"):
+            await documents.save([Change(key="a", body=BODY)])
+
+
+async def test_a_failure_after_a_success_is_unknown() -> None:
+    """It would be wrong of several writes, of which one happened, to say that nothing did."""
+
+    def one(asked: Asked) -> Say:
+        return say_json(200, {}) if b"onceonly/good" in asked.body else refuse("ThrottlingException")
+
+    async with standing_in(one) as (endpoint, _), open_documents(url(endpoint)) as documents:
+        with pytest.raises(TryAgain) as raised:
+            await documents.save([Change(key="good", body=BODY), *(Change(key=f"k{n}", body=BODY) for n in range(3))])
+    assert type(raised.value) is Unknown
+
+
+async def test_what_is_too_large_is_never_sent() -> None:
+    """Not even the changes beside it; the limit leaves room for an item's other attributes."""
+    async with standing_in(lambda _: say_json(200, {})) as (endpoint, asked), open_documents(url(endpoint)) as documents:
+        assert documents.limits.body < LARGEST_ITEM
+        for bad in (
+            Change(key="a", body=b"x" * (documents.limits.body + 1)),
+            Change(key="x" * (documents.limits.key + 1), body=b""),
+        ):
+            with pytest.raises(CommitRefused):
+                await documents.save([Change(key="b", body=b""), bad])
+        assert asked == []
+
+
+async def test_an_item_can_be_read_by_people(ministack_endpoint: str) -> None:
+    """Text is text, other bytes are binary, and time to live is in whole seconds, never too early."""
+    place = f"dynamodb://test:test@eu-central-1/people?endpoint={ministack_endpoint}&prefix=shop/"
+    await create(place)
+    await create(place)  # making it again is fine
+    async with open_documents(place) as documents:
+        await documents.save([Change(key="a", body=BODY, expires=1_900_000_000_001), Change(key="b", body=b"\xff")])
+        read = read_url(place)
+        answer = await documents._client.scan(TableName=read.table)
+        items = {each["key"]["S"]: each for each in answer["Items"]}
+        assert await documents.check() == ()
+    assert items["shop/a"]["body"] == {"S": BODY.decode()}
+    assert items["shop/a"]["expires"] == {"N": "1900000001"}
+    assert items["shop/b"]["body"] == {"B": b"\xff"}
+    assert "expires" not in items["shop/b"]
+
+
+async def test_a_table_of_another_shape_is_a_setup_error(ministack_endpoint: str) -> None:
+    """It is somebody else's."""
+    place = f"dynamodb://test:test@eu-central-1/other?endpoint={ministack_endpoint}"
+    async with open_documents(place) as documents:
+        await documents._client.create_table(
+            TableName="other",
+            KeySchema=[{"AttributeName": "id", "KeyType": "HASH"}],
+            AttributeDefinitions=[{"AttributeName": "id", "AttributeType": "S"}],
+            BillingMode="PAY_PER_REQUEST",
+        )
+        with pytest.raises(SetupError, match="primary key"):
+            await documents.check()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    ["dynamodb://eu-central-1", "dynamodb:///table", "dynamodb://r/a", "dynamodb://eu-central-1/table?lease=3"]
+    + [f"dynamodb://eu-central-1/table?{option}" for option in ("prefix=", "prefix=%20", "timeout=0", "endpoint=here")],
+)
+def test_a_wrong_url_is_a_setup_error(wrong: str) -> None:
+    """And its secret is not repeated."""
+    with pytest.raises(SetupError) as raised:
+        read_url(wrong.replace("//", "//me:hush@"))
+    assert "hush" not in str(raised.value)

@@ -1,0 +1,103 @@
+"""Documents in Azure Table and Azure Blob, what is built on them, and things as blobs keep every promise, on the emulator."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+from azure_subjects import AzurePlace, AzureThings
+
+from azurite_server import Azurite
+from onceonly.testing.dedup_suite import DedupSubject, DedupSuite
+from onceonly.testing.documents_suite import DocumentsSuite
+from onceonly.testing.on_documents import dedup_and_token_subjects
+from onceonly.testing.things_suite import ThingsSuite
+from onceonly.testing.token_suite import TokenSubject, TokenSuite
+
+
+@pytest.fixture(autouse=True)
+def _emulator(request: pytest.FixtureRequest, azurite_storage: Azurite) -> None:
+    request.instance.emulator = azurite_storage
+
+
+class TestAzureTableDocuments(DocumentsSuite):
+    """A table of its own for each rule."""
+
+    emulator: Azurite
+
+    @asynccontextmanager
+    async def open_documents(self) -> AsyncIterator[AzurePlace]:
+        """Make a table."""
+        async with AzurePlace.open(self.emulator, "table") as subject:
+            yield subject
+
+
+class TestAzureBlobDocuments(DocumentsSuite):
+    """A container of its own for each rule, and a folder in it."""
+
+    emulator: Azurite
+
+    @asynccontextmanager
+    async def open_documents(self) -> AsyncIterator[AzurePlace]:
+        """Make a container."""
+        async with AzurePlace.open(self.emulator, "blob") as subject:
+            yield subject
+
+
+class TestAzureBlobThings(ThingsSuite):
+    """A container of its own for each rule, and a folder in it."""
+
+    emulator: Azurite
+
+    @asynccontextmanager
+    async def open_things(self) -> AsyncIterator[AzureThings]:
+        """Make a container."""
+        async with AzureThings.open(self.emulator, "blob") as subject:
+            yield subject
+
+
+class TestDedupInAzureTable(DedupSuite):
+    """The dedup store for every service, here."""
+
+    emulator: Azurite
+
+    @asynccontextmanager
+    async def open_dedup(self) -> AsyncIterator[DedupSubject]:
+        """Make a place."""
+        async with AzurePlace.open(self.emulator, "table") as subject:
+            yield dedup_and_token_subjects(subject).dedup
+
+
+class TestTokensInAzureTable(TokenSuite):
+    """The tokens for every service, here."""
+
+    emulator: Azurite
+
+    @asynccontextmanager
+    async def open_tokens(self) -> AsyncIterator[TokenSubject]:
+        """Make a place."""
+        async with AzurePlace.open(self.emulator, "table") as subject:
+            yield dedup_and_token_subjects(subject).tokens
+
+
+class TestDedupInAzureBlob(DedupSuite):
+    """The dedup store for every service, here."""
+
+    emulator: Azurite
+
+    @asynccontextmanager
+    async def open_dedup(self) -> AsyncIterator[DedupSubject]:
+        """Make a place."""
+        async with AzurePlace.open(self.emulator, "blob") as subject:
+            yield dedup_and_token_subjects(subject).dedup
+
+
+class TestTokensInAzureBlob(TokenSuite):
+    """The tokens for every service, here."""
+
+    emulator: Azurite
+
+    @asynccontextmanager
+    async def open_tokens(self) -> AsyncIterator[TokenSubject]:
+        """Make a place."""
+        async with AzurePlace.open(self.emulator, "blob") as subject:
+            yield dedup_and_token_subjects(subject).tokens

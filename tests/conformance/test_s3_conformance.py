@@ -1,0 +1,77 @@
+"""Documents and things in S3 keep every promise of their ports."""
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from uuid import uuid4
+
+import pytest
+from aws_subjects import KEYS, AwsSubject, Service
+
+from cutting_http import Request
+from onceonly.drivers.s3 import opened, read_url
+from onceonly.effects.s3 import open_things
+from onceonly.model.thing import Thing
+from onceonly.ports.effects import Things
+from onceonly.stores.s3 import create, open_documents
+from onceonly.testing.documents_suite import DocumentsSuite
+from onceonly.testing.things_suite import ThingsSuite
+
+
+def is_write(request: Request) -> bool:
+    """Tell whether this request changes an object."""
+    return request.method in {"PUT", "DELETE"}
+
+
+S3 = Service(
+    lambda name, endpoint: f"s3://{KEYS}{name}/docs?region=eu-central-1&endpoint={endpoint}", open_documents, create, is_write
+)
+
+
+class TestS3(DocumentsSuite):
+    """A bucket for each test."""
+
+    @pytest.fixture(autouse=True)
+    def _emulator(self, ministack_endpoint: str) -> None:
+        self._endpoint = ministack_endpoint
+
+    @asynccontextmanager
+    async def open_documents(self) -> AsyncIterator[AwsSubject]:
+        """Make a bucket."""
+        async with AwsSubject.open(S3, self._endpoint) as subject:
+            yield subject
+
+
+class S3Blobs:
+    """A bucket under test, opened each time by a client of its own."""
+
+    def __init__(self, url: str, stack: AsyncExitStack) -> None:
+        self._url, self._stack = url, stack
+
+    async def things(self) -> Things:
+        """Open it."""
+        return await self._stack.enter_async_context(open_things(self._url))
+
+
+class TestS3Things(ThingsSuite):
+    """A bucket for each test."""
+
+    @pytest.fixture(autouse=True)
+    def _emulator(self, ministack_endpoint: str) -> None:
+        self._endpoint = ministack_endpoint
+
+    @asynccontextmanager
+    async def open_things(self) -> AsyncIterator[S3Blobs]:
+        """Make a bucket."""
+        url = S3.url(f"t{uuid4().hex[:16]}", self._endpoint)
+        await create(url)
+        async with AsyncExitStack() as stack:
+            yield S3Blobs(url, stack)
+
+    async def test_a_thing_has_its_content_type(self) -> None:
+        """Whoever reads it without this library learns what it is; its key is its name behind the prefix."""
+        url = S3.url(f"t{uuid4().hex[:16]}", self._endpoint)
+        await create(url)
+        async with open_things(url) as things, opened(read_url(url)) as client:
+            await things.create(Thing(kind="blob", name="2026/a-b.pdf", data=b"%PDF", content_type="application/pdf"))
+            found = await client.head_object(Bucket=read_url(url).bucket, Key="docs/2026/a-b.pdf")
+        assert (found["ContentType"], found["ContentLength"]) == ("application/pdf", 4)
