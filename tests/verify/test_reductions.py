@@ -9,7 +9,7 @@ from test_roles import RELAYING
 
 from onceonly.verify import CHECKS, MUTANTS, Check, Mutant, going_first, reductions, run_mutant
 from onceonly.verify.auditor import Auditor
-from onceonly.verify.checks import CHAIN, TWICE
+from onceonly.verify.check import CHAIN, TWICE
 from onceonly.verify.environment import Environment
 from onceonly.verify.explorer import Explorer
 from onceonly.verify.going_first import _RULES

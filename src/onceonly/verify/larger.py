@@ -3,7 +3,7 @@
 from msgspec.structs import replace
 
 from onceonly.model.retry import Retry
-from onceonly.verify.checks import CHAIN, GIVEN_UP, GIVING_UP, HASTY, IMPATIENT, TWICE, Check
+from onceonly.verify.check import CHAIN, GIVEN_UP, GIVING_UP, HASTY, IMPATIENT, TWICE, Check
 from onceonly.verify.workload import Arrival, Behaviour, Workload, copies
 from onceonly.verify.world import Bounds
 
