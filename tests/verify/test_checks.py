@@ -46,6 +46,20 @@ SMALL = (
     ("a chain, one worker and one relay each", 8901, 17680),
     ("a chain, both handlers fail", 6908, 9036),
     ("a chain, two senders with one id, two effects each", 10454, 14105),
+    ("an entity and its history, two messages", 3977, 6118),
+    ("two entities in one batch", 4194, 7034),
+    ("a dedup store, two copies", 2952, 4855),
+    ("a dedup store, a lease that ends early", 4548, 7610),
+    ("a dedup store, a crash and a failed call", 1654, 2587),
+    ("tokens, two copies", 6960, 12254),
+    ("tokens, a lease that ends early", 9818, 17168),
+    ("tokens and a sweeper, a crash", 3610, 5921),
+    ("tokens and a sweeper, a failed call", 4765, 8823),
+    ("a chain with tokens, two copies and a failed call", 3991, 7664),
+    ("tokens in the same database, a chain", 8366, 14876),
+    ("tokens in the same database, and a relay", 2459, 5650),
+    ("a thing, a crash and a failed call", 9372, 13684),
+    ("a thing, and early sweeps", 1634, 2691),
 )
 
 

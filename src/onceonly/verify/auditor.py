@@ -37,7 +37,8 @@ class Auditor:
         self._environment = environment
         self._workload = workload
         self._patience = patience
-        self._overtaken = self._parts.ledger(self._parts.first[LEDGER]).overtaken
+        left = self._parts.ledger(self._parts.first[LEDGER]).left
+        self._overtaken = bool(left.sweeps and (left.crashes or left.failures))
         self._clashing = workload.clashing()
         self._known: dict[tuple[int, ...], str] = {}
         self._viewed: dict[int, Mapping[str, StoreWorld]] = {}
@@ -166,10 +167,10 @@ class Auditor:
                 if waiting.get(text) not in stored
             }
         part = self._parts.known[BROKER].values[broker]
-        yield from left_over(self._workload, self._parts.stores(store), self._stores(store), part, overtaken=self._overtaken)
         sunk = {text for _, text in part.sunk}
         for text in sorted(expected - sunk):
             yield f"phantom: {text!r} was committed as sent, but never arrived"
+        yield from left_over(self._workload, self._parts.stores(store), self._stores(store), part, overtaken=self._overtaken)
 
     def _where(self, endpoint: str) -> str:
         return f" at {endpoint}" if len(self._workload.endpoints) > 1 else ""

@@ -37,17 +37,19 @@ def left_over(
 ) -> Iterator[str]:
     """Look, at rest, for what nobody will ever ask for or remove. What a sweeper removes does not rest where there is one.
 
-    A sweeper that overtakes an attempt may remove its row before it makes things: then they may be left.
+    A sweeper that overtakes an attempt may remove its row before it makes things: then they are left when its process dies.
     """
     if workload.keeping in WITH_TOKENS:
         carried = {Token(id_, workload.to) for id_ in part.tokens}
         for token in sorted(_live(workload, worlds) - carried):
             yield f"leak: token {token.id!r} of {token.endpoint} is live, and its message is gone"
     if workload.things and not overtaken:
-        rows = _rows(worlds)
+        rows, listed = _rows(worlds), _listed(worlds)
+        for attempt in sorted(rows - listed):
+            yield f"leak: the row of attempt {attempt} is there, and the list for the sweeper does not lead to it"
         published = _published(workload, stores)
         for thing in sorted(worlds[THINGS].things, key=lambda thing: thing.name):
-            if thing.data.decode() not in published and thing.name.partition("/")[0] not in rows:
+            if thing.data.decode() not in published and thing.name.partition("/")[0] not in listed:
                 yield f"leak: {thing.name!r} is there, its attempt was never committed, and no row leads to it"
 
 
@@ -64,12 +66,15 @@ def _published(workload: Workload, stores: Mapping[str, StoreWorld]) -> set[str]
 
 
 def _rows(worlds: Worlds) -> set[str]:
-    """Give the attempts that have a row, in an entity's document or in the list beside them."""
-    found: set[str] = set()
-    for world in worlds.values():
-        for each in getattr(world, "written", ()):
-            if each.key.startswith(LISTED):
-                found |= {each.key.rpartition("/")[2]} if each.body is not None else set()
-            else:
-                found |= set(decode_entity(each.key, each.body).register)
-    return found
+    """Give the attempts that have a row in an entity's document."""
+    there = [each for each in _written(worlds) if not each.key.startswith(LISTED)]
+    return {attempt for each in there for attempt in decode_entity(each.key, each.body).register}
+
+
+def _listed(worlds: Worlds) -> set[str]:
+    """Give the attempts that a sweeper finds."""
+    return {each.key.rpartition("/")[2] for each in _written(worlds) if each.key.startswith(LISTED)}
+
+
+def _written(worlds: Worlds) -> list[Any]:
+    return [each for world in worlds.values() for each in getattr(world, "written", ()) if each.body is not None]

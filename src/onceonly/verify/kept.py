@@ -181,6 +181,14 @@ KEPT: tuple[Check, ...] = (
         reaches=("load", "save", "thing-create", "ack"),
     ),
     Check(
+        name="a thing, and early sweeps",
+        workload=Workload(arrivals=copies("a"), keeping=Keeping.HISTORY, things=1),
+        bounds=Bounds(sweeps=2),
+        workers=1,
+        sweepers=1,
+        reaches=MADE,
+    ),
+    Check(
         name="a thing, and a sweeper that overtakes",
         workload=Workload(arrivals=copies("a"), keeping=Keeping.HISTORY, things=1, quiet=True),
         bounds=Bounds(crashes=1, sweeps=1),
