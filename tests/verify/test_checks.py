@@ -74,8 +74,14 @@ def test_a_small_check_passes_and_is_as_large_as_it_was(name: str, states: int, 
 def test_every_kind_of_failing_call_fails_somewhere() -> None:
     """Across small checks, each call that can fail does so, and each form of it occurs."""
     happened: set[str] = set()
-    for name in ("two messages in one unit, one is unsteady", "a handler that fails: retry, then dead letter"):
-        happened |= explore(NAMED[name])[1]
+    for name in (
+        "two messages in one unit, one is unsteady",
+        "a handler that fails: retry, then dead letter",
+        "a dedup store, a crash and a failed call",
+        "tokens, a lease that ends early, and a failed call",
+        "a thing, a crash and a failed call",
+    ):
+        happened |= {": ".join(kind.split(": ")[-2:]) for kind in explore(NAMED[name])[1]}
     assert {f"{point}: {form}" for point, forms in FORMS.items() for form in forms} <= happened
 
 
@@ -101,7 +107,7 @@ def test_a_mutant_that_breaks_nothing_survives_and_fails_the_verdict() -> None:
     harmless = Mutant(
         "harmless",
         ("given up with its effects owed",),
-        (Patch("algorithms.outbox", "    recorded = [", "    unused = 1\n    recorded = ["),),
+        (Patch("algorithms.outbox", "    settled = (", "    unused = 1\n    settled = ("),),
     )
     results = run_mutants([harmless])
     assert not results[0].caught

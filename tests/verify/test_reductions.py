@@ -183,7 +183,6 @@ def test_whatever_goes_first_the_same_histories_end_in_the_same_states(name: str
         ("begin", "given up while it is handled, blocking store"),
         ("save", "two entities in one batch"),
         ("save", "a dedup store, two copies"),
-        ("token-prepare", "tokens and a sweeper, a crash"),
         ("dedup-contains", "a dedup store, two copies"),
         ("dedup-add", "a dedup store, two copies"),
     ],
