@@ -22,6 +22,7 @@ LIMITS: Mapping[str, Costs] = {
     "onceonly_orm": _BY_BROKER,
     "onceonly_core": _INSERTING,
     "onceonly_raw": _INSERTING,
+    "onceonly_entities": msgspec.structs.replace(_BY_BROKER, statements=0.16, trips=0.2),
     "onceonly_off": msgspec.structs.replace(_BY_BROKER, statements=0.07, trips=0.08, commits=0.03),
     "onceonly_sql_queue": Costs(statements=0.36, trips=0.45, commits=0.12, publishes=0, confirms=0, acks=0),
     "onceonly_sqlite": Costs(statements=0.36, trips=0, commits=0.1, publishes=0, confirms=0, acks=0),

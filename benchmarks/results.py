@@ -105,6 +105,7 @@ RATIOS: Mapping[str, tuple[str, str]] = {
     "raw_vs_floor_quorum": ("onceonly_raw", "floor_raw_quorum"),
     "orm_vs_batched_plain": ("onceonly_orm", "batched_plain_orm"),
     "raw_vs_batched_plain": ("onceonly_raw", "batched_plain_raw"),
+    "entities_vs_orm": ("onceonly_entities", "onceonly_orm"),
     "orm_vs_off": ("onceonly_orm", "onceonly_off"),
     "raw_vs_echo": ("onceonly_raw", "echo"),
     "raw_vs_echo_quorum": ("onceonly_raw", "echo_quorum"),

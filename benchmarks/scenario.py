@@ -1,5 +1,7 @@
 """The one scenario: consume PlaceOrder, write one row, publish OrderPlaced. Its messages and its tables, for every row."""
 
+from dataclasses import dataclass
+
 import msgspec
 from sqlalchemy import Column, DateTime, LargeBinary, MetaData, String, Table
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
@@ -31,6 +33,17 @@ class Order(Base):
     id: Mapped[int] = mapped_column(primary_key=True)
     order_id: Mapped[str]
 
+
+@dataclass
+class OrderState:
+    """The entity that every message writes, where entities are kept instead of rows."""
+
+    order_id: str
+    placed: int = 0
+
+
+ENTITY = "OrderState/"
+"""What the keys of entities begin with."""
 
 OUTBOX = Table(
     "baseline_outbox",

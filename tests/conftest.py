@@ -5,7 +5,9 @@ from collections.abc import Iterator
 import pytest
 
 from azurite_server import Azurite, azurite
+from cosmos_server import cosmos
 from emulators import ministack
+from mongodb_server import mongodb
 from servers import MEASURED, MISSING, mariadb_database, postgresql_database
 
 
@@ -35,6 +37,20 @@ def azurite_storage() -> Iterator[Azurite]:
     """Run Azure's storage services on this machine; gives their addresses."""
     with azurite() as emulator:
         yield emulator
+
+
+@pytest.fixture(scope="session")
+def cosmos_account() -> Iterator[str]:
+    """Run an account of Cosmos DB on this machine; gives its URL, without a database."""
+    with cosmos() as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def mongodb_server() -> Iterator[str]:
+    """Run a server that speaks MongoDB's protocol on this machine; gives its URL."""
+    with mongodb() as url:
+        yield url
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -79,6 +79,19 @@ async def test_the_program_that_publishes_in_its_own_transaction_sends_what_it_c
     assert (status["records"], status["waiting"]) == (0, 0)
 
 
+def test_the_bank_keeps_its_account_right_whatever_comes_twice(folder: Path) -> None:
+    """The README's example of an entity: two deposits, one of them sent twice."""
+    (folder / "bank.py").write_text(snippet("# bank.py"))
+    (folder / "deposits.jsonl").write_text(
+        '{"id": "d1", "account_id": "A", "amount": 5}\n{"id": "d2", "account_id": "A", "amount": 7}\n'
+    )
+    for _ in range(2):
+        shell(folder, "onceonly send deposits.jsonl --to bank:bank --type Deposit --id-from id")
+    shell(folder, "onceonly run bank:bank --drain")
+    read = "import sqlite3; print(sqlite3.connect('bank.db').execute('select state from onceonly_entities').fetchall())"
+    assert json.loads(shell(folder, f'{sys.executable} -c "{read}"').strip()[4:-4]) == {"account_id": "A", "balance": 12}
+
+
 def test_generated_pages_are_current() -> None:
     """`make docs` would change nothing."""
     generated = runpy.run_path(str(ROOT / "docs" / "generate.py"))["pages"]()

@@ -13,7 +13,7 @@ import pytest
 from sqlalchemy import Column, Engine, Integer, MetaData, Table, create_engine, inspect
 from sqlalchemy.ext.asyncio import AsyncEngine, async_sessionmaker, create_async_engine
 
-from onceonly import DriverMissing, Endpoint, History, Off, Retry, SchemaMissing, SetupError
+from onceonly import DriverMissing, Endpoint, History, Off, Retry, SchemaMissing, SetupError, Tokens
 from onceonly.drivers.schema import create
 from onceonly.model.message import Message, Send
 from onceonly.model.record import Answer
@@ -34,16 +34,16 @@ def settings(**changed: Any) -> Settings:
     return Settings(**{"name": "shop", "store": "memory://a", "transport": "memory://a"} | changed)
 
 
-def handlers(_: object) -> Any:
+def handlers(_: object, __: object) -> Any:
     """Give no handlers: nothing is received here."""
     return None
 
 
-@pytest.mark.parametrize("url", ["redis://h", "shop.db", "", "://", "sqlit:///x", "3:x"])
+@pytest.mark.parametrize("url", ["ftp://h", "shop.db", "", "://", "sqlit:///x", "3:x"])
 @pytest.mark.parametrize("role", ["store", "transport", "dead_letters"])
 def test_an_unknown_scheme_is_refused_when_the_endpoint_is_made(url: str, role: str) -> None:
     """Listing what there is."""
-    with pytest.raises(SetupError, match=r"there is .*mariadb://, memory://, mysql://, postgresql://, sqlite://"):
+    with pytest.raises(SetupError, match=r"there is .*mariadb://, memory://, .*mysql://, postgresql://, .*sqlite://"):
         settings(**{role: url})
 
 
@@ -77,7 +77,7 @@ def test_a_scheme_without_an_adapter_lists_what_works(monkeypatch: pytest.Monkey
     """With its driver there."""
     monkeypatch.setattr(schemes, "find_spec", lambda _: "there")
     monkeypatch.setitem(schemes.SCHEMES, "future", schemes.Scheme(("future_driver",), "future"))  # type: ignore[arg-type] # a dict behind a Mapping
-    with pytest.raises(SetupError, match=r"no store for future://; there is mariadb://, memory://, .*sqlite://"):
+    with pytest.raises(SetupError, match=r"no store for future://; there is .*mariadb://, memory://, .*sqlite://"):
         require("future://h", "store")
 
 
@@ -112,18 +112,26 @@ def test_all_wrong_settings_are_told_at_once() -> None:
             transport="x",
             metadata=5,
             deduplication=5,
+            blobs="/var/lib/shop",
             identity=5,
             retry=Retry(factor=0, jitter=2),
             timeout=0,
             worker=5,
         )
-    assert len(str(caught.value).splitlines()) == 11
+    assert len(str(caught.value).splitlines()) == 12
 
 
 def test_a_retention_must_be_longer_than_nothing() -> None:
     """Told where it is made."""
     with pytest.raises(SetupError, match="retention"):
         History(retention=timedelta())
+
+
+def test_tokens_without_a_url_need_a_database_to_be_kept_in() -> None:
+    """Told with what to write instead."""
+    assert settings(store="sqlite:///a.db", deduplication=Tokens()).deduplication == Tokens()
+    with pytest.raises(SetupError, match=r"write Tokens\(url\)"):
+        settings(store="memory://a", deduplication=Tokens())
 
 
 def test_a_synchronous_engine_is_refused_with_what_to_write_instead() -> None:
@@ -261,7 +269,7 @@ async def test_ports_carry_what_was_made(tmp_path: Path) -> None:
     """The handlers are made once the transport's limits are known."""
     seen: list[int] = []
 
-    def make(traits: Any) -> Any:
+    def make(traits: Any, _blobs: object) -> Any:
         seen.append(traits.max_body)
 
     async with wire(settings(store=f"sqlite:///{tmp_path}/shop.db"), make) as ports:

@@ -73,6 +73,7 @@ ROWS: tuple[Row, ...] = (
         "onceonly, raw handler",
         "exactly-once; a handler executes one INSERT on asyncpg's connection, through the unit's",
     ),
+    _own("entities", "onceonly, entity handler", "exactly-once; a handler changes an entity of its message's own"),
     _own("off", "onceonly, Off()", "at-least-once: the ORM handler without deduplication"),
     Row(
         name="batched_plain_orm",

@@ -8,7 +8,7 @@ from sqlalchemy import insert
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 
 from benchmarks.job import Job, Turn
-from benchmarks.scenario import INSERT, Base, Order, OrderPlaced, PlaceOrder, encode
+from benchmarks.scenario import INSERT, Base, Order, OrderPlaced, OrderState, PlaceOrder, encode
 from onceonly import Context, Endpoint, Header, History, Off, WorkerSettings
 from onceonly.model.message import Message, Send
 from onceonly.ports.transport import Topology
@@ -47,6 +47,12 @@ async def with_driver(order: PlaceOrder, connection: asyncpg.Connection, context
     context.publish(OrderPlaced(order.order_id))
 
 
+async def with_entity(order: PlaceOrder, state: OrderState, context: Context) -> None:
+    """Write an entity of the order's own."""
+    state.placed += 1
+    context.publish(OrderPlaced(order.order_id))
+
+
 async def orm(job: Job, turn: Turn) -> None:
     """RabbitMQ and PostgreSQL, a session for each unit."""
     await _run(_on_rabbitmq(job), with_session, turn)
@@ -60,6 +66,13 @@ async def core(job: Job, turn: Turn) -> None:
 async def raw(job: Job, turn: Turn) -> None:
     """RabbitMQ and PostgreSQL, asyncpg."""
     await _run(_on_rabbitmq(job), with_driver, turn)
+
+
+async def entities(job: Job, turn: Turn) -> None:
+    """RabbitMQ and PostgreSQL, an entity for each message."""
+    endpoint = _on_rabbitmq(job)
+    endpoint.handler(entity=OrderState, key="order_id")(with_entity)
+    await _work(endpoint, turn)
 
 
 async def off(job: Job, turn: Turn) -> None:
@@ -117,6 +130,10 @@ def _on_rabbitmq(job: Job, deduplication: History | Off = History()) -> Endpoint
 
 async def _run(endpoint: Endpoint, handler: Handler, turn: Turn) -> None:
     endpoint.handler(handler)
+    await _work(endpoint, turn)
+
+
+async def _work(endpoint: Endpoint, turn: Turn) -> None:
     receiving = asyncio.Event()  # the clock starts with connections open, as in every other row
     await turn.begin(receiving)
     await endpoint.run(turn.stop, ready=receiving)

@@ -11,7 +11,7 @@ from uuid import uuid4
 
 import asyncpg
 
-from benchmarks.scenario import OUTBOX, Base
+from benchmarks.scenario import ENTITY, OUTBOX, Base
 from onceonly.wiring import open_database, schemas
 
 GLANCE = 0.01  # seconds
@@ -50,7 +50,9 @@ class Database:
     async def written(self, tag: str) -> list[str]:
         """Read the orders that a run wrote."""
         found = await self.own.fetch("select order_id from baseline_order where order_id like $1", f"{tag}-%")
-        return [order_id for (order_id,) in found]
+        kept = await self.own.fetch("select convert_from(key, 'UTF8') from onceonly_entities")
+        entities = [key.removeprefix(ENTITY) for (key,) in kept]
+        return [*(order_id for (order_id,) in found), *(order_id for order_id in entities if order_id.startswith(f"{tag}-"))]
 
     async def store_finished(self, stored: int, wanted: int) -> None:
         """Make it look as if so many messages had been handled long ago: claims, outbox rows and orders."""

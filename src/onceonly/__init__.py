@@ -1,6 +1,7 @@
 """Message handlers whose effects happen exactly once."""
 
 from onceonly.endpoint import Context, Endpoint, Outgoing
+from onceonly.model.entities import Deleted
 from onceonly.model.errors import (
     CommitRefused,
     Conflict,
@@ -20,15 +21,18 @@ from onceonly.model.errors import (
 )
 from onceonly.model.message import Message
 from onceonly.model.retry import Retry
-from onceonly.model.settings import History, Off
+from onceonly.model.settings import DedupStore, History, Off, Tokens
 from onceonly.runtime.settings import WorkerSettings
 from onceonly.serialization.bodies import message
+from onceonly.serialization.entities import entity
 from onceonly.serialization.identity import Field, Header
 
 __all__ = [
     "CommitRefused",
     "Conflict",
     "Context",
+    "DedupStore",
+    "Deleted",
     "DriverMissing",
     "Endpoint",
     "Failed",
@@ -48,8 +52,10 @@ __all__ = [
     "SchemaMissing",
     "SchemaTooNew",
     "SetupError",
+    "Tokens",
     "TryAgain",
     "Unknown",
     "WorkerSettings",
+    "entity",
     "message",
 ]

@@ -100,12 +100,58 @@ async def test_a_failure_after_a_success_is_unknown() -> None:
     """It would be wrong of several writes, of which one happened, to say that nothing did."""
 
     def one(asked: Asked) -> Say:
-        return say_json(200, {}) if b"onceonly/good" in asked.body else refuse("ThrottlingException")
+        throttled = {"Error": {"Code": "ThrottlingError", "Message": "told so"}}
+        return say_json(
+            200, {"Responses": [{} if "onceonly/good" in str(each) else throttled for each in asked.json["Statements"]]}
+        )
 
     async with standing_in(one) as (endpoint, _), open_documents(url(endpoint)) as documents:
         with pytest.raises(TryAgain) as raised:
             await documents.save([Change(key="good", body=BODY), *(Change(key=f"k{n}", body=BODY) for n in range(3))])
     assert type(raised.value) is Unknown
+
+
+@pytest.mark.parametrize(
+    ("code", "meaning"),
+    [
+        ("ThrottlingError", Failed),
+        ("ProvisionedThroughputExceeded", Failed),
+        ("ValidationError", CommitRefused),
+        ("InternalServerError", Unknown),
+        ("SomethingNew", Unknown),
+    ],
+)
+async def test_what_is_said_of_one_statement_counts(code: str, meaning: type[TryAgain]) -> None:
+    """The others were refused because of another version, so nothing was written; a number of answers that is wrong is none."""
+
+    def refused(asked: Asked) -> Say:
+        errors = [{"Error": {"Code": each, "Message": ""}} for each in ("DuplicateItem", code, "ConditionalCheckFailed")]
+        return say_json(200, {"Responses": errors[: len(asked.json["Statements"])]})
+
+    async with standing_in(refused) as (endpoint, asked), open_documents(url(endpoint)) as documents:
+        for number, expected in ((3, meaning), (4, Unknown)):
+            with pytest.raises(TryAgain) as raised:
+                await documents.save([Change(key=f"k{each}", body=BODY) for each in range(number)])
+            assert type(raised.value) is expected
+        assert [each.operation for each in asked] == ["BatchExecuteStatement"] * 2
+
+
+async def test_a_request_has_so_many_statements_and_so_many_bytes() -> None:
+    """And answers come in the order of the changes."""
+    sizes: list[int] = []
+
+    def taken(asked: Asked) -> Say:
+        statements = asked.json.get("Statements", [])
+        sizes.append(len(statements))
+        return say_json(200, {"Responses": [{} for _ in statements]} if statements else {})
+
+    body, count = b"x" * 300_000, 60
+    changes = [Change(key=f"k{n}", body=body if n < 30 else b"{}") for n in range(count)]
+    gone = Change(key="gone", body=None, expected="v")
+    async with standing_in(taken) as (endpoint, _), open_documents(url(endpoint)) as documents:
+        answers = await documents.save([changes[0], gone, *changes[1:]])
+    assert (answers[1], "" in (answers[0], *answers[2:]), len(answers)) == ("", False, count + 1)
+    assert sorted(sizes) == [0, *[3] * 9, 8, 25]
 
 
 async def test_what_is_too_large_is_never_sent() -> None:
@@ -162,3 +208,18 @@ def test_a_wrong_url_is_a_setup_error(wrong: str) -> None:
     with pytest.raises(SetupError) as raised:
         read_url(wrong.replace("//", "//me:hush@"))
     assert "hush" not in str(raised.value)
+
+
+async def test_a_write_on_a_kept_connection_is_sent_once() -> None:
+    """Also when the service closes it without an answer."""
+    written = say_json(200, {})
+
+    def silent(asked: Asked) -> Say:
+        return Say(0) if asked.json.get("Item", {}).get("body") == {"S": "{}"} else written
+
+    async with standing_in(silent) as (endpoint, asked), open_documents(url(endpoint)) as documents:
+        await documents.save([Change(key="a", body=BODY)])
+        asked.clear()
+        with pytest.raises(Unknown):
+            await documents.save([Change(key="b", body=b"{}")])
+    assert len(asked) == 1

@@ -4,6 +4,7 @@ import pytest
 from stand_in import Asked, Say, standing_in
 
 from cutting_http import Request, cutting_http
+from onceonly.drivers.aws import _SendsOnce
 from onceonly.drivers.s3 import encoded, opened, read_url
 from onceonly.effects.s3 import open_things
 from onceonly.model.errors import CommitRefused, Failed, SetupError, TryAgain, Unknown
@@ -79,6 +80,14 @@ async def test_a_write_on_a_kept_connection_is_sent_once(ministack_endpoint: str
                 await documents.save([change])
             assert cutter.writes == 1
         assert set(await documents.load(["a", "b"])) == {"b"}
+
+
+async def test_a_driver_that_goes_past_the_guard_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A later one may make its sessions elsewhere: then no write is safe."""
+    monkeypatch.delattr(_SendsOnce, "_get_session")
+    async with standing_in(lambda _: Say(200)) as (endpoint, _), open_documents(url(endpoint)) as documents:
+        with pytest.raises(SetupError, match="send a write twice"):
+            await documents.check()
 
 
 @pytest.mark.parametrize(

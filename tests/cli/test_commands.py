@@ -251,12 +251,16 @@ def test_tables_are_printed_checked_and_created_on_command(onceonly: "Terminal")
     missing = onceonly("schema", "check", "sqlite:///new.db?create=false", "--json")
     assert missing.code == 1
     assert not (onceonly.folder / "new.db").exists()
-    assert [(each["component"], each["ready"]) for each in missing.answer] == [("store", False), ("transport", False)]
+    assert [(each["component"], each["ready"]) for each in missing.answer] == [
+        ("store", False),
+        ("transport", False),
+        ("documents", False),
+    ]
     assert "onceonly schema create" in missing.answer[0]["problem"]
     assert onceonly("run", "shop:shop", "--store", "sqlite:///new.db?create=false", "--drain").code == 2
     for command in ("create", "upgrade", "check"):
         done = onceonly("schema", command, "sqlite:///new.db", "--json")
-        assert (done.code, [each["ready"] for each in done.answer]) == (0, [True, True])
+        assert (done.code, [each["ready"] for each in done.answer]) == (0, [True, True, True])
     assert "ready" in onceonly("schema", "check", "shop:shop", "--store", "sqlite:///new.db", "--component", "store").out
 
 

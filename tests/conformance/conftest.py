@@ -5,6 +5,7 @@ import pytest
 pytest.register_assert_rewrite(
     "onceonly.testing.suite",
     "onceonly.testing.store_suite",
+    "onceonly.testing.forgetting_suite",
     "onceonly.testing.store_subject",
     "onceonly.testing.transport_suite",
     "onceonly.testing.dead_letter_suite",
@@ -13,5 +14,6 @@ pytest.register_assert_rewrite(
     "onceonly.testing.token_suite",
     "onceonly.testing.things_suite",
     "onceonly.testing.documents_suite",
+    "onceonly.testing.forgetful_suite",
     "onceonly.testing.documents_subject",
 )

@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Self, cast
+from typing import ClassVar, Self, cast
 
 from sqlalchemy import Column, ForeignKey, MetaData, String, Table, delete, insert, select
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -13,7 +13,7 @@ from onceonly.drivers.schema import create, create_user_tables
 from onceonly.drivers.sql import Database, open_database
 from onceonly.ports.store import Resources
 from onceonly.stores.sql import SCHEMA as STORE_SCHEMA
-from onceonly.stores.sql import SqlDeadLetters, SqlStore
+from onceonly.stores.sql import Keeping, SqlDeadLetters, SqlStore
 from onceonly.testing.clock import ManualClock
 from onceonly.testing.suite import ENDPOINT
 from onceonly.transports.sql import SCHEMA as QUEUE_SCHEMA
@@ -33,6 +33,8 @@ DEFERRED = Table(
 
 class SqlSubject:
     """Everything there is in one SQL database, named by its URL, or in one SQLite file."""
+
+    keeping: ClassVar[Keeping] = Keeping.HISTORY
 
     def __init__(self, place: Path | str) -> None:
         self.clock = ManualClock()
@@ -57,7 +59,7 @@ class SqlSubject:
 
     async def store(self, endpoint: str = ENDPOINT) -> SqlStore:
         """Open a store."""
-        return SqlStore(await self.database(), endpoint)
+        return SqlStore(await self.database(), endpoint, keeping=self.keeping)
 
     async def transport(self, endpoint: str = ENDPOINT) -> SqlTransport:
         """Open a transport."""
@@ -107,6 +109,12 @@ class SqlSubject:
         async with database.writing() as connection:
             for table in (DEFERRED, TRACES, *own):
                 await connection.execute(delete(table))
+
+
+class ForgettingSubject(SqlSubject):
+    """A store that another system remembers for."""
+
+    keeping = Keeping.UNTIL_FORGOTTEN
 
 
 async def make_tables(place: Path | str) -> None:

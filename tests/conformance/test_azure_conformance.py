@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import ClassVar
 
 import pytest
 from azure_subjects import AzurePlace, AzureThings
@@ -22,6 +23,10 @@ def _emulator(request: pytest.FixtureRequest, azurite_storage: Azurite) -> None:
 class TestAzureTableDocuments(DocumentsSuite):
     """A table of its own for each rule."""
 
+    rounds: ClassVar[int] = 6
+    many: ClassVar[int] = 130  # a transaction holds 100 at most
+    lapse: ClassVar[int] = 250  # nothing expires here
+
     emulator: Azurite
 
     @asynccontextmanager
@@ -33,6 +38,10 @@ class TestAzureTableDocuments(DocumentsSuite):
 
 class TestAzureBlobDocuments(DocumentsSuite):
     """A container of its own for each rule, and a folder in it."""
+
+    rounds: ClassVar[int] = 6
+    many: ClassVar[int] = 100  # a request holds one
+    lapse: ClassVar[int] = 250  # nothing expires here
 
     emulator: Azurite
 

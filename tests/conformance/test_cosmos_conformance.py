@@ -1,10 +1,10 @@
-"""Cosmos DB keeps every promise of documents, as far as an emulator can tell; what it cannot, the store's docstring says."""
+"""Cosmos DB keeps every promise of documents and of what is built on them, as far as an emulator can tell; see its store."""
 
 import re
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 from uuid import uuid4
 
 import pytest
@@ -14,7 +14,7 @@ from azure.core.pipeline import PipelineContext, PipelineRequest
 from azure.cosmos.exceptions import CosmosHttpResponseError
 from document_subject import ServiceSubject
 
-from cosmos_server import KEY, cosmos, secured
+from cosmos_server import KEY, secured
 from onceonly.drivers.cosmos import _SentOnce, read_address, translated
 from onceonly.drivers.sent_once import SentTwiceError
 from onceonly.model.errors import Failed, SetupError, Unknown
@@ -23,6 +23,7 @@ from onceonly.stores import cosmos as adapter
 from onceonly.stores.cosmos import create, open_documents
 from onceonly.testing.clock import ManualClock
 from onceonly.testing.documents_suite import DocumentsSuite
+from onceonly.testing.on_documents import DocumentDedupSuite, DocumentTokenSuite
 from onceonly.testing.suite import raises
 from servers import free_port
 
@@ -30,22 +31,15 @@ WRITE = re.compile(rb"(?:POST|PUT|DELETE) [^ ]*/docs[/ ]")
 QUERY = re.compile(rb"(?i)x-ms-documentdb-isquery|query\+json")
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[str]:
-    """Run the emulator for this module."""
-    with cosmos() as url:
-        yield url
-
-
 @pytest.fixture
-async def url(server: str) -> str:
+async def url(cosmos_account: str) -> str:
     """Make a container of its own."""
-    url = f"{server}/onceonly/t{uuid4().hex[:12]}?emulator=true"
+    url = f"{cosmos_account}/onceonly/t{uuid4().hex[:12]}?emulator=true"
     await create(url)
     return url
 
 
-class TestCosmos(DocumentsSuite):
+class InCosmos:
     """A container of the emulator."""
 
     @pytest.fixture(autouse=True)
@@ -65,6 +59,22 @@ class TestCosmos(DocumentsSuite):
             yield subject
 
 
+class TestCosmos(InCosmos, DocumentsSuite):
+    """Documents themselves."""
+
+    rounds: ClassVar[int] = 6
+    many: ClassVar[int] = 100  # a request holds one
+    lapse: ClassVar[int] = 250  # the emulator removes nothing
+
+
+class TestDedupInCosmos(InCosmos, DocumentDedupSuite):
+    """The dedup store for every service, here."""
+
+
+class TestTokensInCosmos(InCosmos, DocumentTokenSuite):
+    """The tokens for every service, here."""
+
+
 async def test_a_json_body_can_be_queried(url: str) -> None:
     """It is kept as fields, with the seconds it has to live."""
     clock = ManualClock()
@@ -82,6 +92,15 @@ async def test_creating_again_changes_nothing(url: str) -> None:
         await documents.save([Change(key="k", body=b"1")])
         await create(url)
         assert (await documents.load(["k"]))["k"].body == b"1"
+
+
+async def test_a_client_is_closed_behind_its_look_at_regions(url: str) -> None:
+    """The driver takes it in the background; cancelled while TLS begins, it would leave a connection open."""
+    async with open_documents(url, clock=ManualClock()) as documents:
+        client = await documents._account.client()
+        look = client.client_connection._global_endpoint_manager.refresh_task
+    assert look is not None
+    assert (look.done(), look.cancelled()) == (True, False)
 
 
 async def test_an_account_that_is_not_strong_is_refused(url: str) -> None:

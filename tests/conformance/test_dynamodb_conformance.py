@@ -1,7 +1,8 @@
-"""Documents in DynamoDB keep every promise of their port."""
+"""Documents in DynamoDB, and what is built on them, keep every promise of their ports."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import ClassVar
 
 import pytest
 from aws_subjects import KEYS, AwsSubject, Service
@@ -9,8 +10,9 @@ from aws_subjects import KEYS, AwsSubject, Service
 from cutting_http import Request
 from onceonly.stores.dynamodb import create, open_documents
 from onceonly.testing.documents_suite import DocumentsSuite
+from onceonly.testing.on_documents import DocumentDedupSuite, DocumentTokenSuite
 
-WRITES = frozenset({"DynamoDB_20120810.PutItem", "DynamoDB_20120810.DeleteItem"})
+WRITES = frozenset({"DynamoDB_20120810.PutItem", "DynamoDB_20120810.DeleteItem", "DynamoDB_20120810.BatchExecuteStatement"})
 
 
 def is_write(request: Request) -> bool:
@@ -23,7 +25,7 @@ DYNAMODB = Service(
 )
 
 
-class TestDynamoDB(DocumentsSuite):
+class InDynamoDB:
     """A table for each test."""
 
     @pytest.fixture(autouse=True)
@@ -35,3 +37,19 @@ class TestDynamoDB(DocumentsSuite):
         """Make a table."""
         async with AwsSubject.open(DYNAMODB, self._endpoint) as subject:
             yield subject
+
+
+class TestDynamoDB(InDynamoDB, DocumentsSuite):
+    """Documents themselves."""
+
+    rounds: ClassVar[int] = 6
+    many: ClassVar[int] = 130  # a request holds 100 at most
+    lapse: ClassVar[int] = 250  # the emulator removes nothing within seconds
+
+
+class TestDedupInDynamoDB(InDynamoDB, DocumentDedupSuite):
+    """The dedup store for every service, here."""
+
+
+class TestTokensInDynamoDB(InDynamoDB, DocumentTokenSuite):
+    """The tokens for every service, here."""

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import cast
+from typing import ClassVar, cast
 
 import pytest
 from sql_documents_subjects import SqlPlace, make_documents_table
@@ -15,8 +15,10 @@ from sqlalchemy.orm import registry
 from onceonly.drivers.schema import create, create_user_tables
 from onceonly.ports.store import Resources
 from onceonly.stores.sql import SCHEMA as STORE_SCHEMA
+from onceonly.stores.sql import Keeping
 from onceonly.testing.dead_letter_suite import DeadLetterSuite
 from onceonly.testing.documents_suite import DocumentsSuite
+from onceonly.testing.forgetting_suite import FORGOTTEN, ForgettingSuite
 from onceonly.testing.store_suite import StoreSuite
 from onceonly.testing.transport_suite import TransportSuite
 from onceonly.transports.sql import SCHEMA as QUEUE_SCHEMA
@@ -62,6 +64,8 @@ def url(mariadb_url: str) -> str:
 class OnServer:
     """What needs empty tables for each test."""
 
+    kind: ClassVar[type[MariaDBSubject]] = MariaDBSubject
+
     @pytest.fixture(autouse=True)
     def _place(self, url: str) -> None:
         self.url = url
@@ -69,7 +73,7 @@ class OnServer:
     @asynccontextmanager
     async def opened(self) -> AsyncIterator[MariaDBSubject]:
         """Open the database, and empty its tables."""
-        async with MariaDBSubject.open(self.url) as subject:
+        async with self.kind.open(self.url) as subject:
             await subject.empty()
             yield subject
 
@@ -77,6 +81,22 @@ class OnServer:
 class TestMariaDBStore(OnServer, StoreSuite):
     """Business data, claims and records in MariaDB."""
 
+    open_store = OnServer.opened
+
+
+class ForgettingSubject(MariaDBSubject):
+    """A store that another system remembers for."""
+
+    keeping = Keeping.UNTIL_FORGOTTEN
+
+
+class TestMariaDBForgettingStore(OnServer, ForgettingSuite, StoreSuite):
+    """The same for a store that another system remembers for."""
+
+    waived: ClassVar[dict[str, str]] = {
+        FORGOTTEN: "a dedup store or tokens elsewhere know what is done; ForgettingSuite instead"
+    }
+    kind: ClassVar[type[MariaDBSubject]] = ForgettingSubject
     open_store = OnServer.opened
 
 

@@ -1,9 +1,10 @@
-"""MongoDB keeps every promise of documents, as far as an emulator of a standalone server can tell."""
+"""MongoDB keeps every promise of documents and of what is built on them, as far as an emulator that stands alone can tell."""
 
 import gc
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
+from typing import ClassVar
 from uuid import uuid4
 
 import pytest
@@ -19,7 +20,6 @@ from pymongo.errors import (
     WTimeoutError,
 )
 
-from mongodb_server import mongodb
 from onceonly.drivers.mongodb import read_address, translated
 from onceonly.model.errors import Failed, SetupError, Unknown
 from onceonly.ports.documents import Change
@@ -27,6 +27,7 @@ from onceonly.stores import mongodb as adapter
 from onceonly.stores.mongodb import MongoDBDocuments, create, open_documents
 from onceonly.testing.clock import ManualClock
 from onceonly.testing.documents_suite import DocumentsSuite
+from onceonly.testing.on_documents import DocumentDedupSuite, DocumentTokenSuite
 from onceonly.testing.suite import raises
 from servers import free_port
 
@@ -34,22 +35,15 @@ WRITES = (b"\x02insert\0", b"\x02update\0", b"\x02delete\0")
 """How the commands that write look on their way."""
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[str]:
-    """Run the emulator for this module."""
-    with mongodb() as url:
-        yield url
-
-
 @pytest.fixture
-async def url(server: str) -> str:
+async def url(mongodb_server: str) -> str:
     """Make a collection of its own."""
-    url = f"{server}/onceonly?collection=t{uuid4().hex[:12]}"
+    url = f"{mongodb_server}/onceonly?collection=t{uuid4().hex[:12]}"
     await create(url)
     return url
 
 
-class TestMongoDB(DocumentsSuite):
+class InMongoDB:
     """A collection of the emulator."""
 
     @pytest.fixture(autouse=True)
@@ -66,6 +60,21 @@ class TestMongoDB(DocumentsSuite):
             is_write=lambda data: any(write in data for write in WRITES),
         ) as subject:
             yield subject
+
+
+class TestMongoDB(InMongoDB, DocumentsSuite):
+    """Documents themselves."""
+
+    many: ClassVar[int] = 600  # a request holds 500 at most
+    lapse: ClassVar[int] = 250  # the emulator removes nothing within seconds
+
+
+class TestDedupInMongoDB(InMongoDB, DocumentDedupSuite):
+    """The dedup store for every service, here."""
+
+
+class TestTokensInMongoDB(InMongoDB, DocumentTokenSuite):
+    """The tokens for every service, here."""
 
 
 async def test_a_json_body_can_be_queried(url: str) -> None:

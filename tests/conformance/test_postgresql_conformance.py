@@ -3,13 +3,15 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import ClassVar
 
 import pytest
 from sql_documents_subjects import SqlPlace, make_documents_table
-from sql_subjects import SqlSubject, make_tables
+from sql_subjects import ForgettingSubject, SqlSubject, make_tables
 
 from onceonly.testing.dead_letter_suite import DeadLetterSuite
 from onceonly.testing.documents_suite import DocumentsSuite
+from onceonly.testing.forgetting_suite import FORGOTTEN, ForgettingSuite
 from onceonly.testing.store_suite import StoreSuite
 from onceonly.testing.transport_suite import TransportSuite
 
@@ -29,6 +31,8 @@ def url(request: pytest.FixtureRequest, postgresql_url: str) -> str:
 class OnServer:
     """What needs empty tables for each test."""
 
+    kind: ClassVar[type[SqlSubject]] = SqlSubject
+
     @pytest.fixture(autouse=True)
     def _place(self, url: str) -> None:
         self.url = url
@@ -36,7 +40,7 @@ class OnServer:
     @asynccontextmanager
     async def opened(self) -> AsyncIterator[SqlSubject]:
         """Open the database, and empty its tables."""
-        async with SqlSubject.open(self.url) as subject:
+        async with self.kind.open(self.url) as subject:
             await subject.empty()
             yield subject
 
@@ -44,6 +48,16 @@ class OnServer:
 class TestPostgresqlStore(OnServer, StoreSuite):
     """Business data, claims and records in PostgreSQL."""
 
+    open_store = OnServer.opened
+
+
+class TestPostgresqlForgettingStore(OnServer, ForgettingSuite, StoreSuite):
+    """The same for a store that another system remembers for."""
+
+    waived: ClassVar[dict[str, str]] = {
+        FORGOTTEN: "a dedup store or tokens elsewhere know what is done; ForgettingSuite instead"
+    }
+    kind: ClassVar[type[SqlSubject]] = ForgettingSubject
     open_store = OnServer.opened
 
 

@@ -1,8 +1,9 @@
-"""Redis keeps every promise of documents."""
+"""Redis keeps every promise of documents, and of what is built on them."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from hashlib import sha1
+from typing import ClassVar
 from uuid import uuid4
 
 import pytest
@@ -17,6 +18,7 @@ from onceonly.stores import redis as adapter
 from onceonly.stores.redis import RedisDocuments, create, open_documents
 from onceonly.testing.clock import ManualClock
 from onceonly.testing.documents_suite import DocumentsSuite
+from onceonly.testing.on_documents import DocumentDedupSuite, DocumentTokenSuite
 from onceonly.testing.suite import raises
 from redis_server import own_redis
 from servers import REDIS, free_port, need
@@ -40,7 +42,7 @@ async def place() -> AsyncIterator[str]:
         await client.aclose()
 
 
-class TestRedis(DocumentsSuite):
+class InRedis:
     """A prefix on a running server."""
 
     @asynccontextmanager
@@ -56,6 +58,20 @@ class TestRedis(DocumentsSuite):
             ) as subject,
         ):
             yield subject
+
+
+class TestRedis(InRedis, DocumentsSuite):
+    """Documents themselves."""
+
+    lapse: ClassVar[int] = 2_500  # Redis removes to the millisecond
+
+
+class TestDedupInRedis(InRedis, DocumentDedupSuite):
+    """The dedup store for every service, here."""
+
+
+class TestTokensInRedis(InRedis, DocumentTokenSuite):
+    """The tokens for every service, here."""
 
 
 async def test_a_document_is_dropped_at_its_expiry() -> None:

@@ -1,7 +1,8 @@
-"""Documents and things in S3 keep every promise of their ports."""
+"""Documents in S3, what is built on them, and things keep every promise of their ports."""
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from typing import ClassVar
 from uuid import uuid4
 
 import pytest
@@ -14,6 +15,7 @@ from onceonly.model.thing import Thing
 from onceonly.ports.effects import Things
 from onceonly.stores.s3 import create, open_documents
 from onceonly.testing.documents_suite import DocumentsSuite
+from onceonly.testing.on_documents import DocumentDedupSuite, DocumentTokenSuite
 from onceonly.testing.things_suite import ThingsSuite
 
 
@@ -27,7 +29,7 @@ S3 = Service(
 )
 
 
-class TestS3(DocumentsSuite):
+class InS3:
     """A bucket for each test."""
 
     @pytest.fixture(autouse=True)
@@ -39,6 +41,22 @@ class TestS3(DocumentsSuite):
         """Make a bucket."""
         async with AwsSubject.open(S3, self._endpoint) as subject:
             yield subject
+
+
+class TestS3(InS3, DocumentsSuite):
+    """Documents themselves."""
+
+    rounds: ClassVar[int] = 6
+    many: ClassVar[int] = 100  # a request holds one
+    lapse: ClassVar[int] = 250  # nothing expires here
+
+
+class TestDedupInS3(InS3, DocumentDedupSuite):
+    """The dedup store for every service, here."""
+
+
+class TestTokensInS3(InS3, DocumentTokenSuite):
+    """The tokens for every service, here."""
 
 
 class S3Blobs:

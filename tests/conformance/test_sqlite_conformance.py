@@ -5,13 +5,15 @@ import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 from sql_documents_subjects import SqlitePlace, SqlPlace, make_documents_table
-from sql_subjects import SqlSubject, make_tables
+from sql_subjects import ForgettingSubject, SqlSubject, make_tables
 
 from onceonly.testing.dead_letter_suite import DeadLetterSuite
 from onceonly.testing.documents_suite import DocumentsSuite
+from onceonly.testing.forgetting_suite import FORGOTTEN, ForgettingSuite
 from onceonly.testing.store_suite import StoreSuite
 from onceonly.testing.transport_suite import TransportSuite
 
@@ -40,6 +42,20 @@ class TestSqliteStore(OnFile, StoreSuite):
     async def open_store(self) -> AsyncIterator[SqlSubject]:
         """Open a new file."""
         async with SqlSubject.open(self.file) as subject:
+            yield subject
+
+
+class TestSqliteForgettingStore(OnFile, ForgettingSuite, StoreSuite):
+    """The same for a store that another system remembers for."""
+
+    waived: ClassVar[dict[str, str]] = {
+        FORGOTTEN: "a dedup store or tokens elsewhere know what is done; ForgettingSuite instead"
+    }
+
+    @asynccontextmanager
+    async def open_store(self) -> AsyncIterator[SqlSubject]:
+        """Open a new file."""
+        async with ForgettingSubject.open(self.file) as subject:
             yield subject
 
 

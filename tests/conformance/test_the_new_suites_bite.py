@@ -1,15 +1,16 @@
-"""Every rule about dedup stores, tokens and things fails on a broken adapter, and every broken adapter is caught."""
+"""Every rule about dedup stores, tokens, things and forgetting fails on a broken adapter; every broken adapter is caught."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, ClassVar
 
 import pytest
+from document_store_subjects import DocumentStores
 from memory_effect_subjects import MemoryDedup, MemoryThingsPlace, MemoryTokenPlace
 from memory_subjects import MemoryPlace
 
 from onceonly.model.errors import Unknown
-from onceonly.testing.broken import dedup, things, tokens
+from onceonly.testing.broken import dedup, forgetful, things, tokens
 from onceonly.testing.broken.document_contents import ExpiringDocuments
 from onceonly.testing.broken.document_writes import UpsertingDocuments
 from onceonly.testing.broken.wrapped_documents import (
@@ -20,6 +21,7 @@ from onceonly.testing.broken.wrapped_documents import (
     WrappedPlace,
 )
 from onceonly.testing.dedup_suite import DedupSuite
+from onceonly.testing.forgetful_suite import ForgetfulStoreSuite
 from onceonly.testing.on_documents import dedup_and_token_subjects
 from onceonly.testing.suite import Suite, broken, rules
 from onceonly.testing.things_suite import ThingsSuite
@@ -107,12 +109,31 @@ THINGS = {
     things.ReservingThings: ["a_cancelled_making_may_be_made_again"],
 }
 
+FORGETFUL = {
+    forgetful.RememberingForgetful: ["nothing_is_left_of_a_forgotten_message", "a_forgotten_message_is_new"],
+    forgetful.EffectsOnlyForgetful: ["every_record_is_to_be_forgotten"],
+    forgetful.HastyForgetful: ["a_message_without_effects_is_known_until_it_is_forgotten"],
+    forgetful.SweepingForgetful: ["others_are_not_forgotten"],
+    forgetful.TombstoneForgetful: ["forgetting_again_leaves_nothing_either"],
+    forgetful.EarlyForgetful: ["looking_leaves_nothing"],
+    forgetful.OverwritingForgetful: ["who_began_before_loses_although_nothing_is_left"],
+    forgetful.BlindForgetful: ["the_fence_gives_a_record"],
+    forgetful.ClaimingForgetful: ["the_fence_leaves_nothing"],
+}
+
 TABLES: tuple[tuple[type[Suite], Any, type, dict[Any, list[str]]], ...] = (
     (DedupSuite, dedup, dedup.WrappedDedup, DEDUP),
     (TokenSuite, tokens, tokens.WrappedTokens, TOKENS),
     (ThingsSuite, things, things.WrappedThings, THINGS),
+    (ForgetfulStoreSuite, forgetful, forgetful.WrappedForgetful, FORGETFUL),
 )
-PASSING_ON = {dedup.WrappedDedup, dedup.DroppingDedup, tokens.WrappedTokens, things.WrappedThings}
+PASSING_ON = {
+    dedup.WrappedDedup,
+    dedup.DroppingDedup,
+    tokens.WrappedTokens,
+    things.WrappedThings,
+    forgetful.WrappedForgetful,
+}
 BITES = [
     pytest.param(suite, adapter, f"test_{rule}", id=f"{adapter.__name__}-{rule}")
     for suite, _, _, table in TABLES
@@ -126,6 +147,7 @@ PLAIN = [
         (DedupSuite, dedup.DroppingDedup),
         (TokenSuite, tokens.WrappedTokens),
         (ThingsSuite, things.WrappedThings),
+        (ForgetfulStoreSuite, forgetful.WrappedForgetful),
     )
     for rule in rules(suite)
 ]
@@ -151,6 +173,11 @@ class Bent(Suite):
     async def open_things(self) -> AsyncIterator[Any]:
         """Wrap things in memory."""
         yield self.wrapper(MemoryThingsPlace())
+
+    @asynccontextmanager
+    async def open_forgetful_store(self) -> AsyncIterator[Any]:
+        """Wrap a store on documents in memory."""
+        yield self.wrapper(DocumentStores(history=None))
 
 
 def bent(suite: type[Suite], wrapper: Any) -> Suite:

@@ -233,6 +233,7 @@ DOCUMENTS = {
     document_contents.LateLimitDocuments: ["a_larger_body_is_refused", "a_longer_key_is_refused"],
     document_contents.LavishDocuments: ["a_larger_body_is_refused"],
     document_contents.MergingDocuments: ["a_body_of_another_kind_replaces_one"],
+    document_contents.NarrowDocuments: ["a_json_body_comes_back"],
     document_contents.NormalizingDocuments: ["keys_are_exact"],
     document_contents.OnceExpiringDocuments: ["a_document_without_expiry_stays"],
     document_contents.PageOrderDocuments: ["keys_are_listed_page_by_page"],
@@ -252,6 +253,7 @@ DOCUMENTS = {
     document_contents.UnescapingDocuments: ["keys_are_exact"],
     document_contents.UnlimitedDocuments: ["keys_are_listed_page_by_page"],
     document_contents.VagueLimitDocuments: ["a_larger_body_is_refused", "a_longer_key_is_refused"],
+    document_contents.WholeDocuments: ["a_json_body_comes_back"],
     document_contents.WildcardDocuments: ["keys_are_listed_by_prefix"],
 }
 

@@ -40,7 +40,7 @@ def captured(act: Callable[[Context], None], arrived: Message | None = None) -> 
     """Give the one effect of what `act` does."""
     used = context(arrived)
     act(used)
-    (send,) = used.end()
+    (send,) = used.end().effects
     assert isinstance(send, Send)
     return send
 
@@ -161,7 +161,7 @@ def test_ids_depend_on_the_incoming_message_and_the_place_in_the_handler_only() 
         used = context(arrived)
         for number in range(3):
             used.publish(Charge(number))
-        return [send.message.id for send in used.end()]
+        return [send.message.id for send in used.end().effects]
 
     assert ids(incoming()) == ids(incoming())
     assert len({*ids(incoming()), *ids(incoming(id="m2")), *ids(incoming(source="other"))}) == 9
@@ -173,7 +173,7 @@ def test_a_refused_effect_leaves_no_gap() -> None:
     with pytest.raises(InvalidEffect):
         used.publish({"a": 1})
     used.publish(Placed("1"))
-    (send,) = used.end()
+    (send,) = used.end().effects
     assert send.message.id == outgoing_id("shop", incoming().identity, 0)
 
 

@@ -18,7 +18,7 @@ from onceonly.drivers.sql import Database, open_database
 from onceonly.model.dead_letter import DeadLetter
 from onceonly.model.errors import CommitRefused, Failed, SetupError, TryAgain
 from onceonly.model.record import Record
-from onceonly.stores.sql import SCHEMA, SqlDeadLetters, SqlStore
+from onceonly.stores.sql import SCHEMA, Keeping, SqlDeadLetters, SqlStore
 from onceonly.stores.sql.tables import tables
 from onceonly.testing.clock import ManualClock
 from onceonly.transports.sql import SCHEMA as QUEUE
@@ -244,7 +244,7 @@ async def test_what_is_printed_makes_the_tables(mariadb_url: str) -> None:
         assert await counted(database, "claims") == 0
         await drop(database, SCHEMA)
     assert "`key` BINARY(16) NOT NULL" in printed
-    assert printed.count("ENGINE=InnoDB") == 4
+    assert printed.count("ENGINE=InnoDB") == 7
 
 
 async def test_what_is_too_long_for_its_column_is_never_cut(database: Database) -> None:
@@ -272,7 +272,7 @@ async def test_letters_of_any_size_are_kept_whole(database: Database) -> None:
 
 async def test_without_history_everything_is_always_new(database: Database) -> None:
     """Off is honest at-least-once."""
-    store = SqlStore(database, "shop", history=False)
+    store = SqlStore(database, "shop", keeping=Keeping.NOTHING)
     for name in ("x", "y"):
         unit = await store.begin([A])
         assert unit.new == (A,)

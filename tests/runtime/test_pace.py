@@ -28,6 +28,15 @@ def test_a_lost_race_halves_what_was_taken_down_to_one() -> None:
     assert limits == [20, 10, 5, 2, 1, 1]
 
 
+def test_a_race_for_an_entity_halves_nothing_and_waits() -> None:
+    """A smaller unit loses it as well, and then there are more of them."""
+    pace = Pace(100, Fixed(0.5))
+    assert pace.after(Report(contended=40, outrun=40), 40) > 0.0
+    assert pace.limit == 100
+    pace.after(Report(contended=40, outrun=39), 40)
+    assert pace.limit == 20
+
+
 def test_good_batches_bring_it_back_to_full_size() -> None:
     """Doubling, and never beyond."""
     pace = Pace(10, Fixed(0.0))

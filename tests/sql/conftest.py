@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from sql_everywhere import PLACES, SERVERS
 from sql_house import opened, url
 
 from onceonly.drivers.sql import Database
@@ -27,3 +28,24 @@ async def database(file: Path) -> AsyncIterator[Database]:
 def store(database: Database) -> SqlStore:
     """Give the store of an endpoint."""
     return SqlStore(database, "shop")
+
+
+@pytest.fixture(params=PLACES)
+def place(request: pytest.FixtureRequest, file: Path) -> str:
+    """Name a place in each SQL database there is."""
+    return place_named(request.param, request, file)
+
+
+@pytest.fixture(params=SERVERS)
+def server(request: pytest.FixtureRequest, file: Path) -> str:
+    """Name a place on each server, where units wait for rows and not for all of the database."""
+    return place_named(request.param, request, file)
+
+
+def place_named(name: str, request: pytest.FixtureRequest, file: Path) -> str:
+    """Give its URL."""
+    if name == "sqlite":
+        return url(file)
+    system, _, driver = name.partition("+")
+    made: str = request.getfixturevalue(f"{system}_url")
+    return f"{made.replace('postgresql:', f'postgresql+{driver}:')}?prefix=every_"

@@ -30,7 +30,7 @@ class ShopHandlers:
 
     def read(self, delivery: Delivery) -> Message | Unreadable:
         """Read the way an endpoint does."""
-        return read(delivery, (), identity=None, max_body=1 << 20)
+        return read(delivery, (), identity=None, max_body=1 << 20, places={}, needs_token=False)
 
     async def handle(self, message: Message, resources: Resources, attempt: str = "") -> Decision:
         """Add an order, the way an endpoint runs a handler."""

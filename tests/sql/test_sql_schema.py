@@ -6,13 +6,15 @@ import sqlite3
 from pathlib import Path
 
 import pytest
-from sql_house import counted, opened, url
+from sql_house import ONE_EFFECT, counted, look, message, opened, url
 from sqlalchemy import Column, Connection, Integer, MetaData, Table, insert, inspect, text
 
 from onceonly.drivers.schema import Schema, check, create, render, upgrade
 from onceonly.drivers.sql import Database
 from onceonly.model.errors import SchemaMissing, SchemaTooNew
-from onceonly.stores.sql import SCHEMA
+from onceonly.model.record import Record
+from onceonly.stores.sql import SCHEMA, SqlStore
+from onceonly.stores.sql.statements import row_of
 
 
 def toys(prefix: str, _schema: str | None = None) -> MetaData:
@@ -76,7 +78,7 @@ async def test_several_processes_may_create_at_once(file: Path) -> None:
 
     await asyncio.gather(*(start() for _ in range(8)))
     with sqlite3.connect(file) as raw:
-        assert raw.execute("SELECT component, version FROM onceonly_schema").fetchall() == [("store", 1)]
+        assert raw.execute("SELECT component, version FROM onceonly_schema").fetchall() == [("store", 2)]
     raw.close()
 
 
@@ -150,3 +152,40 @@ async def test_claims_are_narrow(database: Database) -> None:
     """Sixteen bytes and eight, in the key's own tree."""
     assert 'CREATE TABLE IF NOT EXISTS onceonly_claims (\n\t"key" BLOB NOT NULL' in render(database, SCHEMA)
     assert "WITHOUT ROWID" in render(database, SCHEMA)
+
+
+async def test_a_store_of_version_1_is_upgraded(file: Path) -> None:
+    """It gets the tables of version 2; what is claimed, waits and failed stays, and workers say so before."""
+    version1 = (
+        "CREATE TABLE onceonly_schema (component VARCHAR(40) NOT NULL PRIMARY KEY, version INTEGER NOT NULL)",
+        "INSERT INTO onceonly_schema VALUES ('store', 1)",
+        'CREATE TABLE onceonly_claims ("key" BLOB NOT NULL PRIMARY KEY, fingerprint BLOB NOT NULL) WITHOUT ROWID',
+        (
+            'CREATE TABLE onceonly_records ("key" BLOB NOT NULL PRIMARY KEY, endpoint VARCHAR(255) NOT NULL,'
+            " source TEXT NOT NULL, id TEXT NOT NULL, effects BLOB NOT NULL, stored_at BIGINT NOT NULL)"
+        ),
+        (
+            'CREATE TABLE onceonly_dead_letters (position INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT, "key" VARCHAR(32)'
+            " NOT NULL UNIQUE, endpoint VARCHAR(255) NOT NULL, type TEXT NOT NULL, reason TEXT NOT NULL,"
+            " stored_at BIGINT NOT NULL, letter BLOB NOT NULL)"
+        ),
+        "INSERT INTO onceonly_dead_letters VALUES (7, 'k', 'shop', 't', 'r', 1, x'01')",
+    )
+    owed = message("owed")
+    row = row_of("shop", Record(owed.identity, ONE_EFFECT), 1)
+    with sqlite3.connect(file) as raw:
+        for statement in version1:
+            raw.execute(statement)
+        raw.execute("INSERT INTO onceonly_claims VALUES (?, ?)", (row["key"], owed.fingerprint))
+        raw.execute("INSERT INTO onceonly_records VALUES (?, ?, ?, ?, ?, ?)", tuple(row.values()))
+    raw.close()
+    async with opened(url(file)) as database:
+        for command in (check, create):
+            with pytest.raises(SchemaMissing, match="onceonly schema upgrade"):
+                await command(database, SCHEMA)
+        await upgrade(database, SCHEMA)
+        await upgrade(database, SCHEMA)
+        assert await look(SqlStore(database, "shop"), owed) == {"owed": ["owed"]}
+        found = [await counted(database, name) for name in ("claims", "records", "dead_letters")]
+        assert found == [1, 1, 1]
+        assert [await counted(database, name) for name in ("entities", "register", "tokens")] == [0, 0, 0]

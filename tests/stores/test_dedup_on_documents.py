@@ -7,7 +7,7 @@ from documents_house import Contested, Told
 
 from onceonly.model.errors import Failed, SchemaTooNew, SetupError, Unknown
 from onceonly.ports.documents import Change, Documents
-from onceonly.stores.dedup import DocumentDedupStore
+from onceonly.stores.dedup import DocumentDedupStore, ExpiredMarks
 from onceonly.testing.clock import ManualClock
 
 A, B, C = (bytes([number]) * 16 for number in (0xA, 0xB, 0xC))
@@ -146,3 +146,18 @@ def test_a_store_that_remembers_for_no_time_is_refused() -> None:
     """It would be no dedup store."""
     with pytest.raises(SetupError, match="longer than 0"):
         DocumentDedupStore(Told(), retention=timedelta(), clock=ManualClock())
+
+
+async def test_expired_marks_are_looked_for_page_by_page() -> None:
+    """So many pages at a time, going on where the last look stopped, and beginning anew at the end."""
+    documents, clock = Told(), ManualClock()
+    done = DocumentDedupStore(documents, retention=timedelta(days=1), clock=clock)
+    await done.add([bytes([number] * 16) for number in range(5)])
+    clock.advance(3 * 86_400_000)
+    await done.add([bytes([9] * 16)])
+    marks = ExpiredMarks(done, pages=1)
+    left = []
+    for _ in range(4):
+        await marks.remove_expired(2)
+        left.append(await done.count(100))
+    assert left == [4, 2, 1, 1]

@@ -232,3 +232,24 @@ async def test_the_histories_take_every_step() -> None:
         removed |= history.removed
     assert removed
     assert {(0, 1), (1, 2), (1, 3), (2, 3)} <= steps
+
+
+async def test_tokens_from_outside_are_live_at_once_and_added_once() -> None:
+    """One call; again, it changes nothing."""
+    documents = Told()
+    await opened(documents).add([A, B])
+    assert documents.calls == ["save"]
+    before = await documents.load(await documents.keys(""))
+    await opened(documents).add([A, B])
+    assert await documents.load(await documents.keys("")) == before
+    assert await opened(documents).live([A, B]) == {A, B}
+
+
+async def test_a_census_counts_the_tokens_of_one_endpoint_up_to_a_limit() -> None:
+    """And says when there are more."""
+    tokens = opened(MemoryDocuments(Live()))
+    await tokens.prepare([A], OWNER)
+    await tokens.add([B, Token("c", "mail"), Token("d", "mailer")])
+    assert await tokens.census("mail", 3) == (1, 2, False)
+    assert await tokens.census("mail", 2) == (1, 1, True)
+    assert await tokens.census("nobody", 2) == (0, 0, False)

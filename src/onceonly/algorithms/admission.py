@@ -135,14 +135,18 @@ class TokensInStore:
 
 
 def mint(record: Record, subscribers: Subscribers, ids: Ids) -> Record:
-    """Give every message of a record a fresh token, the same for all endpoints that it goes to."""
+    """Give every message of a record a fresh token, the same for all endpoints that it goes to.
+
+    It replaces one that came along with attributes handed on from another message, which is none of this one's.
+    """
     effects: list[Effect] = []
     minted: list[Token] = []
     for effect in record.effects:
         id_ = ids.fresh()
         takers = (effect.to,) if effect.to else tuple(subscribers.get(effect.message.type, ()))
         minted += [Token(id_, endpoint) for endpoint in takers]
-        message = replace(effect.message, extensions=(*effect.message.extensions, (TOKEN, id_)))
+        others = [(name, value) for name, value in effect.message.extensions if name != TOKEN]
+        message = replace(effect.message, extensions=(*others, (TOKEN, id_)))
         effects.append(replace(effect, message=message))
     return replace(record, effects=tuple(effects), minted=tuple(minted))
 

@@ -17,7 +17,7 @@ from msgspec import Struct
 from onceonly.algorithms.intake import OTHER_BODY, Item, Letter, letter_for, sort
 from onceonly.algorithms.outbox import Processed, drop, finish, process
 from onceonly.model.dead_letter import DeadLetter
-from onceonly.model.errors import CommitRefused, Conflict, HandlerFailed, TryAgain
+from onceonly.model.errors import CommitRefused, Conflict, HandlerFailed, Outrun, TryAgain
 from onceonly.model.identity import Identity
 from onceonly.model.message import Delivery, Failure, FailureKind, Message, Send, Unreadable
 from onceonly.model.record import Answer, Decision, Record
@@ -38,13 +38,20 @@ class Report(Struct, frozen=True, kw_only=True):
     dead: int = 0
     postponed: int = 0
     contended: int = 0
+    outrun: int = 0
+    """How many of those that were contended: a smaller batch would not have helped."""
     unsure: int = 0
     trouble: tuple[str, ...] = ()
     """What the ports said where a unit did not come about."""
 
     def __add__(self, other: "Report") -> "Report":
         """Add two reports up."""
+        if _NOTHING in (self, other):
+            return self if other == _NOTHING else other
         return Report(**{name: getattr(self, name) + getattr(other, name) for name in self.__struct_fields__})
+
+
+_NOTHING = Report()
 
 
 class Ran(Struct, frozen=True, kw_only=True):
@@ -52,6 +59,7 @@ class Ran(Struct, frozen=True, kw_only=True):
 
     processed: tuple[Processed, ...] = ()
     contended: tuple[Item, ...] = ()
+    outrun: tuple[Item, ...] = ()
     unsure: tuple[Item, ...] = ()
     trouble: tuple[str, ...] = ()
 
@@ -60,6 +68,7 @@ class Ran(Struct, frozen=True, kw_only=True):
         return Ran(
             processed=self.processed + other.processed,
             contended=self.contended + other.contended,
+            outrun=self.outrun + other.outrun,
             unsure=self.unsure + other.unsure,
             trouble=self.trouble + other.trouble,
         )
@@ -119,7 +128,8 @@ async def run(items: Sequence[Item], ports: Ports, *, isolated: bool = False) ->
         if len(items) == 1:
             return Ran(processed=(Processed(failed=((items[0].message.identity, _failure(error)),)),))
     except Conflict as error:
-        return Ran(contended=tuple(items), trouble=(_words(error),))
+        outrun = tuple(items) if isinstance(error, Outrun) else ()
+        return Ran(contended=tuple(items), outrun=outrun, trouble=(_words(error),))
     except TryAgain as error:
         return Ran(unsure=tuple(items), trouble=(_words(error),))
     if not isolated:
@@ -146,6 +156,7 @@ async def settle(items: Sequence[Item], ran: Ran, ports: Ports) -> Report:
     return report + Report(
         postponed=_count(postponed),
         contended=_count(ran.contended),
+        outrun=_count(ran.outrun),
         unsure=_count([*unsure, *ran.unsure]),
         trouble=ran.trouble,
     )

@@ -11,7 +11,7 @@ So nobody has to know which attempt was the committed one: whoever cancels a row
 
 from collections.abc import Mapping, Sequence
 
-from onceonly.model.errors import CommitRefused
+from onceonly.model.errors import CommitRefused, TryAgain
 from onceonly.model.identity import Identity
 from onceonly.model.message import Message
 from onceonly.model.record import Record
@@ -89,11 +89,22 @@ class Registered:
                     await (self._register.remove(row) if row.attempt in own else self._unmake(row))  # its own made nothing
 
     async def sweep(self, older_than: int, limit: int) -> int:
-        """Clean up after attempts that began before `older_than` (milliseconds since 1970); gives how many there were."""
-        rows = await self._register.old(older_than, limit)
-        for row in rows:
-            await self._clean(row)
-        return len(rows)
+        """Clean up after attempts that began before `older_than` (milliseconds since 1970); gives for how many it could.
+
+        What stands in the way of one is no reason to leave the others. Raises Failed, Unknown when it could for none.
+        """
+        cleaned = 0
+        trouble: TryAgain | None = None
+        for row in await self._register.old(older_than, limit):
+            try:
+                await self._clean(row)
+            except TryAgain as error:
+                trouble = error
+            else:
+                cleaned += 1
+        if trouble and not cleaned:
+            raise trouble
+        return cleaned
 
     async def _clean(self, row: Row) -> None:
         if await self._register.cancel(row):

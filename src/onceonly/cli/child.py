@@ -17,6 +17,7 @@ from onceonly.cli.places import Instead
 from onceonly.endpoint import Endpoint
 from onceonly.endpoint.handlers import EndpointHandlers
 from onceonly.model.errors import SetupError
+from onceonly.ports.effects import Things
 from onceonly.ports.transport import Traits
 from onceonly.runtime.board import Row
 from onceonly.runtime.child import run_child
@@ -55,14 +56,15 @@ async def check(loaded: Sequence[tuple[Endpoint, Settings]], stop: asyncio.Event
     """
     for endpoint, settings in loaded:
         handlers = endpoint.handlers(settings=settings)
-        opening = partial(wire, settings, partial(_same, handlers), events=endpoint.topology().events)
+        events, entities = endpoint.topology().events, endpoint.works_on_entities()
+        opening = partial(wire, settings, partial(_same, handlers), events=events, entities=entities)
         async with AsyncExitStack() as stack:
             if await Patience(stop, endpoint=endpoint.name).enter(stack, opening) is None:
                 return False
     return True
 
 
-def _same(handlers: EndpointHandlers, _traits: Traits) -> EndpointHandlers:
+def _same(handlers: EndpointHandlers, _traits: Traits, _blobs: Things | None) -> EndpointHandlers:
     return handlers
 
 

@@ -17,9 +17,14 @@ from onceonly.cli.reaching import reached
 from onceonly.model.dead_letter import DeadLetter
 from onceonly.model.errors import SetupError, TryAgain
 from onceonly.model.message import Failure
+from onceonly.model.settings import Tokens
+from onceonly.model.token import Token
 from onceonly.ports.dead_letters import DeadLetters, Filter
 from onceonly.runtime.surroundings import LIVE
 from onceonly.wiring import open_dead_letters, open_transport
+from onceonly.wiring.deduplication import tokens_place
+from onceonly.wiring.minting import open_mint
+from onceonly.wiring.settings import Settings
 
 SHORT_KEY = 12
 
@@ -197,7 +202,19 @@ async def _purge(place: Place, chosen: Chosen) -> tuple[int, int]:
     """Give how many were removed, and how many of those chosen were finish-only."""
     async with _letters(place.dead_letters) as letters:
         found = await choose(letters, chosen)
+        await _withdraw(place.settings, found)
         return await letters.remove([letter.key for letter in found]), sum(letter.finish_only for letter in found)
+
+
+async def _withdraw(settings: Settings | None, letters: Sequence[DeadLetter]) -> None:
+    """Remove the tokens of an endpoint's messages that are given up for good; those of finish-only letters are needed yet."""
+    if settings is None or not isinstance(settings.deduplication, Tokens):
+        return
+    mine = [each for each in letters if each.endpoint == settings.name and not each.finish_only]
+    tokens = [Token(each.message.token, settings.name) for each in mine if each.message and each.message.token]
+    if tokens:
+        async with reached("tokens", tokens_place(settings), open_mint(settings)) as mint:
+            await mint.remove(tokens)
 
 
 def _letters(setting: object) -> AbstractAsyncContextManager[DeadLetters]:

@@ -69,6 +69,8 @@ class Place(NamedTuple):
     store: object
     transport: str | None
     dead_letters: object
+    settings: Settings | None = None
+    """Those of the endpoint, where it was named."""
 
 
 def is_url(text: str) -> bool:
@@ -82,7 +84,9 @@ def place_of(text: str, instead: Instead) -> Place:
         return Place(name="", store=text, transport=instead.transport, dead_letters=text)
     settings = instead.settings(load(text))
     dead_letters = settings.dead_letters if settings.dead_letters is not None else settings.store
-    return Place(name=settings.name, store=settings.store, transport=settings.transport, dead_letters=dead_letters)
+    return Place(
+        name=settings.name, store=settings.store, transport=settings.transport, dead_letters=dead_letters, settings=settings
+    )
 
 
 def transport_of(place: Place) -> str:

@@ -1,34 +1,29 @@
-"""`onceonly schema`: the tables this library needs, made and upgraded by a person's command."""
+"""`onceonly schema`: tables, and places for documents and blobs, made by a person's command."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from enum import StrEnum
 from typing import Annotated, TypeAlias
 
 import typer
 from msgspec import Struct
 
 from onceonly.cli.output import NEGATIVE, say, show, show_json, show_table
-from onceonly.cli.places import Instead, JsonOption, Place, StoreOption, TransportOption, is_url, missing_file, place_of
+from onceonly.cli.places import Instead, JsonOption, StoreOption, TransportOption, missing_file
 from onceonly.cli.reaching import ANY_TIME, answering
+from onceonly.cli.schema_parts import Component, Part, parts_of
 from onceonly.drivers.schema import Schema, check, create, render, upgrade
 from onceonly.drivers.sql import Database
 from onceonly.model.errors import SchemaMissing, SchemaTooNew, SetupError
-from onceonly.wiring import open_database, schemas, shown
-from onceonly.wiring.schemes import has_no_tables
+from onceonly.runtime.surroundings import LIVE
+from onceonly.serialization.documents import FORMAT
+from onceonly.wiring import blobs, documents, open_database, schemas, shown
+from onceonly.wiring.schemes import require
 
 app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="markdown",
-    help="Create, upgrade, print and check the tables of onceonly in a database.",
+    help="Create, upgrade, print and check the tables of onceonly in a database, and its places in services without tables.",
 )
-
-
-class Component(StrEnum):
-    """What a database is used as."""
-
-    STORE = "store"
-    TRANSPORT = "transport"
 
 
 class Finding(Struct, frozen=True, kw_only=True):
@@ -42,11 +37,12 @@ class Finding(Struct, frozen=True, kw_only=True):
 
 
 PlaceArgument: TypeAlias = Annotated[
-    str, typer.Argument(metavar="PLACE", help="URL of a database, or module:endpoint for the databases of an endpoint.")
+    str,
+    typer.Argument(metavar="PLACE", help="URL of a database or a service, or module:endpoint for all that an endpoint uses."),
 ]
 ComponentOption: TypeAlias = Annotated[
     list[Component] | None,
-    typer.Option("--component", help="Only the tables for this use; both unless given.", show_default=False),
+    typer.Option("--component", help="Only what is for this use; all unless given.", show_default=False),
 ]
 Act = Callable[[Database, Schema], Awaitable[None]]
 
@@ -60,8 +56,8 @@ def create_(
     transport: TransportOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Create the tables that are missing; harmless when they are there."""
-    _do(create, _parts(place, component, Instead(store, transport)), as_json=as_json)
+    """Create the tables, and the places in services, that are missing; harmless when they are there."""
+    _do(create, parts_of(place, component, Instead(store, transport)), as_json=as_json)
 
 
 @app.command("upgrade")
@@ -74,7 +70,7 @@ def upgrade_(
     as_json: JsonOption = False,
 ) -> None:
     """Bring the tables to the version of this onceonly; creates those that are missing."""
-    _do(upgrade, _parts(place, component, Instead(store, transport)), as_json=as_json)
+    _do(upgrade, parts_of(place, component, Instead(store, transport)), as_json=as_json)
 
 
 @app.command("check")
@@ -86,8 +82,8 @@ def check_(
     transport: TransportOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Tell whether the tables are there and of the right version; exit code 1 when not."""
-    _do(check, _parts(place, component, Instead(store, transport)), as_json=as_json)
+    """Tell whether all is there, and of the right version; exit code 1 when not."""
+    _do(check, parts_of(place, component, Instead(store, transport)), as_json=as_json)
 
 
 @app.command("print")
@@ -99,28 +95,10 @@ def print_(
     transport: TransportOption = None,
 ) -> None:
     """Print the statements that create the tables, for review or for a migration tool. Connects to nothing."""
-    show("\n".join(asyncio.run(_render(_parts(place, component, Instead(store, transport))))))
+    show("\n".join(asyncio.run(_render(parts_of(place, component, Instead(store, transport))))))
 
 
-def _parts(text: str, components: list[Component] | None, instead: Instead) -> list[tuple[Component, object]]:
-    """Give the uses and their databases, and say of a place that it has no tables. Raises SetupError when none has."""
-    place = Place("", text, text, text) if is_url(text) else place_of(text, instead)
-    settings = {Component.STORE: place.store, Component.TRANSPORT: place.transport}
-    parts = [(component, settings[component]) for component in components or list(Component)]
-    without = [part for part in parts if isinstance(part[1], str) and has_no_tables(part[1])]
-    if len(without) == len(parts):
-        raise SetupError(_no_tables(*without[0]))
-    for part in without:
-        say(_no_tables(*part))
-    return [part for part in parts if part not in without]
-
-
-def _no_tables(component: Component, setting: object) -> str:
-    makes = ": `onceonly topology create` makes its queues" if component is Component.TRANSPORT else ""
-    return f"the {component.value} {shown(setting)} has no tables{makes}"
-
-
-def _do(act: Act, parts: list[tuple[Component, object]], *, as_json: bool) -> None:
+def _do(act: Act, parts: list[Part], *, as_json: bool) -> None:
     findings = asyncio.run(_each(act, parts))
     if as_json:
         show_json(findings)
@@ -131,26 +109,51 @@ def _do(act: Act, parts: list[tuple[Component, object]], *, as_json: bool) -> No
         raise typer.Exit(NEGATIVE)
 
 
-async def _each(act: Act, parts: list[tuple[Component, object]]) -> list[Finding]:
-    return [await _one(act, component, setting) for component, setting in parts]
+async def _each(act: Act, parts: list[Part]) -> list[Finding]:
+    return [await (_one_database(act, part) if part.has_tables else _one_service(act, part)) for part in parts]
 
 
-async def _one(act: Act, component: Component, setting: object) -> Finding:
-    (schema,) = schemas(component.value)
+async def _one_database(act: Act, part: Part) -> Finding:
+    component, setting = part.component.value, part.setting
+    role = component if part.component is Component.TRANSPORT else Component.STORE.value
+    (schema,) = schemas(component)
     problem = missing_file(setting) if act is check else ""
     if not problem:
-        async with answering(component.value, setting, ANY_TIME), open_database(setting, component.value) as database:
+        async with answering(component, setting, ANY_TIME), open_database(setting, role) as database:
             try:
                 await act(database, schema)
             except (SchemaMissing, SchemaTooNew) as error:
                 problem = str(error)
-    where = shown(setting)
-    return Finding(component=component.value, database=where, version=schema.version, ready=not problem, problem=problem)
+    return _finding(part, schema.version, problem)
 
 
-async def _render(parts: list[tuple[Component, object]]) -> list[str]:
+async def _one_service(act: Act, part: Part) -> Finding:
+    """Make the place of a service, where it has none, and look at it; a check only looks."""
+    is_blobs, url = part.component is Component.BLOBS, str(part.setting)
+    require(url, "blobs" if is_blobs else "store")
+    problem = ""
+    async with answering(part.component.value, url, ANY_TIME):
+        if act is not check:
+            await (blobs.create if is_blobs else documents.create)(url)
+        try:
+            async with blobs.open_blobs(url) if is_blobs else documents.open_documents(url, clock=LIVE.clock):
+                pass
+        except SetupError as error:
+            problem = str(error)
+    return _finding(part, FORMAT, problem)
+
+
+def _finding(part: Part, version: int, problem: str) -> Finding:
+    where = shown(part.setting)
+    return Finding(component=part.component.value, database=where, version=version, ready=not problem, problem=problem)
+
+
+async def _render(parts: list[Part]) -> list[str]:
     texts = []
-    for component, setting in parts:
-        async with open_database(setting, component.value) as database:
-            texts.append(f"-- {component.value}\n{render(database, *schemas(component.value))}")
+    for part in parts:
+        if not part.has_tables:
+            say(f"the {part.component.value} {shown(part.setting)} has nothing to print; `onceonly schema create` makes it")
+            continue
+        async with open_database(part.setting) as database:
+            texts.append(f"-- {part.component.value}\n{render(database, *schemas(part.component.value))}")
     return texts

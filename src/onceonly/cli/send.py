@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator
+from contextlib import AsyncExitStack
 from typing import Annotated, BinaryIO, NamedTuple
 
 import typer
@@ -12,12 +13,15 @@ from onceonly.cli.loading import load
 from onceonly.cli.output import NEGATIVE, complain, progress, say, show, show_json
 from onceonly.cli.places import Instead, JsonOption, TransportOption
 from onceonly.cli.reaching import answering, reached
-from onceonly.cli.sending import Tally, send_all
+from onceonly.cli.sending import Minting, Tally, send_all
 from onceonly.model.errors import SetupError, TryAgain
 from onceonly.model.message import Message
-from onceonly.model.settings import NAME_RULE, is_endpoint_name
+from onceonly.model.settings import NAME_RULE, Tokens, is_endpoint_name
 from onceonly.ports.transport import Topology
 from onceonly.wiring import open_transport
+from onceonly.wiring.deduplication import tokens_place
+from onceonly.wiring.minting import Mint, open_mint
+from onceonly.wiring.settings import Settings
 
 SHOWN = 10
 """Refused messages that are named one by one; --json names all of them."""
@@ -29,6 +33,8 @@ class Target(NamedTuple):
     endpoint: str
     transport: str
     topology: Topology | None = None
+    mint: Settings | None = None
+    """The settings of an endpoint that asks for tokens."""
 
 
 def send(  # noqa: PLR0913 - one parameter for each option
@@ -47,7 +53,9 @@ def send(  # noqa: PLR0913 - one parameter for each option
     """Send messages, one for each line of a file.
 
     A line is a body (give --type and --id-from) or a CloudEvent, which brings its own id, source and type. Sending a file
-    again is safe: the ids are the same, so nothing is handled twice. Exit code 1 when a message was refused or is none.
+    again is safe: the ids are the same, so nothing is handled twice. An endpoint with deduplication=Tokens(...) remembers
+    nothing of what it handled: name it as module:endpoint, and send to it once. Exit code 1 when a message was refused or is
+    none.
     """
     target = _target(to, Instead(transport=transport), event=event)
     form = Form(type=type_, source=source, id_from=tuple(name.strip() for name in id_from.split(",") if name.strip()))
@@ -70,15 +78,24 @@ async def _send(stream: BinaryIO, form: Form, target: Target, tally: Tally) -> N
         if target.topology is not None:
             async with answering("transport", target.transport):
                 await transport.declare([target.topology])
-        with progress() as bar:
+        async with AsyncExitStack() as stack:
+            mint = await _mint(target, stack)
+            bar = stack.enter_context(progress())
             task = bar.add_task("sending", total=None)
             await send_all(
                 _messages(stream, form),
-                transport,
+                Minting(transport, mint) if mint else transport,
                 to=target.endpoint,
                 tally=tally,
                 tick=lambda count: bar.advance(task, count),
             )
+
+
+async def _mint(target: Target, stack: AsyncExitStack) -> Mint | None:
+    """Open the place where the endpoint looks for tokens, if it asks for some."""
+    if target.mint is None:
+        return None
+    return await stack.enter_async_context(reached("tokens", tokens_place(target.mint), open_mint(target.mint)))
 
 
 def _messages(stream: BinaryIO, form: Form) -> Iterator[Message]:
@@ -90,7 +107,9 @@ def _target(to: str, instead: Instead, *, event: bool) -> Target:
         raise SetupError("say where to: --to ENDPOINT for commands, or --event for events")
     if ":" in to:
         endpoint = load(to)
-        return Target(endpoint.name, instead.settings(endpoint).transport, endpoint.topology())
+        settings = instead.settings(endpoint)
+        mint = settings if isinstance(settings.deduplication, Tokens) else None
+        return Target(endpoint.name, settings.transport, endpoint.topology(), mint)
     if to and not is_endpoint_name(to):
         raise SetupError(f"--to {to!r}: {NAME_RULE}")
     if instead.transport is None:

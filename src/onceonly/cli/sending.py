@@ -3,14 +3,18 @@
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
+from typing import Protocol
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from onceonly.cli.events import BadItem
 from onceonly.model.errors import Failed, TryAgain
 from onceonly.model.message import Message, Send
 from onceonly.model.record import Answer
-from onceonly.ports.transport import Transport
+from onceonly.model.token import Token
+from onceonly.ports.transport import Traits
+from onceonly.wiring.minting import Mint, with_token
 
 BATCH = 500
 TRIES = 5
@@ -34,8 +38,32 @@ class Tally(Struct):
     unsure: int = 0
 
 
+class Sender(Protocol):
+    """What sends: a transport, as far as it is needed here."""
+
+    traits: Traits
+
+    async def send(self, sends: Sequence[Send]) -> tuple[Answer, ...]:
+        """Send, each for itself; see the Transport port."""
+
+
+class Minting:
+    """A sender whose messages get tokens first: without one their endpoint would not handle them."""
+
+    def __init__(self, sender: Sender, mint: Mint) -> None:
+        self.traits = sender.traits
+        self._sender = sender
+        self._mint = mint
+
+    async def send(self, sends: Sequence[Send]) -> tuple[Answer, ...]:
+        """Make the tokens live, then send. Raises Failed, Unknown."""
+        stamped = [replace(send, message=with_token(send.message)) for send in sends]
+        await self._mint.add([Token(send.message.token, send.to) for send in stamped])
+        return await self._sender.send(stamped)
+
+
 async def send_all(
-    messages: Iterable[Message], transport: Transport, *, to: str, tally: Tally, tick: Callable[[int], object]
+    messages: Iterable[Message], transport: Sender, *, to: str, tally: Tally, tick: Callable[[int], object]
 ) -> None:
     """Send messages to an endpoint, or publish them when `to` is empty; `tally` is kept up to date, also when it raises.
 
@@ -64,7 +92,7 @@ def _take(messages: Iterator[Message], limit: int) -> tuple[list[Message], BadIt
     return taken, None
 
 
-async def _send_some(batch: Sequence[Message], transport: Transport, to: str, tally: Tally) -> None:
+async def _send_some(batch: Sequence[Message], transport: Sender, to: str, tally: Tally) -> None:
     left = [Send(message=message, to=to) for message in batch]
     for number in range(TRIES):
         if number:
@@ -86,7 +114,7 @@ async def _send_some(batch: Sequence[Message], transport: Transport, to: str, ta
     tally.unsure += len(left)
 
 
-def _reason(send: Send, transport: Transport) -> Refused:
+def _reason(send: Send, transport: Sender) -> Refused:
     message, limit = send.message, transport.traits.max_body
     if len(message.body) > limit:
         reason = f"its body has {len(message.body)} bytes, and this transport takes {limit}"

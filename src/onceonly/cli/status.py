@@ -5,37 +5,53 @@ from dataclasses import replace
 from typing import Annotated
 
 import typer
-from msgspec import Struct
-from msgspec.structs import astuple
+from msgspec import Struct, structs
 
 from onceonly.cli.drain import COUNTED
 from onceonly.cli.loading import load_all
-from onceonly.cli.output import show_json, show_table
+from onceonly.cli.output import say, show_json, show_table
 from onceonly.cli.places import Instead, JsonOption, StoreOption, TransportOption, missing_file
 from onceonly.cli.reaching import answering
+from onceonly.cli.upkeep import count_upkeep
 from onceonly.model.errors import QueueMissing, SetupError
 from onceonly.ports.dead_letters import Filter
 from onceonly.ports.store import Store
 from onceonly.ports.transport import Depth, Transport
 from onceonly.runtime.surroundings import LIVE
 from onceonly.wiring import open_dead_letters, open_store, open_transport
+from onceonly.wiring.schemes import keeps_documents
 from onceonly.wiring.settings import Settings
 
+EXTRA = ("dropped", "prepared", "live", "marks", "attempts")
+"""What is shown where at least one of the endpoints has it."""
 
-class Status(Struct, frozen=True, kw_only=True):
+
+class Status(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One endpoint's numbers. The first three are those of its queue, None when it has none yet.
 
-    `late` are the records that wait for longer than `relay_after`; `oldest` is the age of the oldest one, in seconds.
+    `late` are the records that wait for longer than `relay_after`; `oldest` is the age of the oldest one, in seconds: these are
+    None where the store cannot be searched. The numbers behind the dead letters are left out where there is no such thing:
+    what came without a live token, tokens of messages to it that are prepared and live, marks in its dedup store (of all who
+    use it), and attempts at things that are open. `more` names those that are more than they say: nobody counted further.
     """
 
     endpoint: str
     waiting: int | None
     held: int | None
     delayed: int | None
-    records: int
-    late: int
+    records: int | None
+    late: int | None
     oldest: int | None
     dead_letters: int
+    dropped: int | None = None
+    prepared: int | None = None
+    live: int | None = None
+    marks: int | None = None
+    attempts: int | None = None
+    more: tuple[str, ...] = ()
+
+
+COLUMNS = [name for name in Status.__struct_fields__ if name != "more"]
 
 
 def status(
@@ -48,15 +64,30 @@ def status(
     """Show each endpoint's queue, the records whose messages are not sent yet, and its dead letters.
 
     waiting: messages nobody has taken; held: in work; delayed: not due yet; records: committed, their messages not all sent;
-    late: records that wait for longer than relay_after; oldest: how many seconds the oldest record waits.
+    late: records that wait for longer than relay_after; oldest: how many seconds the oldest record waits. Where they are used:
+    dropped: messages without a live token, so copies, or what was lost with the tokens; prepared and live: tokens of messages
+    to it; marks: messages that its dedup store knows; attempts: open ones at making blobs.
     """
     found = [Instead(store, transport).settings(endpoint) for endpoint in load_all(endpoints)]
     numbers = asyncio.run(_look(found))
     if as_json:
         show_json(numbers)
         return
-    columns = tuple(name.replace("_", " ") for name in Status.__struct_fields__)
-    show_table("", columns, [["-" if cell is None else cell for cell in astuple(each)] for each in numbers])
+    shown = [name for name in COLUMNS if name not in EXTRA or any(getattr(each, name) is not None for each in numbers)]
+    show_table("", [name.replace("_", " ") for name in shown], [[_cell(each, name) for name in shown] for each in numbers])
+    for each in numbers:
+        if each.dropped:
+            say(
+                f"warning: {each.endpoint} has dropped {each.dropped} messages that came without a live token. Copies of what "
+                "was handled are dropped so; if tokens were lost, so were the messages they belong to"
+            )
+
+
+def _cell(status: Status, name: str) -> object:
+    value = getattr(status, name)
+    if value is None:
+        return "not searched" if name == "records" else "-"
+    return f"more than {value}" if name in status.more else value
 
 
 async def _look(found: list[Settings]) -> list[Status]:
@@ -70,7 +101,7 @@ async def _look_at(settings: Settings) -> Status:
     async with answering("transport", settings.transport), opening as transport:
         depth = await _depth(transport, settings.name)
     records, late, oldest = await _look_at_records(settings)
-    return Status(
+    numbers = Status(
         endpoint=settings.name,
         waiting=depth.waiting if depth else None,
         held=depth.held if depth else None,
@@ -80,9 +111,12 @@ async def _look_at(settings: Settings) -> Status:
         oldest=oldest,
         dead_letters=await _count_letters(settings),
     )
+    return structs.replace(numbers, **await count_upkeep(settings))
 
 
-async def _look_at_records(settings: Settings) -> tuple[int, int, int | None]:
+async def _look_at_records(settings: Settings) -> tuple[int | None, int | None, int | None]:
+    if keeps_documents(settings.store):
+        return None, None, None
     if missing_file(settings.store):  # it never ran, and looking makes no file
         return 0, 0, None
     opening = open_store(replace(settings, metadata=None))

@@ -7,6 +7,7 @@ about a request that it did not carry out.
 import re
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
+from io import BytesIO
 from typing import Any, TypeAlias
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
@@ -26,6 +27,7 @@ from botocore.loaders import create_loader  # type: ignore[import-untyped]
 from botocore.parsers import ResponseParserError  # type: ignore[import-untyped]
 from msgspec import Struct
 
+from onceonly.drivers.sent_once import refuse_second, sent_once
 from onceonly.model.errors import CommitRefused, Failed, OnceOnlyError, SetupError, Unknown
 
 AT_ONCE = 32
@@ -49,6 +51,7 @@ NOT_ALLOWED = frozenset(
 """Said before anything is done, because of who asks or when."""
 _UNSENT = (NoCredentialsError, PartialCredentialsError, ConnectTimeoutError)
 _BROKEN = (BotoCoreError, ClientError, ResponseParserError, aiohttp.ClientError, OSError, TimeoutError, ValueError, LookupError)
+_LARGE = 256 * 1024
 _CLIENT_ERRORS = range(400, 500)
 _MODELS = create_loader()  # the descriptions of services: large files, read once for all clients
 Client: TypeAlias = Any
@@ -144,16 +147,31 @@ async def connected(service: str, access: Access, **settings: object) -> AsyncIt
 
 
 class _SendsOnce(AIOHTTPSession):  # type: ignore[misc]
-    """Does not send a request again by itself.
+    """The driver's own, but that each of its requests is sent once; see `sent_once`."""
 
-    aiohttp does, for PUT and DELETE on a kept connection that broke before the answer came: a conditional write that was
-    applied would be told then that another version is there. It has no public switch; a test counts what arrives.
-    """
+    async def send(self, request: Any) -> Any:
+        """Send a request. Raises SetupError when it went past the middleware: the driver makes its sessions elsewhere."""
+        if isinstance(request.body, bytes) and len(request.body) > _LARGE:
+            request.body = BytesIO(request.body)  # so that aiohttp writes it piece by piece, and lets others run
+        with sent_once() as sent:
+            answer = await super().send(request)
+        if not sent:
+            raise SetupError("this version of aiobotocore may send a write twice, and onceonly cannot stop it: use 3.10")
+        return answer
 
-    async def _get_session(self, proxy_url: str | None) -> aiohttp.ClientSession:
-        session: aiohttp.ClientSession = await super()._get_session(proxy_url)
-        session._retry_connection = False  # noqa: SLF001 - see above
-        return session
+    async def _get_session(self, proxy_url: str | None) -> "_Session":
+        return _Session(await super()._get_session(proxy_url))
+
+
+class _Session:
+    """A session whose requests pass the middleware; the driver makes sessions without."""
+
+    def __init__(self, session: aiohttp.ClientSession) -> None:
+        self._session = session
+
+    async def request(self, method: str, **options: Any) -> aiohttp.ClientResponse:
+        """Send a request."""
+        return await self._session.request(method, middlewares=(refuse_second,), **options)
 
 
 def code_of(error: ServiceError) -> str:

@@ -9,7 +9,6 @@ from importlib import import_module
 from io import BytesIO
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
-from urllib.request import getproxies
 
 import aiohttp
 from azure.core.credentials import AzureNamedKeyCredential, AzureSasCredential
@@ -17,12 +16,12 @@ from azure.core.exceptions import AzureError
 from azure.core.pipeline.transport import AioHttpTransport
 from msgspec import Struct
 
+from onceonly.drivers.sent_once import SentTwiceError, sent_once, session
 from onceonly.model.errors import DriverMissing, Failed, OnceOnlyError, SetupError, Unknown
 
 VARIABLE = "AZURE_STORAGE_CONNECTION_STRING"
-BROKEN = (AzureError, aiohttp.ClientError, OSError, EOFError, ValueError, LookupError)
+BROKEN = (AzureError, SentTwiceError, aiohttp.ClientError, OSError, EOFError, ValueError, LookupError)
 """All that the driver raises, also for answers that it cannot read."""
-_RESENDS = "_retry_connection"
 _LARGE = 1 << 20
 _PATIENCE = 30.0  # seconds for a connection, and for each part of an answer
 _ENDPOINT = {"table": "TableEndpoint", "blob": "BlobEndpoint"}
@@ -42,13 +41,17 @@ _NO_ENTRY = {
 
 
 class _Transport(AioHttpTransport):  # type: ignore[misc] # the driver gives it by __getattr__
-    """The driver's own, but that it hands large data over as a file: for bytes the HTTP library would give a warning."""
+    """The driver's own, but that each of its requests is sent once.
+
+    Large data is handed over as a file: for bytes the HTTP library would give a warning.
+    """
 
     async def send(self, request: Any, **options: Any) -> Any:
-        """Send a request."""
+        """Send a request; see `sent_once`."""
         if isinstance(request.data, bytes) and len(request.data) > _LARGE:
             request.data = BytesIO(request.data)
-        return await super().send(request, **options)
+        with sent_once():
+            return await super().send(request, **options)
 
 
 class Refused(Exception):
@@ -90,32 +93,20 @@ def read_address(url: str, service: str) -> Address:
 
 @asynccontextmanager
 async def connected(address: Address) -> AsyncIterator[dict[str, Any]]:
-    """Open a connection, and give what the driver's clients are made with; it sends no request twice.
-
-    Raises SetupError when the HTTP library cannot be kept from it.
-    """
-    # Without a proxy there is nothing in the environment to be asked; it would take two threads for each request.
-    session = aiohttp.ClientSession(trust_env=bool(getproxies()), cookie_jar=aiohttp.DummyCookieJar(), auto_decompress=False)
-    try:
-        if not hasattr(session, _RESENDS):
-            raise SetupError(
-                "this version of aiohttp may send a write twice, and onceonly cannot turn that off: use aiohttp 3.14"
-            )
-        # aiohttp sends PUT and DELETE anew when a connection breaks before its answer: the second one would then be told
-        # "another version" by what the first one wrote. There is no public switch.
-        setattr(session, _RESENDS, False)
-        transport = _Transport(session=session, session_owner=False, connection_timeout=_PATIENCE, read_timeout=_PATIENCE)
-        yield {
-            "credential": address.credential,
-            "transport": transport,
-            "retry_total": 0,
-            "retry_to_secondary": False,
-            "permit_redirects": False,
-        }
-    finally:
-        await session.close()
-        if hasattr(address.credential, "close"):
-            await address.credential.close()
+    """Open a connection, and give what the driver's clients are made with; it sends no write twice."""
+    async with session() as http:
+        transport = _Transport(session=http, session_owner=False, connection_timeout=_PATIENCE, read_timeout=_PATIENCE)
+        try:
+            yield {
+                "credential": address.credential,
+                "transport": transport,
+                "retry_total": 0,
+                "retry_to_secondary": False,
+                "permit_redirects": False,
+            }
+        finally:
+            if hasattr(address.credential, "close"):
+                await address.credential.close()
 
 
 @contextmanager

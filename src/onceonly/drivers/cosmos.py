@@ -97,6 +97,7 @@ class Account:
                     except (AzureError, OSError) as error:
                         raise refused_setup(error, self.address) from error
                     await self._open.enter_async_context(opening.pop_all())
+                self._open.push_async_callback(_settled, client, self.address.timeout)
                 self._client = client
             return self._client
 
@@ -180,6 +181,16 @@ def refused_setup(error: Exception, address: Address) -> OnceOnlyError:
     if isinstance(error, CosmosHttpResponseError) and error.status_code in {401, 403}:
         return SetupError(f"{address.endpoint} refuses this key or identity, or this network: {_words(error)}")
     return Failed(f"Cosmos DB at {address.endpoint}: {_words(error)}")
+
+
+async def _settled(client: CosmosClient, timeout: float) -> None:  # noqa: ASYNC109 - it ends the wait, and raises nothing
+    """Wait for the look at regions that the driver takes in the background.
+
+    Its own `close` cancels that look, and a connection that is cancelled while TLS begins stays open.
+    """
+    look = client.client_connection._global_endpoint_manager.refresh_task  # noqa: SLF001 - there is no public way
+    if look is not None:
+        await asyncio.wait([look], timeout=timeout)
 
 
 @asynccontextmanager

@@ -60,6 +60,9 @@ class Dialect(Protocol):
     isolations: frozenset[str]
     """The isolation levels that a unit may ask for."""
 
+    gapless: str | None
+    """The isolation at which a unit that looks for rows which may be gone does not lock the gaps they left; None for any."""
+
     errors: tuple[type[Exception], ...]
     """What the driver raises past SQLAlchemy; all of it is Unknown."""
 
@@ -107,8 +110,39 @@ class Dialect(Protocol):
     def insert_all(self, connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
         """Insert rows that are not there yet; one statement for some thousand of them, none for none."""
 
+    def insert_last(self, connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Do what `insert_all` does, or have `commit` do it, which then raises what became of it; for units only."""
+
     def update_all(self, connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]], *, key: str) -> None:
         """Give rows that are there, and that this transaction has locked, the values of all their columns; found by `key`."""
+
+    def lock(
+        self, connection: Connection, table: Table, keys: Sequence[Any], *, key: str, returning: Sequence[str]
+    ) -> Sequence[Row[Any]]:
+        """Lock the rows of these keys, in the order of the keys, and no others; gives these columns of those that are there.
+
+        They are given as they are once the lock is had. One statement.
+        """
+
+    def consume(self, connection: Connection, table: Table, keys: Sequence[Any], *, key: str) -> frozenset[Any]:
+        """Delete the rows of these keys, locked in the order given; gives the keys of those that were there.
+
+        Waits for another transaction that has deleted or inserted one of them to end.
+        """
+
+    def remove(
+        self,
+        connection: Connection,
+        tables: Sequence[Table],
+        keys: Sequence[Any],
+        *,
+        key: str,
+        only: Mapping[str, Any] | None = None,
+    ) -> int:
+        """Delete the rows of these keys from each table, and lock no others; gives how many were in the last one.
+
+        With `only` just those that have these values. One statement for each table, or for all of them.
+        """
 
     def among(self, column: Column[Any], parameter: str) -> ColumnElement[bool]:
         """Build the condition that `column` is one of a list; the list is passed as `parameter`."""

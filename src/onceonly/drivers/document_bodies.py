@@ -35,8 +35,14 @@ def nested(body: bytes, nesting: Nesting) -> dict[str, Any] | None:
 
 
 def flat(value: Any) -> bytes:
-    """Write a value as JSON text."""
-    return msgspec.json.encode(value)
+    """Write a value as JSON text. Integers may be a driver's own kind of them, as MongoDB's of 64 bits are."""
+    return msgspec.json.encode(value, enc_hook=_plain)
+
+
+def _plain(value: Any) -> int:
+    if isinstance(value, int):
+        return int(value)
+    raise TypeError(f"{type(value).__name__} is nothing that JSON has")
 
 
 def _is_kept(value: Any, nesting: Nesting, depth: int) -> bool:

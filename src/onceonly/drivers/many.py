@@ -29,11 +29,27 @@ async def write_all(
     After the first error no further one is begun. Raises that error as it is when none was written; Unknown when one may have
     been written, or was: "nothing happened" would be wrong then.
     """
-    answers, errors = await _all_of(items, write, at_once)
+
+    async def write_one(items: Sequence[_Item]) -> Sequence[str | None]:
+        return [await write(items[0])]
+
+    return await write_batches([[item] for item in items], write_one, at_once=at_once)
+
+
+async def write_batches(
+    batches: Sequence[Sequence[_Item]],
+    write: Callable[[Sequence[_Item]], Awaitable[Sequence[str | TryAgain | None]]],
+    *,
+    at_once: int,
+) -> tuple[str | None, ...]:
+    """Do what `write_all` does with a request for each batch; its answers may be errors of single items."""
+    answers, errors = await _all_of(batches, write, at_once)
+    outcomes = [outcome for number in sorted(answers) for outcome in answers[number]]
+    errors += [outcome for outcome in outcomes if isinstance(outcome, TryAgain)]
     if errors:
-        written = sum(answer is not None for answer in answers.values())
-        raise _together(errors, written, len(items))
-    return tuple(answers[number] for number in range(len(items)))
+        written = sum(isinstance(outcome, str) for outcome in outcomes)
+        raise _together(errors, written, sum(map(len, batches)))
+    return tuple(outcome for outcome in outcomes if not isinstance(outcome, TryAgain))
 
 
 def _together(errors: Sequence[TryAgain], written: int, total: int) -> TryAgain:

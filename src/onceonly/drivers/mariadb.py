@@ -18,6 +18,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 
 from onceonly.drivers.dialect import Purpose, Said, State, Taking
 from onceonly.drivers.mariadb_connection import code_of, listen, make_interruptible, reset, rolled_back_by, start_over
+from onceonly.drivers.mariadb_keys import delete_each, lock_each
 from onceonly.model.errors import Conflict, Failed, SetupError
 
 OLDEST = (10, 6, 0)  # the first with SKIP LOCKED; RETURNING came with 10.5
@@ -63,6 +64,7 @@ class MariaDB:
     single_writer = False
     has_schemas = False
     isolations = frozenset({"READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"})
+    gapless: str | None = "READ COMMITTED"
     errors: tuple[type[Exception], ...] = ()
 
     def engine(self, url: URL, *, timeout: float) -> AsyncEngine:
@@ -168,12 +170,46 @@ class MariaDB:
         if rows:
             connection.execute(insert(table), [dict(row) for row in rows])
 
+    def insert_last(self, connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Insert now."""
+        self.insert_all(connection, table, rows)
+
     def update_all(self, connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]], *, key: str) -> None:
         """Run INSERT ... ON DUPLICATE KEY UPDATE, all rows in one statement: as UPDATE each would be a round trip."""
         if rows:
             statement = mysql_insert(table)
             values = {name: statement.inserted[name] for name in rows[0] if name != key}
             connection.execute(statement.on_duplicate_key_update(values), [dict(row) for row in rows])
+
+    def lock(
+        self, connection: Connection, table: Table, keys: Sequence[Any], *, key: str, returning: Sequence[str]
+    ) -> Sequence[Row[Any]]:
+        """Run SELECT ... FOR UPDATE that looks up one key after the other."""
+        statement, parameters = lock_each(connection, table, keys, key=key, returning=returning)
+        return connection.execute(statement, parameters).all()
+
+    def consume(self, connection: Connection, table: Table, keys: Sequence[Any], *, key: str) -> frozenset[Any]:
+        """Lock, then delete what is there: DELETE ... RETURNING would go through a small table from end to end."""
+        there = [row[0] for row in self.lock(connection, table, keys, key=key, returning=[key])]
+        if there:
+            self.remove(connection, [table], there, key=key)
+        return frozenset(there)
+
+    def remove(
+        self,
+        connection: Connection,
+        tables: Sequence[Table],
+        keys: Sequence[Any],
+        *,
+        key: str,
+        only: Mapping[str, Any] | None = None,
+    ) -> int:
+        """Run one DELETE for each table, that looks up one key after the other."""
+        count = 0
+        for table in tables:
+            statement, parameters = delete_each(connection, table, keys, key=key, only=only or {})
+            count = connection.execute(statement, parameters).rowcount
+        return count
 
     def among(self, column: Column[Any], parameter: str) -> ColumnElement[bool]:
         """Build IN (...)."""

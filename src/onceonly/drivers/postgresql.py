@@ -20,6 +20,8 @@ from sqlalchemy import (
     Update,
     any_,
     bindparam,
+    delete,
+    event,
     func,
     select,
     text,
@@ -33,7 +35,9 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from onceonly.drivers.dialect import OneUpdate, Purpose, Said, State, Taking
 from onceonly.drivers.postgresql_deadlocks import BE_QUICK, Deadlocks
 from onceonly.drivers.postgresql_drivers import Driver, driver_named
-from onceonly.model.errors import SetupError
+from onceonly.drivers.postgresql_words import Words, keep_back, take_unsaid, unsaid
+from onceonly.drivers.translation import translated
+from onceonly.model.errors import Conflict, SetupError
 
 OLDEST = 12
 
@@ -67,6 +71,8 @@ _BEGIN = {
     Purpose.WRITING: f"BEGIN ISOLATION LEVEL READ COMMITTED{_BY_INDEX}",
     Purpose.READING: "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY",
 }
+_BEGUN = (State.OPEN, State.ABORTED)
+ONE_INSERTED = "INSERT 0 1"
 _PROBE = text(
     "SELECT pg_is_in_recovery(), current_setting('transaction_read_only'), current_setting('synchronous_commit'),"
     " current_setting('fsync')"
@@ -85,10 +91,13 @@ class PostgreSQL:
     has_schemas = True
     isolations: frozenset[str] = frozenset({"READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"})
 
+    gapless: str | None = None
+
     def __init__(self, driver: str) -> None:
         """Use the driver that a URL or an engine names; asyncpg when it names none. Raises SetupError, DriverMissing."""
         self._driver: Driver = driver_named(driver)
         self._deadlocks = Deadlocks(self._driver)
+        self._words = Words()
         self._isolation: str | None = None
         self.errors = self._driver.errors
 
@@ -101,8 +110,7 @@ class PostgreSQL:
             pool_size=8,
             max_overflow=-1,  # a handler that needs a second connection must not wait for its own unit
         )
-        self._driver.watch(engine)
-        self._deadlocks.watch(engine)
+        self._watch(engine)
         return engine
 
     def adopt(self, engine: AsyncEngine) -> AsyncEngine:
@@ -112,9 +120,13 @@ class PostgreSQL:
         chosen = chosen or getattr(engine.sync_engine.dialect, "_on_connect_isolation_level", None)
         self._isolation = chosen if chosen in self.isolations else None
         view = engine.execution_options(isolation_level="AUTOCOMMIT")
-        self._driver.watch(view)
-        self._deadlocks.watch(view)
+        self._watch(view)
         return view
+
+    def _watch(self, engine: AsyncEngine) -> None:
+        self._driver.watch(engine)
+        self._deadlocks.watch(engine)
+        event.listen(engine.sync_engine, "before_cursor_execute", self._say_unsaid)
 
     async def prepare(self, engine: AsyncEngine, *, durable: bool) -> None:
         """Look whether this server keeps what it commits, and can be written. Raises SetupError when not."""
@@ -143,34 +155,40 @@ class PostgreSQL:
             raise SetupError(f"PostgreSQL commits with {which}=off, so a crash loses commits: set it to on for this database")
 
     def begin(self, connection: Connection, purpose: Purpose, *, isolation: str | None) -> None:
-        """Begin. Units get the database's own isolation unless another was chosen."""
+        """Begin. Units get the database's own isolation unless another was chosen; BEGIN may go with what is said next."""
         chosen = isolation or self._isolation
         unit = f"BEGIN ISOLATION LEVEL {chosen}" if chosen in self.isolations else "BEGIN"
-        drivers: tuple[type[Exception], ...] = (OSError, *self.errors)
-        try:
-            self._driver.say(connection, _BEGIN.get(purpose, unit))
-        except drivers:
-            connection.exec_driver_sql("ROLLBACK")  # fails as well, and so lets the pool know that its connections are cut off
-            raise
         self._driver.begun(connection)
+        keep_back(connection, _BEGIN.get(purpose, unit))
+        if purpose is not Purpose.UNIT or not self._driver.tells_last:
+            self._say_unsaid(connection)
 
     def commit(self, connection: Connection) -> None:
-        """Commit as the driver needs it."""
-        self._driver.commit(connection)
+        """Commit as the driver needs it, and say before what waits. Raises Conflict, Failed, CommitRefused when that failed."""
+        before = take_unsaid(connection)
+        try:
+            self._driver.commit(connection, before)
+        except DBAPIError as error:
+            if before and self.state(connection) in _BEGUN:  # COMMIT ends it, however it ends: so it was not come to
+                raise translated(error, self, locked=Conflict) from error
+            raise
 
     def roll_back(self, connection: Connection) -> None:
         """Roll back as the driver needs it."""
+        take_unsaid(connection)
         self._driver.roll_back(connection)
 
     def state(self, connection: Connection) -> State:
-        """Ask the driver."""
-        return self._driver.state(connection)
+        """Ask the driver; a transaction whose BEGIN waits to be said is open."""
+        state = self._driver.state(connection)
+        return State.OPEN if state is State.ENDED and unsaid(connection).startswith("BEGIN") else state
 
     def hold(self, connection: Connection) -> None:
         """Have no lock waited for long after a deadlock. Claims are made by now: they waited for as long as the others took.
 
         The server refuses nobody's COMMIT; one through the driver's own connection is found out afterwards.
         """
+        self._say_unsaid(connection)
         if self._deadlocks.is_wary():
             self._driver.say(connection, BE_QUICK)
 
@@ -186,6 +204,9 @@ class PostgreSQL:
         """
         if not rows:
             return []
+        if len(rows) == 1 and unsaid(connection) and (words := self._words.insert(connection, table, rows[0])):
+            said = self._say(connection, f"{take_unsaid(connection)}; {words} ON CONFLICT ({', '.join(key)}) DO NOTHING")
+            return [_Inserted(rows[0])] if said == ONE_INSERTED else []  # type: ignore[list-item] # it has what a row has
         names = tuple(rows[0])
         lists = {_list(name): [row[name] for row in rows] for name in names}
         return connection.execute(_insert_absent(table, names, tuple(key)), lists).all()
@@ -196,11 +217,43 @@ class PostgreSQL:
             names = tuple(rows[0])
             connection.execute(_insert_all(table, names), {_list(name): [row[name] for row in rows] for name in names})
 
+    def insert_last(self, connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Have a single row inserted in the round trip of COMMIT."""
+        words = self._words.insert(connection, table, rows[0]) if len(rows) == 1 and self._driver.tells_last else ""
+        if words:
+            keep_back(connection, words)
+        else:
+            self.insert_all(connection, table, rows)
+
     def update_all(self, connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]], *, key: str) -> None:
         """Run UPDATE ... FROM unnest(...): one text for any number of rows."""
         if rows:
             names = tuple(rows[0])
             connection.execute(_update_all(table, names, key), {_list(name): [row[name] for row in rows] for name in names})
+
+    def lock(
+        self, connection: Connection, table: Table, keys: Sequence[Any], *, key: str, returning: Sequence[str]
+    ) -> Sequence[Row[Any]]:
+        """Run SELECT ... ORDER BY ... FOR UPDATE, which sorts before it locks."""
+        names = tuple(returning)
+        return connection.execute(_locked(table, key, names), {_list(key): keys}).all()
+
+    def consume(self, connection: Connection, table: Table, keys: Sequence[Any], *, key: str) -> frozenset[Any]:
+        """Lock in order and delete in one statement; a DELETE alone would lock as it finds."""
+        return frozenset(connection.scalars(_consumed(table, key), {_list(key): keys}))
+
+    def remove(
+        self,
+        connection: Connection,
+        tables: Sequence[Table],
+        keys: Sequence[Any],
+        *,
+        key: str,
+        only: Mapping[str, Any] | None = None,
+    ) -> int:
+        """Run one DELETE, with those from the other tables in its WITH."""
+        statement = _removed(tuple(tables), key, tuple((only or {}).items()))
+        return connection.execute(statement, {_list(key): keys}).rowcount
 
     def among(self, column: Column[Any], parameter: str) -> ColumnElement[bool]:
         """Build `= ANY(array)`: one text for any number."""
@@ -228,6 +281,26 @@ class PostgreSQL:
             return Said.STATEMENT if self._driver.refused(error) else Said.NOTHING
         return _SAID.get(state) or _SAID_BY_CLASS.get(state[:2], Said.NOTHING)
 
+    def _say_unsaid(self, connection: Connection, *_: object) -> None:
+        if words := take_unsaid(connection):
+            self._say(connection, words)
+
+    def _say(self, connection: Connection, words: str) -> str:
+        drivers: tuple[type[Exception], ...] = (OSError, *self.errors)
+        try:
+            return self._driver.say(connection, words)
+        except drivers as error:
+            if self._driver.state(connection) not in _BEGUN:
+                connection.exec_driver_sql("ROLLBACK")  # fails as well, and lets the pool know that its connections are cut off
+            raise DBAPIError(words.partition(" (")[0], None, error) from error
+
+
+class _Inserted:
+    """What a row of RETURNING has, of one that was inserted without."""
+
+    def __init__(self, row: Mapping[str, Any]) -> None:
+        self.__dict__.update(row)
+
 
 @cache
 def _insert_absent(table: Table, names: tuple[str, ...], key: tuple[str, ...]) -> Any:
@@ -245,6 +318,31 @@ def _insert_all(table: Table, names: tuple[str, ...]) -> Insert:
 def _update_all(table: Table, names: tuple[str, ...], key: str) -> Update:
     rows = _rows(table, names)
     return update(table).where(table.c[key] == rows.c[key]).values({name: rows.c[name] for name in names if name != key})
+
+
+@cache
+def _locked(table: Table, key: str, names: tuple[str, ...]) -> Select[Any]:
+    chosen = select(*(table.c[name] for name in names)).where(_among(table.c[key]))
+    return chosen.order_by(table.c[key]).with_for_update()
+
+
+@cache
+def _consumed(table: Table, key: str) -> Any:
+    column = table.c[key]
+    locked = func.array(_locked(table, key, (key,)).scalar_subquery(), type_=ARRAY(column.type))
+    return delete(table).where(column == any_(locked)).returning(column)
+
+
+@cache
+def _removed(tables: tuple[Table, ...], key: str, only: tuple[tuple[str, Any], ...]) -> Any:
+    *others, last = (
+        delete(table).where(_among(table.c[key]), *(table.c[name] == value for name, value in only)) for table in tables
+    )
+    return last.add_cte(*(other.cte(f"from_{number}") for number, other in enumerate(others)))
+
+
+def _among(column: Column[Any]) -> ColumnElement[bool]:
+    return column == any_(bindparam(_list(column.name), type_=ARRAY(column.type)))
 
 
 def _rows(table: Table, names: tuple[str, ...]) -> TableValuedAlias:

@@ -22,6 +22,8 @@ class Driver(Protocol):
 
     name: str
     errors: tuple[type[Exception], ...]
+    tells_last: bool
+    """Whether statements that are said together may be any, and the answer to the last one is always told."""
 
     def connect_arguments(self, settings: Mapping[str, str]) -> dict[str, Any]:
         """Give what `connect` takes to have these settings of the server in every session."""
@@ -35,8 +37,8 @@ class Driver(Protocol):
     def begun(self, connection: Connection) -> None:
         """Take notice that a transaction has begun."""
 
-    def commit(self, connection: Connection) -> None:
-        """See `Dialect.commit`."""
+    def commit(self, connection: Connection, before: str) -> None:
+        """See `Dialect.commit`; `before` is said first, in the same round trip, where the driver tells the last answer."""
 
     def roll_back(self, connection: Connection) -> None:
         """See `Dialect.roll_back`."""
@@ -61,6 +63,7 @@ class Asyncpg:
     """asyncpg. It hides whether a transaction is aborted, and takes the answer ROLLBACK to a COMMIT for success."""
 
     name = "asyncpg"
+    tells_last = True
 
     def __init__(self) -> None:
         """Load the driver. Raises DriverMissing."""
@@ -86,10 +89,10 @@ class Asyncpg:
         """Forget what was noted about the transaction before."""
         connection.info.pop(_ABORTED, None)
 
-    def commit(self, connection: Connection) -> None:
+    def commit(self, connection: Connection, before: str) -> None:
         """Say COMMIT, and make sure of the answer."""
         try:
-            answer = self.say(connection, "COMMIT")
+            answer = self.say(connection, f"{before}; COMMIT" if before else "COMMIT")
         except self.errors as error:
             raise DBAPIError("COMMIT", None, error) from error
         if answer != "COMMIT":
@@ -121,6 +124,7 @@ class Psycopg:
     """psycopg, version 3. libpq keeps the state of the transaction as the server tells it."""
 
     name = "psycopg"
+    tells_last = False
 
     def __init__(self) -> None:
         """Load the driver. Raises DriverMissing."""
@@ -144,7 +148,7 @@ class Psycopg:
     def begun(self, connection: Connection) -> None:
         """Note nothing."""
 
-    def commit(self, connection: Connection) -> None:
+    def commit(self, connection: Connection, before: str) -> None:
         """Refuse what is aborted; psycopg's own commit, which SQLAlchemy calls, would take the answer ROLLBACK for success."""
         if self.state(connection) is State.ABORTED:
             raise InternalError("COMMIT", None, RolledBack(str(RolledBack.__doc__)))

@@ -147,6 +147,9 @@ class Link:
 
     async def ready(self, seconds: float) -> bool:
         """Tell whether the server takes messages, waiting for it this long: it blocks connections when it runs full."""
+        known = self._connection
+        if known is not None and known.is_opened and not self._closed and _is_ready(known):
+            return True
         connection = await self._connected()
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
@@ -310,6 +313,17 @@ async def attempt(link: Link, what: str, call: Callable[[Channel], Awaitable[_Re
 def is_open(channel: Channel | None) -> bool:
     """Tell whether a channel and its connection can still be used."""
     return channel is not None and not channel.is_closed and channel.connection.is_opened
+
+
+def _is_ready(connection: aiormq.Connection) -> bool:
+    """Tell whether the server takes messages just now: what need not wait ends with its first step."""
+    asked = connection.ready()
+    try:
+        asked.send(None)
+    except StopIteration:
+        return True
+    asked.close()
+    return False
 
 
 def _means_lost(error: BaseException) -> bool:

@@ -8,8 +8,11 @@ answers "another version" to itself.
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from urllib.request import getproxies
 
 from aiohttp import ClientHandlerType, ClientRequest, ClientResponse, ClientSession, DummyCookieJar
+
+_READS = frozenset({"GET", "HEAD"})
 
 
 class SentTwiceError(Exception):
@@ -20,11 +23,15 @@ _sending: ContextVar[list[str] | None] = ContextVar("onceonly_sending", default=
 
 
 @contextmanager
-def sent_once() -> Iterator[None]:
-    """Let the enclosed block send one request, through sessions that have `refuse_second`. Raises SentTwiceError at another."""
-    token = _sending.set([])
+def sent_once() -> Iterator[list[str]]:
+    """Let the enclosed block send one request, through sessions that have `refuse_second`; gives what was sent, as it is.
+
+    A read may be sent again. Raises SentTwiceError at a second write.
+    """
+    sent: list[str] = []
+    token = _sending.set(sent)
     try:
-        yield
+        yield sent
     finally:
         _sending.reset(token)
 
@@ -33,12 +40,17 @@ async def refuse_second(request: ClientRequest, handler: ClientHandlerType) -> C
     """Be a session's middleware, which aiohttp calls for each time it sends."""
     sent = _sending.get()
     if sent is not None:
-        if sent:
+        if sent and request.method not in _READS:
             raise SentTwiceError(f"there was no answer to {request.method}, and it is not sent again")
         sent.append(request.method)
     return await handler(request)
 
 
 def session() -> ClientSession:
-    """Make a session as azure-core makes its own, but that it sends nothing twice inside `sent_once`."""
-    return ClientSession(trust_env=True, cookie_jar=DummyCookieJar(), auto_decompress=False, middlewares=(refuse_second,))
+    """Make a session as azure-core makes its own, but that it sends no write twice inside `sent_once`.
+
+    Without a proxy there is nothing in the environment to be asked; it would take two threads for each request.
+    """
+    return ClientSession(
+        trust_env=bool(getproxies()), cookie_jar=DummyCookieJar(), auto_decompress=False, middlewares=(refuse_second,)
+    )

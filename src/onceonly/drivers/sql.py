@@ -22,6 +22,7 @@ from onceonly.drivers.urls import DEFAULT_PREFIX, Place, checked_prefix, read_ur
 from onceonly.model.errors import Failed, OnceOnlyError, SetupError
 from onceonly.ports.surroundings import Clock
 
+SOON = 0.002  # seconds until a unit's connection is given back, unless another transaction begins before
 Source: TypeAlias = str | AsyncEngine | async_sessionmaker[AsyncSession]
 """What a user may name a database by."""
 
@@ -130,8 +131,7 @@ class Database:
 
     async def settle(self) -> None:
         """Wait until every dropped transaction is rolled back."""
-        while self._stranded:
-            self._spawn(self._stranded.pop().end())
+        self._end_stranded()
         if self._dropping:
             await asyncio.wait(self._dropping)
 
@@ -162,7 +162,10 @@ class Database:
         except BaseException:
             end_turn()
             raise
-        return DatabaseTransaction(connection, root, dialect=self.dialect, dropping=self._drop, end_turn=end_turn)
+        keeping = self._keep if purpose is Purpose.UNIT and not self.dialect.single_writer else None
+        return DatabaseTransaction(
+            connection, root, dialect=self.dialect, dropping=self._drop, end_turn=end_turn, keeping=keeping
+        )
 
     def _begin_root(self, connection: Connection, purpose: Purpose, isolation: str | None) -> RootTransaction:
         root = connection.begin()
@@ -190,6 +193,15 @@ class Database:
             self._stranded.append(transaction)
         else:
             self._spawn(transaction.end())
+
+    def _keep(self, transaction: DatabaseTransaction) -> None:
+        """Have a committed transaction's connection given back soon: what waits for the commit waits no longer for that."""
+        self._stranded.append(transaction)
+        asyncio.get_running_loop().call_later(SOON, self._end_stranded)
+
+    def _end_stranded(self) -> None:
+        while self._stranded:
+            self._spawn(self._stranded.pop().end())
 
     def _spawn(self, ending: Coroutine[Any, Any, None]) -> None:
         task = asyncio.ensure_future(ending)

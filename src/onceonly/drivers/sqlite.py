@@ -20,7 +20,9 @@ from sqlalchemy import (
     Table,
     bindparam,
     cast,
+    delete,
     event,
+    select,
     update,
 )
 from sqlalchemy.dialects.sqlite import insert
@@ -69,6 +71,7 @@ class SQLite:
     isolations: frozenset[str] = frozenset({"READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"})
     """Whatever is asked for, units get SERIALIZABLE: one writer at a time."""
 
+    gapless: str | None = None
     errors: tuple[type[Exception], ...] = ()
 
     def engine(self, url: URL, *, timeout: float) -> AsyncEngine:
@@ -155,12 +158,45 @@ class SQLite:
         if rows:
             connection.execute(insert(table), [dict(row) for row in rows])
 
+    def insert_last(self, connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Insert now."""
+        self.insert_all(connection, table, rows)
+
     def update_all(self, connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]], *, key: str) -> None:
         """Run one UPDATE for each row: they all stay in this process."""
         if rows:
             values: dict[str, Any] = {name: bindparam(f"new_{name}") for name in rows[0] if name != key}
             statement = update(table).where(table.c[key] == bindparam(f"new_{key}")).values(values)
             connection.execute(statement, [{f"new_{name}": value for name, value in row.items()} for row in rows])
+
+    def lock(
+        self, connection: Connection, table: Table, keys: Sequence[Any], *, key: str, returning: Sequence[str]
+    ) -> Sequence[Row[Any]]:
+        """Read: who has the write lock has them all."""
+        query = select(*(table.c[name] for name in returning)).where(self.among(table.c[key], "keys"))
+        return connection.execute(query.order_by(table.c[key]), {"keys": keys}).all()
+
+    def consume(self, connection: Connection, table: Table, keys: Sequence[Any], *, key: str) -> frozenset[Any]:
+        """Run DELETE ... RETURNING."""
+        statement = delete(table).where(self.among(table.c[key], "keys")).returning(table.c[key])
+        return frozenset(connection.scalars(statement, {"keys": keys}))
+
+    def remove(
+        self,
+        connection: Connection,
+        tables: Sequence[Table],
+        keys: Sequence[Any],
+        *,
+        key: str,
+        only: Mapping[str, Any] | None = None,
+    ) -> int:
+        """Run one DELETE for each table: they all stay in this process."""
+        count = 0
+        for table in tables:
+            having = (table.c[name] == value for name, value in (only or {}).items())
+            statement = delete(table).where(self.among(table.c[key], "keys"), *having)
+            count = connection.execute(statement, {"keys": keys}).rowcount
+        return count
 
     def among(self, column: Column[Any], parameter: str) -> ColumnElement[bool]:
         """Build an IN with as many variables as the list is long."""

@@ -31,7 +31,10 @@ class Turns:
 
 
 class DatabaseTransaction:
-    """One open database transaction on a connection of its own. `dropping` has its `end` run in the background."""
+    """One open database transaction on a connection of its own. `dropping` has its `end` run in the background.
+
+    With `keeping` its connection is given back in the background as well when it is committed: `keeping` has `end` run soon.
+    """
 
     def __init__(
         self,
@@ -41,12 +44,15 @@ class DatabaseTransaction:
         dialect: Dialect,
         dropping: "Callable[[DatabaseTransaction], None]",
         end_turn: Callable[[], None],
+        keeping: "Callable[[DatabaseTransaction], None] | None" = None,
     ) -> None:
         self.connection = connection
         self.closing: Callable[[], None] = nothing
         """Called when the transaction has ended, in the greenlet, before the connection is given back."""
         self._dialect = dialect
         self._dropping = dropping
+        self._keeping = keeping
+        self._is_committed = False
         self._root = root
         self._end_turn = end_turn
         self._is_over = False
@@ -86,6 +92,8 @@ class DatabaseTransaction:
         await self.connection.run_sync(commit)
         self._is_over = True
         self._end_turn()
+        if self._keeping is not None:
+            self._keeping(self)
 
     def drop(self) -> None:
         """Give it up; awaits nothing. Harmless after a commit and when repeated."""
@@ -96,7 +104,7 @@ class DatabaseTransaction:
     async def end(self) -> None:
         """Roll back and give the connection back; a connection that cannot be rolled back is closed."""
         try:
-            await self.connection.run_sync(lambda _: self._roll_back())
+            await self.connection.run_sync(lambda _: self._close() if self._is_committed else self._roll_back())
         except Exception:  # noqa: BLE001 - whatever it is, this connection must not go back to the pool
             await self.connection.invalidate()
             await self.connection.run_sync(Connection.close)
@@ -108,7 +116,9 @@ class DatabaseTransaction:
         self._has_said_commit = True
         self._dialect.commit(self._root.connection)
         self._root.commit()
-        self._close()
+        self._is_committed = True
+        if self._keeping is None:
+            self._close()
 
     def _roll_back(self) -> None:
         state = self.state

@@ -60,6 +60,11 @@ class AzureBlobThings:
             listed += page
         return tuple(listed)
 
+    async def check(self) -> tuple[str, ...]:
+        """Make sure, at start, that there is a container. Raises SetupError, TryAgain."""
+        await self._container.check()
+        return ()
+
     def _check(self, thing: Thing) -> None:
         if self._is_odd(thing.name):
             raise CommitRefused(
@@ -79,3 +84,9 @@ async def open_things(url: str) -> AsyncIterator[Things]:
     """Open the blobs of `azure-blob://account/container/folder`. Raises SetupError, DriverMissing."""
     async with open_container(url) as container:
         yield AzureBlobThings(container)
+
+
+async def create(url: str) -> None:
+    """Make the container where it is missing. Raises SetupError, TryAgain."""
+    async with open_container(url) as container:
+        await container.create()

@@ -2,25 +2,31 @@
 
 from datetime import datetime
 
+from onceonly.endpoint.blobs import BlobPlace, Blobs
 from onceonly.endpoint.envelopes import Delay, Envelopes, Wish, command
 from onceonly.endpoint.reading import Received
 from onceonly.model.errors import InvalidEffect
 from onceonly.model.identity import outgoing_id
 from onceonly.model.message import Headers, Message
-from onceonly.model.record import Effect
+from onceonly.model.record import Decision, Effect
 from onceonly.model.settings import is_endpoint_name
 
 
 class Context:
     """One handler's view of its message. Valid until the handler ends."""
 
-    def __init__(self, envelopes: Envelopes, message: Message, *, now: int) -> None:
+    def __init__(
+        self, envelopes: Envelopes, message: Message, *, now: int, attempt: str = "", blobs: BlobPlace | None = None
+    ) -> None:
         """Serve one message, and send in the name of the endpoint of `envelopes`; `now` is in milliseconds since 1970."""
         self._endpoint = envelopes.endpoint
         self._message = message
         self._now = now
         self._envelopes = envelopes
         self._effects: list[Effect] = []
+        self._attempt = attempt
+        self._place = blobs
+        self._blobs: Blobs | None = None
         self._ended = False
 
     @property
@@ -37,6 +43,13 @@ class Context:
     def endpoint(self) -> str:
         """The name of the endpoint that handles it."""
         return self._endpoint
+
+    @property
+    def blobs(self) -> Blobs:
+        """The blobs that the handler makes: files, in the place that the endpoint's `blobs=` names."""
+        if self._blobs is None:
+            self._blobs = Blobs(self._place, self._attempt)
+        return self._blobs
 
     def send(
         self,
@@ -80,10 +93,10 @@ class Context:
             raise InvalidEffect(f"cannot reply to message {self._message.id!r}: {reason}; use send(..., to=...)")
         self._capture(message, Wish(to, type, delay, at))
 
-    def end(self) -> tuple[Effect, ...]:
+    def end(self) -> Decision:
         """Close the context and give what it captured, in order; every later use is an error."""
         self._ended = True
-        return tuple(self._effects)
+        return Decision(tuple(self._effects), () if self._blobs is None else self._blobs.end())
 
     def _capture(self, body: object, wish: Wish) -> None:
         if self._ended:

@@ -7,6 +7,9 @@ from functools import partial
 from types import FrameType
 from typing import Any, NamedTuple, TypeVar, overload
 
+from onceonly.endpoint.blobs import BlobPlace
+from onceonly.endpoint.entities import KeyRule
+from onceonly.endpoint.envelopes import Subscribers
 from onceonly.endpoint.handlers import EndpointHandlers, Rules
 from onceonly.endpoint.outgoing import Outgoing
 from onceonly.endpoint.plans import Plans, plan
@@ -14,16 +17,19 @@ from onceonly.endpoint.registration import RegisteredHandler, RegisteredProvider
 from onceonly.endpoint.signatures import Function, callers_frame, is_function
 from onceonly.model.errors import InvalidHandler
 from onceonly.model.retry import Retry
-from onceonly.model.settings import Deduplication, History
+from onceonly.model.settings import Deduplication, History, Tokens
 from onceonly.ports.bundle import Ports
+from onceonly.ports.effects import Things
 from onceonly.ports.transport import Topology, Traits
 from onceonly.runtime.board import Row
 from onceonly.runtime.doorbell import Doorbell
+from onceonly.runtime.drops import CountedWorker
 from onceonly.runtime.observer import Observer
 from onceonly.runtime.relay import Relay
 from onceonly.runtime.settings import WorkerSettings
 from onceonly.runtime.start import Patience
 from onceonly.runtime.surroundings import LIVE, Surroundings
+from onceonly.runtime.sweeper import Sweeper
 from onceonly.runtime.worker import Runner, Worker, run_all
 from onceonly.serialization.identity import IdentityRule
 from onceonly.wiring import enlist, wire
@@ -60,6 +66,7 @@ class Endpoint:
         metadata: object = None,
         isolation: str | None = None,
         deduplication: Deduplication = History(),  # noqa: B008 - immutable
+        blobs: str | None = None,
         identity: IdentityRule | None = None,
         retry: Retry = Retry(),  # noqa: B008 - immutable
         timeout: float = 30.0,
@@ -75,6 +82,7 @@ class Endpoint:
             metadata=metadata,
             isolation=isolation,
             deduplication=deduplication,
+            blobs=blobs,
             identity=identity,
             retry=retry,
             timeout=timeout,
@@ -102,6 +110,16 @@ class Endpoint:
     def handler(
         self, *, type: str | None = ..., retry: Retry | None = ..., timeout: float | None = ...
     ) -> Callable[[_Function], _Function]: ...
+    @overload
+    def handler(
+        self,
+        *,
+        entity: type[Any],
+        key: KeyRule,
+        type: str | None = ...,
+        retry: Retry | None = ...,
+        timeout: float | None = ...,
+    ) -> Callable[[_Function], _Function]: ...
     def handler(
         self,
         function: Any = None,
@@ -109,17 +127,25 @@ class Endpoint:
         type: str | None = None,  # noqa: A002 - the CloudEvents name
         retry: Retry | None = None,
         timeout: float | None = None,
+        entity: Any = None,
+        key: Any = None,
     ) -> Any:
         """Register a handler; usable with and without arguments. Gives the function back unchanged.
 
         The first parameter's class decides which messages it takes, `type` under which name they travel; the others are
         injected by annotation. `retry` and `timeout` (seconds, `async def` handlers only) override the endpoint's.
+
+        With `entity` it works on one entity of that class for each message: the one whose key is in the message's field
+        `key`, or what `key` makes of the message (a str, an int, a UUID or an enum of these). A parameter annotated
+        `Account` gets it as the store has it, else a fresh one: all defaults, and the key in the field of that name if there
+        is one. Annotated `Account | None` it gets None instead. It is changed in place, or another one is returned, or
+        `Deleted()`.
         Raises InvalidHandler for what is no function; all else about it is judged at start.
         """
         frame = callers_frame()
 
         def register(function: _Function) -> _Function:
-            self._handlers.append(RegisteredHandler(self._function(function, frame), type, retry, timeout))
+            self._handlers.append(RegisteredHandler(self._function(function, frame), type, retry, timeout, entity, key))
             return function
 
         return register if function is None else register(function)
@@ -158,6 +184,10 @@ class Endpoint:
         """Give the input queue and the types it subscribes to. Raises InvalidHandler."""
         return Topology(endpoint=self.name, events=tuple(sorted(self._plan(self.settings).handlers)))
 
+    def works_on_entities(self) -> bool:
+        """Tell whether any of its handlers does. Raises InvalidHandler."""
+        return _have_entities(self._plan(self.settings))
+
     def handlers(
         self,
         surroundings: Surroundings = LIVE,
@@ -165,11 +195,15 @@ class Endpoint:
         settings: Settings | None = None,
         max_body: int = MAX_BODY,
         made: Mapping[Any, object] | None = None,
+        blobs: Things | None = None,
     ) -> EndpointHandlers:
-        """Give the Handlers port of this endpoint; `made` holds what process providers made. Raises InvalidHandler."""
+        """Give the Handlers port of this endpoint; `made` holds what process providers made. Raises InvalidHandler.
+
+        `blobs` is the place they read blobs from.
+        """
         chosen = settings or self.settings
         rules = _rules(chosen, max_body)
-        return EndpointHandlers(self._plan(chosen), rules, surroundings, made or {})
+        return EndpointHandlers(self._plan(chosen), rules, surroundings, made or {}, blobs=_place(chosen, blobs))
 
     @asynccontextmanager
     async def opened(
@@ -217,12 +251,14 @@ class Endpoint:
     def runners(
         self, ports: Ports, settings: Settings, *, surroundings: Surroundings = LIVE, board: Row | None = None
     ) -> tuple[Runner, ...]:
-        """Give what works on these ports, side by side: the worker, and the relay that finishes what others left."""
-        grace, after = settings.worker.grace, settings.relay_after
-        return (
-            Worker(ports, settings.worker, surroundings=surroundings, board=board),
-            Relay(ports, after=after, grace=grace, doorbell=self._doorbell, surroundings=surroundings),
-        )
+        """Give what works on these ports, side by side: the worker, and those that finish or remove what others left."""
+        grace, after, upkeep = settings.worker.grace, settings.relay_after, ports.upkeep
+        worker: Runner = (working := Worker(ports, settings.worker, surroundings=surroundings, board=board))
+        if upkeep.drops is not None:
+            worker = CountedWorker(working, upkeep.drops, endpoint=self.name, surroundings=surroundings)
+        relay = Relay(ports, after=after, grace=grace, doorbell=self._doorbell, surroundings=surroundings)
+        swept = (Sweeper(ports, grace=grace, surroundings=surroundings),) if upkeep.is_swept else ()
+        return worker, relay, *swept
 
     async def run(
         self,
@@ -283,18 +319,26 @@ class Endpoint:
         for provider in plans.process:
             made[provider.kind] = await provider.open(stack, made.__getitem__)
 
-        def make(traits: Traits) -> EndpointHandlers:
-            return EndpointHandlers(plans, _rules(chosen, traits.max_body), surroundings, made)
+        def make(traits: Traits, blobs: Things | None = None) -> EndpointHandlers:
+            rules = _rules(chosen, traits.max_body)
+            return EndpointHandlers(plans, rules, surroundings, made, blobs=_place(chosen, blobs))
 
         events = tuple(sorted(plans.handlers))
-        return partial(wire, chosen, make, events=events, surroundings=surroundings, observer=observer)
+        entities = _have_entities(plans)
+        return partial(wire, chosen, make, events=events, entities=entities, surroundings=surroundings, observer=observer)
 
     def _enter_running(self, stack: AsyncExitStack, running: "_Running") -> None:
         self._running.append(running)
         stack.callback(self._running.remove, running)
 
     def _plan(self, settings: Settings) -> Plans:
-        return plan(self._handlers, self._providers, endpoint=self.name, offer=offer_of(settings.store))
+        return plan(
+            self._handlers,
+            self._providers,
+            endpoint=self.name,
+            offer=offer_of(settings.store),
+            subscribers=_subscribers(settings),
+        )
 
     def _function(self, function: Callable[..., Any], frame: FrameType | None) -> Function:
         if not is_function(function):
@@ -302,8 +346,20 @@ class Endpoint:
         return Function(function, frame)
 
 
+def _have_entities(plans: Plans) -> bool:
+    return any(each.entity is not None for each in plans.handlers.values())
+
+
 def _rules(settings: Settings, max_body: int) -> Rules:
-    return Rules(settings.name, settings.retry, settings.timeout, settings.identity, max_body)
+    return Rules(settings.name, settings.retry, settings.timeout, settings.identity, max_body, _subscribers(settings))
+
+
+def _subscribers(settings: Settings) -> Subscribers | None:
+    return settings.deduplication.subscribers if isinstance(settings.deduplication, Tokens) else None
+
+
+def _place(settings: Settings, blobs: Things | None) -> BlobPlace | None:
+    return None if settings.blobs is None else BlobPlace(blobs)
 
 
 async def _first(working: asyncio.Task[None], ready: asyncio.Event) -> None:

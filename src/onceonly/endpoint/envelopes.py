@@ -1,6 +1,7 @@
 """Envelopes: makes a message on its way out of what a user wants sent. Whatever can never be sent is refused here, at once."""
 
 import math
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
@@ -12,6 +13,8 @@ from onceonly.serialization.identity import INSTANT
 
 LATEST = int(datetime(9999, 12, 31, tzinfo=UTC).timestamp() * 1000)
 Delay = timedelta | float
+Subscribers = Mapping[str, Sequence[str]]
+"""The endpoints that take an event, by its type."""
 
 
 class Wish(NamedTuple):
@@ -24,10 +27,11 @@ class Wish(NamedTuple):
 
 
 class Envelopes:
-    """Makes messages in the name of one endpoint; `max_body` is in bytes."""
+    """Makes messages in the name of one endpoint; `max_body` is in bytes, `subscribers` are there where tokens are minted."""
 
-    def __init__(self, endpoint: str, *, max_body: int) -> None:
+    def __init__(self, endpoint: str, *, max_body: int, subscribers: Subscribers | None = None) -> None:
         self.endpoint = endpoint
+        self._subscribers = subscribers
         self._max_body = max_body
         self._second = -1
         self._second_text = ""
@@ -35,12 +39,18 @@ class Envelopes:
     def seal(self, body: object, wish: Wish, *, id: str, now: int, cause: Headers = ()) -> Send:  # noqa: A002 - the CloudEvents name
         """Make one message; `now` is in milliseconds since 1970, `cause` are extensions that say where it comes from.
 
-        Raises InvalidEffect when it can never be sent: too large, not serializable, without a type, an impossible instant.
+        Raises InvalidEffect when it can never be sent: too large, not serializable, without a type, an impossible instant, an
+        event for whose subscribers no tokens can be minted.
         """
         due = _due(wish, now)
         name = wish.type if wish.type is not None else type_name(body.__class__)
         if not name or not name.strip():
             raise InvalidEffect(f'a {body.__class__.__name__} does not know its message type: pass type="..."')
+        if self._subscribers is not None and not wish.to and name not in self._subscribers:
+            raise InvalidEffect(
+                f"cannot publish {name}: nobody knows for whom to mint its token; name the endpoints that take it, or none, "
+                f"where the endpoint is made: Tokens(subscribers={{{name!r}: [...]}})"
+            )
         try:
             encoded, content_type = encode_body(body)
         except BodyError as error:

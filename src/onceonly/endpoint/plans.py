@@ -8,13 +8,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from onceonly.endpoint.context import Context
+from onceonly.endpoint.entities import EntityPlan, EntityRule, plan_entity, takes
+from onceonly.endpoint.envelopes import Subscribers
 from onceonly.endpoint.providers import ProviderPlan, Providers, plan_providers
 from onceonly.endpoint.registration import RegisteredHandler, RegisteredProvider, Scope
 from onceonly.endpoint.signatures import Flavour, Function, Parameter, words
 from onceonly.model.errors import InvalidHandler
 from onceonly.model.retry import Retry
 from onceonly.serialization.bodies import SUPPORTED, BodyError, Codec, codec_for, is_supported, type_name
-from onceonly.wiring.schemes import Offer
+from onceonly.wiring.schemes import SQL, Offer
 
 
 class HandlerPlan(NamedTuple):
@@ -28,6 +30,8 @@ class HandlerPlan(NamedTuple):
     """Those to run for each message, in order."""
     retry: Retry | None
     timeout: float | None
+    entity: EntityPlan | None = None
+    """How it works on entities, if it does; then one of its arguments is of that kind."""
 
     @property
     def is_async(self) -> bool:
@@ -43,9 +47,14 @@ class Plans(NamedTuple):
 
 
 def plan(
-    handlers: Sequence[RegisteredHandler], providers: Sequence[RegisteredProvider], *, endpoint: str, offer: Offer
+    handlers: Sequence[RegisteredHandler],
+    providers: Sequence[RegisteredProvider],
+    *,
+    endpoint: str,
+    offer: Offer,
+    subscribers: Subscribers | None = None,
 ) -> Plans:
-    """Plan everything. Raises InvalidHandler listing all that is wrong."""
+    """Plan everything; `subscribers` are those of `Tokens`. Raises InvalidHandler listing all that is wrong."""
     problems: list[str] = []
     available = plan_providers(providers, offer, problems)
     found: dict[str, HandlerPlan] = {}
@@ -57,6 +66,8 @@ def plan(
             both = f"{found[planned.type].function.name} and {planned.function.name}"
             problems.append(f"{both} both take {planned.type!r}; one type has one handler")
         found[planned.type] = planned
+    problems += _same_names(found.values())
+    problems += _undeclared(found.values(), endpoint, subscribers or {})
     if not handlers:
         problems.append(f"no handler is registered; write @{endpoint}.handler above a function")
     if problems:
@@ -78,12 +89,39 @@ def _plan_handler(registered: RegisteredHandler, providers: Providers, offer: Of
     type_, codec = (None, None) if signature.problems else _plan_body(signature.parameters, registered.type, wrong)
     others = () if signature.problems else signature.parameters[1:]
     is_async = function.flavour is Flavour.COROUTINE
+    rule, entity = EntityRule(registered.entity, registered.key), None
+    if rule != EntityRule(None, None) and codec is not None:
+        message = signature.parameters[0].annotation
+        entity = plan_entity(rule, message, others, is_offered=offer.entities, wrong=wrong)
+    takers = [each.name for each in others if rule.kind is not None and takes(each.annotation, rule.kind)]
+    others = tuple(each for each in others if each.name not in takers)
     arguments = dict(_plan_arguments(others, providers, offer, is_async=is_async, wrong=wrong))
     problems += [f"handler {function.name}: {each}" for each in wrong]
     if wrong or type_ is None or codec is None:
         return None
     needed = tuple(each for each in providers.needed_by(arguments.values()) if each.scope is Scope.MESSAGE)
-    return HandlerPlan(function, type_, codec, arguments, needed, registered.retry, registered.timeout)
+    if entity is not None:
+        arguments[takers[0]] = entity.kind
+    return HandlerPlan(function, type_, codec, arguments, needed, registered.retry, registered.timeout, entity)
+
+
+def _same_names(plans: Iterable[HandlerPlan]) -> Iterable[str]:
+    """Find classes whose entities would be taken for each other's."""
+    kinds: dict[str, type] = {}
+    for entity in (each.entity for each in plans if each.entity is not None):
+        if kinds.setdefault(entity.name, entity.kind) is not entity.kind:
+            yield f'two classes of entities are called {entity.name!r}; give one of them another name: @entity("...")'
+
+
+def _undeclared(plans: Iterable[HandlerPlan], endpoint: str, subscribers: Subscribers) -> Iterable[str]:
+    """Find events that would come with a token which was minted for others."""
+    for each in plans:
+        if each.type in subscribers and endpoint not in subscribers[each.type]:
+            declared = ", ".join(subscribers[each.type]) or "nobody"
+            yield (
+                f"handler {each.function.name} takes {each.type!r}, and Tokens(subscribers=...) says that {declared} does: "
+                f"add {endpoint!r} there, wherever it is published"
+            )
 
 
 def _plan_body(parameters: Sequence[Parameter], name: str | None, wrong: list[str]) -> tuple[str | None, Codec | None]:
@@ -121,6 +159,10 @@ def _plan_arguments(
         elif offer.match(annotation, other) is not None:
             instead = f"is for {'def' if is_async else 'async def'} handlers; here ask for {offer.words(own)}"
             wrong.append(f"{name}: {words(annotation)} {instead}")
+        elif not has_default and SQL.match(annotation, SQL.asynchronous | SQL.synchronous) is not None:
+            instead = f"; here ask for {offer.words(own)}" if own else ""
+            entities = '; work on an entity: @handler(entity=..., key="...")' if offer.entities else ""
+            wrong.append(f"{name}: {words(annotation)} is there on SQL stores only{instead}{entities}")
         elif not has_default:
             wrong.append(_unfilled(name, annotation, f"{offer.words(own)}, Context", providers))
 

@@ -1,10 +1,17 @@
 """Reading a delivery: CloudEvents attributes, identity and type, or why it is no message."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from onceonly.model.message import Delivery, Message, Unreadable
 from onceonly.serialization.cloudevents import fields_of, take_apart
 from onceonly.serialization.identity import DECIDED, IdentityRule, NoIdentity, identify, is_foreign
+
+Place = Callable[[Message], Message | Unreadable]
+"""Finds out which entity a message is about."""
+UNENTITLED = (
+    "came without a token: this endpoint has deduplication=Tokens(...), so its messages must come from endpoints that have it "
+    "too, with the same place of tokens, and declare it as a subscriber; send it through one of these, or with `onceonly send`"
+)
 
 
 class Received(Message, frozen=True, kw_only=True):
@@ -13,9 +20,18 @@ class Received(Message, frozen=True, kw_only=True):
     attempts: int = 0
 
 
-def read(delivery: Delivery, types: Sequence[str], *, identity: IdentityRule | None, max_body: int) -> Message | Unreadable:
+def read(
+    delivery: Delivery,
+    types: Sequence[str],
+    *,
+    identity: IdentityRule | None,
+    max_body: int,
+    places: Mapping[str, Place],
+    needs_token: bool,
+) -> Message | Unreadable:
     """Give the message of a delivery. One without a type is taken for the only type that `types` holds, if it holds one.
 
+    `places` find the unit of a message by its type, where it has one.
     The type itself is not judged: a message that was handled already may owe its effects, whoever takes its type today.
     """
     try:
@@ -35,4 +51,7 @@ def read(delivery: Delivery, types: Sequence[str], *, identity: IdentityRule | N
     message.__dict__["identity"] = found  # known already: the property need not make it again
     if len(delivery.body) > max_body:
         return Unreadable(reason=f"too large: {len(delivery.body)} bytes, and {max_body} is the limit", message=message)
-    return message
+    if needs_token and not message.token:
+        return Unreadable(reason=UNENTITLED, message=message)
+    place = places.get(message.type) if places else None
+    return message if place is None else place(message)

@@ -1,7 +1,7 @@
 """What a user registered, as it was registered; judged when the endpoint starts, when everything is defined."""
 
 from enum import Enum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from onceonly.endpoint.signatures import Function
 from onceonly.model.retry import Retry
@@ -21,6 +21,8 @@ class RegisteredHandler(NamedTuple):
     type: str | None
     retry: Retry | None
     timeout: float | None
+    entity: Any = None
+    key: Any = None
 
 
 class RegisteredProvider(NamedTuple):

@@ -6,7 +6,7 @@ from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory, mkdtemp
-from typing import Any, TypeVar, overload
+from typing import Any, TypeVar, cast, overload
 
 from onceonly.algorithms.delivery import Report, deliver
 from onceonly.drivers.memory import Live, Operation
@@ -15,17 +15,25 @@ from onceonly.kit.sent import Sent, collect
 from onceonly.kit.surroundings import Clock, CountedIds, NoChance
 from onceonly.kit.wire import Tape, TapedTransport, drop_holders, put
 from onceonly.model.dead_letter import DeadLetter
+from onceonly.model.entities import Entities
+from onceonly.model.errors import SetupError
 from onceonly.model.message import Headers, Message, Send
+from onceonly.model.settings import DedupStore, Tokens
+from onceonly.model.token import Token
 from onceonly.ports.bundle import Ports
 from onceonly.ports.dead_letters import Filter
 from onceonly.runtime.crash import CrashAt, Crashed
 from onceonly.runtime.observed import observed
 from onceonly.runtime.surroundings import Surroundings
-from onceonly.serialization.bodies import encode_body, type_name
+from onceonly.serialization.bodies import codec_for, encode_body, type_name
 from onceonly.serialization.cloudevents import encode
+from onceonly.serialization.entities import entity_name, unit_of
 from onceonly.transports.memory import PLACE, MemoryTransport
 from onceonly.wiring import open_dead_letters
-from onceonly.wiring.schemes import offer_of, scheme_of
+from onceonly.wiring.blobs import open_blobs
+from onceonly.wiring.deduplication import are_in_store
+from onceonly.wiring.minting import open_mint, with_token
+from onceonly.wiring.schemes import keeps_documents, offer_of, scheme_of
 from onceonly.wiring.settings import Settings
 
 BATCH = 100
@@ -33,6 +41,7 @@ PATIENCE = 200
 """Batches without an end in sight before a test is told that its messages never settle."""
 
 _Resource = TypeVar("_Resource")
+_Entity = TypeVar("_Entity")
 Connect = Callable[[Surroundings], AbstractAsyncContextManager[Ports]]
 """Opens what one process of the endpoint has open: its store, its resources. Closed and opened again after a crash."""
 
@@ -44,13 +53,14 @@ class Run:
     were when the last `deliver` or `settle` returned.
     """
 
-    def __init__(self, endpoint: Endpoint, connect: Connect, kind: type[Any]) -> None:
+    def __init__(self, endpoint: Endpoint, connect: Connect, settings: Settings) -> None:
         self.clock = Clock()
         self.crashes = 0
         self.dead_letters: tuple[DeadLetter, ...] = ()
         self._endpoint = endpoint
         self._connect = connect
-        self._kind = kind
+        self._settings = settings
+        self._minted: set[str] = set()
         self._surroundings = Surroundings(clock=self.clock, chance=NoChance())
         self._broker = Live()
         self._tape = Tape()
@@ -99,10 +109,11 @@ class Run:
         The copies come one after another, each when the one before it is settled, or all in one batch if `together`. At
         the crash point `crash_at` (one of `kit.CRASH_POINTS`) the process dies, once: its connections are gone, it starts
         again, and what it held comes again. A point that is not on this message's way does nothing. The report counts
-        deliveries as the last process saw them. Raises SetupError for a crash point that does not exist.
+        deliveries as the last process saw them. Where messages need a token, one that comes without gets one of its own, once
+        in a run: a later copy of it finds that token consumed. Raises SetupError for a crash point that does not exist.
         """
         message = body if isinstance(body, Message) else self.message(body, id=id)
-        headers, encoded = encode(Send(message=message, to=self._endpoint.name))
+        headers, encoded = encode(Send(message=await self._with_live_token(message), to=self._endpoint.name))
         return await self.deliver_raw(headers, encoded, copies=copies, crash_at=crash_at, together=together)
 
     async def deliver_raw(
@@ -149,15 +160,48 @@ class Run:
         """Look into the endpoint's store, or prepare what a test needs there: committed when the block ends well.
 
         Gives what handlers get as their session, an `AsyncSession` on SQL stores; `kind` names another of the store's
-        resources. Nothing can be delivered inside the block.
+        resources. Nothing can be delivered inside the block. Raises SetupError where the store has none: see `entity`.
         """
+        if self._ports.store.unit_key(_probe()):
+            raise SetupError("this store keeps documents and has no sessions; look at an entity with t.entity(Account, key)")
         unit = await self._ports.store.begin([])
         try:
-            yield unit.resources.get(kind or self._kind)
+            yield unit.resources.get(kind or _session_kind(self._settings.store))
             await unit.commit([])
         except BaseException:
             unit.abandon()
             raise
+
+    async def entity(self, kind: type[_Entity], key: object) -> _Entity | None:
+        """Give an entity as the store has it now, by its class and its key; None when there is none.
+
+        Raises BodyError for what can be no key, and when its state is of another class.
+        """
+        probe = await self._with_live_token(_probe(unit_of(entity_name(kind), key)))
+        unit = await self._ports.store.begin([probe])
+        try:
+            state = cast("Entities", unit.resources.get(Entities)).read(probe.unit)
+        finally:  # awaits nothing; the probe, and its token, were never there
+            unit.abandon()
+        found: _Entity | None = None if state is None else codec_for(kind).decode(state)
+        return found
+
+    async def blobs(self) -> dict[str, bytes]:
+        """Give all blobs that there are now, by the names they got; none where the endpoint has no place for them."""
+        if self._settings.blobs is None:
+            return {}
+        async with open_blobs(self._settings.blobs) as things:
+            return {name: data for name in await things.names() if (data := await things.read(name)) is not None}
+
+    async def _with_live_token(self, message: Message) -> Message:
+        if not isinstance(self._settings.deduplication, Tokens):
+            return message
+        message = with_token(message)
+        if message.token not in self._minted:
+            self._minted.add(message.token)
+            async with open_mint(self._settings, surroundings=self._surroundings) as mint:
+                await mint.add([Token(message.token, self._endpoint.name)])
+        return message
 
     async def _settle(self, trap: CrashAt | None) -> Report:
         report = Report()
@@ -183,29 +227,48 @@ class Run:
 async def run(endpoint: Endpoint, *, own_store: bool = False, directory: Path | None = None) -> AsyncIterator[Run]:
     """Run an endpoint for a test, on a fresh SQLite file and a queue in memory; everything is gone at the end.
 
-    An endpoint whose own store is `memory://` gets a fresh one of these. `own_store` keeps the endpoint's own store, and what
-    is in it. `directory` is where the file is put, and left. Raises SetupError, as the endpoint's start does.
+    An endpoint whose own store is `memory://`, or keeps documents, gets a fresh one in memory. So do its dedup store, its
+    tokens, unless they are in its SQL database, and its blobs. `own_store` keeps the endpoint's own ones, and what is in
+    them. `directory` is where the file is put, and left. Raises SetupError, as the endpoint's start does.
     """
     with TemporaryDirectory(prefix="onceonly-") as own:
         folder = Path(own) if directory is None else Path(mkdtemp(prefix="onceonly-", dir=directory))
         settings = _settings(endpoint, folder, own_store=own_store)
         async with AsyncExitStack() as stack:
-            if _is_memory(settings.store):  # a world in memory ends with its last user: this one outlives every crash
-                await stack.enter_async_context(open_dead_letters(settings.store))
+            for url in filter(_is_memory, _places(settings)):  # a world in memory ends with its last user
+                await stack.enter_async_context(open_dead_letters(url))  # and these outlive every crash
 
             def connect(surroundings: Surroundings) -> AbstractAsyncContextManager[Ports]:
                 return endpoint.opened(settings=settings, surroundings=surroundings)
 
-            t = Run(endpoint, connect, _session_kind(settings.store))
+            t = Run(endpoint, connect, settings)
             stack.push_async_callback(t.stop)
             await t.start()
             yield t
 
 
 def _settings(endpoint: Endpoint, folder: Path, *, own_store: bool) -> Settings:
-    own = endpoint.settings.store
-    fresh = f"memory://{folder.name}" if _is_memory(own) else f"sqlite:///{folder}/store.db"
-    return replace(endpoint.settings, store=own if own_store else fresh, transport="memory://onceonly-kit", dead_letters=None)
+    own, transport = endpoint.settings, "memory://onceonly-kit"
+    if own_store:
+        return replace(own, transport=transport, dead_letters=None)
+    memory = f"memory://{folder.name}"
+    fresh = memory if _is_memory(own.store) or keeps_documents(own.store) else f"sqlite:///{folder}/store.db"
+    chosen = own.deduplication
+    if isinstance(chosen, DedupStore):
+        chosen = replace(chosen, url=f"{memory}-done")
+    elif isinstance(chosen, Tokens):
+        chosen = replace(chosen, url="" if are_in_store(own) else f"{memory}-tokens")
+    blobs = None if own.blobs is None else f"{memory}-blobs"
+    return replace(own, store=fresh, transport=transport, dead_letters=None, deduplication=chosen, blobs=blobs)
+
+
+def _places(settings: Settings) -> tuple[object, ...]:
+    return settings.store, getattr(settings.deduplication, "url", ""), settings.blobs
+
+
+def _probe(unit: str = "") -> Message:
+    """Make a message that is never delivered, to look into the store with."""
+    return Message(id="look", source="kit", type="", body=b"", unit=unit)
 
 
 def _is_memory(store: object) -> bool:

@@ -41,3 +41,7 @@ class Entities:
     def undo(self, mark: Changes) -> None:
         """Go back to a mark."""
         self._changed = dict(mark)
+
+
+class Deleted:
+    """What a handler returns to delete its entity."""

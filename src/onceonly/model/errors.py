@@ -7,6 +7,7 @@
           CommitRefused    the store refused this unit's own changes (a constraint, a foreign commit)
         Unknown          it may have happened: never compensate, never retry in place
       Conflict         definite: someone else won
+        Outrun           someone else changed the same entity first: a smaller unit would have lost as well
 
 `Reject` and `RetryLater` are raised by users' handlers; `HandlerFailed` and `NotNow` carry a handler's end to the algorithm.
 Adapters classify by allow-list: what the server did not say for sure is `Unknown`.
@@ -65,6 +66,10 @@ class Unknown(TryAgain):
 
 class Conflict(OnceOnlyError):
     """Definite: someone else won, and nothing of this attempt happened."""
+
+
+class Outrun(Conflict):
+    """Definite: another worker changed the same entity first. A smaller unit would not have been faster."""
 
 
 class Reject(OnceOnlyError):

@@ -1,13 +1,16 @@
 """Settings of an endpoint: frozen, checked on construction, all problems reported at once."""
 
 import re
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import timedelta
+from typing import Any
 
 from onceonly.model.errors import SetupError
 
 NAME_RULE = "an endpoint's name is a lower-case letter, then at most 62 lower-case letters, digits, '-', '_' or '.'"
 
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://.")
 _NAME = re.compile(r"[a-z][a-z0-9_.-]{0,62}")
 
 
@@ -31,9 +34,90 @@ class Off:
     """No deduplication: honest at-least-once, for control runs and comparisons. Copies are handled again."""
 
 
-Deduplication = History | Off
+@dataclass(frozen=True)
+class DedupStore:
+    """Deduplication by a store of its own at `url`, where what is done is kept for `retention`.
+
+    The store of the endpoint forgets it. A copy that comes later than `retention` is handled again: no copy may take so long.
+    """
+
+    url: str
+    retention: timedelta = timedelta(days=7)
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot work. Raises SetupError that lists everything that is wrong."""
+        _refuse("DedupStore", self._problems())
+
+    def _problems(self) -> Iterator[str]:
+        if not is_url(self.url):
+            yield f'url must name a place, such as "dynamodb://region/table", not {_safely(self.url)}'
+        if not _is_longer_than_nothing(self.retention):
+            yield f"retention must be a timedelta longer than 0, not {self.retention!r}"
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """Deduplication that forgets: a message may be handled while its token is live, and handling consumes the token.
+
+    `url` names where tokens are, which every endpoint that sends to another shares with it; empty means the endpoint's own
+    SQL database. `subscribers` names, for every type of event that this endpoint publishes or handles, the endpoints that
+    take it. Tokens that were prepared longer ago than `sweep_after` and never became live are cleaned up.
+    """
+
+    url: str = ""
+    subscribers: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    sweep_after: timedelta = timedelta(minutes=10)
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot work. Raises SetupError that lists everything that is wrong."""
+        _refuse("Tokens", self._problems())
+        copied = {type_: tuple(endpoints) for type_, endpoints in self.subscribers.items()}
+        object.__setattr__(self, "subscribers", copied)  # nobody changes it behind our back
+
+    def _problems(self) -> Iterator[str]:
+        if self.url != "" and not is_url(self.url):
+            yield f'url must name a place, such as "dynamodb://region/table", or be empty, not {_safely(self.url)}'
+        if not _is_longer_than_nothing(self.sweep_after):
+            yield f"sweep_after must be a timedelta longer than 0, not {self.sweep_after!r}"
+        if isinstance(self.subscribers, Mapping):
+            yield from _subscriber_problems(self.subscribers)
+        else:
+            yield f"subscribers must map types of events to the names of endpoints, not be a {type(self.subscribers).__name__}"
+
+
+Deduplication = History | DedupStore | Tokens | Off
+
+
+def is_url(url: object) -> bool:
+    """Tell whether this can be the URL of a place."""
+    return isinstance(url, str) and _URL.match(url) is not None
 
 
 def is_endpoint_name(name: object) -> bool:
     """Tell whether an endpoint may be called this; names are parts of queue names, so they come from an allow-list."""
     return isinstance(name, str) and _NAME.fullmatch(name) is not None
+
+
+def _subscriber_problems(subscribers: Mapping[Any, Any]) -> Iterator[str]:
+    for type_, endpoints in subscribers.items():
+        if not isinstance(type_, str) or not type_.strip():
+            yield f"subscribers: {type_!r} is no type of event"
+        if isinstance(endpoints, str | bytes) or not isinstance(endpoints, Sequence):
+            yield f"subscribers[{type_!r}] must be a list of the names of endpoints, not {endpoints!r}"
+            continue
+        if wrong := [name for name in endpoints if not is_endpoint_name(name)]:
+            yield f"subscribers[{type_!r}]: {', '.join(map(repr, wrong))}: {NAME_RULE}"
+
+
+def _is_longer_than_nothing(duration: object) -> bool:
+    return isinstance(duration, timedelta) and duration > timedelta()
+
+
+def _safely(url: object) -> str:
+    """Say what somebody took for a URL, and show nothing that may hold a password."""
+    return "this text" if isinstance(url, str) and url else repr(url) if url == "" else f"a {type(url).__name__}"
+
+
+def _refuse(setting: str, problems: Iterator[str]) -> None:
+    if wrong := tuple(problems):
+        raise SetupError("; ".join(f"{setting}: {problem}" for problem in wrong))

@@ -8,6 +8,7 @@ from onceonly.ports.effects import Effects
 from onceonly.ports.handlers import Handlers
 from onceonly.ports.store import Store
 from onceonly.ports.transport import Transport
+from onceonly.ports.upkeep import NOTHING, Upkeep
 
 
 class Ports(NamedTuple):
@@ -20,3 +21,4 @@ class Ports(NamedTuple):
     effects: Effects
     transport: Transport
     dead_letters: DeadLetters
+    upkeep: Upkeep = NOTHING

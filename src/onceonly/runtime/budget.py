@@ -1,5 +1,7 @@
 """The time budget of a unit: slow handlers never hold a long transaction."""
 
+from weakref import WeakKeyDictionary
+
 from onceonly.model.errors import NotNow
 from onceonly.model.message import Delivery, Failure, Message, Unreadable
 from onceonly.model.record import Decision
@@ -12,7 +14,7 @@ from onceonly.runtime.surroundings import Timer
 class Budgeted:
     """Handlers that leave the rest of a unit for later once its time is used; its first message always runs.
 
-    Serves one unit after another, never two at once: every loop of a worker has its own.
+    Units may run side by side: each has a budget of its own.
     """
 
     def __init__(self, handlers: Handlers, budget: float, timer: Timer) -> None:
@@ -20,8 +22,7 @@ class Budgeted:
         self._handlers = handlers
         self._budget = budget
         self._timer = timer
-        self._unit: Resources | None = None
-        self._until = 0.0
+        self._until: WeakKeyDictionary[Resources, float] = WeakKeyDictionary()
 
     def read(self, delivery: Delivery) -> Message | Unreadable:
         """Read as ever."""
@@ -30,10 +31,7 @@ class Budgeted:
     async def handle(self, message: Message, resources: Resources, attempt: str = "") -> Decision:
         """Handle it, or raise NotNow when this unit has used its time."""
         now = self._timer.seconds()
-        if resources is not self._unit:
-            self._unit = resources
-            self._until = now + self._budget
-        elif now >= self._until:
+        if now >= self._until.setdefault(resources, now + self._budget):
             raise NotNow("the unit has used its time")
         return await self._handlers.handle(message, resources, attempt)
 

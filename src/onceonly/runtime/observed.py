@@ -31,6 +31,7 @@ def observed(ports: Ports, observer: Observer | None) -> Ports:
         effects=ports.effects if isinstance(ports.effects, NoThings) else ObservedEffects(ports.effects, endpoint, observer),
         transport=ObservedTransport(ports.transport, endpoint, observer),
         dead_letters=ObservedDeadLetters(ports.dead_letters, endpoint, observer),
+        upkeep=ports.upkeep,
     )
 
 

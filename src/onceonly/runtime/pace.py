@@ -8,7 +8,7 @@ UNSURE_FIRST, UNSURE_MOST = 0.1, 2.0  # a server that is back is found within th
 
 
 class Pace:
-    """Takes half after a lost race, backs off in an outage, and comes back to full size when all is well.
+    """Takes half after a lost race for rows, backs off in an outage, and comes back to full size when all is well.
 
     Waits are in seconds, double with every bad turn up to a cap, and are spread by chance between half and whole, so that
     workers that failed together do not meet again.
@@ -26,7 +26,8 @@ class Pace:
         """Learn from how a batch of `taken` deliveries ended; gives how long to wait before the next."""
         if report.contended:
             self._contended += 1
-            self._halve(taken)
+            if report.contended > report.outrun:
+                self._halve(taken)
         elif report.postponed:  # slow handlers: what they cannot take now is better left to others
             self.limit = max(1, taken - report.postponed)
         elif not report.unsure:

@@ -4,10 +4,12 @@ JSON, so that people can read it where the service shows it:
 
     {"onceonly": 1, "state": {...},
      "records": {KEY: {"body": HASH, "owes": BASE64}, KEY: {"body": HASH, "done": 1767225600000}},
-     "register": {ATTEMPT: {"source": "...", "id": "...", "at": 1767225600000}}}
+     "register": {ATTEMPT: {"message": KEY, "at": 1767225600000, "cancelled": false}}}
 
 KEY is the claim key in hexadecimal digits, `owes` a record as SQL stores keep it, `done` when it was finished, in milliseconds
 since 1970. `state` is null for an entity that does not exist or was deleted: its records outlive it.
+
+What is finished, forgotten, cancelled or removed makes a document smaller, so that a full one can always be tidied up.
 """
 
 from base64 import b64decode, b64encode
@@ -16,7 +18,7 @@ from collections.abc import Mapping
 import msgspec
 from msgspec import Raw, Struct
 
-from onceonly.model.errors import CommitRefused, Failed
+from onceonly.model.errors import CommitRefused, Failed, SchemaTooNew
 from onceonly.model.identity import Identity
 from onceonly.model.record import Record
 from onceonly.serialization.records import decode_record, encode_record
@@ -38,15 +40,21 @@ class Kept(Struct, frozen=True, omit_defaults=True):
         return cls(fingerprint.hex(), b64encode(encode_record(record)).decode())
 
     def record(self, identity: Identity, unit: str) -> Record:
-        """Give the record; one that owes nothing has no effects."""
-        return decode_record(identity, b64decode(self.owes), unit) if self.owes else Record(identity, unit=unit)
+        """Give the record; one that owes nothing has no effects. Raises CommitRefused, Failed, as `decode_entity` does."""
+        if not self.owes:
+            return Record(identity, unit=unit)
+        try:
+            return decode_record(identity, b64decode(self.owes, validate=True), unit)
+        except SchemaTooNew as error:
+            raise Failed(f"a record in document {unit!r} was {error}") from error
+        except ValueError as error:  # also what the decoder raises
+            raise _foreign(unit, error) from error
 
 
-class Registered(Struct, frozen=True, omit_defaults=True):
-    """A register row inside a document."""
+class Registered(Struct, frozen=True):
+    """A register row inside a document: the message's KEY, when it was opened. Every row has the same size."""
 
-    source: str
-    id: str
+    message: str
     at: int
     cancelled: bool = False
 
@@ -72,6 +80,7 @@ class _Format(Struct, frozen=True):
 
 _decode = msgspec.json.Decoder(_Stored).decode
 _decode_format = msgspec.json.Decoder(_Format).decode
+_decode_any = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder().encode
 
 
@@ -95,6 +104,19 @@ def decode_entity(key: str, stored: bytes | None) -> EntityDocument:
             raise Failed(f"document {key!r} was written by a newer onceonly (format {format_}); upgrade this process")
         found = _decode(stored)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise CommitRefused(f"document {key!r} was not written by onceonly, or was changed by hand: {error}") from error
+        raise _foreign(key, error) from error
     state = None if bytes(found.state) == _NULL else bytes(found.state)
     return EntityDocument(state, found.records, found.register)
+
+
+def is_json(state: bytes) -> bool:
+    """Tell whether a state is one JSON value, as it must be inside a document."""
+    try:
+        _decode_any(state)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return False
+    return True
+
+
+def _foreign(key: str, error: Exception) -> CommitRefused:
+    return CommitRefused(f"document {key!r} was not written by onceonly, or was changed by hand: {error}")

@@ -69,6 +69,10 @@ class DocumentDedupStore:
         """Forget keys; see the port."""
         await compare_and_set(self._documents, map(_name, keys), _drop)
 
+    async def count(self, limit: int) -> int:
+        """Count the marks, `limit` at most; may be stale. Raises Failed, Unknown."""
+        return len(await self._documents.keys(_PREFIX, limit=limit))
+
     async def sweep(self, *, after: str = "", limit: int = 1000) -> str:
         """Drop the marks that are past their time, among the next `limit` behind `after`; gives where to go on, "" at the end.
 
@@ -82,6 +86,27 @@ class DocumentDedupStore:
 
         await compare_and_set(self._documents, names, drop_old)
         return names[-1] if names else ""
+
+
+class ExpiredMarks:
+    """Drops the marks that are past their time where the service does not, a bounded number of looks at a time.
+
+    It goes on where it stopped, and begins anew at the end: each look reads the marks, which some services are paid for.
+    """
+
+    def __init__(self, done: DocumentDedupStore, *, pages: int = 10) -> None:
+        """Look through this dedup store, so many pages of marks at a time."""
+        self._done = done
+        self._pages = pages
+        self._after = ""
+
+    async def remove_expired(self, limit: int = 1000) -> int:
+        """Drop what has expired on the next pages of `limit` marks; gives 0, as nobody counted. Raises Failed, Unknown."""
+        for _ in range(self._pages):
+            self._after = await self._done.sweep(after=self._after, limit=limit)
+            if not self._after:
+                break
+        return 0
 
 
 def _name(key: bytes) -> str:

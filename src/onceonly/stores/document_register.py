@@ -12,6 +12,8 @@ from onceonly.serialization.documents import EntityDocument, Registered
 from onceonly.stores.documents import DocumentStore
 
 LISTED = "register/"
+_LEFT_AFTER = 3_600_000
+"""Milliseconds after which a row that is still in its document may be one that nobody listed."""
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Row).decode
@@ -28,14 +30,29 @@ class DocumentRegister:
         self._store = store
 
     async def open(self, rows: Sequence[Row]) -> None:
-        """List the rows, then write them; see the port."""
-        await self._store.documents.save([Change(key=self._listed(row.attempt), body=_encode(row)) for row in rows])
+        """Write the rows, then list them; see the port.
+
+        In this order: a sweeper that finds a row listed, and not in its document, knows that it is gone for good. What a
+        process that died between the two leaves, the next one that opens a row in the same document lists.
+
+        A message that is known already gets no row: it is not committed again, and could not be without one.
+        """
+        if not rows:
+            return
+        names = {row.attempt: self._store.name_of(row.identity) for row in rows}
+        listed: dict[str, Row] = {}
 
         def opened(key: str, document: EntityDocument) -> EntityDocument:
-            mine = {row.attempt: Registered(row.identity.source, row.identity.id, row.at) for row in rows if row.unit == key}
-            return replace(document, register={**document.register, **mine})
+            mine = [row for row in rows if row.unit == key and names[row.attempt] not in document.records]
+            listed.update({row.attempt: row for row in mine})
+            listed.update(_left(key, document, before=rows[0].at - _LEFT_AFTER))
+            added = {row.attempt: Registered(names[row.attempt], row.at) for row in mine}
+            return replace(document, register={**document.register, **added})
 
         await self._store.edit(list(dict.fromkeys(row.unit for row in rows)), opened)
+        if listed:  # what is listed already stays as it is
+            changes = [Change(key=self._listed(each.attempt), body=_encode(each)) for each in listed.values()]
+            await self._store.documents.save(changes)
 
     async def cancel(self, row: Row) -> bool:
         """Cancel a row; see the port. One that is gone is no longer listed either."""
@@ -67,10 +84,11 @@ class DocumentRegister:
     async def rows(self, identities: Sequence[Identity], unit: str = "") -> tuple[Row, ...]:
         """Give the rows of these messages in one document; see the port."""
         document = await self._store.look(unit)
+        named = {self._store.name_of(identity): identity for identity in identities}
         return tuple(
-            Row(identity=identity, unit=unit, attempt=attempt, at=each.at, cancelled=each.cancelled)
+            Row(identity=named[each.message], unit=unit, attempt=attempt, at=each.at, cancelled=each.cancelled)
             for attempt, each in document.register.items()
-            if (identity := Identity(each.source, each.id)) in identities
+            if each.message in named
         )
 
     async def old(self, older_than: int, limit: int) -> tuple[Row, ...]:
@@ -94,3 +112,12 @@ class DocumentRegister:
         loaded = (await self._store.documents.load([key])).get(key)
         if loaded is not None:
             await self._store.documents.save([Change(key=key, body=None, expected=loaded.version)])
+
+
+def _left(unit: str, document: EntityDocument, *, before: int) -> dict[str, Row]:
+    """Give the old rows of a document. Whose they are is not kept there in words, and no sweeper asks."""
+    return {
+        attempt: Row(identity=Identity("", each.message), unit=unit, attempt=attempt, at=each.at)
+        for attempt, each in document.register.items()
+        if each.at < before
+    }

@@ -11,14 +11,14 @@ from datetime import timedelta
 from msgspec.structs import replace
 
 from onceonly.model.entities import Entities
-from onceonly.model.errors import CommitRefused, Conflict, Failed
+from onceonly.model.errors import CommitRefused, Conflict, Failed, Outrun
 from onceonly.model.identity import Identity, claim_key
 from onceonly.model.message import Message
 from onceonly.model.record import Record
-from onceonly.ports.documents import Change, Document, Documents, Version
+from onceonly.ports.documents import Change, Document, DocumentLimits, Documents, Version
 from onceonly.ports.store import Resources
 from onceonly.ports.surroundings import Clock
-from onceonly.serialization.documents import EntityDocument, Kept, decode_entity, encode_entity
+from onceonly.serialization.documents import EntityDocument, Kept, decode_entity, encode_entity, is_json
 from onceonly.stores.document_resources import DocumentResources
 
 Edit = Callable[[str, EntityDocument], EntityDocument]
@@ -27,6 +27,16 @@ Edit = Callable[[str, EntityDocument], EntityDocument]
 ENTITY, MESSAGE, BUCKET = "entity/", "message/", "bucket/"
 TRIES = 20
 """How often a change that depends on no handler is made again after another worker was faster."""
+_MARGIN = 3_600_000
+"""Milliseconds for which history is kept beyond its time: what clocks may differ by."""
+_EARLIER = 30 * 86_400_000
+"""Milliseconds for which history is kept that was left by an earlier setting."""
+_MOST_ROOM = 16 * 1024
+
+
+def room(limits: DocumentLimits) -> int:
+    """Tell how many bytes of each document are left free by commits: for register rows, which are written before them."""
+    return min(_MOST_ROOM, limits.body // 16)
 
 
 class DocumentStore:
@@ -47,9 +57,7 @@ class DocumentStore:
     async def begin(self, messages: Sequence[Message], *, isolated: bool = False) -> "DocumentUnit":
         """Load the one document of these messages; see the port. Raises CommitRefused for a document that is none of ours."""
         (key,) = {self.unit_key(message) for message in messages}
-        limits = self.documents.limits
-        if len(key.encode()) > limits.key:
-            raise CommitRefused(f"entity key {key[:60]!r}... is too long: {limits.service} takes {limits.key} bytes")
+        self._check_key(key)
         loaded = (await self.documents.load([key])).get(key)
         return DocumentUnit(self, key, loaded, messages, isolated=isolated)
 
@@ -98,6 +106,8 @@ class DocumentStore:
     async def edit(self, keys: Sequence[str], change: Edit) -> None:
         """Change documents by a rule that depends on no handler, as often as others are faster. Raises Failed, Unknown."""
         left = list(keys)
+        for key in left:
+            self._check_key(key)
         for _ in range(TRIES):
             if not left:
                 return
@@ -114,16 +124,27 @@ class DocumentStore:
         return decode_entity(key, loaded.body if loaded else None)
 
     def change_of(self, key: str, document: EntityDocument, version: Version) -> Change:
-        """Give the write of a document; one without an entity may be dropped when its history is over."""
-        is_message = key.startswith(MESSAGE) and self.history is not None
-        expires = self.clock.now() + (self.history or 0) if is_message else 0
+        """Give the write of a document. One without an entity may be dropped when its history is over and nothing is owed."""
+        expires = 0
+        if key.startswith(MESSAGE) and self.history is not None:
+            is_over = not document.register and not any(each.owes for each in document.records.values())
+            expires = self.clock.now() + self.history + _MARGIN if is_over else 0
         return Change(key=key, body=encode_entity(document), expected=version, expires=expires)
 
     def trimmed(self, document: EntityDocument) -> EntityDocument:
         """Leave out what was finished longer ago than history goes back."""
-        oldest = self.clock.now() - (self.history or 0)
+        oldest = self.clock.now() - (_EARLIER if self.history is None else self.history) - _MARGIN
         kept = {name: each for name, each in document.records.items() if not 0 < each.done < oldest}
         return replace(document, records=kept)
+
+    def _check_key(self, key: str) -> None:
+        limits = self.documents.limits
+        try:
+            size = len(key.encode())
+        except UnicodeEncodeError as error:
+            raise CommitRefused(f"entity key {key[:60]!r} is no text: it has half a surrogate pair") from error
+        if size > limits.key:
+            raise CommitRefused(f"entity key {key[:60]!r}... is too long: {limits.service} takes {limits.key} bytes")
 
     def _edited(self, key: str, loaded: Document | None, change: Edit) -> Change | None:
         before = decode_entity(key, loaded.body if loaded else None)
@@ -172,20 +193,25 @@ class DocumentUnit:
         if self._is_over:
             raise Failed("this unit was committed or given up before")
         self._is_over = True
-        change = self._store.change_of(self.key, self._store.trimmed(self._changed(records)), self._version)
-        limits = self._store.documents.limits
-        size = len(change.body or b"")
-        if size > limits.body:
-            raise CommitRefused(
-                f"document {self.key!r} would have {size:,} bytes, and {limits.service} holds {limits.body:,}: "
-                "make the entity smaller, or keep its history elsewhere (DedupStore, Tokens)"
-            )
+        document = self._store.trimmed(self._changed(records))
+        change = self._store.change_of(self.key, document, self._version)
+        self._check_size(len(change.body or b""), document)
         if (await self._store.documents.save([change]))[0] is None:
-            raise Conflict(f"another worker changed {self.key!r} first")
+            raise Outrun(f"another worker changed {self.key!r} first")
 
     def abandon(self) -> None:
         """Give up: nothing was written."""
         self._is_over = True
+
+    def _check_size(self, size: int, document: EntityDocument) -> None:
+        limits = self._store.documents.limits
+        if size > limits.body - room(limits):
+            finished = sum(each.done > 0 for each in document.records.values())
+            raise CommitRefused(
+                f"document {self.key!r} would have {size:,} bytes with {finished} messages of its history, and "
+                f"{limits.service} holds {limits.body:,}: make the entity smaller, or keep its history elsewhere "
+                "(DedupStore, Tokens)"
+            )
 
     def _changed(self, records: Sequence[Record]) -> EntityDocument:
         bodies = {message.identity: message.fingerprint for message in self.new}
@@ -196,6 +222,8 @@ class DocumentUnit:
             if record.attempt and (row is None or row.cancelled):
                 raise Conflict(f"the attempt at message {record.identity.id!r} was cancelled: what it made is gone")
         state = next(iter(self._entities.changes().values()), self._document.state)
+        if state is not self._document.state and state is not None and not is_json(state):
+            raise CommitRefused(f"the state of {self.key!r} is no JSON, and would make the document useless")
         return EntityDocument(state, {**self._document.records, **kept}, register)
 
     def _kept(self, fingerprint: bytes, record: Record) -> Kept:

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from hashlib import blake2b
+from operator import itemgetter
 from typing import Any, TypeAlias
 from uuid import uuid4
 
@@ -21,8 +22,9 @@ from onceonly.drivers.dynamodb import (
     opened,
     read_url,
 )
-from onceonly.drivers.many import read_all, write_all
-from onceonly.model.errors import CommitRefused, Failed
+from onceonly.drivers.dynamodb_statements import BYTES_IN_ONE_REQUEST, IN_ONE_REQUEST, insert, outcome, replace
+from onceonly.drivers.many import read_all, write_batches
+from onceonly.model.errors import CommitRefused, Failed, TryAgain
 from onceonly.ports.documents import Change, Document, DocumentLimits, Version
 from onceonly.ports.surroundings import Clock
 
@@ -37,7 +39,10 @@ Item: TypeAlias = Mapping[str, Mapping[str, Any]]
 
 
 class DynamoDBDocuments:
-    """Documents in one table, below a prefix. Many are read by BatchGetItem, and written at the same time, each by itself.
+    """Documents in one table, below a prefix. Many are read by BatchGetItem, and written by BatchExecuteStatement.
+
+    It needs the rights BatchGetItem, Query, PutItem, DeleteItem, PartiQLInsert and PartiQLUpdate; `check` DescribeTable and
+    DescribeTimeToLive. Documents are deleted by DeleteItem: a DELETE statement calls it a success when there was none.
 
     An item's partition key is one of 32 by the hash of its whole key, and the key itself sorts: writes spread, and a list is a
     query of what it lists instead of a scan of the table; its order is by partition first. A partition takes about 1,000 writes
@@ -62,10 +67,13 @@ class DynamoDBDocuments:
         return {self._name(item): _document(item) for items in found for item in items}
 
     async def save(self, changes: Sequence[Change]) -> tuple[Version | None, ...]:
-        """Write these documents, each in a request of its own. Raises CommitRefused, Failed, Unknown."""
+        """Write these documents, up to 25 in a request; a delete is one of its own. Raises CommitRefused, Failed, Unknown."""
         for change in changes:
             self._check(change)
-        return await write_all(changes, self._write, at_once=AT_ONCE)
+        batches = _batches(changes)
+        answers = await write_batches(batches, self._write, at_once=AT_ONCE)
+        numbers = (number for batch in batches for number, _ in batch)
+        return tuple(answer for _, answer in sorted(zip(numbers, answers, strict=True), key=itemgetter(0)))
 
     async def keys(self, prefix: str, *, after: str = "", limit: int = 1000) -> tuple[str, ...]:
         """List keys, one partition after the other, each in the order of its keys. Raises Failed, Unknown."""
@@ -118,25 +126,41 @@ class DynamoDBDocuments:
                 pauses += 1
         return found
 
-    async def _write(self, change: Change) -> Version | None:
-        version = "" if change.body is None else uuid4().hex
+    async def _write(self, batch: Sequence[tuple[int, Change]]) -> Sequence[Version | TryAgain | None]:
+        if len(batch) == 1:
+            return [await self._write_one(batch[0][1])]
+        table, what = self._place.table, f"writing to {self._place.table}"
+        items = [self._item(change.key, change.body or b"", change.expires) for _, change in batch]
+        statements = [
+            replace(table, item, change.expected) if change.expected else insert(table, item)
+            for item, (_, change) in zip(items, batch, strict=True)
+        ]
+        with translated(what, DEFINITE):
+            answer = await self._client.batch_execute_statement(Statements=statements)
+            answers = answer["Responses"]
+            return [outcome(each, item[VERSION]["S"], what) for each, item in zip(answers, items, strict=True)]
+
+    async def _write_one(self, change: Change) -> Version | None:
         with translated(f"writing to {self._place.table}", DEFINITE):
             try:
-                await self._send(change, version)
+                return await self._send(change)
             except ServiceError as error:
                 if code_of(error) == "ConditionalCheckFailedException":
                     return None
                 raise
-        return version
 
-    async def _send(self, change: Change, version: Version) -> None:
-        key = self._key(change.key)
+    def _item(self, key: str, body: bytes, expires: int) -> Item:
+        return {**self._key(key), VERSION: {"S": uuid4().hex}, BODY: _value(body), **_expiry(expires)}
+
+    async def _send(self, change: Change) -> Version:
         condition = _condition(change.expected)
         if change.body is None:
-            request_id(await self._client.delete_item(TableName=self._place.table, Key=key, **condition))
-        else:
-            item = {**key, VERSION: {"S": version}, BODY: _value(change.body), **_expiry(change.expires)}
-            request_id(await self._client.put_item(TableName=self._place.table, Item=item, **condition))
+            request_id(await self._client.delete_item(TableName=self._place.table, Key=self._key(change.key), **condition))
+            return ""
+        item = self._item(change.key, change.body, change.expires)
+        request_id(await self._client.put_item(TableName=self._place.table, Item=item, **condition))
+        version: Version = item[VERSION]["S"]
+        return version
 
     async def _list(self, number: int, begins: str, after: str, limit: int) -> list[str]:
         if after > begins and not after.startswith(begins):
@@ -180,6 +204,22 @@ async def create(url: str) -> None:
     place = read_url(url)
     async with opened(place) as client:
         await create_table(client, place)
+
+
+def _batches(changes: Sequence[Change]) -> list[list[tuple[int, Change]]]:
+    batches: list[list[tuple[int, Change]]] = []
+    size, room = 0, 0
+    for number, change in enumerate(changes):
+        if change.body is None:
+            batches.insert(0, [(number, change)])
+            continue
+        size += len(change.body)
+        if not room or size > BYTES_IN_ONE_REQUEST:
+            batches.append([])
+            size, room = len(change.body), IN_ONE_REQUEST
+        batches[-1].append((number, change))
+        room -= 1
+    return batches
 
 
 def _condition(expected: Version) -> dict[str, Any]:

@@ -36,9 +36,12 @@ class S3Documents:
     conditions of a write name, would come again with the same content; behind that line it never does, also not after a
     delete. It is the version.
 
-    Nothing expires here; a lifecycle rule of the bucket may remove what the names of keys tell apart. What the emulator of the
-    tests does not show: S3's answer 409 when two conditional writes of one object meet (nothing was done: Failed), and its
-    strong consistency, which is S3's own promise. Services that only speak S3 may ignore conditions: `check` tries them.
+    It needs the rights PutObject, GetObject, DeleteObject and ListBucket; without the last one S3 calls a missing object
+    forbidden. Nothing expires here; a lifecycle rule of the bucket may remove what the names of keys tell apart.
+
+    What the emulator of the tests does not show: S3's answer 409 when two conditional writes of one object meet (nothing was
+    done: Failed), and its strong consistency, which is S3's own promise. Services that only speak S3 may ignore conditions:
+    `check` tries them.
     """
 
     def __init__(self, client: Client, place: Place) -> None:

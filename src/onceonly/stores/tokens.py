@@ -6,7 +6,7 @@ come back, however late a stalled worker's write lands, because ids and versions
 
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 from msgspec import Struct
@@ -31,6 +31,14 @@ class Body(Struct, frozen=True, omit_defaults=True):
     source: str = ""
     id: str = ""
     at: int = 0
+
+
+class Census(NamedTuple):
+    """How many tokens of each state there are; `more` says that not all were counted."""
+
+    prepared: int
+    live: int
+    more: bool = False
 
 
 _encode = msgspec.json.Encoder().encode
@@ -93,6 +101,18 @@ class DocumentTokens:
             after = page[-1]
         return tuple(found[:limit])
 
+    async def add(self, tokens: Sequence[Token]) -> None:
+        """Make these live at once, for messages that come from outside; harmless for those that are. Raises Failed, Unknown."""
+        names = _names(tokens)
+        await compare_and_set(self._documents, names, _add, guesses=dict.fromkeys(names))
+
+    async def census(self, endpoint: str, limit: int) -> Census:
+        """Count the tokens of messages to an endpoint, `limit` at most; may be stale. Raises Failed, Unknown."""
+        names = await self._documents.keys(f"{_PREFIX}{endpoint}/", limit=limit + 1)
+        loaded = await self._documents.load(names[:limit]) if names else {}
+        states = [_read(name, document).state for name, document in loaded.items()]
+        return Census(states.count("prepared"), states.count("live"), len(names) > limit)
+
     async def _set(self, tokens: Sequence[Token], decide: Decide) -> None:
         names = _names(tokens)
         guesses = {name: self._seen.pop(name) for name in names if name in self._seen}
@@ -103,6 +123,10 @@ class DocumentTokens:
         self._seen.move_to_end(name)
         if len(self._seen) > _REMEMBERED:
             self._seen.popitem(last=False)
+
+
+def _add(name: str, found: Document | None) -> Change | None:
+    return _activate(name, found) if found else Change(key=name, body=_LIVE)
 
 
 def _activate(name: str, found: Document | None) -> Change | None:

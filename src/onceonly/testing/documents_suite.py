@@ -27,9 +27,6 @@ from onceonly.testing.documents_subject import (
 from onceonly.testing.samples import EVERY_BYTE
 from onceonly.testing.suite import Suite, raises
 
-MANY = 250
-"""More than any service takes in one request of its own."""
-
 JSON_BODIES = (
     b"{}",
     b'{"records":{},"state":{"total":1,"name":"k\xc3\xb6ln \xf0\x9f\x9b\xab","list":[1,2,[]],"none":null,"yes":true}}',
@@ -37,6 +34,13 @@ JSON_BODIES = (
     b'{"":1,"a.b":2,"$set":{"$where":"x"},"a/b":3,"a b":4,"\\u0000":5}',
     b'{"big":9007199254740993,"bigger":18446744073709551616,"long":123456789012345678901234567890,"less":-9223372036854775809}',
     b'{"tenth":0.1,"one":1.0,"tiny":5e-324,"huge":1.7976931348623157e308,"minus":-0.5}',
+    b'{"until":1700000000000}',
+    b'{"one":1,"day":86400000,"int":2147483647,"uint":2147483648,"low":-2147483649,"exact":9007199254740991}',
+    b'{"odd":-9007199254740993,"long":9223372036854775807,"least":-9223372036854775808,"more":9223372036854775808}',
+    b'{"huge":1e300,"tenth":0.1,"third":0.3333333333333333,"minus":-1e-300}',
+    b'{"whole":1.0,"nought":0.0,"minus":-0.0,"million":1000000.0,"exact":9007199254740992.0,"large":1e22}',
+    b'{"a":[1700000000000,[-2147483649,{"b":9007199254740991}]],"c":{"d":{"e":[0.1,4294967296]}}}',
+    b'{"a":[1.0,{"b":[9223372036854775807,1e300]}]}',
     b'{"half":"\\ud800","zero":"\\u0000","quoted":"\\"\\\\"}',
     b"[]",
     b'[{"a":1}]',
@@ -93,9 +97,16 @@ ODD_KEYS = (
 
 
 class DocumentsSuite(Suite):
-    """Every promise of documents. Override `open_documents`; `rounds` is how often what may happen by luck is tried."""
+    """Every promise of documents. Override `open_documents`.
+
+    `rounds` is how often what may happen by luck is tried. `many` documents are more than the service takes in one request of
+    its own. `lapse` is how long the expiry of a document lasts that is taken away, in milliseconds; it is waited for, so a
+    service that removes nothing within seconds may make it short.
+    """
 
     rounds: ClassVar[int] = 20
+    many: ClassVar[int] = 250
+    lapse: ClassVar[int] = 5_000
 
     def open_documents(self) -> AbstractAsyncContextManager[DocumentsSubject]:
         """Give an empty place, and clean up afterwards."""
@@ -251,7 +262,7 @@ class DocumentsSuite(Suite):
 
     async def test_very_many_are_held_at_once(self) -> None:
         """More than fit into one request: inserted, every third replaced by another, then all replaced, deleted."""
-        keys = [f"{number * 7 % MANY:04}" for number in range(MANY)]
+        keys = [f"{number * 7 % self.many:04}" for number in range(self.many)]
         async with self.open_documents() as subject:
             first = await save(subject, *(Change(key=key, body=key.encode()) for key in keys))
             found = await look(subject, *reversed(keys))
@@ -261,7 +272,7 @@ class DocumentsSuite(Suite):
             versions = {key: version or "" for key, version in zip(keys, first, strict=True)}
             await save(subject, *(Change(key=key, body=b"other", expected=versions[key]) for key in keys[::3]))
             second = await save(subject, *(Change(key=key, body=b"second", expected=versions[key]) for key in keys))
-            assert [number for number, version in enumerate(second) if version is None] == [*range(0, MANY, 3)]
+            assert [number for number, version in enumerate(second) if version is None] == [*range(0, self.many, 3)]
             found = await look(subject, *keys)
             gone = await save(subject, *(Change(key=key, body=None, expected=found[key].version) for key in keys))
             assert (set(gone), await bodies(subject, *keys)) == ({""}, {})
@@ -464,7 +475,7 @@ class DocumentsSuite(Suite):
     async def test_a_document_without_expiry_stays(self) -> None:
         """Also one whose expiry was taken away, and one whose time is yet to come."""
         async with self.open_documents() as subject:
-            soon = subject.now() + 5_000
+            soon = subject.now() + self.lapse
             first = await save(
                 subject,
                 Change(key="never", body=b"1"),
@@ -473,7 +484,7 @@ class DocumentsSuite(Suite):
             )
             taken_away = Change(key="taken-away", body=b"2", expected=first[2] or "")
             assert None not in (*first, *await save(subject, taken_away))
-            await subject.pass_time(6_000)
+            await subject.pass_time(self.lapse * 6 // 5)
             assert await bodies(subject, "never", "later", "taken-away") == {"never": b"1", "later": b"1", "taken-away": b"2"}
 
     async def test_an_expiry_in_the_past_is_no_error(self) -> None:

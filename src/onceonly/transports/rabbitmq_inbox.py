@@ -68,6 +68,7 @@ class Inbox:
         clock = asyncio.get_running_loop().time
         end = clock() + wait
         self._wanted += limit
+        rung = False
         try:
             while True:
                 if not await self._link.ready(max(0.0, end - clock())):
@@ -76,7 +77,8 @@ class Inbox:
                 if not self._suffices():
                     await shielded(self._consume())
                 if self._waiting:
-                    await self._let_come(limit)
+                    if not rung:  # what has just come has come together, and is handed out at once
+                        await self._let_come(limit)
                     return self._hand_out(limit, is_early)
                 left = end - clock()
                 if left <= 0:
@@ -84,7 +86,7 @@ class Inbox:
                     return self._hand_out(limit, is_early)
                 with suppress(TimeoutError):
                     async with asyncio.timeout(left):
-                        await self._rung.wait()
+                        rung = await self._rung.wait()
         finally:
             self._wanted -= limit
             self._idle_since = clock()

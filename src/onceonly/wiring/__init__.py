@@ -1,25 +1,30 @@
 """The one place that turns a URL or a setting into adapters. A driver is imported when a URL names it, not before."""
 
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
-from onceonly.algorithms.admission import History as ClaimsDecide
-from onceonly.algorithms.effects import NoThings
-from onceonly.model.errors import SetupError, TryAgain
+from onceonly.algorithms.effects import NoThings, Registered
+from onceonly.model.errors import SetupError
 from onceonly.model.identity import Identity
 from onceonly.model.record import Record
-from onceonly.model.settings import History
+from onceonly.model.settings import DedupStore, Off, Tokens
 from onceonly.ports.bundle import Ports
 from onceonly.ports.dead_letters import DeadLetters
+from onceonly.ports.effects import Register, Things
 from onceonly.ports.handlers import Handlers
 from onceonly.ports.store import Store
 from onceonly.ports.surroundings import Clock
 from onceonly.ports.transport import Topology, Traits, Transport
+from onceonly.ports.upkeep import NOTHING, Sweeps, Upkeep
 from onceonly.runtime.observed import observed
 from onceonly.runtime.observer import Observer
 from onceonly.runtime.surroundings import LIVE, Surroundings
-from onceonly.wiring.schemes import has_no_tables, offer_of, require, scheme_of, shown
+from onceonly.wiring.blobs import open_blobs
+from onceonly.wiring.deduplication import open_admission
+from onceonly.wiring.naming import named
+from onceonly.wiring.opened import OpenedAdmission, OpenedStore
+from onceonly.wiring.schemes import has_no_tables, keeps_documents, offer_of, require, scheme_of, shown
 from onceonly.wiring.settings import Settings
 
 if TYPE_CHECKING:
@@ -35,6 +40,7 @@ __all__ = [
     "offer_of",
     "open_database",
     "open_dead_letters",
+    "open_register",
     "open_store",
     "open_transport",
     "schemas",
@@ -45,12 +51,10 @@ __all__ = [
 
 
 class Stores(Protocol):
-    """What a family of adapters that are stores opens; `wiring.sql` and `wiring.memory` are such modules."""
+    """What a family of adapters that are stores opens: `wiring.sql`, `wiring.memory`, `wiring.documents` are such modules."""
 
-    def open_store(
-        self, setting: Any, endpoint: str, *, clock: Clock, history: bool, metadata: Any, isolation: str | None
-    ) -> AbstractAsyncContextManager[tuple[Store, DeadLetters]]:
-        """Open a store and the dead letters beside it."""
+    def open_store(self, settings: Settings, *, clock: Clock) -> AbstractAsyncContextManager[OpenedStore]:
+        """Open a store, and what is beside it."""
 
     def open_dead_letters(self, setting: Any, *, clock: Clock) -> AbstractAsyncContextManager[DeadLetters]:
         """Open dead letters alone."""
@@ -81,68 +85,104 @@ class Transports(Protocol):
 @asynccontextmanager
 async def wire(
     settings: Settings,
-    make_handlers: Callable[[Traits], Handlers],
+    make_handlers: Callable[[Traits, Things | None], Handlers],
     *,
     events: Sequence[str] = (),
+    entities: bool = False,
     surroundings: Surroundings = LIVE,
     observer: Observer | None = None,
 ) -> AsyncIterator[Ports]:
     """Open everything an endpoint's algorithm talks to, and declare its queue and its subscriptions to `events`.
 
-    The ports are enclosed by `observer`. Raises SetupError: an unknown scheme, a missing driver, missing or newer tables;
-    TryAgain when a server is away. Both name the setting it is about.
+    `make_handlers` is told of the transport and of the place for blobs, if there is one; `entities` says that some handlers
+    work on entities. The ports are enclosed by `observer`. Raises SetupError: an unknown
+    scheme, a missing driver, missing or newer tables; TryAgain when a server is away. Both name the setting it is about.
     """
     require(settings.store, "store")
     require(settings.transport, "transport")
     async with AsyncExitStack() as stack:
-        with named(settings, "store"):
-            store, dead_letters = await stack.enter_async_context(open_store(settings, surroundings=surroundings))
+        with named(settings, "store", settings.store):
+            opening = _open_store(settings, entities=entities, surroundings=surroundings)
+            store, dead_letters, register = await stack.enter_async_context(opening)
         if settings.dead_letters is not None:
-            with named(settings, "dead_letters"):
-                opening = open_dead_letters(settings.dead_letters, surroundings=surroundings)
-                dead_letters = await stack.enter_async_context(opening)
-        with named(settings, "transport"):
+            with named(settings, "dead_letters", settings.dead_letters):
+                letters = open_dead_letters(settings.dead_letters, surroundings=surroundings)
+                dead_letters = await stack.enter_async_context(letters)
+        deciding = await open_admission(stack, settings, surroundings)
+        blobs = await _open_blobs(stack, settings, register)
+        effects = _effects(store, register, blobs, surroundings)
+        with named(settings, "transport", settings.transport):
             opened = open_transport(settings.transport, settings.name, surroundings=surroundings)
             transport = await stack.enter_async_context(opened)
         ports = Ports(
             endpoint=settings.name,
             store=store,
-            handlers=make_handlers(transport.traits),
-            admission=ClaimsDecide(),
-            effects=NoThings(),
+            handlers=make_handlers(transport.traits, blobs),
+            admission=deciding.admission,
+            effects=effects or NoThings(),
             transport=transport,
             dead_letters=dead_letters,
+            upkeep=_upkeep(settings, deciding, effects),
         )
         watched = observed(ports, observer)
-        with named(settings, "transport"):
+        with named(settings, "transport", settings.transport):
             await watched.transport.declare([Topology(endpoint=settings.name, events=tuple(events))])
         yield watched
 
 
-@contextmanager
-def named(settings: Settings, role: str) -> Iterator[None]:
-    """Say of a place that cannot be used whose it is, and which; the error stays of its kind."""
-    try:
-        yield
-    except (SetupError, TryAgain) as error:
-        place = shown(getattr(settings, role))
-        raise type(error)(f"endpoint {settings.name!r} cannot use its {role} {place}: {error}") from error
+async def _open_blobs(stack: AsyncExitStack, settings: Settings, register: Register | None) -> Things | None:
+    if settings.blobs is None:
+        return None
+    with named(settings, "blobs", settings.blobs):
+        require(settings.blobs, "blobs")
+        if register is None:
+            raise SetupError(
+                f"the store {shown(settings.store)} has no register, so what handlers make could not be kept track of"
+            )
+        return await stack.enter_async_context(open_blobs(settings.blobs))
 
 
-def open_store(
-    settings: Settings, *, surroundings: Surroundings = LIVE
-) -> AbstractAsyncContextManager[tuple[Store, DeadLetters]]:
+def _effects(store: Store, register: Register | None, blobs: Things | None, surroundings: Surroundings) -> Registered | None:
+    if register is None or blobs is None:
+        return None
+    return Registered(store, register, {"blob": blobs}, ids=surroundings.ids, clock=surroundings.clock)
+
+
+def _upkeep(settings: Settings, deciding: OpenedAdmission, things: Sweeps | None) -> Upkeep:
+    chosen = settings.deduplication
+    after = chosen.sweep_after.total_seconds() if isinstance(chosen, Tokens) else NOTHING.after
+    return Upkeep(after=after, tokens=deciding.tokens, things=things, drops=deciding.drops, marks=deciding.marks)
+
+
+@asynccontextmanager
+async def open_store(
+    settings: Settings, *, entities: bool = False, surroundings: Surroundings = LIVE
+) -> AsyncIterator[tuple[Store, DeadLetters]]:
     """Open an endpoint's store, and the dead letters beside it. Raises SetupError."""
+    async with _open_store(settings, entities=entities, surroundings=surroundings) as opened:
+        yield opened.store, opened.dead_letters
+
+
+@asynccontextmanager
+async def open_register(settings: Settings, *, surroundings: Surroundings = LIVE) -> AsyncIterator[Register]:
+    """Open the register of an endpoint that makes things. Raises SetupError where its store has none."""
+    async with _open_store(settings, entities=False, surroundings=surroundings) as opened:
+        if opened.register is None:
+            raise SetupError(f"the store {shown(settings.store)} has no register")
+        yield opened.register
+
+
+def _open_store(settings: Settings, *, entities: bool, surroundings: Surroundings) -> AbstractAsyncContextManager[OpenedStore]:
     require(settings.store, "store")
-    history = isinstance(settings.deduplication, History)
-    return _stores(settings.store).open_store(
-        settings.store,
-        settings.name,
-        clock=surroundings.clock,
-        history=history,
-        metadata=settings.metadata,
-        isolation=settings.isolation,
-    )
+    if _is_memory(settings.store) and (entities or settings.blobs is not None or _forgets(settings)):
+        from onceonly.wiring.memory import open_store_on_documents  # noqa: PLC0415 - only when it is named
+
+        return open_store_on_documents(settings, clock=surroundings.clock)
+    return _stores(settings.store).open_store(settings, clock=surroundings.clock)
+
+
+def _forgets(settings: Settings) -> bool:
+    return isinstance(settings.deduplication, DedupStore | Tokens)
 
 
 def enlist(settings: Settings, session: object, committed: Callable[[Sequence[Identity]], None]) -> Enlisted:
@@ -151,11 +191,16 @@ def enlist(settings: Settings, session: object, committed: Callable[[Sequence[Id
     Raises SetupError: for a session of another database, and where no record would be kept.
     """
     require(settings.store, "store")
-    if _is_memory(settings.store):
+    if isinstance(settings.store, str) and has_no_tables(settings.store):
         raise SetupError(f"enlist needs a SQL store: the endpoint's is {shown(settings.store)}, which no session writes to")
-    if not isinstance(settings.deduplication, History):
+    if isinstance(settings.deduplication, Tokens):
         raise SetupError(
-            "enlist needs deduplication=History(): with Off() no record is kept, so a crash would lose what it sends"
+            "enlist cannot give messages the tokens that deduplication=Tokens(...) asks for: enlist at an endpoint with "
+            "History() or DedupStore(url), or send to this one (`onceonly send` mints tokens) and let its handler send"
+        )
+    if isinstance(settings.deduplication, Off):
+        raise SetupError(
+            "enlist needs deduplication=History() or another: with Off() no record is kept, so a crash would lose what it sends"
         )
     enlisted: Enlisted = _sql().enlist(settings.store, settings.name, session, committed)
     return enlisted
@@ -203,6 +248,10 @@ def _stores(setting: object) -> Stores:
         from onceonly.wiring import memory  # noqa: PLC0415 - only when it is named
 
         return memory
+    if keeps_documents(setting):
+        from onceonly.wiring import documents  # noqa: PLC0415 - the same
+
+        return documents
     adapters: Stores = _sql()
     return adapters
 

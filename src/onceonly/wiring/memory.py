@@ -6,12 +6,17 @@ from typing import Any
 
 from onceonly.drivers.memory import Live
 from onceonly.model.errors import SetupError
+from onceonly.model.settings import History
 from onceonly.ports.dead_letters import DeadLetters
-from onceonly.ports.store import Store
 from onceonly.ports.surroundings import Clock
 from onceonly.ports.transport import Topology, Transport
+from onceonly.stores.document_register import DocumentRegister
 from onceonly.stores.memory import MemoryDeadLetters, MemoryStore
+from onceonly.stores.memory_documents import MemoryDocuments
 from onceonly.transports.memory import MemoryTransport
+from onceonly.wiring.documents import store_on
+from onceonly.wiring.opened import OpenedStore
+from onceonly.wiring.settings import Settings
 from onceonly.wiring.shared import Shared
 
 
@@ -22,7 +27,7 @@ async def _forget(_world: Live) -> None:
 _WORLDS: Shared[Live] = Shared(_forget)
 
 
-def open_world(url: str) -> AbstractAsyncContextManager[Live]:
+def open_world(url: Any) -> AbstractAsyncContextManager[Live]:
     """Give the world that `memory://name` names."""
 
     async def make() -> Live:
@@ -32,22 +37,29 @@ def open_world(url: str) -> AbstractAsyncContextManager[Live]:
 
 
 @asynccontextmanager
-async def open_store(
-    setting: Any,
-    endpoint: str,
-    *,
-    clock: Clock,
-    history: bool,
-    metadata: Any,  # noqa: ARG001 - as all adapters
-    isolation: str | None,
-) -> AsyncIterator[tuple[Store, DeadLetters]]:
+async def open_store(settings: Settings, *, clock: Clock) -> AsyncIterator[OpenedStore]:
     """Give a store and the dead letters beside it."""
-    if not history:
+    if not isinstance(settings.deduplication, History):
         raise SetupError("deduplication=Off() needs a SQL store; the memory store always keeps its claims")
-    if isolation is not None:
+    if settings.isolation is not None:
         raise SetupError("isolation= needs a SQL store; units of the memory store never overlap")
+    async with open_world(settings.store) as world:
+        yield OpenedStore(MemoryStore(world, settings.name, clock=clock), MemoryDeadLetters(world, clock=clock))
+
+
+@asynccontextmanager
+async def open_store_on_documents(settings: Settings, *, clock: Clock) -> AsyncIterator[OpenedStore]:
+    """Give a store on documents in memory, and the same dead letters beside it."""
+    async with open_world(settings.store) as world:
+        store = store_on(MemoryDocuments(world), settings, clock)
+        yield OpenedStore(store, MemoryDeadLetters(world, clock=clock), DocumentRegister(store))
+
+
+@asynccontextmanager
+async def open_documents(setting: Any, *, clock: Clock) -> AsyncIterator[MemoryDocuments]:  # noqa: ARG001 - as all adapters
+    """Give the documents of a world."""
     async with open_world(setting) as world:
-        yield MemoryStore(world, endpoint, clock=clock), MemoryDeadLetters(world, clock=clock)
+        yield MemoryDocuments(world)
 
 
 @asynccontextmanager

@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 
 from onceonly.model.errors import SetupError
 from onceonly.model.retry import Retry
-from onceonly.model.settings import NAME_RULE, Deduplication, History, Off, is_endpoint_name
+from onceonly.model.settings import NAME_RULE, Deduplication, DedupStore, History, Off, Tokens, is_endpoint_name, is_url
 from onceonly.runtime.settings import WorkerSettings
 from onceonly.serialization.identity import IdentityRule, rule_problem
-from onceonly.wiring.schemes import url_problem
+from onceonly.wiring.schemes import has_no_tables, shown, url_problem
 
 DAY = 86400.0
 
@@ -21,7 +21,7 @@ class Settings:
     than the store's. `metadata` is a SQLAlchemy `MetaData` whose tables an embedded database gets at start. `timeout` is in
     seconds, for each handler; `relay_after` is how old, in seconds, a record must be before the relay takes it for left behind.
     `isolation` is the level of its units in a SQL store, such as "SERIALIZABLE"; without it what
-    the URL says, or the database's own.
+    the URL says, or the database's own. `blobs` is the URL of the place where its handlers create blobs.
     """
 
     name: str
@@ -30,6 +30,7 @@ class Settings:
     metadata: object = None
     isolation: str | None = None
     deduplication: Deduplication = field(default_factory=History)
+    blobs: str | None = None
     dead_letters: object = None
     identity: IdentityRule | None = None
     retry: Retry = field(default_factory=Retry)
@@ -51,8 +52,9 @@ class Settings:
             if problem := url_problem(setting, role):
                 yield problem
         yield from self._sql_problems()
-        if not isinstance(self.deduplication, History | Off):
-            yield f"deduplication must be History(...) or Off(), not {self.deduplication!r}"
+        yield from self._deduplication_problems()
+        if self.blobs is not None and not is_url(self.blobs):
+            yield 'blobs must be the URL of a place, such as "folder:///var/lib/shop" or "s3://bucket/prefix"'
         if problem := rule_problem(self.identity):
             yield problem
         if isinstance(self.retry, Retry):
@@ -65,6 +67,13 @@ class Settings:
             yield f"relay_after must be a number of seconds above 0, a day at most, not {self.relay_after!r}"
         if not isinstance(self.worker, WorkerSettings):
             yield f"worker must be WorkerSettings(...), not {self.worker!r}"
+
+    def _deduplication_problems(self) -> Iterator[str]:
+        chosen = self.deduplication
+        if not isinstance(chosen, History | DedupStore | Tokens | Off):
+            yield f"deduplication must be History(...), DedupStore(url), Tokens(url) or Off(), not a {type(chosen).__name__}"
+        elif isinstance(chosen, Tokens) and not chosen.url and isinstance(self.store, str) and has_no_tables(self.store):
+            yield f"Tokens() keeps them in the store's own SQL database; {shown(self.store)} is none, so write Tokens(url)"
 
     def _sql_problems(self) -> Iterator[str]:
         if self.metadata is not None and not hasattr(self.metadata, "create_all"):

@@ -8,19 +8,23 @@ from onceonly.drivers.schema import Schema, check, create, create_user_tables, d
 from onceonly.drivers.sql import Database, place_of, pool_of
 from onceonly.drivers.sql import open_database as connect
 from onceonly.model.errors import Failed, SetupError
+from onceonly.model.settings import History, Off
 from onceonly.ports.dead_letters import DeadLetters
-from onceonly.ports.store import Store
 from onceonly.ports.surroundings import Clock
 from onceonly.ports.transport import Topology, Transport
-from onceonly.stores.sql import SqlDeadLetters, SqlStore
+from onceonly.stores.sql import DOCUMENTS_SCHEMA as DOCUMENTS
+from onceonly.stores.sql import Keeping, SqlDeadLetters, SqlDocuments, SqlRegister, SqlStore, SqlTokens
 from onceonly.stores.sql.enlisted import Committed, Enlisted, Home
 from onceonly.stores.sql.enlisted import enlist as enlist_session
 from onceonly.stores.sql.tables import SCHEMA as STORE
 from onceonly.transports.sql import SqlTransport
 from onceonly.transports.sql_tables import SCHEMA as QUEUE
+from onceonly.wiring.deduplication import are_in_store
+from onceonly.wiring.opened import OpenedStore
+from onceonly.wiring.settings import Settings
 from onceonly.wiring.shared import Shared
 
-SCHEMAS = {"store": STORE, "transport": QUEUE}
+SCHEMAS = {"store": STORE, "transport": QUEUE, "documents": DOCUMENTS}
 
 _DATABASES: Shared[Database] = Shared(Database.close)
 
@@ -35,15 +39,31 @@ def open_database(setting: Any, *, clock: Clock) -> AbstractAsyncContextManager[
 
 
 @asynccontextmanager
-async def open_store(
-    setting: Any, endpoint: str, *, clock: Clock, history: bool, metadata: Any, isolation: str | None
-) -> AsyncIterator[tuple[Store, DeadLetters]]:
+async def open_store(settings: Settings, *, clock: Clock) -> AsyncIterator[OpenedStore]:
     """Give a store and the dead letters beside it; an embedded database gets the user's tables as well."""
-    async with open_database(setting, clock=clock) as database:
+    async with open_database(settings.store, clock=clock) as database:
         await _ensure(database, STORE)
+        metadata: Any = settings.metadata
         if metadata is not None and database.creates:
             await create_user_tables(database, metadata)
-        yield SqlStore(database, endpoint, history=history, isolation=isolation), SqlDeadLetters(database)
+        store = SqlStore(database, settings.name, keeping=_keeping(settings), isolation=settings.isolation)
+        yield OpenedStore(store, SqlDeadLetters(database), SqlRegister(database, settings.name))
+
+
+@asynccontextmanager
+async def open_documents(setting: Any, *, clock: Clock) -> AsyncIterator[SqlDocuments]:
+    """Give the documents of a database."""
+    async with open_database(setting, clock=clock) as database:
+        await _ensure(database, DOCUMENTS)
+        yield SqlDocuments(database)
+
+
+@asynccontextmanager
+async def open_tokens(setting: Any, *, clock: Clock) -> AsyncIterator[SqlTokens]:
+    """Give the tokens that are beside a store."""
+    async with open_database(setting, clock=clock) as database:
+        await _ensure(database, STORE)
+        yield SqlTokens(database)
 
 
 def enlist(setting: Any, endpoint: str, session: object, committed: Committed) -> Enlisted:
@@ -81,6 +101,14 @@ async def temporary_transport(
             yield
         finally:
             await drop(database, QUEUE)
+
+
+def _keeping(settings: Settings) -> Keeping:
+    if are_in_store(settings):
+        return Keeping.TOKENS
+    if isinstance(settings.deduplication, History):
+        return Keeping.HISTORY
+    return Keeping.NOTHING if isinstance(settings.deduplication, Off) else Keeping.UNTIL_FORGOTTEN
 
 
 async def _ensure(database: Database, schema: Schema) -> None:

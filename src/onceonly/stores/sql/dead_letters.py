@@ -10,7 +10,7 @@ from onceonly.drivers.sql import Database
 from onceonly.model.dead_letter import DeadLetter
 from onceonly.ports.dead_letters import Filter
 from onceonly.serialization.records import decode_letter, encode_letter
-from onceonly.stores.sql.statements import KEYS_AT_ONCE
+from onceonly.stores.sql.portions import chunks
 from onceonly.stores.sql.tables import tables
 
 
@@ -63,8 +63,7 @@ class SqlDeadLetters:
         statement = delete(self._letters).where(self._database.dialect.among(self._letters.c.key, "keys"))
 
         def remove(connection: Connection) -> int:
-            chunks = (distinct[start : start + KEYS_AT_ONCE] for start in range(0, len(distinct), KEYS_AT_ONCE))
-            return sum(connection.execute(statement, {"keys": chunk}).rowcount for chunk in chunks)
+            return sum(connection.execute(statement, {"keys": some}).rowcount for some in chunks(distinct))
 
         async with self._database.writing() as connection:
             return await connection.run_sync(remove)

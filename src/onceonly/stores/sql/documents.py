@@ -1,6 +1,6 @@
 """Documents in a table of a SQL database: compare-and-set by the version in a row. One database transaction for each `save`."""
 
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import cache
 from typing import Any
@@ -29,12 +29,12 @@ from onceonly.drivers.schema import check as check_schema
 from onceonly.drivers.sql import Database
 from onceonly.ports.documents import Change, Document, DocumentLimits, Version
 from onceonly.stores.limits import check_limits
+from onceonly.stores.sql.portions import BYTES_AT_ONCE, chunks, packets
 
 KEY_BYTES = 1024
 BODY_BYTES = 4 << 20
-BYTES_AT_ONCE = 4 << 20
 KEYS_AT_ONCE = 2_000
-"""How much goes into one statement: MariaDB takes packets of 16 MiB by default, and some bytes are written as two."""
+"""How many keys go into one statement; each may have a kilobyte."""
 
 LIMITS = DocumentLimits(service="a SQL database", key=KEY_BYTES, body=BODY_BYTES)
 PACKET = 2 * BYTES_AT_ONCE + (1 << 20)
@@ -81,7 +81,7 @@ class SqlDocuments:
         found: dict[str, Document] = {}
         if keys:
             async with self._reading() as connection:
-                for some in _chunks(sorted(set(keys))):
+                for some in chunks(sorted(set(keys)), KEYS_AT_ONCE):
                     rows = await connection.execute(query, {"keys": some})
                     found |= {row.key: Document(bytes(row.body), row.version.hex()) for row in rows}
         return found
@@ -156,9 +156,9 @@ class SqlDocuments:
         # what must not exist is locked too: an insert that found it locked would wait, with locks of its own, out of order
         there = self._lock(connection, [change.key for change in ordered]) if any(it.expected for it in changes) else {}
         written = [change for change in ordered if change.expected and there.get(change.key) == _stored(change.expected)]
-        for some in _chunks([change.key for change in written if change.body is None]):
+        for some in chunks([change.key for change in written if change.body is None], KEYS_AT_ONCE):
             connection.execute(delete(self._table).where(self._dialect.among(self._table.c.key, "keys")), {"keys": some})
-        for rows in _packets(_row(change, version) for change in written if change.body is not None):
+        for rows in packets((_row(change, version) for change in written if change.body is not None), "body"):
             self._dialect.update_all(connection, self._table, rows, key="key")
         absent = [change for change in ordered if not change.expected and change.key not in there]
         return self._insert(connection, absent, version) | {change.key for change in written}
@@ -167,15 +167,18 @@ class SqlDocuments:
         """Read the versions as they are now, and keep others from changing them."""
         columns = self._table.c
         query = select(columns.key, columns.version).where(self._dialect.among(columns.key, "keys")).order_by(columns.key)
-        rows = (row for some in _chunks(keys) for row in connection.execute(query.with_for_update(), {"keys": some}))
+        rows = (
+            row for some in chunks(keys, KEYS_AT_ONCE) for row in connection.execute(query.with_for_update(), {"keys": some})
+        )
         return {row.key: bytes(row.version) for row in rows}
 
     def _insert(self, connection: Connection, changes: Sequence[Change], version: bytes) -> frozenset[str]:
         """Insert what is not there; a deletion of what must not exist changes nothing."""
         rows = (_row(change, version) for change in changes if change.body is not None)
-        packets = _packets(rows)
         return frozenset(
-            row.key for some in packets for row in self._dialect.insert_absent(connection, self._table, some, key=["key"])
+            row.key
+            for some in packets(rows, "body")
+            for row in self._dialect.insert_absent(connection, self._table, some, key=["key"])
         )
 
 
@@ -205,22 +208,3 @@ def _key(change: Change) -> bytes:
 
 def _bytes(value: bytes) -> Any:
     return literal(value, LargeBinary)
-
-
-def _chunks(keys: Sequence[str]) -> Iterator[Sequence[str]]:
-    return (keys[start : start + KEYS_AT_ONCE] for start in range(0, len(keys), KEYS_AT_ONCE))
-
-
-def _packets(rows: Iterable[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
-    """Put rows together that fit into one statement."""
-    packet: list[dict[str, Any]] = []
-    size = 0
-    for row in rows:
-        more = len(row["body"]) + KEY_BYTES
-        if packet and size + more > BYTES_AT_ONCE:
-            yield packet
-            packet, size = [], 0
-        packet.append(row)
-        size += more
-    if packet:
-        yield packet

@@ -1,4 +1,4 @@
-"""What a SQL unit gives its handlers: one session and one connection, in the unit's database transaction."""
+"""What a SQL unit gives its handlers: one session and one connection, in the unit's database transaction, and its entities."""
 
 from collections.abc import Callable
 from types import TracebackType
@@ -14,6 +14,7 @@ from onceonly.drivers.guard import guard_connection, guard_session, is_raised_by
 from onceonly.drivers.sql import Database
 from onceonly.drivers.transaction import DatabaseTransaction
 from onceonly.drivers.translation import translated
+from onceonly.model.entities import Changes, Entities
 from onceonly.model.errors import CommitRefused, Conflict, HandlerFailed, OnceOnlyError, Unknown
 from onceonly.model.message import Failure, FailureKind
 
@@ -31,9 +32,11 @@ _OUTAGES = frozenset({Said.LOCKED, Said.UNABLE, Said.FORBIDDEN})
 class SqlResources:
     """The resources of one unit. The session is opened when it is first asked for."""
 
-    def __init__(self, database: Database, transaction: DatabaseTransaction, *, isolated: bool) -> None:
+    def __init__(self, database: Database, transaction: DatabaseTransaction, entities: Entities, *, isolated: bool) -> None:
         self._database = database
         self._transaction = transaction
+        self._entities = entities
+        self._mark: Changes = {}
         self._isolated = isolated
         self._session: AsyncSession | None = None
         self._is_guarded = False
@@ -43,7 +46,7 @@ class SqlResources:
         transaction.closing = self._close
 
     def get(self, kind: type) -> object:
-        """Give the unit's AsyncSession (also by the factory's own class), AsyncConnection, or the driver's own connection.
+        """Give the unit's AsyncSession (also by the factory's own class), AsyncConnection, Entities, or its driver's own.
 
         Raises LookupError for any other type.
         """
@@ -58,6 +61,8 @@ class SqlResources:
         if kind is AsyncConnection:
             self._guard()
             return self._transaction.connection
+        if kind is Entities:
+            return self._entities
         if _is_kind(kind, object) and kind is not object and isinstance(driver := self._transaction.driver, kind):
             return driver
         raise LookupError(f"a SQL unit has an AsyncSession and an AsyncConnection, no {kind!r}")
@@ -75,7 +80,10 @@ class SqlResources:
         if not self._is_sure:
             self.check()
         self._is_sure = False
-        return await self._begin_savepoint() if self._isolated else None
+        if not self._isolated:
+            return None
+        self._mark = self._entities.mark()
+        return await self._begin_savepoint()
 
     async def end_attempt(self, savepoint: SessionTransaction | None) -> None:
         """Make sure of what a handler left, and keep its work."""
@@ -87,6 +95,7 @@ class SqlResources:
     async def fail_attempt(self, savepoint: SessionTransaction | None, error: BaseException) -> None:
         """Undo a handler's work where that is possible. Raises what counts instead of its own error."""
         if savepoint is not None:
+            self._entities.undo(self._mark)
             await self._undo(savepoint)
         graver = self._graver(error)
         if graver is not None:

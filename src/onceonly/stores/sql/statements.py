@@ -1,19 +1,18 @@
 """The statements of the store, on a synchronous connection inside the unit's database transaction."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, Table, and_, delete, or_, select
+from sqlalchemy import ColumnElement, Connection, Table, and_, or_, select
 
 from onceonly.drivers.dialect import Dialect
+from onceonly.model.errors import Conflict
 from onceonly.model.identity import Identity, claim_key
 from onceonly.model.message import Message
 from onceonly.model.record import Record
 from onceonly.serialization.records import decode_record, encode_record
+from onceonly.stores.sql.portions import chunks
 from onceonly.stores.sql.tables import Tables
-
-KEYS_AT_ONCE = 10_000
-"""How many keys go into one statement; SQLite takes 32,766 variables."""
 
 
 class Found(NamedTuple):
@@ -40,7 +39,10 @@ class Known(NamedTuple):
 
 
 def claim(connection: Connection, tables: Tables, dialect: Dialect, messages: Mapping[bytes, Message]) -> Found:
-    """Claim messages by their keys: first the claim, in key order against deadlocks, then a current read of the rest."""
+    """Claim messages by their keys: first the claim, in key order against deadlocks, then a current read of the rest.
+
+    Raises Conflict when one was claimed, and no longer is when it is read.
+    """
     rows = [{"key": key, "fingerprint": message.fingerprint} for key, message in sorted(messages.items(), key=_first)]
     claimed = {row.key for row in dialect.insert_absent(connection, tables.claims, rows, key=["key"])}
     known = _read_known(connection, tables, dialect, [key for key in messages if key not in claimed])
@@ -70,10 +72,10 @@ def row_of(endpoint: str, record: Record, now: int) -> dict[str, Any]:
     }
 
 
-def delete_keys(connection: Connection, table: Table, dialect: Dialect, keys: Sequence[bytes]) -> None:
-    """Delete claims, so that their messages are new again, or records; one that is not there is no matter."""
-    for some in _chunks(keys):
-        connection.execute(delete(table).where(dialect.among(table.c.key, "keys")), {"keys": some})
+def delete_keys(connection: Connection, dialect: Dialect, keys: Sequence[bytes], *tables: Table) -> None:
+    """Delete claims, so that their messages are new again, or records, or both; one that is not there is no matter."""
+    for some in chunks(keys):
+        dialect.remove(connection, tables, some, key="key")
 
 
 def read_undispatched(
@@ -94,7 +96,7 @@ def read_records(
     """Read the records there are, by their keys, in the order asked."""
     records = tables.records.c
     query = select(records.key, records.source, records.id, records.effects).where(dialect.among(records.key, "keys"))
-    rows = {row.key: row for some in _chunks([*identities]) for row in connection.execute(query, {"keys": some})}
+    rows = {row.key: row for some in chunks([*identities]) for row in connection.execute(query, {"keys": some})}
     return tuple(_record(rows[key]) for key in identities if key in rows)
 
 
@@ -105,7 +107,9 @@ def _read_known(connection: Connection, tables: Tables, dialect: Dialect, keys: 
     joined = tables.claims.outerjoin(tables.records, claims.key == records.key)
     selected = select(claims.key, claims.fingerprint, records.effects).select_from(joined)
     query = dialect.current(selected.where(dialect.among(claims.key, "keys")))
-    rows = {row.key: row for some in _chunks(keys) for row in connection.execute(query, {"keys": some})}
+    rows = {row.key: row for some in chunks(keys) for row in connection.execute(query, {"keys": some})}
+    if len(rows) < len(keys):
+        raise Conflict("another worker has finished and forgotten a message that was being claimed")
     return {key: Known(rows[key].fingerprint, rows[key].effects) for key in keys}
 
 
@@ -119,10 +123,6 @@ def _behind(records: Table, key: bytes) -> ColumnElement[bool]:
 
 def _record(row: Any) -> Record:
     return decode_record(Identity(row.source, row.id), row.effects)
-
-
-def _chunks(keys: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
-    return (keys[start : start + KEYS_AT_ONCE] for start in range(0, len(keys), KEYS_AT_ONCE))
 
 
 def _first(pair: tuple[bytes, Message]) -> bytes:

@@ -1,14 +1,31 @@
-"""The tables of the store: narrow claims, a small table of records that wait for dispatch, and dead letters."""
+"""The tables of the store: narrow claims, a small table of records that wait for dispatch, dead letters, and what some need.
+
+Entities, register rows and tokens are empty where an endpoint has nothing of the kind.
+"""
 
 from functools import cache
 from typing import NamedTuple
 
-from sqlalchemy import Column, MetaData, String, Table
+from sqlalchemy import Boolean, Column, Connection, Index, MetaData, String, Table
 
-from onceonly.drivers.columns import DATA, EXACT, FINGERPRINT, INSTANT, KEY, NAME, READABLE, SEQUENCE, TRANSACTIONAL
+from onceonly.drivers.columns import (
+    DATA,
+    EXACT,
+    FINGERPRINT,
+    INSTANT,
+    KEY,
+    NAME,
+    NAME_LENGTH,
+    READABLE,
+    SEQUENCE,
+    TRANSACTIONAL,
+    KeyAsBytes,
+)
 from onceonly.drivers.schema import Schema
 
 KEY_TEXT = 32
+ENTITY_KEY_BYTES = 1024
+"""How many bytes of UTF-8 the key of an entity may have."""
 
 
 class Tables(NamedTuple):
@@ -18,6 +35,9 @@ class Tables(NamedTuple):
     claims: Table
     records: Table
     dead_letters: Table
+    entities: Table
+    register: Table
+    tokens: Table
 
 
 @cache
@@ -56,7 +76,35 @@ def tables(prefix: str, schema: str | None = None) -> Tables:
         sqlite_autoincrement=True,  # a removed letter's position never comes again, so pages stay in order
         **TRANSACTIONAL,
     )
-    return Tables(metadata, claims, records, dead_letters)
+    return Tables(metadata, claims, records, dead_letters, *_second(prefix, metadata))
+
+
+def _second(prefix: str, metadata: MetaData) -> tuple[Table, Table, Table]:
+    """Define what came with version 2."""
+    entities = Table(
+        f"{prefix}entities",
+        metadata,
+        Column("key", KeyAsBytes(ENTITY_KEY_BYTES), primary_key=True),
+        Column("state", DATA, nullable=False),
+        Column("changed_at", INSTANT, nullable=False),
+        **TRANSACTIONAL,
+    )
+    register = Table(
+        f"{prefix}register",
+        metadata,
+        Column("attempt", KeyAsBytes(NAME_LENGTH), primary_key=True),
+        Column("key", KEY, nullable=False),
+        Column("endpoint", NAME, nullable=False),
+        Column("source", EXACT, nullable=False),
+        Column("id", EXACT, nullable=False),
+        Column("unit", EXACT, nullable=False),
+        Column("opened_at", INSTANT, nullable=False),
+        Column("cancelled", Boolean, nullable=False),
+        **TRANSACTIONAL,
+    )
+    Index(f"{prefix}register_key", register.c.key)
+    tokens = Table(f"{prefix}tokens", metadata, Column("key", KEY, primary_key=True), sqlite_with_rowid=False, **TRANSACTIONAL)
+    return entities, register, tokens
 
 
 def metadata(prefix: str, schema: str | None = None) -> MetaData:
@@ -64,4 +112,10 @@ def metadata(prefix: str, schema: str | None = None) -> MetaData:
     return tables(prefix, schema).metadata
 
 
-SCHEMA = Schema(component="store", version=1, tables=metadata)
+def _add_second(connection: Connection, metadata: MetaData) -> None:
+    """Add the tables of version 2; those of version 1 stay as they are."""
+    added = ("entities", "register", "tokens")
+    metadata.create_all(connection, tables=[table for table in metadata.sorted_tables if table.name.endswith(added)])
+
+
+SCHEMA = Schema(component="store", version=2, tables=metadata, upgrades={1: _add_second})

@@ -1,42 +1,39 @@
-"""One unit of work: claims, business state and records in one database transaction."""
+"""One unit of work: claims or tokens, business state, entities, register rows and records in one database transaction."""
 
 from collections.abc import Sequence
 from functools import partial
-from typing import NamedTuple
 
 from sqlalchemy import Connection
 
-from onceonly.drivers.sql import Database
 from onceonly.drivers.transaction import DatabaseTransaction
+from onceonly.model.entities import Entities
 from onceonly.model.errors import CommitRefused, Conflict, Failed
 from onceonly.model.identity import claim_key
 from onceonly.model.record import Record
+from onceonly.model.token import Token
 from onceonly.ports.store import Resources
+from onceonly.stores.sql.entities import Loaded, save
+from onceonly.stores.sql.keeping import Keeping
+from onceonly.stores.sql.register import spend
 from onceonly.stores.sql.resources import SqlResources
+from onceonly.stores.sql.scope import Scope
 from onceonly.stores.sql.statements import Found, delete_keys, row_of
-from onceonly.stores.sql.tables import Tables
-
-
-class Scope(NamedTuple):
-    """Where a unit writes, for whom, and whether claims and records are kept."""
-
-    database: Database
-    tables: Tables
-    endpoint: str
-    history: bool
+from onceonly.stores.sql.tokens import give
 
 
 class SqlUnit:
     """A unit on an open database transaction, which ends with the unit."""
 
-    def __init__(self, scope: Scope, transaction: DatabaseTransaction, found: Found, *, isolated: bool) -> None:
+    def __init__(self, scope: Scope, transaction: DatabaseTransaction, found: Found, *, loaded: Loaded, isolated: bool) -> None:
         self.key = ""
         self.new = found.new
         self.owed = found.owed
         self.done = found.done
         self.clashing = found.clashing
         self.resources: Resources
-        self._resources = self.resources = SqlResources(scope.database, transaction, isolated=isolated)
+        self._loaded = loaded
+        self._entities = Entities(loaded)
+        self._resources = self.resources = SqlResources(scope.database, transaction, self._entities, isolated=isolated)
         self._scope = scope
         self._transaction = transaction
         self._is_over = False
@@ -59,16 +56,29 @@ class SqlUnit:
         self._transaction.drop()
 
     def _write(self, records: tuple[Record, ...], connection: Connection) -> None:
-        database, tables, endpoint, history = self._scope
+        database = self._scope.database
         self._resources.flush()
         self._resources.check()  # before the records: outside of the claims' own transaction they must not be written
-        if not history:
-            return
-        handled = {record.identity for record in records}
-        unhandled = [claim_key(endpoint, message.identity) for message in self.new if message.identity not in handled]
+        if self._loaded and (changes := self._entities.changes()):
+            save(connection, self._scope, self._loaded, changes)
         with database.translate(locked=Conflict):
-            now = database.clock.now()
-            rows = [row_of(endpoint, record, now) for record in records if record.effects]
-            database.dialect.insert_all(connection, tables.records, rows)
-            delete_keys(connection, tables.claims, database.dialect, sorted(unhandled))
+            if attempts := [record.attempt for record in records if record.attempt]:
+                spend(connection, self._scope, attempts)
+            if self._scope.keeping is not Keeping.NOTHING:
+                self._keep(records, connection)
         # Crash here, "before-commit": 1 nothing is visible, 2 the database rolls back, 3 it comes again, 4 it is new.
+
+    def _keep(self, records: tuple[Record, ...], connection: Connection) -> None:
+        """Write the records, and free the messages that were not handled, by what `begin` took of them."""
+        database, tables, endpoint, keeping = self._scope
+        now = database.clock.now()
+        handled = {record.identity for record in records}
+        unhandled = [message for message in self.new if message.identity not in handled]
+        if keeping is Keeping.TOKENS:
+            minted = [token for record in records for token in record.minted]
+            give(connection, self._scope, [*minted, *(Token(each.token, endpoint) for each in unhandled)])
+        else:
+            keys = sorted(claim_key(endpoint, message.identity) for message in unhandled)
+            delete_keys(connection, database.dialect, keys, tables.claims)
+        rows = [row_of(endpoint, record, now) for record in records if record.effects or record.minted]
+        database.dialect.insert_last(connection, tables.records, rows)

@@ -53,6 +53,34 @@ class RoundingDocuments(BodyChangingDocuments):
             return body
 
 
+class NarrowDocuments(BodyChangingDocuments):
+    """Keeps whole numbers of 32 bits, and greater ones as doubles."""
+
+    def stored(self, body: bytes) -> bytes:
+        """Parse and write again."""
+        try:
+            return json.dumps(json.loads(body, parse_int=self._number)).encode()
+        except ValueError:
+            return body
+
+    def _number(self, text: str) -> int | float:
+        return int(text) if -(2**31) <= int(text) < 2**31 else float(text)
+
+
+class WholeDocuments(BodyChangingDocuments):
+    """Writes a double without a fraction as a whole number, as JavaScript does."""
+
+    def stored(self, body: bytes) -> bytes:
+        """Parse and write again."""
+        try:
+            return json.dumps(json.loads(body, parse_float=self._number)).encode()
+        except ValueError:
+            return body
+
+    def _number(self, text: str) -> int | float:
+        return int(float(text)) if float(text).is_integer() and abs(float(text)) < 1e21 else float(text)
+
+
 class TruncatingDocuments(BodyChangingDocuments):
     """Cuts what is near its limit."""
 

@@ -41,7 +41,7 @@ SHELL: tuple[Mutant, ...] = (
         (ONE,),
         (
             delivery(
-                "        return Ran(contended=tuple(items), trouble=(_words(error),))\n",
+                "        return Ran(contended=tuple(items), outrun=outrun, trouble=(_words(error),))\n",
                 "        finished = tuple(Record(item.message.identity) for item in items)\n"
                 "        return Ran(processed=(Processed(finished=finished),))\n",
             ),

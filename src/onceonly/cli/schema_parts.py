@@ -1,0 +1,91 @@
+"""What `onceonly schema` is about: the databases, services and folders that a place uses, and what each is used as."""
+
+from collections.abc import Iterator, Sequence
+from enum import StrEnum
+from typing import NamedTuple
+
+from onceonly.cli.loading import load
+from onceonly.cli.output import say
+from onceonly.cli.places import Instead, is_url
+from onceonly.model.errors import SetupError
+from onceonly.model.settings import DedupStore, Tokens
+from onceonly.wiring import shown
+from onceonly.wiring.deduplication import tokens_place
+from onceonly.wiring.schemes import SCHEMES, has_no_tables, keeps_documents, scheme_of
+from onceonly.wiring.settings import Settings
+
+
+class Component(StrEnum):
+    """What a place is used as."""
+
+    STORE = "store"
+    TRANSPORT = "transport"
+    DOCUMENTS = "documents"
+    BLOBS = "blobs"
+
+
+class Part(NamedTuple):
+    """One use of one database, service or folder."""
+
+    component: Component
+    setting: object
+
+    @property
+    def has_tables(self) -> bool:
+        """Tell whether it is a SQL database."""
+        return not (isinstance(self.setting, str) and has_no_tables(self.setting))
+
+
+def parts_of(place: str, components: Sequence[Component] | None, instead: Instead) -> list[Part]:
+    """Give the uses to look after, and say of a place that there is nothing to make. Raises SetupError when there is nothing.
+
+    A URL may be used as anything that its scheme is good for; an endpoint says what it uses.
+    """
+    found = list(dict.fromkeys(_of_url(place) if is_url(place) else _of_endpoint(instead.settings(load(place)))))
+    chosen = [part for part in found if not components or part.component in components]
+    made = [part for part in chosen if _is_made(part)]
+    if not made:
+        raise SetupError(_nothing(chosen[0]) if chosen else f"{shown(place)} is not used as {' or '.join(components or ())}")
+    for part in chosen:
+        if part not in made:
+            say(_nothing(part))
+    return made
+
+
+def _of_url(url: str) -> Iterator[Part]:
+    scheme = SCHEMES.get(scheme_of(url))
+    if scheme is not None and has_no_tables(url):
+        if scheme.documents:
+            yield Part(Component.DOCUMENTS, url)
+        elif scheme.roles == {"blobs"}:
+            yield Part(Component.BLOBS, url)
+        else:
+            yield Part(Component.STORE, url)
+        return
+    yield from (Part(component, url) for component in (Component.STORE, Component.TRANSPORT, Component.DOCUMENTS))
+
+
+def _of_endpoint(settings: Settings) -> Iterator[Part]:
+    yield _store(settings.store)
+    yield Part(Component.TRANSPORT, settings.transport)
+    if settings.dead_letters is not None:
+        yield _store(settings.dead_letters)
+    if isinstance(settings.deduplication, DedupStore):
+        yield Part(Component.DOCUMENTS, settings.deduplication.url)
+    if isinstance(settings.deduplication, Tokens):
+        yield Part(Component.DOCUMENTS, tokens_place(settings))
+    if settings.blobs is not None:
+        yield Part(Component.BLOBS, settings.blobs)
+
+
+def _store(setting: object) -> Part:
+    return Part(Component.DOCUMENTS if keeps_documents(setting) else Component.STORE, setting)
+
+
+def _is_made(part: Part) -> bool:
+    return part.has_tables or keeps_documents(part.setting) or scheme_of(str(part.setting)) == "folder"
+
+
+def _nothing(part: Part) -> str:
+    makes = ": `onceonly topology create` makes its queues" if part.component is Component.TRANSPORT else ""
+    return f"the {part.component.value} {shown(part.setting)} has no tables{makes}"

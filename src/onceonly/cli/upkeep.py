@@ -1,0 +1,82 @@
+"""Counting what an endpoint keeps beside its store and its queue: tokens, marks, open attempts, and what it dropped."""
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any, NamedTuple
+
+from onceonly.cli.places import looked_at, missing_file
+from onceonly.cli.reaching import answering
+from onceonly.model.errors import SchemaMissing
+from onceonly.model.settings import DedupStore, Tokens
+from onceonly.runtime.surroundings import LIVE
+from onceonly.stores.dedup import DocumentDedupStore
+from onceonly.stores.tokens import DocumentTokens
+from onceonly.wiring import open_register
+from onceonly.wiring.deduplication import are_in_store, drops_of, tokens_place
+from onceonly.wiring.documents import open_documents
+from onceonly.wiring.minting import count_live
+from onceonly.wiring.settings import Settings
+
+MOST = 1000
+"""Documents are listed up to here: some services are paid by the page."""
+
+
+async def count_upkeep(settings: Settings) -> dict[str, Any]:
+    """Give the numbers that an endpoint has, and under `more` the names of those that are more than they say."""
+    found: dict[str, Count] = {}
+    if isinstance(settings.deduplication, DedupStore):
+        found |= await _count_marks(settings.deduplication.url)
+    if isinstance(settings.deduplication, Tokens):
+        found |= await _count_tokens(settings)
+    if settings.blobs is not None and not missing_file(settings.store):
+        found |= await _count_attempts(settings)
+    numbers = {name: count.number for name, count in found.items()}
+    return {**numbers, "more": tuple(name for name, count in found.items() if count.more)}
+
+
+class Count(NamedTuple):
+    """A number, and whether it is more than that."""
+
+    number: int
+    more: bool = False
+
+
+def _limited(listed: int) -> Count:
+    return Count(min(listed, MOST), listed > MOST)
+
+
+async def _count_marks(url: str) -> dict[str, Count]:
+    if missing_file(url):
+        return {"marks": Count(0)}
+    async with answering("deduplication", url), open_documents(looked_at(url), clock=LIVE.clock) as documents:
+        done = DocumentDedupStore(documents, retention=timedelta(days=1), clock=LIVE.clock)
+        return {"marks": _limited(await done.count(MOST + 1))}
+
+
+async def _count_tokens(settings: Settings) -> dict[str, Count]:
+    place = tokens_place(settings)
+    if missing_file(place):
+        return {"dropped": Count(0), "live": Count(0)}
+    if are_in_store(settings):  # prepared ones are not committed there, so nobody sees them
+        async with answering("tokens", place):
+            live = Count(await count_live(looked_at(place), clock=LIVE.clock))
+            return {"dropped": await _count_dropped_in_store(settings, place), "live": live}
+    async with answering("tokens", place), open_documents(looked_at(place), clock=LIVE.clock) as documents:
+        dropped = Count(await drops_of(documents, settings.name).read())
+        prepared, waiting, more = await DocumentTokens(documents, clock=LIVE.clock).census(settings.name, MOST)
+        return {"dropped": dropped, "prepared": Count(prepared, more), "live": Count(waiting, more)}
+
+
+async def _count_dropped_in_store(settings: Settings, place: object) -> Count:
+    """Read the count; messages may be sent before the endpoint ran for the first time, and made its table."""
+    try:
+        async with open_documents(looked_at(place), clock=LIVE.clock) as documents:
+            return Count(await drops_of(documents, settings.name).read())
+    except SchemaMissing:
+        return Count(0)
+
+
+async def _count_attempts(settings: Settings) -> dict[str, Count]:
+    opening = open_register(replace(settings, metadata=None))
+    async with answering("store", settings.store), opening as register:
+        return {"attempts": _limited(len(await register.old(LIVE.clock.now() + 1, MOST + 1)))}

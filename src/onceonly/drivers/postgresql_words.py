@@ -1,0 +1,68 @@
+"""SQL that is said as one text, several statements in one round trip: what begins a unit of one message, and what ends it.
+
+A statement that travels alone costs more than the server takes for it. So a BEGIN waits for the claim behind it, and the record
+of a lone message waits for COMMIT; anything else that is executed on the connection says first what waits.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, Table
+
+LONGEST = 16_384
+"""Bytes of a value that is written in hexadecimal digits; what is longer goes as a parameter."""
+
+_UNSAID = "onceonly_unsaid"
+
+
+def keep_back(connection: Connection, words: str) -> None:
+    """Have this said before anything else on the connection, or together with it."""
+    connection.info[_UNSAID] = words
+
+
+def unsaid(connection: Connection) -> str:
+    """Give what waits to be said; empty for nothing."""
+    words: str = connection.info.get(_UNSAID, "")
+    return words
+
+
+def take_unsaid(connection: Connection) -> str:
+    """Give what waits to be said; it waits no more."""
+    words: str = connection.info.pop(_UNSAID, "")
+    return words
+
+
+class Words:
+    """Writes an INSERT of one row as text, for the connections of one engine; nothing in the row changes its meaning."""
+
+    def __init__(self) -> None:
+        self._forms: dict[Table, tuple[str, Sequence[Callable[[Any], Any] | None]]] = {}
+
+    def insert(self, connection: Connection, table: Table, row: Mapping[str, Any]) -> str:
+        """Give the text; empty when it would be too long, or goes elsewhere. The rows of a table have the same columns."""
+        form = self._forms.get(table) or self._formed(connection, table, row)
+        values = [_in_words(value if bind is None else bind(value)) for bind, value in zip(form[1], row.values(), strict=True)]
+        elsewhere = connection.get_execution_options().get("schema_translate_map")
+        return f"{form[0]} VALUES ({', '.join(values)})" if all(values) and not elsewhere else ""
+
+    def _formed(
+        self, connection: Connection, table: Table, row: Mapping[str, Any]
+    ) -> tuple[str, Sequence[Callable[[Any], Any] | None]]:
+        dialect, prepare = connection.dialect, connection.dialect.identifier_preparer
+        names = ", ".join(prepare.quote(name) for name in row)
+        binds = [table.c[name].type.dialect_impl(dialect).bind_processor(dialect) for name in row]
+        self._forms[table] = form = (f"INSERT INTO {prepare.format_table(table)} ({names})", binds)
+        return form
+
+
+def _in_words(value: object) -> str:
+    """Write a value so that it means the same whatever the server's settings are; empty when it is long, or of no such kind."""
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, bytes):
+        return f"decode('{value.hex()}', 'hex')" if len(value) <= LONGEST else ""
+    if not isinstance(value, str):
+        return ""
+    if value.isascii() and value.isalnum():
+        return f"'{value}'"
+    return f"convert_from(decode('{value.encode().hex()}', 'hex'), 'UTF8')"

@@ -1,0 +1,124 @@
+"""Blobs: files that a handler makes, captured like messages; they are made before the commit that permits them, or unmade.
+
+A blob's name begins with the attempt that makes it, so nobody finds it before a message or a row announces it.
+"""
+
+import re
+from typing import NamedTuple
+
+from onceonly.model.errors import InvalidEffect, RetryLater, TryAgain
+from onceonly.model.thing import Thing
+from onceonly.ports.effects import Things
+
+KIND = "blob"
+MAX_DATA = 64 * 1024 * 1024
+"""Bytes of one blob: all of a message's are held in memory until its unit is committed."""
+MAX_BLOBS = 100
+LONGEST_NAME = 400
+"""Bytes of a name: with the attempt and the prefix of its place it is one that every place takes."""
+AWAY = 10.0
+"""Seconds until a handler is tried again whose blob cannot be read now."""
+
+_PART = re.compile(r'[^\x00-\x1f\x7f/\\:*?"<>|\ud800-\udfff]*[^\x00-\x1f\x7f/\\:*?"<>|\ud800-\udfff. ]')
+_CONTENT_TYPE = re.compile(r"[A-Za-z0-9!#$&^_.+-]{1,100}/[A-Za-z0-9!#$&^_.+-]{1,100}(;[ -~]{1,100})?")
+_LONGEST_PART = 200
+_NAME_RULE = (
+    "a blob's name is made of parts between single '/', each at most 200 bytes long, without control characters or any of "
+    '\\ : * ? " < > | and with no dot or space at its end'
+)
+
+
+class BlobPlace(NamedTuple):
+    """Where an endpoint's blobs are; `things` is None where they can be made, but nothing can be read by handlers."""
+
+    things: Things | None = None
+
+
+class Blobs:
+    """The blobs of one handler's run. Valid until the handler ends."""
+
+    def __init__(self, place: BlobPlace | None, attempt: str) -> None:
+        """Make blobs in the name of this attempt."""
+        self._place = place
+        self._attempt = attempt
+        self._things: dict[str, Thing] = {}
+        self._ended = False
+
+    async def create(
+        self, name: str, data: bytes | bytearray | memoryview, *, content_type: str = "application/octet-stream"
+    ) -> str:
+        """Have a blob made with the commit; gives the name it gets, to announce in a message or a row.
+
+        Nobody but who is told that name finds it. A name may have parts between "/". Raises InvalidEffect for what can never
+        be made: an impossible or repeated name, more than 64 MiB, more than 100 of them, and where the endpoint has no place.
+        """
+        self._require()
+        if not self._attempt:
+            raise InvalidEffect("no blob can be created here: no register has this attempt, so nobody could clean up after it")
+        problem = _name_problem(name) or _data_problem(data) or _type_problem(content_type) or self._taken(name)
+        if problem:
+            raise InvalidEffect(f"cannot create the blob {name!r:.80}: {problem}")
+        final = f"{self._attempt}/{name}"
+        self._things[name] = Thing(kind=KIND, name=final, data=bytes(data), content_type=content_type)
+        return final
+
+    async def read(self, name: str) -> bytes | None:
+        """Give the data of a blob by the name that announced it, or None when there is none, or no more.
+
+        Raises RetryLater, to be passed on, when its place is away; InvalidEffect where the endpoint has no place.
+        """
+        things = self._require().things
+        if things is None:
+            raise InvalidEffect("no blobs can be read here: the endpoint was opened without the place of its blobs")
+        try:
+            return await things.read(name)
+        except TryAgain as error:
+            raise RetryLater(AWAY, f"the place of blobs is away: {error}") from error
+
+    def end(self) -> tuple[Thing, ...]:
+        """Close this and give what is to be made, in order; every later use is an error."""
+        self._ended = True
+        return tuple(self._things.values())
+
+    def _require(self) -> BlobPlace:
+        if self._ended:
+            raise InvalidEffect("blobs were used after their handler had ended; nothing can be made any more")
+        if self._place is None:
+            raise InvalidEffect(
+                "this endpoint has no place for blobs: name one where it is made, such as Endpoint(..., "
+                'blobs="folder:///var/lib/shop") or blobs="s3://bucket/prefix"'
+            )
+        return self._place
+
+    def _taken(self, name: str) -> str:
+        if name in self._things:
+            return "this handler has created one with this name already"
+        if any(name.startswith(f"{other}/") or other.startswith(f"{name}/") for other in self._things):
+            return "another of this handler's blobs has a name that this one would be a folder of, or lie in"
+        if len(self._things) >= MAX_BLOBS:
+            return f"{MAX_BLOBS} blobs are the most that one message can have made"
+        return ""
+
+
+def _name_problem(name: object) -> str:
+    if not isinstance(name, str) or not all(map(_is_part, name.split("/"))):
+        return _NAME_RULE
+    size = len(name.encode())
+    return f"its name has {size} bytes, and {LONGEST_NAME} is the limit" if size > LONGEST_NAME else ""
+
+
+def _is_part(part: str) -> bool:
+    return _PART.fullmatch(part) is not None and len(part.encode()) <= _LONGEST_PART
+
+
+def _data_problem(data: object) -> str:
+    if not isinstance(data, bytes | bytearray | memoryview):
+        return f"data must be bytes, not a {type(data).__name__}"
+    size = memoryview(data).nbytes
+    return f"{size:,} bytes, and {MAX_DATA:,} is the limit" if size > MAX_DATA else ""
+
+
+def _type_problem(content_type: object) -> str:
+    if isinstance(content_type, str) and _CONTENT_TYPE.fullmatch(content_type):
+        return ""
+    return f'content_type must be one such as "application/pdf", not {content_type!r:.80}'

@@ -1,0 +1,212 @@
+"""Handlers of entities: which entity a message is about, the state it is given to its handler from, and what becomes of it.
+
+place   when a delivery is read: decode the body, take the key from it
+open    when its handler runs: the state as earlier handlers of the unit left it, or a fresh entity, or None
+save    when its handler is done: what it changed or returned, if that can be read again
+"""
+
+from collections.abc import Callable, Sequence
+from types import NoneType, UnionType
+from typing import Any, NamedTuple, Union, cast, get_args, get_origin
+
+from msgspec.structs import replace
+
+from onceonly.endpoint.failures import failed, storable, text
+from onceonly.endpoint.signatures import Parameter, words
+from onceonly.model.entities import Deleted, Entities
+from onceonly.model.errors import HandlerFailed
+from onceonly.model.message import FailureKind, Message, Unreadable
+from onceonly.ports.store import Resources
+from onceonly.serialization.bodies import SUPPORTED, BodyError, Codec, codec_for, is_anonymous
+from onceonly.serialization.entities import (
+    LONGEST_UNIT,
+    ClassField,
+    blank,
+    entity_name,
+    fields_of,
+    is_entity_class,
+    unit_of,
+)
+
+KeyRule = str | Callable[[Any], object]
+"""The field of the message that holds its entity's key, or what tells the key from the message."""
+DECODED = "decoded"
+"""Where a message keeps its body between being read and being handled."""
+
+
+class EntityPlan(NamedTuple):
+    """How one handler works on entities. `field` is where a fresh one has its key, if it has such a field."""
+
+    kind: type[Any]
+    name: str
+    codec: Codec
+    body: Codec
+    rule: KeyRule
+    field: ClassField | None
+    is_optional: bool
+    """Whether the handler is told, by None, that there is none yet."""
+
+    def place(self, message: Message) -> Message | Unreadable:
+        """Give the message with its unit, and its body beside it, or say why there is no telling."""
+        try:
+            body = self.body.decode(message.body)
+            unit = unit_of(self.name, self.key_of(body))
+        except BodyError as error:
+            return Unreadable(reason=storable(f"{message.type or 'the message'}: {error}"), message=message)
+        except Exception as error:  # noqa: BLE001 - a validator or a key function of the user's
+            reason = f"the key of its {self.name} cannot be told: {type(error).__name__}: {text(error)}"
+            return Unreadable(reason=storable(reason), message=message)
+        placed = replace(message, unit=unit)
+        placed.__dict__.update(message.__dict__)
+        placed.__dict__[DECODED] = body
+        return placed
+
+    def key_of(self, body: Any) -> object:
+        """Give the key as the message has it."""
+        if callable(self.rule):
+            return self.rule(body)
+        return body.get(self.rule) if isinstance(body, dict) else getattr(body, self.rule)
+
+    def open(self, message: Message, body: object, resources: Resources) -> "Work":
+        """Give the handler its entity. Raises HandlerFailed when there is a state that is none of this class."""
+        entities = cast("Entities", resources.get(Entities))
+        state = entities.read(message.unit)
+        if state is None:
+            entity = None if self.is_optional else self._fresh(message.unit, body)
+        else:
+            entity = self._decoded(state, FailureKind.EXCEPTION, f"the state that is kept of {message.unit} cannot be used")
+        before = None if entity is None else self.encoded(entity)
+        return Work(self, entities, message.unit, entity, before if state is not None else None, before)
+
+    def encoded(self, entity: object) -> bytes:
+        """Give the state of an entity. Raises HandlerFailed."""
+        try:
+            return self.codec.encode(entity)
+        except BodyError as error:
+            raise failed(FailureKind.EXCEPTION, str(error)) from error
+
+    def check(self, state: bytes) -> None:
+        """Make sure that this state can be read again: else it would fail every later message. Raises HandlerFailed."""
+        self._decoded(state, FailureKind.EXCEPTION, f"the {self.name} that the handler left could not be read again")
+
+    def _fresh(self, unit: str, body: object) -> Any:
+        state = blank(self.kind, self.field, self.key_of(body) if self.field else None)
+        return self._decoded(state, FailureKind.REJECTED, f"no fresh {self.name} can be made for {unit}")
+
+    def _decoded(self, state: bytes, kind: FailureKind, reason: str) -> Any:
+        try:
+            return self.codec.decode(state)
+        except Exception as error:  # a BodyError, or whatever a validator of the user's raises
+            raise failed(kind, f"{reason}: {text(error)}") from error
+
+
+class Work(NamedTuple):
+    """One entity while one handler works on it.
+
+    `before` is what it was given, written down; `kept` is the same, or None while the store has no such entity.
+    """
+
+    plan: EntityPlan
+    entities: Entities
+    unit: str
+    entity: Any
+    kept: bytes | None
+    before: bytes | None
+
+    def save(self, left: object) -> None:
+        """Write what the handler made of it, or returned. Raises HandlerFailed when that is nothing to keep."""
+        if type(left) is Deleted:
+            self.entities.write(self.unit, None)
+            return
+        state = self._state(left)
+        if state is not None and state != self.kept:
+            self.plan.check(state)
+            self.entities.write(self.unit, state)
+
+    def _state(self, left: object) -> bytes | None:
+        """Give the state to keep, None for what it is."""
+        if type(left) is self.plan.kind:
+            return self.plan.encoded(left)
+        if left is not None:
+            raise self._no_entity(left)
+        state = None if self.entity is None else self.plan.encoded(self.entity)
+        return None if state == self.before else state  # a fresh one that was only looked at is not kept
+
+    def _no_entity(self, left: object) -> HandlerFailed:
+        what = "the class Deleted" if left is Deleted else f"a {type(left).__name__}"
+        may = f"a handler of {self.plan.name} returns nothing, {words(self.plan.kind)}(...) or Deleted()"
+        return failed(FailureKind.EXCEPTION, f"the handler returned {what}; {may}")
+
+
+class EntityRule(NamedTuple):
+    """What was said of a handler's entities where it was registered; None for what was not."""
+
+    kind: Any
+    key: Any
+
+
+def plan_entity(
+    rule: EntityRule, message: Any, parameters: Sequence[Parameter], *, is_offered: bool, wrong: list[str]
+) -> EntityPlan | None:
+    """Plan how a handler of this class of message works on entities; adds what is wrong."""
+    found = [each for each in parameters if takes(each.annotation, rule.kind)]
+    problems = list(_rule_problems(rule))
+    if not is_offered:
+        problems.append("entity= needs a store that keeps entities; this one keeps none")
+    if problems:
+        wrong += problems
+        return None
+    kind = rule.kind
+    try:
+        codec, fields = codec_for(kind), fields_of(kind)
+    except BodyError as error:
+        wrong.append(f"entity={words(kind)}: {error}")
+        return None
+    if problem := _key_problem(rule.key, message):
+        wrong.append(problem)
+        return None
+    if len(found) != 1:
+        wrong.append(f"one parameter takes the entity: annotate it with {words(kind)}, or {words(kind)} | None")
+    field = fields.get(rule.key) if isinstance(rule.key, str) else None
+    is_optional = bool(found) and found[0].annotation is not kind
+    if found and not is_optional and (missing := [each.name for each in fields.values() if each.required and each != field]):
+        wrong.append(_no_fresh(kind, found[0].name, missing))
+    return EntityPlan(kind, entity_name(kind), codec, codec_for(message), rule.key, field, is_optional)
+
+
+def takes(annotation: Any, kind: Any) -> bool:
+    """Tell whether this is the class, or the class or None."""
+    if get_origin(annotation) in (Union, UnionType):
+        return set(get_args(annotation)) == {kind, NoneType}
+    return bool(annotation == kind)
+
+
+def _rule_problems(rule: EntityRule) -> Sequence[str]:
+    if rule.kind is None or rule.key is None:
+        return ('entity= and key= belong together: @handler(entity=Account, key="account_id")',)
+    if not is_entity_class(rule.kind):
+        kinds = SUPPORTED.removesuffix(", dict or bytes")
+        return (f"entity= must be {kinds}, not {words(rule.kind)}",)
+    if not isinstance(rule.key, str) and not callable(rule.key):
+        return (f"key= must be the name of a field of the message, or a function of it, not {rule.key!r}",)
+    name = entity_name(rule.kind)
+    if len(name.encode()) >= LONGEST_UNIT // 2:
+        return (f"the entity's name {name[:40]!r}... is too long: {LONGEST_UNIT // 2} bytes is the limit",)
+    return ()
+
+
+def _key_problem(key: KeyRule, message: Any) -> str:
+    if callable(key):
+        return ""
+    if message is bytes:
+        return "a message of bytes has no fields; give key= a function of the message"
+    if is_anonymous(message) or key in fields_of(message) or hasattr(message, key):
+        return ""
+    return f"key={key!r}: {words(message)} has no such field; it has {', '.join(fields_of(message)) or 'none'}"
+
+
+def _no_fresh(kind: Any, parameter: str, missing: Sequence[str]) -> str:
+    return (
+        f"{parameter}: no fresh {words(kind)} can be made, for {', '.join(missing)} has no default and is not the key: "
+        f"give it one, or ask for {words(kind)} | None"
+    )

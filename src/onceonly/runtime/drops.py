@@ -1,0 +1,79 @@
+"""The tally of what a worker dropped, written down where it outlives the process.
+
+A copy of a message that was handled has no live token any more, and is dropped: that is how tokens work. So is every message
+once the tokens themselves are lost, and nothing else would show it. The number is for people.
+"""
+
+import asyncio
+import logging
+from contextlib import suppress
+
+from onceonly.model.errors import OnceOnlyError
+from onceonly.ports.upkeep import Counter
+from onceonly.runtime.surroundings import LIVE, Surroundings, pause
+from onceonly.runtime.worker import Worker
+
+EVERY = 1.0
+"""Seconds between two writes, at least."""
+LAST_WRITE = 2.0
+"""Seconds that the last write may take, at the end."""
+
+_log = logging.getLogger("onceonly.drops")
+
+
+class CountedWorker:
+    """A worker that has the messages it dropped counted, about once a second and at its end.
+
+    What cannot be written now is written later; after an answer that was lost it may count twice, never not at all.
+    """
+
+    def __init__(self, worker: Worker, counter: Counter, *, endpoint: str, surroundings: Surroundings = LIVE) -> None:
+        """Run this worker, and add to this counter."""
+        self.worker = worker
+        self._counter = counter
+        self._endpoint = endpoint
+        self._surroundings = surroundings
+        self._written = 0
+        self._trouble = False
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Run the worker until it ends, however it ends; then write the rest."""
+        ended = asyncio.Event()
+        counting = asyncio.create_task(self._count_until(ended))
+        try:
+            await self.worker.run(stop)
+        finally:
+            ended.set()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(counting, LAST_WRITE)
+
+    async def _count_until(self, ended: asyncio.Event) -> None:
+        while not ended.is_set():
+            await pause(EVERY, self._surroundings.timer, ended)
+            await asyncio.sleep(0)  # adapters in memory never wait; others need their turn all the same
+            await self._write()
+
+    async def _write(self) -> None:
+        dropped = self.worker.report.known - self._written
+        if not dropped:
+            return
+        try:
+            await self._counter.add(dropped)
+        except Exception as error:  # noqa: BLE001 - an outage, however a driver words it, ends no count
+            self._went_bad(error)
+            return
+        self._written += dropped
+        self._trouble = False
+        _log.info("dropped, for no token of theirs is live", extra={"endpoint": self._endpoint, "count": dropped})
+
+    def _went_bad(self, error: Exception) -> None:
+        if self._trouble:
+            return  # said once for each change of state
+        self._trouble = True
+        bug = not isinstance(error, OnceOnlyError)
+        _log.log(
+            logging.ERROR if bug else logging.WARNING,
+            "what was dropped cannot be counted; trying again",
+            exc_info=error if bug else None,
+            extra={"endpoint": self._endpoint, "reason": f"{type(error).__name__}: {error}"},
+        )

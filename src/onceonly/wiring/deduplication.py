@@ -1,0 +1,77 @@
+"""What decides which messages may be handled, put together from the setting that names it."""
+
+from contextlib import AsyncExitStack
+from typing import cast
+
+from onceonly.algorithms.admission import Deduplicated, Tokenized, TokensInStore
+from onceonly.algorithms.admission import History as ClaimsDecide
+from onceonly.model.settings import DedupStore, Tokens
+from onceonly.ports.documents import Documents
+from onceonly.ports.upkeep import Expires
+from onceonly.runtime.surroundings import Surroundings
+from onceonly.stores.dedup import DocumentDedupStore, ExpiredMarks
+from onceonly.stores.document_counter import DocumentCounter
+from onceonly.stores.tokens import DocumentTokens
+from onceonly.wiring.documents import open_documents
+from onceonly.wiring.naming import named
+from onceonly.wiring.opened import OpenedAdmission
+from onceonly.wiring.schemes import has_no_tables, require, scheme_of
+from onceonly.wiring.settings import Settings
+
+_KEEP_ALL = frozenset({"azure-blob", "azure-table", "s3"})
+"""Services that drop no document by themselves: they ignore when one expires."""
+
+
+async def open_admission(stack: AsyncExitStack, settings: Settings, surroundings: Surroundings) -> OpenedAdmission:
+    """Open whatever an endpoint's deduplication needs beside its store. Raises SetupError, TryAgain."""
+    chosen, clock = settings.deduplication, surroundings.clock
+    if isinstance(chosen, DedupStore):
+        documents = await _open(stack, settings, role="deduplication", setting=chosen.url, surroundings=surroundings)
+        done = DocumentDedupStore(documents, retention=chosen.retention, clock=clock)
+        return OpenedAdmission(Deduplicated(settings.name, done), marks=_expiring(chosen.url, documents, done))
+    if not isinstance(chosen, Tokens):
+        return OpenedAdmission(ClaimsDecide())
+    place = tokens_place(settings)
+    documents = await _open(stack, settings, role="tokens", setting=place, surroundings=surroundings)
+    drops = drops_of(documents, settings.name)
+    if are_in_store(settings):
+        return OpenedAdmission(TokensInStore(chosen.subscribers, surroundings.ids), drops=drops)
+    tokens = DocumentTokens(documents, clock=clock)
+    admission = Tokenized(settings.name, tokens, chosen.subscribers, surroundings.ids)
+    return OpenedAdmission(admission, tokens, drops)
+
+
+def are_in_store(settings: Settings) -> bool:
+    """Tell whether an endpoint's tokens are in its own SQL database, where one commit writes both."""
+    chosen = settings.deduplication
+    if not isinstance(chosen, Tokens):
+        return False
+    is_sql = not (isinstance(settings.store, str) and has_no_tables(settings.store))
+    return is_sql and (not chosen.url or chosen.url == settings.store)
+
+
+def tokens_place(settings: Settings) -> object:
+    """Give what names the place of an endpoint's tokens, and of the count of what came without one."""
+    chosen = settings.deduplication
+    return chosen.url if isinstance(chosen, Tokens) and chosen.url else settings.store
+
+
+def drops_of(documents: Documents, endpoint: str) -> DocumentCounter:
+    """Give the count of an endpoint's messages that came without a live token."""
+    return DocumentCounter(documents, f"no-live-token/{endpoint}")
+
+
+def _expiring(url: str, documents: Documents, done: DocumentDedupStore) -> Expires | None:
+    """Give what removes old marks, where the service does not do that by itself."""
+    if scheme_of(url) in _KEEP_ALL:
+        return ExpiredMarks(done)
+    return cast("Expires", documents) if hasattr(documents, "remove_expired") else None
+
+
+async def _open(
+    stack: AsyncExitStack, settings: Settings, *, role: str, setting: object, surroundings: Surroundings
+) -> Documents:
+    with named(settings, role, setting):
+        if setting is not settings.store:
+            require(setting, role)
+        return await stack.enter_async_context(open_documents(setting, clock=surroundings.clock))

@@ -1,0 +1,98 @@
+"""Documents, put together: opened by their URL, looked at before they are used, and shared within a process."""
+
+import logging
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from importlib import import_module
+from typing import Any, NamedTuple
+
+from onceonly.model.errors import SetupError
+from onceonly.model.settings import History
+from onceonly.ports.dead_letters import DeadLetters
+from onceonly.ports.documents import Documents
+from onceonly.ports.surroundings import Clock
+from onceonly.stores.document_dead_letters import DocumentDeadLetters
+from onceonly.stores.document_register import DocumentRegister
+from onceonly.stores.documents import DocumentStore
+from onceonly.wiring.opened import OpenedStore
+from onceonly.wiring.schemes import SCHEMES, keeps_documents, scheme_of, shown
+from onceonly.wiring.settings import Settings
+from onceonly.wiring.shared import Shared
+
+_log = logging.getLogger("onceonly.documents")
+_told: set[tuple[str, str]] = set()
+
+
+class _Place(NamedTuple):
+    documents: Documents
+    stack: AsyncExitStack
+
+    async def close(self) -> None:
+        await self.stack.aclose()
+
+
+_PLACES: Shared[_Place] = Shared(_Place.close)
+
+
+@asynccontextmanager
+async def open_documents(setting: Any, *, clock: Clock) -> AsyncIterator[Documents]:
+    """Give the documents that a setting names: of a service, of a SQL database, or in memory.
+
+    Raises SetupError where the place is missing or does not keep its promises, and TryAgain when it is away.
+    """
+    if not keeps_documents(setting):
+        family = import_module(f"onceonly.wiring.{'memory' if scheme_of(str(setting)) == 'memory' else 'sql'}")
+        async with family.open_documents(setting, clock=clock) as documents:
+            tell(setting, await documents.check())
+            yield documents
+        return
+
+    async def make() -> _Place:
+        async with AsyncExitStack() as stack:
+            documents = await stack.enter_async_context(_adapter(setting).open_documents(setting, clock=clock))
+            tell(setting, await documents.check())
+            return _Place(documents, stack.pop_all())
+
+    async with _PLACES.use((setting, id(clock)), make) as place:
+        yield place.documents
+
+
+async def create(url: str) -> None:
+    """Make the place that a service needs for its documents; harmless when it is there. Raises SetupError, TryAgain, Failed."""
+    await _adapter(url).create(url)
+
+
+@asynccontextmanager
+async def open_store(settings: Settings, *, clock: Clock) -> AsyncIterator[OpenedStore]:
+    """Give a store on documents, the dead letters and the register beside it. Raises SetupError for what it cannot do."""
+    async with open_documents(settings.store, clock=clock) as documents:
+        store = store_on(documents, settings, clock)
+        yield OpenedStore(store, DocumentDeadLetters(documents, clock=clock), DocumentRegister(store))
+
+
+@asynccontextmanager
+async def open_dead_letters(setting: Any, *, clock: Clock) -> AsyncIterator[DeadLetters]:
+    """Give the dead letters of a place."""
+    async with open_documents(setting, clock=clock) as documents:
+        yield DocumentDeadLetters(documents, clock=clock)
+
+
+def store_on(documents: Documents, settings: Settings, clock: Clock) -> DocumentStore:
+    """Make an endpoint's store. What is done stays known in it where its history is the rule, and nowhere else."""
+    if settings.isolation is not None:
+        raise SetupError(f"isolation= needs a SQL store; a unit in {shown(settings.store)} is one document")
+    chosen = settings.deduplication
+    history = chosen.retention if isinstance(chosen, History) else None
+    return DocumentStore(documents, settings.name, clock=clock, history=history)
+
+
+def tell(setting: object, warnings: Sequence[str]) -> None:
+    """Log what somebody should know about a place, once in the life of this process."""
+    for warning in warnings:
+        if (shown(setting), warning) not in _told:
+            _told.add((shown(setting), warning))
+            _log.warning("%s: %s", shown(setting), warning)
+
+
+def _adapter(url: str) -> Any:
+    return import_module(f"onceonly.stores.{SCHEMES[scheme_of(url)].documents}")

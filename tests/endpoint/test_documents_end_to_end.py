@@ -1,0 +1,195 @@
+"""Whole endpoints on documents: entities, a dedup store, tokens and blobs, in every kind of place; and what Off() would do."""
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+import pytest_asyncio
+from place_house import KINDS, Chain, Paid, audit, clean, fresh_place, keys, opened, payments, state, till
+from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
+
+from onceonly import DedupStore, Endpoint, History, Off, Tokens
+from onceonly.algorithms.delivery import deliver
+from onceonly.algorithms.relay import relay
+from onceonly.algorithms.sweeper import sweep
+from onceonly.model.message import Message, Send
+from onceonly.model.record import Record
+from onceonly.model.settings import Deduplication
+from onceonly.runtime.surroundings import SystemClock
+from onceonly.wiring.minting import with_token
+
+COUNT = 6
+
+
+@pytest_asyncio.fixture
+async def places(tmp_path: Path) -> AsyncIterator["Places"]:
+    """Give places, and remove them."""
+    made = Places(tmp_path)
+    try:
+        yield made
+    finally:
+        for url in made.urls:
+            await clean(url)
+
+
+class Places:
+    """Empty places by their kind; those of one test share nothing."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.urls: list[str] = []
+
+    def new(self, kind: str) -> str:
+        """Give one."""
+        self.urls.append(fresh_place(kind, self.folder))
+        return self.urls[-1]
+
+
+def chain(store: str, deduplication: Deduplication, places: Places, *, blobs: str | None = None) -> tuple[Endpoint, Endpoint]:
+    """Make both endpoints on one store and one queue in memory."""
+    queue = places.new("memory")
+    return till(store, deduplication, transport=queue, blobs=blobs), audit(store, deduplication, transport=queue)
+
+
+async def pay_twice(running: Chain) -> None:
+    """Send payments, each in two copies at once, settle all, and send every one again."""
+    await running.send(*payments(COUNT), *payments(COUNT))
+    await running.settle()
+    await running.send(*payments(COUNT))
+    await running.settle()
+
+
+async def book(running: Chain) -> list[int]:
+    """Give what the audit wrote down: entries and balance of both accounts."""
+    found = [await state(running.audit, "Book", owner) for owner in ("ann", "bob")]
+    return [number for each in found for number in (each["entries"], each["balance"])]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_copies_change_nothing_where_entities_know_them(kind: str, places: Places) -> None:
+    """Each payment is booked once, at both endpoints."""
+    async with opened(*chain(places.new(kind), History(), places)) as running:
+        await pay_twice(running)
+        assert await book(running) == [3, 3, 3, 3]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_without_deduplication_copies_count(kind: str, places: Places) -> None:
+    """The control: the same messages, and every copy that comes in another batch is booked."""
+    async with opened(*chain(places.new(kind), Off(), places)) as running:
+        await pay_twice(running)
+        assert await book(running) == [9, 9, 9, 9]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("elsewhere", KINDS)
+async def test_copies_change_nothing_where_a_dedup_store_knows_them(kind: str, elsewhere: str, places: Places) -> None:
+    """The store of the endpoints forgets them, whatever it is; only the dedup store has marks, one for each message."""
+    store, done = places.new(kind), places.new(elsewhere)
+    async with AsyncExitStack() as stack:
+        running = await stack.enter_async_context(opened(*chain(store, DedupStore(done), places)))
+        await pay_twice(running)
+        assert await book(running) == [3, 3, 3, 3]
+        assert len([key for key in await keys(done) if key.startswith("done/")]) == 2 * COUNT
+        for owner in ("ann", "bob"):
+            assert len(str(await state(running.till, "Account", owner))) < 60
+
+
+async def test_what_a_transaction_sends_is_noted_as_done_elsewhere(places: Places) -> None:
+    """Where a dedup store knows what is done, a transaction's record goes altogether once it is sent."""
+    queue, done, store = places.new("memory"), places.new("memory"), places.new("sqlite")
+    shop = till(store, DedupStore(done), transport=queue)
+    async with opened(shop, audit(places.new("memory"), DedupStore(done), transport=queue)) as running:
+        engine = create_async_engine(store.replace("sqlite:", "sqlite+aiosqlite:"))
+        async with AsyncSession(engine) as session, session.begin():
+            shop.enlist(session).send(Paid("ann", 5), to="audit")
+        await engine.dispose()
+        (record,) = await running.till_ports.store.undispatched(SystemClock().now() + 1, 10)
+        assert (await relay([record], running.till_ports)).finished == (record,)
+        await running.settle()
+        assert (await state(running.audit, "Book", "ann"))["entries"] == 1
+        assert await running.till_ports.store.find([record.identity]) == ()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("elsewhere", KINDS)
+async def test_tokens_are_handed_on_and_leave_nothing(kind: str, elsewhere: str, places: Places) -> None:
+    """From outside to the till, from the till to the audit: each message is handled once, and at the end no token is left."""
+    store, tokens = places.new(kind), places.new(elsewhere)
+    async with opened(*chain(store, Tokens(tokens), places)) as running:
+        sent = await running.send_with_tokens(*payments(COUNT))
+        await running.send(*sent)
+        await running.settle()
+        await running.send(*sent)
+        report = await running.settle()
+        assert await book(running) == [3, 3, 3, 3]
+        assert report.known == COUNT
+        assert not [key for key in await keys(tokens) if key.startswith("token/")]
+
+
+async def test_tokens_in_the_stores_own_database_leave_nothing(places: Places) -> None:
+    """One commit consumes the token of a message and makes those of its own messages live."""
+    async with opened(*chain(places.new("sqlite"), Tokens(), places)) as running:
+        sent = await running.send_with_tokens(*payments(COUNT))
+        await running.send(*sent)
+        await running.settle()
+        await running.send(*sent)
+        assert (await running.settle()).known == COUNT
+        assert await book(running) == [3, 3, 3, 3]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_message_whose_token_is_lost_is_not_handled(kind: str, places: Places) -> None:
+    """It is acknowledged and counted: nobody knows whether it was handled."""
+    async with opened(*chain(places.new(kind), Tokens(places.new(kind)), places)) as running:
+        await running.send(*[with_token(message) for message in payments(COUNT)])
+        assert (await running.settle()).known == COUNT
+        assert await state(running.till, "Account", "ann") is None
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("deduplication", ["history", "dedup", "tokens"])
+async def test_each_message_has_one_blob_however_often_it_came(kind: str, deduplication: str, places: Places) -> None:
+    """Those of attempts that lost are gone."""
+    rule: Deduplication = History()
+    if deduplication != "history":
+        rule = DedupStore(places.new(kind)) if deduplication == "dedup" else Tokens(places.new(kind))
+    folder = places.folder / "blobs of the till"
+    folder.mkdir()
+    made = chain(places.new(kind), rule, places, blobs=f"folder://{quote(str(folder))}")
+    async with opened(*made) as running:
+        sent = await running.send_with_tokens(*payments(COUNT)) if deduplication == "tokens" else payments(COUNT)
+        await running.send(*sent, *([] if deduplication == "tokens" else sent))
+        batches = [await running.till_ports.transport.receive(4, 0) for _ in range(2)]
+        await deliver(batches[1], running.till_ports)
+        await deliver(batches[0], running.till_ports)
+        await running.send(*sent)
+        await running.settle()
+        assert await book(running) == [3, 3, 3, 3]
+    receipts = sorted(path.read_text() for path in folder.rglob("receipt.txt"))
+    assert receipts == ["1", "1", "2", "2", "3", "3"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_what_a_dead_attempt_left_is_swept(kind: str, places: Places) -> None:
+    """Its prepared tokens and its register row; and that attempt can never be committed after it."""
+    tokens, folder = places.new(kind), places.folder / "blobs"
+    folder.mkdir()
+    made = chain(places.new(kind), Tokens(tokens), places, blobs=f"folder://{quote(str(folder))}")
+    async with opened(*made) as running:
+        ports, (order, *_) = running.till_ports, payments(1)
+        unit = ports.store.unit_key(order)
+        attempts = await ports.effects.register([order])
+        effect = Send(message=Message(id="o1", source="till", type="paid", body=b"{}"), to="audit")
+        await ports.admission.prepare([Record(order.identity, (effect,), unit=unit)])
+        (folder / attempts[order.identity]).mkdir()
+        (folder / attempts[order.identity] / "receipt.txt").write_text("1")
+        later, upkeep = SystemClock().now() + 1, ports.upkeep
+        assert upkeep.tokens is not None
+        assert upkeep.things is not None
+        assert await sweep(upkeep.tokens, later, 10, ports) == 1
+        assert await upkeep.things.sweep(later, 10) == 1
+        assert not [key for key in await keys(tokens) if key.startswith(("token/", "register/"))]
+        assert not list(folder.rglob("receipt.txt"))

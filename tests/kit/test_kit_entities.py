@@ -1,0 +1,138 @@
+"""The kit with entities, dedup stores, tokens and blobs: fresh places in memory, and no crash changes what comes of it."""
+
+from dataclasses import dataclass
+
+import pytest
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from onceonly import Context, DedupStore, Deleted, Endpoint, Retry, SetupError, Tokens, kit
+from onceonly.kit import CRASH_POINTS
+from onceonly.model.settings import Deduplication, History
+
+DEDUPLICATIONS = (
+    History(),
+    DedupStore("dynamodb://eu-west-1/done"),
+    Tokens("dynamodb://eu-west-1/tokens", subscribers={"Moved": ["audit"]}),
+)
+STORES = ("memory://never-opened", "dynamodb://eu-west-1/bank", "sqlite:///never-opened.db")
+
+
+@dataclass
+class Deposit:
+    """A message about one account; 0 closes it."""
+
+    account_id: str
+    amount: int
+
+
+@dataclass
+class Moved:
+    """An event."""
+
+    account_id: str
+    balance: int
+    receipt: str = ""
+
+
+@dataclass
+class Account:
+    """An entity that counts every time it is worked on."""
+
+    account_id: str
+    balance: int = 0
+
+
+def bank(store: str = STORES[0], deduplication: Deduplication = DEDUPLICATIONS[0], blobs: str | None = None) -> Endpoint:
+    """Make an endpoint that works on accounts, and writes receipts where it has a place for them."""
+    made = Endpoint(
+        "bank",
+        store=store,
+        transport="sqlite:///never-opened.db",
+        deduplication=deduplication,
+        blobs=blobs,
+        retry=Retry(immediate=0, delayed=0),
+    )
+
+    @made.handler(entity=Account, key="account_id")
+    async def deposit(order: Deposit, account: Account, context: Context) -> Deleted | None:
+        if order.amount == 0:
+            return Deleted()
+        account.balance += order.amount
+        receipt = await context.blobs.create("receipt.txt", b"%d" % account.balance) if blobs else ""
+        context.publish(Moved(order.account_id, account.balance, receipt))
+        return None
+
+    return made
+
+
+@pytest.mark.parametrize("store", STORES)
+@pytest.mark.parametrize("deduplication", DEDUPLICATIONS, ids=lambda each: type(each).__name__)
+async def test_an_entity_is_changed_once_whatever_crashes(store: str, deduplication: Deduplication) -> None:
+    """On every kind of store, with every kind of deduplication, at every crash point; copies included."""
+    for point in CRASH_POINTS:
+        async with kit.run(bank(store, deduplication)) as t:
+            await t.deliver(Deposit("a", 5), copies=2, crash_at=point)
+            await t.deliver(Deposit("a", 2), copies=2, together=True)
+            assert t.dead_letters == ()
+            assert await t.entity(Account, "a") == Account("a", 7), point
+            assert t.sent == [Moved("a", 5), Moved("a", 7)], point
+
+
+async def test_an_entity_that_does_not_exist_is_none() -> None:
+    """Never made, or deleted."""
+    async with kit.run(bank()) as t:
+        assert await t.entity(Account, "a") is None
+        await t.deliver(Deposit("a", 5))
+        await t.deliver(Deposit("a", 0))
+        assert await t.entity(Account, "a") is None
+
+
+async def test_looking_at_an_entity_changes_nothing() -> None:
+    """Not even with tokens, which are consumed where messages are begun."""
+    for store in STORES:
+        async with kit.run(bank(store, DEDUPLICATIONS[2])) as t:
+            await t.deliver(Deposit("a", 5))
+            for _ in range(2):
+                assert await t.entity(Account, "a") == Account("a", 5)
+            await t.deliver(Deposit("a", 1))
+            assert await t.entity(Account, "a") == Account("a", 6)
+
+
+async def test_a_whole_message_delivered_again_is_a_copy_also_with_tokens() -> None:
+    """Its token was consumed."""
+    async with kit.run(bank(deduplication=DEDUPLICATIONS[2])) as t:
+        message = t.message(Deposit("a", 5))
+        for _ in range(2):
+            await t.deliver(message)
+        assert await t.entity(Account, "a") == Account("a", 5)
+
+
+async def test_tokens_in_the_stores_own_database_stay_there() -> None:
+    """One commit writes both."""
+    async with kit.run(bank(STORES[2], Tokens(subscribers={"Moved": []}))) as t:
+        await t.deliver(Deposit("a", 5), copies=2, crash_at="after-commit")
+        assert (await t.entity(Account, "a"), t.crashes) == (Account("a", 5), 1)
+
+
+@pytest.mark.parametrize("store", STORES)
+async def test_the_one_receipt_that_was_announced_is_there(store: str) -> None:
+    """Whatever crashed: the receipt of the attempt that was not committed is gone when its message is finished."""
+    for point in CRASH_POINTS:
+        async with kit.run(bank(store, blobs="s3://bucket/receipts")) as t:
+            await t.deliver(Deposit("a", 5), crash_at=point)
+            (moved,) = t.sent
+            assert await t.blobs() == {moved.read(Moved).receipt: b"5"}, point
+
+
+async def test_an_endpoint_without_a_place_has_no_blobs() -> None:
+    """None, and no error."""
+    async with kit.run(bank()) as t:
+        assert await t.blobs() == {}
+
+
+async def test_a_store_of_documents_has_no_session() -> None:
+    """Told what there is instead."""
+    async with kit.run(bank()) as t:
+        with pytest.raises(SetupError, match=r"t\.entity"):
+            async with t.session(AsyncSession):
+                raise AssertionError

@@ -1,0 +1,154 @@
+"""Units of one message on PostgreSQL: BEGIN goes with the claim, the record with COMMIT, and nothing else becomes different."""
+
+import asyncio
+from typing import Any
+
+import asyncpg
+import psycopg
+import pytest
+from sql_house import Line, add, counted, handle, message, opened, orders, records, session_of, statements
+from sqlalchemy import event
+from sqlalchemy.dialects.postgresql import insert
+
+from onceonly.drivers.postgresql_words import LONGEST
+from onceonly.drivers.sql import Database
+from onceonly.model.errors import CommitRefused, Conflict, Failed
+from onceonly.model.message import Message, Send
+from onceonly.model.record import Record
+from onceonly.stores.sql import SqlStore
+from onceonly.stores.sql.statements import row_of
+from onceonly.stores.sql.tables import tables
+
+ADD = "INSERT INTO orders"
+CLAIM = "INSERT INTO onceonly_claims"
+RECORD = "INSERT INTO onceonly_records"
+HEARD = {"asyncpg": [ADD, "COMMIT"], "psycopg": [CLAIM, ADD, RECORD, "COMMIT"]}
+ODD = "it's \\x41 \0 $1 ; -- ✓"
+
+
+@pytest.fixture
+def driver(database: Database) -> str:
+    """Name the driver."""
+    return database.engine.dialect.driver.removesuffix("_async")
+
+
+async def test_a_lone_message_costs_three_round_trips(database: Database, store: SqlStore, driver: str) -> None:
+    """BEGIN and the claim, the flush, the record and COMMIT; the claim and the record are said as text, past SQLAlchemy."""
+    with statements(database) as heard:
+        await handle(store, message(), decided=True)
+    assert heard == HEARD[driver]
+    assert (await counted(database, "claims"), await counted(database, "records")) == (1, 1)
+
+
+async def test_a_lone_copy_is_owed_and_then_done(store: SqlStore) -> None:
+    """A claim that inserted nothing is told from one that did."""
+    await handle(store, message(), decided=True)
+    again = await store.begin([message()])
+    again.abandon()
+    assert (again.new, [record.identity for record in again.owed]) == ((), [message().identity])
+    await store.forget(again.owed)
+    last = await store.begin([message()])
+    last.abandon()
+    assert (last.new, last.owed, last.done) == ((), (), (message(),))
+
+
+async def test_a_lone_message_that_is_given_up_is_new_again(database: Database, store: SqlStore) -> None:
+    """Its claim was made in the transaction whose BEGIN went with it."""
+    unit = await store.begin([message()])
+    await add(unit, "a")
+    unit.abandon()
+    assert (await orders(database), await counted(database, "claims")) == ([], 0)
+
+
+async def test_a_lone_record_comes_back_exactly(database: Database, driver: str) -> None:
+    """Whatever is in its identity and in its endpoint's name, and however the server reads backslashes.
+
+    psycopg's parameters need the server's usual way.
+    """
+
+    def read_otherwise(connection: Any, _record: object) -> None:
+        connection.cursor().execute("SET standard_conforming_strings = off")
+
+    if driver == "asyncpg":
+        event.listen(database.engine.sync_engine, "connect", read_otherwise)
+        await database.engine.dispose()
+    store, odd = SqlStore(database, "o'shop \\x41 ✓"), message(ODD)
+    await commit_only(store, odd)
+    assert await store.find([odd.identity]) == tuple(records(odd, decided=True))
+    assert [record.identity for record in await store.undispatched(1 << 50, 10)] == [odd.identity]
+
+
+async def test_a_long_record_goes_as_a_parameter(database: Database, store: SqlStore) -> None:
+    """Hexadecimal digits would double it."""
+    unit = await store.begin([message()])
+    long = message("sent", body=b"x" * LONGEST)
+    with statements(database) as heard:
+        await unit.commit([Record(message().identity, (Send(message=long, to="shop"),))])
+    assert heard == [RECORD, "COMMIT"]
+    (found,) = await store.find([message().identity])
+    assert found.effects[0].message.body == long.body
+
+
+async def test_a_lone_record_that_is_there_already_fails_its_unit_and_refuses_no_commit(
+    database: Database, store: SqlStore
+) -> None:
+    """COMMIT was not come to: nothing is written, and no message is to blame."""
+    (record,) = records(message(), decided=True)
+    async with database.writing() as connection:
+        await connection.execute(insert(tables("onceonly_").records).values(row_of("shop", record, 0)))
+    unit = await store.begin([message()])
+    await add(unit, "a")
+    with pytest.raises(Failed) as raised:
+        await unit.commit([record])
+    unit.abandon()
+    assert type(raised.value) is Failed  # a refused commit is a kind of it
+    assert (await orders(database), await counted(database, "claims")) == ([], 0)
+
+
+async def test_a_deferred_constraint_refuses_the_commit_of_a_lone_message(database: Database, store: SqlStore) -> None:
+    """The record was inserted, COMMIT was said, and the server refused it."""
+    unit = await store.begin([message()])
+    async with unit.resources.attempt():
+        session_of(unit.resources).add(Line(id=1, order_id="nowhere"))
+    with pytest.raises(CommitRefused):
+        await unit.commit(records(message(), decided=True))
+    unit.abandon()
+    assert (await counted(database, "claims"), await counted(database, "records")) == (0, 0)
+
+
+async def test_a_lone_claim_whose_lock_is_not_had_costs_no_connection(url: str, store: SqlStore) -> None:
+    """It is a Conflict, as ever, and rolled back: the next unit has the connection."""
+    first = await store.begin([message()])
+    async with opened(f"{url}?timeout=0.05") as impatient:
+        made: list[object] = []
+        event.listen(impatient.engine.sync_engine, "connect", lambda connection, _: made.append(connection))
+        with pytest.raises(Conflict):
+            await SqlStore(impatient, "shop").begin([message()])
+        free = await SqlStore(impatient, "shop").begin([message("free")])
+        free.abandon()
+        assert (len(made), len(free.new)) == (1, 1)
+    first.abandon()
+
+
+async def test_a_unit_without_a_claim_has_begun_before_its_handlers(database: Database, store: SqlStore, driver: str) -> None:
+    """What one does on the driver's own connection goes with the unit."""
+    unit = await store.begin([])
+    own: Any = unit.resources.get({"asyncpg": asyncpg.Connection, "psycopg": psycopg.AsyncConnection}[driver])
+    await own.execute("INSERT INTO orders (id, total) VALUES ('a', 0)")
+    unit.abandon()
+    assert await orders(database) == []
+
+
+async def test_a_committed_unit_gives_its_connection_back_by_itself(database: Database, store: SqlStore) -> None:
+    """Soon, though no other transaction begins."""
+    back = asyncio.Event()
+    event.listen(database.engine.sync_engine, "checkin", lambda *_: back.set())
+    unit = await store.begin([message()])
+    await unit.commit(records(message()))
+    await back.wait()
+
+
+async def commit_only(store: SqlStore, *asked: Message) -> None:
+    """Take messages through a unit that writes nothing but their records."""
+    unit = await store.begin(asked)
+    await unit.commit(records(*unit.new, decided=True))

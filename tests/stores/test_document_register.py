@@ -1,0 +1,166 @@
+"""Register rows in documents: whatever happens, what an attempt made can be found."""
+
+import pytest
+from document_store_house import ENTITY, ONE_EFFECT, WEEK, House, about, handle
+from documents_house import Told
+
+from onceonly.algorithms.effects import Registered
+from onceonly.model.errors import CommitRefused, Conflict, Failed
+from onceonly.model.identity import Identity
+from onceonly.model.record import Record
+from onceonly.model.thing import Row, Thing
+from onceonly.ports.documents import Change
+from onceonly.stores.document_register import DocumentRegister
+from onceonly.stores.memory_things import MemoryThings
+
+LATER = 1 << 52
+HOUR = 3_600_000
+PLACES = [WEEK, None]
+
+
+class Counter:
+    """Fresh ids."""
+
+    def __init__(self) -> None:
+        self.last = 0
+
+    def fresh(self) -> str:
+        """Count."""
+        self.last += 1
+        return f"a{self.last}"
+
+
+def row(house: House, attempt: str = "a1", name: str = "m1", unit: str = ENTITY) -> Row:
+    """Make a row."""
+    return Row(identity=Identity("till", name), unit=unit, attempt=attempt, at=house.clock.now())
+
+
+def effects_of(house: House) -> tuple[Registered, MemoryThings]:
+    """Make the effects of a process."""
+    things = MemoryThings(house.documents.inner._driver)
+    return Registered(house.store(), house.register(), {"blob": things}, ids=Counter(), clock=house.clock), things
+
+
+async def test_what_a_stalled_attempt_makes_can_be_found() -> None:
+    """It stalls between any two writes of its row, a sweeper comes, it goes on, makes its thing, and dies."""
+    for stalls_at in (1, 2, 3):
+        house = House()
+        effects, things = effects_of(house)
+        stall(house.documents, stalls_at, effects)
+        try:
+            attempts = await effects.register([about()])
+        except Conflict:
+            continue
+        attempt = attempts[about().identity]
+        thing = Thing(kind="blob", name=f"{attempt}/invoice", data=b"x")
+        await effects.make([Record(about().identity, attempt=attempt, things=(thing,))])
+        assert await effects_of(house)[0].sweep(LATER, 10) == 1
+        assert (await things.names(), await house.register().old(LATER, 10)) == ((), ())
+        assert (await house.entity()).register == {}
+
+
+def stall(documents: Told, call: int, effects: Registered) -> None:
+    """Let a sweeper run before this call of the documents."""
+    inner, calls = documents.inner, 0
+    load, save = documents.load, documents.save
+
+    async def before() -> None:
+        nonlocal calls
+        calls += 1
+        if calls == call:
+            documents.load, documents.save = inner.load, inner.save  # type: ignore[method-assign]
+            await effects.sweep(LATER, 10)
+
+    async def loading(keys: list[str]) -> object:
+        await before()
+        return await load(keys)
+
+    async def saving(changes: list[Change]) -> object:
+        await before()
+        return await save(changes)
+
+    documents.load, documents.save = loading, saving  # type: ignore[assignment, method-assign]
+
+
+async def test_a_row_whose_listing_was_lost_is_listed_by_the_next_one() -> None:
+    """A process died between the two writes; its message never came again, but another one of its entity did."""
+    house = House()
+    house.documents.spoils = {2: Failed("away")}
+    with pytest.raises(Failed):
+        await house.register().open([row(house)])
+    assert (set((await house.entity()).register), await house.register().old(LATER, 10)) == ({"a1"}, ())
+    house.clock.advance(2 * HOUR)
+    await house.register().open([row(house, "a2", "m2")])
+    assert {each.attempt for each in await house.register().old(LATER, 10)} == {"a1", "a2"}
+
+
+async def test_a_committed_row_is_gone_for_whoever_cancels_it() -> None:
+    """So what it made is published, and the list forgets it."""
+    house = House()
+    await house.register().open([row(house)])
+    unit = await house.store().begin([about()])
+    await unit.commit([Record(about().identity, attempt="a1", unit=unit.key)])
+    assert not await house.register().cancel(row(house))
+    assert await house.register().old(LATER, 10) == ()
+
+
+async def test_a_cancelled_row_makes_the_commit_a_conflict() -> None:
+    """Whether it was cancelled after the unit had loaded it, or before."""
+    for early in (True, False):
+        house = House()
+        await house.register().open([row(house)])
+        if early:
+            await house.register().cancel(row(house))
+        unit = await house.store().begin([about()])
+        if not early:
+            await house.register().cancel(row(house))
+        with pytest.raises(Conflict):
+            await unit.commit([Record(about().identity, attempt="a1", unit=unit.key)])
+        await house.register().remove(row(house))
+        with pytest.raises(Conflict):
+            await (await house.store().begin([about()])).commit([Record(about().identity, attempt="a1")])
+
+
+async def test_one_bad_document_does_not_stop_the_sweeper() -> None:
+    """Somebody changed it by hand; what was left in others is cleaned all the same."""
+    house = House()
+    effects, things = effects_of(house)
+    await house.register().open([row(house, "a1"), row(house, "a2", unit="entity/other")])
+    await things.create(Thing(kind="blob", name="a2/invoice", data=b"x"))
+    (found,) = (await house.documents.load([ENTITY])).values()
+    await house.documents.save([Change(key=ENTITY, body=b"by hand", expected=found.version)])
+    assert await effects.sweep(LATER, 10) == 1
+    assert await things.names() == ()
+
+
+async def test_a_message_that_is_known_gets_no_row() -> None:
+    """Its effects may be owed while the document is full, and a copy that comes late leaves nothing behind."""
+    for history in PLACES:
+        house = House()
+        record = await handle(house.store(history), about(), ONE_EFFECT)
+        register = DocumentRegister(house.store(history))
+        await register.open([row(house)])
+        assert (await house.kept(), (await house.entity()).register) == ([ENTITY], {})
+        await house.store(history).forget([record])
+        unit = await house.store(history).begin([about()])
+        if unit.new:  # forgotten in between: without its row the attempt cannot be committed
+            with pytest.raises(Conflict):
+                await unit.commit([Record(about().identity, attempt="a1", unit=unit.key)])
+
+
+async def test_an_owed_message_in_a_full_document_can_begin() -> None:
+    """Not one byte more fits: it is never refused, so it never becomes a dead letter."""
+    house = House(body=8_192)
+    await handle(house.store(), about(), ONE_EFFECT)
+    rows = [row(house, f"{number:032}", f"other-{number}") for number in range(80)]
+    for opened in rows:
+        try:
+            await house.register().open([opened])
+        except CommitRefused:
+            break
+    assert len((await house.entity()).register) > 50
+    with pytest.raises(CommitRefused):
+        await house.register().open(rows[-1:])
+    await house.register().open([row(house, "mine")])
+    assert (await house.store().begin([about()])).owed
+    assert await house.register().cancel(rows[0])
