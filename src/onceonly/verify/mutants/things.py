@@ -11,8 +11,6 @@ ATTEMPTS, CRASHED, OVERTAKEN = (
 EARLY = "a thing, and early sweeps"
 _CLEANED = "        if await self._register.cancel(row):\n"
 _OPEN = "        await self._register.open(rows)\n"
-_LIST = "        await self._store.documents.save([Change(key=self._listed(row.attempt), body=_encode(row)) for row in rows])\n"
-_WRITE = "        await self._store.edit(list(dict.fromkeys(row.unit for row in rows)), opened)\n"
 _DISCARDED = "                await self._register.cancel(row)\n"
 _CREATE = "                await self._things[thing.kind].create(thing)\n"
 
@@ -20,11 +18,6 @@ _CREATE = "                await self._things[thing.kind].create(thing)\n"
 def effects(old: str, new: str) -> Patch:
     """Change the effects."""
     return Patch("algorithms.effects", old, new)
-
-
-def register(old: str, new: str) -> Patch:
-    """Change the register in documents."""
-    return Patch("stores.document_register", old, new)
 
 
 THINGS: tuple[Mutant, ...] = (
@@ -43,14 +36,6 @@ THINGS: tuple[Mutant, ...] = (
         ),
     ),
     Mutant(
-        "rows listed after they are open",
-        (CRASHED,),
-        (
-            register(_LIST, ""),
-            register(_WRITE, _WRITE + _LIST),
-        ),
-    ),
-    Mutant(
         "fixed names",
         (ATTEMPTS,),
         (effects("attempt=self._ids.fresh(), at=now)", "attempt=message.identity.id, at=now)"),),
@@ -61,8 +46,8 @@ THINGS: tuple[Mutant, ...] = (
         (OVERTAKEN,),
         (
             effects(
-                "            await self._clean(row)\n        return len(rows)\n",
-                "            await self._unmake(row)\n        return len(rows)\n",
+                "                await self._clean(row)\n            except",
+                "                await self._unmake(row)\n            except",
             ),
         ),
     ),
