@@ -58,8 +58,8 @@ SMALL = (
     ("a chain with tokens, two copies and a failed call", 3991, 7664),
     ("tokens in the same database, a chain", 8366, 14876),
     ("tokens in the same database, and a relay", 2459, 5650),
-    ("a thing, a crash and a failed call", 9372, 13684),
-    ("a thing, and early sweeps", 1634, 2691),
+    ("a thing, a crash and a failed call", 7481, 11305),
+    ("a thing, and early sweeps", 1570, 2583),
 )
 
 
