@@ -5,8 +5,9 @@ from onceonly.model.message import Delivery, Message, Send
 from onceonly.serialization.cloudevents import arrival, encode
 from onceonly.transports.memory import Receipt
 from onceonly.verify.asking import Asking
+from onceonly.verify.keeping import ports_of
 from onceonly.verify.programs import shipped
-from onceonly.verify.workload import SHOP, Workload, ports_of
+from onceonly.verify.workload import SHOP, Workload
 
 
 def delivery(number: int, id_: str, *, alone: bool = False, suspect: bool = False) -> Delivery:

@@ -46,6 +46,20 @@ SMALL = (
     ("a chain, one worker and one relay each", 8901, 17680),
     ("a chain, both handlers fail", 6908, 9036),
     ("a chain, two senders with one id, two effects each", 10454, 14105),
+    ("an entity and its history, two messages", 3977, 6118),
+    ("two entities in one batch", 4194, 7034),
+    ("a dedup store, two copies", 2952, 4855),
+    ("a dedup store, a lease that ends early", 4548, 7610),
+    ("a dedup store, a crash and a failed call", 1654, 2587),
+    ("tokens, two copies", 6960, 12254),
+    ("tokens, a lease that ends early", 9818, 17168),
+    ("tokens and a sweeper, a crash", 3610, 5921),
+    ("tokens and a sweeper, a failed call", 4765, 8823),
+    ("a chain with tokens, two copies and a failed call", 3991, 7664),
+    ("tokens in the same database, a chain", 8366, 14876),
+    ("tokens in the same database, and a relay", 2459, 5650),
+    ("a thing, a crash and a failed call", 7481, 11305),
+    ("a thing, and early sweeps", 1570, 2583),
 )
 
 
@@ -60,8 +74,14 @@ def test_a_small_check_passes_and_is_as_large_as_it_was(name: str, states: int, 
 def test_every_kind_of_failing_call_fails_somewhere() -> None:
     """Across small checks, each call that can fail does so, and each form of it occurs."""
     happened: set[str] = set()
-    for name in ("two messages in one unit, one is unsteady", "a handler that fails: retry, then dead letter"):
-        happened |= explore(NAMED[name])[1]
+    for name in (
+        "two messages in one unit, one is unsteady",
+        "a handler that fails: retry, then dead letter",
+        "a dedup store, a crash and a failed call",
+        "tokens, a lease that ends early, and a failed call",
+        "a thing, a crash and a failed call",
+    ):
+        happened |= {": ".join(kind.split(": ")[-2:]) for kind in explore(NAMED[name])[1]}
     assert {f"{point}: {form}" for point, forms in FORMS.items() for form in forms} <= happened
 
 
@@ -87,7 +107,7 @@ def test_a_mutant_that_breaks_nothing_survives_and_fails_the_verdict() -> None:
     harmless = Mutant(
         "harmless",
         ("given up with its effects owed",),
-        (Patch("algorithms.outbox", "    recorded = [", "    unused = 1\n    recorded = ["),),
+        (Patch("algorithms.outbox", "    settled = (", "    unused = 1\n    settled = ("),),
     )
     results = run_mutants([harmless])
     assert not results[0].caught

@@ -7,9 +7,9 @@ from onceonly.verify.programs import Patch, patched
 from onceonly.verify.trie import NotDeterministic
 
 ONE = next(check for check in CHECKS if check.name == "one message")
-IMPORTS = "from collections.abc import Sequence\n"
+IMPORTS = "from collections.abc import Mapping, Sequence\n"
 EFFECTS = "    sends = [effect for record"
-RECORDED = "    if recorded:"
+LEFT = "    left = [record for record in finished if"
 BEGIN = "    unit = await ports.store.begin("
 
 
@@ -26,9 +26,7 @@ CLOCK = outbox(
     (IMPORTS, IMPORTS + "import time\nfrom msgspec.structs import replace\n"),
     (EFFECTS, "    sends = [replace(effect, due=time.perf_counter_ns()) for record"),
 )
-COUNTER = outbox(
-    (IMPORTS, IMPORTS + "from itertools import count\nCALLS = count()\n"), (RECORDED, "    if recorded and next(CALLS) % 3:")
-)
+COUNTER = outbox((IMPORTS, IMPORTS + "from itertools import count\nCALLS = count()\n"), (LEFT, LEFT + " next(CALLS) % 3 and"))
 CACHE = outbox(
     (IMPORTS, IMPORTS + "SEEN = set()\n"),
     (BEGIN, "    if SEEN & set(messages):\n        return Processed()\n    SEEN.update(messages)\n" + BEGIN),

@@ -9,7 +9,7 @@ from test_roles import RELAYING
 
 from onceonly.verify import CHECKS, MUTANTS, Check, Mutant, going_first, reductions, run_mutant
 from onceonly.verify.auditor import Auditor
-from onceonly.verify.checks import CHAIN, TWICE
+from onceonly.verify.check import CHAIN, TWICE
 from onceonly.verify.environment import Environment
 from onceonly.verify.explorer import Explorer
 from onceonly.verify.going_first import _RULES
@@ -19,7 +19,7 @@ from onceonly.verify.reductions import Reductions
 from onceonly.verify.roles import Role
 from onceonly.verify.running import explore
 from onceonly.verify.trie import Node
-from onceonly.verify.workload import Workload, copies
+from onceonly.verify.workload import Keeping, Workload, copies
 from onceonly.verify.world import BROKER, LEDGER, LETTERS, STORE, Bounds, Ledger
 
 ONE = Check(name="one message, no faults", workload=Workload(arrivals=copies("a")), bounds=Bounds())
@@ -38,6 +38,19 @@ CHAINED_FAILING = Check(
     name="a chain, optimistic stores, and a failed call",
     workload=Workload(arrivals=copies("a"), endpoints=CHAIN, blocking=False),
     bounds=Bounds(failures=1),
+)
+THING = Check(
+    name="a thing, and a crash",
+    workload=Workload(arrivals=copies("a"), keeping=Keeping.HISTORY, things=1),
+    bounds=Bounds(crashes=1),
+    workers=1,
+    sweepers=1,
+)
+ATTEMPTS = Check(
+    name="tokens of two attempts",
+    workload=Workload(arrivals=TWICE, keeping=Keeping.TOKENS),
+    bounds=Bounds(),
+    sweepers=1,
 )
 RELAYED = "two copies, and a relay"
 RELAYED_DYING = "one message, a relay, and a crash"
@@ -66,7 +79,10 @@ def with_a_relay(**changes: Any) -> World:
     return World(check, (*check.roles, RELAYING))
 
 
-WORLDS = {check.name: World(check, check.roles) for check in (*CHECKS, OPTIMISTIC, CHAINED, CHAINED_PAIR, CHAINED_FAILING)} | {
+WORLDS = {
+    check.name: World(check, check.roles)
+    for check in (*CHECKS, OPTIMISTIC, CHAINED, CHAINED_PAIR, CHAINED_FAILING, THING, ATTEMPTS)
+} | {
     RELAYED: with_a_relay(workload=Workload(arrivals=TWICE)),
     RELAYED_DYING: with_a_relay(bounds=Bounds(crashes=1)),
     RELAYED_LATE: with_a_relay(bounds=Bounds(expiries=1)),
@@ -98,6 +114,15 @@ COMPARED = (
     RELAYED,
     RELAYED_DYING,
     RELAYED_LATE,
+    "two entities in one batch",
+    "a dedup store, a crash and a failed call",
+    "tokens, two copies",
+    "tokens and a sweeper, a crash",
+    "a chain with tokens, two copies and a failed call",
+    "tokens in the same database, and a relay",
+    "a thing, and early sweeps",
+    THING.name,
+    ATTEMPTS.name,
 )
 
 
@@ -156,6 +181,10 @@ def test_whatever_goes_first_the_same_histories_end_in_the_same_states(name: str
         ("begin", RELAYED),
         ("forget", RELAYED_DYING),
         ("begin", "given up while it is handled, blocking store"),
+        ("save", "two entities in one batch"),
+        ("save", "a dedup store, two copies"),
+        ("dedup-contains", "a dedup store, two copies"),
+        ("dedup-add", "a dedup store, two copies"),
     ],
 )
 def test_a_call_that_goes_first_and_should_not_is_seen(point: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from onceonly.model.record import Answer
 from onceonly.ports.bundle import Ports
 from onceonly.transports.memory import Receipt
 from onceonly.verify.auditor import Auditor
-from onceonly.verify.checks import Check
+from onceonly.verify.check import Check
 from onceonly.verify.environment import Environment
 from onceonly.verify.explorer import Exploration, Explorer
 from onceonly.verify.programs import Programs, shipped

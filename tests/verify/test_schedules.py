@@ -114,7 +114,7 @@ def test_larger_worlds_have_names_of_their_own() -> None:
 def test_bounds_are_kept() -> None:
     """What may go wrong no more is refused, whoever asks for it."""
     play = Play(Opening(LARGE[0]), Stepped)
-    lost = next(play.stage.arrivals(0, lost=True))
+    lost = next(play.arrivals(0, lost=True))
     for _ in range(3):
         at_once(play.take(lost, play.usual))
     with pytest.raises(OutOfBounds, match="allow no more failures"):

@@ -15,7 +15,7 @@ from functools import partial
 from msgspec import Struct
 
 from onceonly.algorithms.intake import OTHER_BODY, Item, Letter, letter_for, sort
-from onceonly.algorithms.outbox import Processed, finish, process
+from onceonly.algorithms.outbox import Processed, drop, finish, process
 from onceonly.model.dead_letter import DeadLetter
 from onceonly.model.errors import CommitRefused, Conflict, HandlerFailed, Outrun, TryAgain
 from onceonly.model.identity import Identity
@@ -144,9 +144,7 @@ async def settle(items: Sequence[Item], ran: Ran, ports: Ports) -> Report:
     parts = ran.processed
     finished = [record for part in parts for record in part.finished]
     report = await _finish(finished, of, ran, ports)
-    dropped = [of[identity] for part in parts for identity in part.dropped]
-    if dropped:  # known to be done elsewhere, and the store had nothing of them
-        await _ack([delivery for item in dropped for delivery in item.deliveries], ports)
+    report += await _drop([record for part in parts for record in part.dropped], of, ports)
     failed = [(of[identity], failure) for part in parts for identity, failure in part.failed]
     refused = [(of[r.identity], _refusal(r)) for part in parts for r, answer in part.kept if answer is Answer.REFUSED]
     report += await _retry_or_give_up([*failed, *refused], ports)
@@ -156,7 +154,6 @@ async def settle(items: Sequence[Item], ran: Ran, ports: Ports) -> Report:
     unsure = [of[record.identity] for part in parts for record, answer in part.kept if answer is Answer.UNKNOWN]
     await release([*postponed, *unsure, *ran.contended, *ran.unsure], ports)
     return report + Report(
-        known=_count(dropped),
         postponed=_count(postponed),
         contended=_count(ran.contended),
         outrun=_count(ran.outrun),
@@ -234,6 +231,18 @@ async def _finish(finished: Sequence[Record], of: Mapping[Identity, Item], ran: 
         return Report(unsure=_count(items))
     fresh = sum(item.message.identity in part.handled for part in ran.processed for item in items)
     return Report(handled=fresh, known=_count(items) - fresh)
+
+
+async def _drop(dropped: Sequence[Record], of: Mapping[Identity, Item], ports: Ports) -> Report:
+    if not dropped:
+        return Report()
+    items = [of[record.identity] for record in dropped]
+    try:
+        await drop(dropped, [delivery for item in items for delivery in item.deliveries], ports)
+    except (TryAgain, Conflict):
+        await release(items, ports)
+        return Report(unsure=_count(items))
+    return Report(known=_count(items))
 
 
 async def _retry_or_give_up(failed: Sequence[tuple[Item, Failure]], ports: Ports) -> Report:

@@ -3,7 +3,8 @@
     register  open a row for each attempt, before its unit begins
     make      make the things, under names of that attempt alone
     commit    the store takes the row away in the same write; one that is cancelled or gone is a Conflict
-    clean     cancel the row; no row any more: stop, its things were published; else unmake them, then remove the row
+    clean     cancel the row; no row any more: stop, its things were published; else unmake them
+    sweep     the same, when an attempt is so old that nothing of it can be under way any more; then remove the row
 
 So nobody has to know which attempt was the committed one: whoever cancels a row has proof that it never will be.
 """
@@ -67,17 +68,25 @@ class Registered:
                 await self._things[thing.kind].create(thing)
 
     async def discard(self, records: Sequence[Record]) -> None:
-        """Clean up after these attempts, which can never be committed."""
+        """Clean up after these attempts, which can never be committed; one whose row is gone was swept while it was at work."""
         for record in records:
             if record.attempt:
-                await self._clean(Row(identity=record.identity, unit=record.unit, attempt=record.attempt))
+                row = Row(identity=record.identity, unit=record.unit, attempt=record.attempt)
+                await self._register.cancel(row)
+                await self._unmake(row)
+                await self._register.remove(row)
 
     async def clean(self, records: Sequence[Record]) -> None:
-        """Clean up after whatever else tried to handle these messages."""
+        """Clean up after whatever else tried to handle these messages.
+
+        Another attempt may still be at work, or a call of it under way: its row stays cancelled, for the sweeper to look again.
+        """
+        own = {record.attempt for record in records}
         for unit in dict.fromkeys(record.unit for record in records):
             identities = [record.identity for record in records if record.unit == unit]
             for row in await self._register.rows(identities, unit):
-                await self._clean(row)
+                if not row.cancelled and await self._register.cancel(row):
+                    await (self._register.remove(row) if row.attempt in own else self._unmake(row))  # its own made nothing
 
     async def sweep(self, older_than: int, limit: int) -> int:
         """Clean up after attempts that began before `older_than` (milliseconds since 1970); gives for how many it could.
@@ -98,10 +107,13 @@ class Registered:
         return cleaned
 
     async def _clean(self, row: Row) -> None:
-        if not await self._register.cancel(row):
-            return  # it was committed, and what it made is published
+        if await self._register.cancel(row):
+            await self._unmake(row)
+            await self._register.remove(row)
+        # else it was committed, and what it made is published
+
+    async def _unmake(self, row: Row) -> None:
         # Crash here, "after-cancel": 1 nobody can commit it, 2 the things are there, 3 the row is too, 4 the sweeper goes on.
         for things in self._things.values():
             for name in await things.names(f"{row.attempt}/"):
                 await things.delete(name)
-        await self._register.remove(row)

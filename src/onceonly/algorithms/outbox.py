@@ -14,6 +14,7 @@ is, changes nothing. No write is retried in place: after any failure the message
 from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from onceonly.model.errors import Conflict, HandlerFailed, NotNow
 from onceonly.model.identity import Identity
@@ -30,8 +31,8 @@ class Processed(Struct, frozen=True, kw_only=True):
     """Nothing is left to do but `finish`: every effect was taken, now or before."""
     kept: tuple[tuple[Record, Answer], ...] = ()
     """Handled, but an effect was REFUSED or is UNKNOWN: the record stays, and the message must come again."""
-    dropped: tuple[Identity, ...] = ()
-    """Not admitted, and nothing is left of it: only to be acknowledged."""
+    dropped: tuple[Record, ...] = ()
+    """Not admitted, and the unit had nothing of it: it is done elsewhere, and only to be dropped."""
     postponed: tuple[Identity, ...] = ()
     """Left out of the unit: the batch had used its time."""
     failed: tuple[tuple[Identity, Failure], ...] = ()
@@ -53,7 +54,7 @@ async def process(messages: Sequence[Message], ports: Ports, *, isolated: bool =
     unit = await ports.store.begin(messages, isolated=isolated)  # fences everything below
     records: tuple[Record, ...] = ()
     try:
-        known = (*unit.owed, *(Record(message.identity, unit=unit.key, token=message.token) for message in unit.done))
+        known = _known(unit, attempts)
         asked = [message for message in messages if message not in unit.clashing]
         admitted = await ports.admission.admits(asked)  # only now: an earlier answer may be stale
         attempted = await _handle(unit, admitted, attempts, ports, isolated=isolated)
@@ -80,7 +81,11 @@ async def process(messages: Sequence[Message], ports: Ports, *, isolated: bool =
     return Processed(
         finished=tuple(r for r in settled if answers.get(r.identity, Answer.TAKEN) is Answer.TAKEN),
         kept=tuple((r, answers[r.identity]) for r in settled if answers.get(r.identity, Answer.TAKEN) is not Answer.TAKEN),
-        dropped=tuple(message.identity for message in unit.new if message.identity not in admitted),
+        dropped=tuple(
+            Record(m.identity, unit=unit.key, attempt=attempts.get(m.identity, ""))
+            for m in unit.new
+            if m.identity not in admitted
+        ),
         postponed=attempted.postponed,
         failed=attempted.failed,
         clashing=tuple(message.identity for message in unit.clashing),
@@ -100,6 +105,18 @@ async def finish(finished: Sequence[Record], deliveries: Sequence[Delivery], por
     await ports.transport.ack(deliveries)
 
 
+async def drop(dropped: Sequence[Record], deliveries: Sequence[Delivery], ports: Ports) -> None:
+    """Settle messages that were not admitted and of which the unit had nothing: they are done elsewhere.
+
+    Whoever did them may have committed after this unit was loaded, and died before it forgot: then nobody else will.
+    """
+    await ports.effects.clean(dropped)
+    left = [record for record in dropped if ports.store.keeps(record)]
+    if left:
+        await ports.store.forget(left)
+    await ports.transport.ack(deliveries)
+
+
 async def dispatch(records: Sequence[Record], ports: Finishing) -> dict[Identity, Answer]:
     """Make these records' effects happen; answers for each record: TAKEN only when every effect of it was."""
     sends = [effect for record in records for effect in record.effects]
@@ -116,6 +133,13 @@ def _record(message: Message, decision: Decision, unit: Unit, attempts: Mapping[
         attempt=attempts.get(message.identity, ""),
         things=decision.things,
     )
+
+
+def _known(unit: Unit, attempts: Mapping[Identity, str]) -> tuple[Record, ...]:
+    """Give the records of what was handled before, with the attempts that are for nothing."""
+    done = (Record(message.identity, unit=unit.key, token=message.token) for message in unit.done)
+    known = (*unit.owed, *done)
+    return tuple(replace(record, attempt=attempts[record.identity]) for record in known) if attempts else known
 
 
 def _together(answers: Sequence[Answer]) -> Answer:

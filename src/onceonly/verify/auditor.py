@@ -7,15 +7,19 @@ from typing import Any, Protocol
 
 from onceonly.algorithms.intake import OTHER_BODY
 from onceonly.model.identity import Identity, fingerprint
+from onceonly.stores.memory import StoreWorld
+from onceonly.verify.besides import dead_tokens, left_over, missing_things
+from onceonly.verify.keeping import Views
 from onceonly.verify.parts import Parts
 from onceonly.verify.workload import BY, Behaviour, Workload, effect_text, name_of
 from onceonly.verify.world import BROKER, LEDGER, LETTERS, STORE, State
 
 
 class Scene(Protocol):
-    """What is looked at: the parts of a world, and what its workers let escape."""
+    """What is looked at: the parts of a world, how its stores look, and what its workers let escape."""
 
     parts: Parts
+    views: Views
 
     def escaped(self, state: State) -> BaseException | None:
         """Give what a worker's program let escape, if one did."""
@@ -33,8 +37,11 @@ class Auditor:
         self._environment = environment
         self._workload = workload
         self._patience = patience
+        left = self._parts.ledger(self._parts.first[LEDGER]).left
+        self._overtaken = bool(left.sweeps and (left.crashes or left.failures))
         self._clashing = workload.clashing()
         self._known: dict[tuple[int, ...], str] = {}
+        self._viewed: dict[int, Mapping[str, StoreWorld]] = {}
 
     def violation(self, state: State) -> str:
         """Say what is wrong with this state; empty when nothing is."""
@@ -60,8 +67,11 @@ class Auditor:
         error = self._environment.escaped(state)
         return f"escape: the delivery shell let {type(error).__name__} escape: {error}" if error else ""
 
-    def _stores(self, number: int) -> Mapping[str, Any]:
-        return dict(zip(self._workload.endpoints, self._parts.stores(number), strict=True))
+    def _stores(self, number: int) -> Mapping[str, StoreWorld]:
+        found = self._viewed.get(number)
+        if found is None:
+            found = self._viewed[number] = self._environment.views.stores(self._parts.stores(number))
+        return found
 
     def _whole(self, store: int) -> Iterator[str]:
         """Look at what is committed: of each message one attempt's row and its claim, or nothing."""
@@ -72,6 +82,7 @@ class Auditor:
                 if name.count(".") != depth:
                     yield f"stray: {name!r} was handled{self._where(endpoint)}, where nobody sent it"
             yield from self._torn(endpoint, world)
+        yield from missing_things(self._workload, self._parts.stores(store), self._stores(store))
 
     def _torn(self, endpoint: str, world: Any) -> Iterator[str]:
         """Compare rows with claims: a handler that failed leaves no row, and takes none of the others of its unit."""
@@ -99,6 +110,7 @@ class Auditor:
                 sent, handled = part.sunk, set()
             yield from _ghosts({text for _, text in sent} | handled, rows)
             yield from _fresh_ids(sent)
+        yield from dead_tokens(self._workload, self._parts.stores(store), part)
 
     def _settling(self, broker: int, ledger: int) -> Iterator[str]:
         world = self._parts.bare(BROKER, broker)
@@ -151,12 +163,14 @@ class Auditor:
             expected = {
                 effect_text(name_of(text), index, mark)
                 for text, mark in rows.items()
-                for index in range(self._workload.effects)
+                for index in range(self._workload.effects_of(endpoint))
                 if waiting.get(text) not in stored
             }
-        sunk = {text for _, text in self._parts.known[BROKER].values[broker].sunk}
+        part = self._parts.known[BROKER].values[broker]
+        sunk = {text for _, text in part.sunk}
         for text in sorted(expected - sunk):
             yield f"phantom: {text!r} was committed as sent, but never arrived"
+        yield from left_over(self._workload, self._parts.stores(store), self._stores(store), part, overtaken=self._overtaken)
 
     def _where(self, endpoint: str) -> str:
         return f" at {endpoint}" if len(self._workload.endpoints) > 1 else ""

@@ -13,13 +13,16 @@ from onceonly.model.message import Delivery
 from onceonly.model.record import Record
 from onceonly.ports.bundle import Ports
 from onceonly.transports.memory import Receipt
+from onceonly.verify.keeping import TOKENS, tokens_of
 from onceonly.verify.programs import Programs
 from onceonly.verify.roles import Batch, Begun, Role, receiving
-from onceonly.verify.workload import CALLERS, Workload, mark_text
+from onceonly.verify.workload import CALLERS, Keeping, Workload, mark_text
 
 FROM_NOWHERE = Receipt(number=0, times=0)
 """The receipt of what comes from no queue."""
 LOOK, PAGE = "to look", 10
+TOKENS_SWEPT = ("token-prepared", "load", "save", "token-discard")
+THINGS_SWEPT = ("keys", "load", "save", "thing-names")
 LATER = 1
 """An instant by which all is old that was stored at the beginning of time, where the checker's clock stands still."""
 
@@ -60,6 +63,45 @@ def transaction_roles(workload: Workload) -> tuple[Role, ...]:
             program=transacting,
         ),
     )
+
+
+def sweeper_roles(workload: Workload, *, sweepers: int) -> tuple[Role, ...]:
+    """Give each endpoint that leaves something to sweep so many sweepers."""
+    senders = workload.endpoints[: -1 if workload.quiet else None]
+    reached = (*(TOKENS_SWEPT if workload.keeping is Keeping.TOKENS else ()), *(THINGS_SWEPT if workload.things else ()))
+    return tuple(
+        Role(
+            endpoint=endpoint,
+            queue=f"sweeper of {endpoint}",
+            point="wakes up",
+            label=f"{label}sweeper: ",
+            workers=sweepers,
+            sweeps=(
+                *([TOKENS] if workload.keeping is Keeping.TOKENS else []),
+                *([f"store of {endpoint}"] if workload.things else []),
+            ),
+            reaches=reached,
+            begins=waking,
+            program=sweeping,
+        )
+        for endpoint, label in zip(workload.endpoints, workload.labels, strict=True)
+        if sweepers and endpoint in (senders or workload.endpoints)
+    )
+
+
+def sweeping(programs: Programs, _batch: Batch, ports: Ports) -> Coroutine[Any, Any, Any]:
+    """Remove what is left of attempts that were never committed, however young it is."""
+    return _sweep(programs, ports)
+
+
+async def _sweep(programs: Programs, ports: Ports) -> None:
+    handlers: Any = ports.handlers
+    effects: Any = ports.effects
+    with suppress(OnceOnlyError):  # the runtime rests, and looks again
+        if handlers.workload.keeping is Keeping.TOKENS:
+            await programs.sweeper.sweep(tokens_of(programs, handlers.driver), LATER, PAGE, ports)
+        if handlers.workload.things:
+            await effects.sweep(LATER, PAGE)
 
 
 def waking(broker: Any, role: Role, _transports: Any, *, told: Sequence[str] = ()) -> Iterator[Begun]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from msgspec import Struct
 
-from onceonly.verify.checks import Check
+from onceonly.verify.check import Check
 from onceonly.verify.larger import DEEP
 from onceonly.verify.memory import MEGABYTE, peak, resident
 from onceonly.verify.programs import Programs

@@ -13,6 +13,7 @@ from onceonly.ports.transport import Topology
 from onceonly.verify.asking import Choice
 from onceonly.verify.faults import ANSWER_LOST, Form, failures, interrupted, successes
 from onceonly.verify.forms import is_alone, roll_back
+from onceonly.verify.keeping import Views, first_worlds
 from onceonly.verify.parts import Parts
 from onceonly.verify.programs import Programs
 from onceonly.verify.reductions import Reductions
@@ -74,10 +75,11 @@ class Environment:
         self._told: dict[tuple[Way, int, int], list[Told]] = {}
         self._arriving: dict[tuple[int, int], list[tuple[int, Batch]]] = {}
         self._turns: dict[tuple[int, int, int], Turn] = {}
-        self._begun: dict[tuple[int, int, int], list[Move]] = {}
+        self._begun: dict[tuple[int, int, int, bool], list[Move]] = {}
         self._ends: dict[tuple[int, int, Any], Move | None] = {}
         self._landings: dict[tuple[int, int, int], list[Move]] = {}
         self._stores = {role.endpoint: cast.store_of(role) for role in cast.roles}
+        self.views = Views(workload, programs)
         self.parts = fresh_parts(workload, bounds, programs=programs, cast=cast)
         self._reductions = Reductions(self.parts, cast, programs.transports, nodes=self.trie.nodes, failures=bounds.failures)
         self.happened = self._reductions.happened
@@ -98,7 +100,7 @@ class Environment:
             if number == previous:
                 continue  # two workers in the same state are interchangeable
             previous = number
-            moves = self._beginning(number, state) if number < self._idle else self._turn(number, state).moves
+            moves = self._turn(number, state).moves if number >= self._idle else self._beginning(number, state)
             found += [(move.label, place - WORKERS, self._after(state, move, place)) for move in moves]
         if not self._reductions.is_quiet(state[LEDGER]):
             found += [(move.label, -1, self._after(state, move, -1)) for move in self._happening(state)]
@@ -106,9 +108,12 @@ class Environment:
 
     def is_at_rest(self, state: State) -> bool:
         """Tell whether nothing is left to do: no worker busy, nothing under way, nothing waiting in a queue or for a relay."""
+        return self._is_idle(state) and not self.parts.owe(state, self._cast.finished, self._cast.swept)
+
+    def _is_idle(self, state: State) -> bool:
         if any(number >= self._idle for number in state[WORKERS:]) or self.parts.ledger(state[LEDGER]).pending:
             return False
-        return not (self.parts.bare(BROKER, state[BROKER]).entries or self.parts.owe(state, self._cast.finished))
+        return not self.parts.bare(BROKER, state[BROKER]).entries
 
     def escaped(self, state: State) -> BaseException | None:
         """Give what a worker's program let escape, if one did."""
@@ -227,11 +232,16 @@ class Environment:
     # What sets an idle worker going.
 
     def _beginning(self, number: int, state: State) -> list[Move]:
-        key = (number, state[BROKER], state[LEDGER])
+        sweeps = self._cast.roles[number].sweeps
+        if sweeps and not self.parts.owe(state, (), sweeps):
+            return []  # it would look, find nothing, and have changed nothing
+        early = bool(sweeps) and not self._is_idle(state)
+        key = (number, state[BROKER], state[LEDGER], early)
         found = self._begun.get(key)
         if found is None:
-            role, ledger = self._cast.roles[number], self.parts.ledger(state[LEDGER])
-            found = self._begun[key] = list(self._begins(role, number, state[BROKER], ledger))
+            role, known = self._cast.roles[number], self.parts.ledger(state[LEDGER])
+            ledger = known.spend("sweeps") if early else known
+            found = self._begun[key] = list(self._begins(role, number, state[BROKER], ledger)) if ledger else []
             self.happened.update(move.label.kind for move in found)
         return found
 
@@ -305,8 +315,8 @@ def fresh_parts(workload: Workload, bounds: Bounds, *, programs: Programs, cast:
     labels: dict[str, str] = {}
     for role in cast.roles:
         labels.setdefault(cast.store_of(role).name, role.label)  # the first role of an endpoint speaks for it
-    first = (programs.stores.StoreWorld(), BrokerPart(world), programs.stores.LettersWorld(), Ledger(bounds))
-    return Parts(labels, first)
+    first = (BrokerPart(world), programs.stores.LettersWorld(), Ledger(bounds, overtaken=bool(bounds.sweeps)))
+    return Parts(first_worlds(workload, programs), labels, first)
 
 
 def _changed(place: int, form: Form, ledger: Ledger) -> Changed:

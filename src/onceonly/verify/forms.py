@@ -4,6 +4,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from onceonly.model.token import TOKEN
 from onceonly.serialization.cloudevents import ALONE
 from onceonly.verify.workload import SINK
 from onceonly.verify.world import BrokerPart
@@ -11,11 +12,15 @@ from onceonly.verify.world import BrokerPart
 
 def roll_back(store: Any, receipt: Any) -> tuple[Any, None]:
     """End the units of a run whose process died; those cut adrift have another name and may still land."""
+    if not getattr(store, "open", ()):
+        return store, None  # nothing is held, or nothing ever is: documents know no units
     return replace(store, open=tuple(unit for unit in store.open if unit.token[0] != receipt)), None
 
 
 def in_order(store: Any) -> Any:
-    """Sort what has no order, so that equal stores are equal."""
+    """Sort what has no order, so that equal stores are equal; what is beside the stores has none to sort."""
+    if not hasattr(store, "notes"):
+        return store
     return replace(
         store,
         records=tuple(sorted(store.records, key=repr)),
@@ -33,7 +38,9 @@ def drained(before: BrokerPart, broker: Any) -> BrokerPart:
     """Let the sink take what was sent to it; its messages need no numbers."""
     kept = tuple(sorted((entry for entry in broker.entries if entry.queue != SINK), key=lambda entry: entry.number))
     if len(kept) == len(broker.entries):
-        return BrokerPart(replace(broker, entries=kept), before.sunk)
-    sunk = before.sunk | {(dict(e.headers)["ce-id"], e.body.decode()) for e in broker.entries if e.queue == SINK}
+        return BrokerPart(replace(broker, entries=kept), before.sunk, before.tokens)
+    taken = [(dict(e.headers), e.body.decode()) for e in broker.entries if e.queue == SINK]
+    sunk = before.sunk | {(headers["ce-id"], text) for headers, text in taken}
+    tokens = before.tokens | {headers[f"ce-{TOKEN}"] for headers, _ in taken if f"ce-{TOKEN}" in headers}
     last = max((before.broker.last, *(entry.number for entry in kept)))
-    return BrokerPart(replace(broker, entries=kept, last=last), sunk)
+    return BrokerPart(replace(broker, entries=kept, last=last), sunk, tokens)

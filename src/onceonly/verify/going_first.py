@@ -19,6 +19,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from onceonly.drivers.memory import Operation, Raises
+from onceonly.stores.document_register import LISTED
 from onceonly.verify.faults import do
 from onceonly.verify.world import Ledger
 
@@ -72,12 +73,36 @@ def _is_refused(call: Operation, store: Any, _ledger: Ledger) -> bool:
     return isinstance(do(call, store)[1], Raises)
 
 
+def _is_stale(call: Operation, documents: Any, ledger: Ledger) -> bool:
+    """A write that expects another version than there is expects it for good: versions never repeat.
+
+    A new entry in the list of register rows has a name that nobody else knows; only a sweeper could come across it.
+    """
+    now = {each.key: each.version for each in documents.written}
+    changes = call.arguments[0]
+    if all(change.expected and now.get(change.key, "") != change.expected for change in changes):
+        return True
+    return not ledger.overtaken and all(change.key.startswith(LISTED) and change.key not in now for change in changes)
+
+
+def _prepares_alone(call: Operation, tokens: Any, ledger: Ledger) -> bool:
+    """Ids that are fresh are known to nobody else; only a sweeper could come across their tokens."""
+    mine = set(call.arguments[0])
+    return not ledger.overtaken and mine.isdisjoint(tokens.live) and mine.isdisjoint(each.token for each in tokens.prepared)
+
+
+def _is_remembered(call: Operation, dedup: Any, _ledger: Ledger) -> bool:
+    """A key that was added stays."""
+    return bool(dedup.keys.issuperset(call.arguments[0]))
+
+
 def _are_over(identities: Iterable[Any], store: Any) -> bool:
     """Tell whether all are claimed and owe nothing: claims stay, and a record comes only with its claim.
 
     Or with a transaction of somebody's own, under an id that nobody claims.
     """
-    over = {identity for identity, _ in store.claims} - {stored.record.identity for stored in store.records}
+    claims = getattr(store, "claims", ())  # a store whose tokens say what is done has none
+    over = {identity for identity, _ in claims} - {stored.record.identity for stored in store.records}
     return over.issuperset(identities)
 
 
@@ -88,4 +113,8 @@ _RULES = {
     "begin": _begins_what_is_over,
     "forget": _forgets_what_is_over,
     "commit": _is_refused,
+    "save": _is_stale,
+    "token-prepare": _prepares_alone,
+    "dedup-contains": _is_remembered,
+    "dedup-add": _is_remembered,
 }

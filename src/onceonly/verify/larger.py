@@ -3,8 +3,8 @@
 from msgspec.structs import replace
 
 from onceonly.model.retry import Retry
-from onceonly.verify.checks import CHAIN, GIVEN_UP, GIVING_UP, HASTY, IMPATIENT, TWICE, Check
-from onceonly.verify.workload import Arrival, Behaviour, Workload, copies
+from onceonly.verify.check import CHAIN, GIVEN_UP, GIVING_UP, HASTY, IMPATIENT, TWICE, Check
+from onceonly.verify.workload import Arrival, Behaviour, Keeping, Workload, copies
 from onceonly.verify.world import Bounds
 
 THREE = copies("a", "a", "a")
@@ -192,6 +192,74 @@ LARGE: tuple[Check, ...] = (
         bounds=NO_RELAY,
         workers=3,
         batch=3,
+        patience=ENDLESS,
+    ),
+    Check(
+        name="large, entities and their histories",
+        workload=Workload(
+            arrivals=FOUR, behaviours=(("b", Behaviour.UNSTEADY),), keeping=Keeping.HISTORY, entities=(("c", "f"),)
+        ),
+        bounds=MANY_FAULTS,
+        workers=3,
+        batch=3,
+        patience=ENDLESS,
+    ),
+    Check(
+        name="large, a chain with a dedup store",
+        workload=Workload(
+            arrivals=FOUR,
+            endpoints=CHAIN,
+            behaviours=(("b", Behaviour.UNSTEADY),),
+            keeping=Keeping.DEDUP,
+            entities=(("c", "f"),),
+        ),
+        bounds=MANY_FAULTS,
+        workers=2,
+        batch=3,
+        patience=ENDLESS,
+    ),
+    Check(
+        name="large, a chain with tokens and a sweeper",
+        workload=Workload(
+            arrivals=FOUR,
+            endpoints=CHAIN,
+            behaviours=(("b", Behaviour.UNSTEADY),),
+            keeping=Keeping.TOKENS,
+            entities=(("c", "f"),),
+        ),
+        bounds=replace(MANY_FAULTS, sweeps=6),
+        workers=2,
+        sweepers=1,
+        batch=3,
+        patience=ENDLESS,
+    ),
+    Check(
+        name="large, a chain with tokens in the same database",
+        workload=Workload(
+            arrivals=FOUR, endpoints=CHAIN, behaviours=(("b", Behaviour.UNSTEADY),), keeping=Keeping.DATABASE, effects=2
+        ),
+        bounds=MANY_FAULTS,
+        relays=1,
+        workers=2,
+        batch=3,
+        patience=ENDLESS,
+    ),
+    Check(
+        name="large, things",
+        workload=Workload(arrivals=FOUR, behaviours=(("b", Behaviour.UNSTEADY),), keeping=Keeping.HISTORY, things=2),
+        bounds=MANY_FAULTS,
+        workers=3,
+        sweepers=1,
+        batch=3,
+        patience=ENDLESS,
+    ),
+    Check(
+        name="large, things, and sweepers that overtake",
+        workload=Workload(arrivals=FOUR, keeping=Keeping.HISTORY, things=1, entities=(("c", "f"),)),
+        bounds=replace(MANY_FAULTS, sweeps=6),
+        workers=3,
+        sweepers=1,
+        batch=2,
         patience=ENDLESS,
     ),
 )

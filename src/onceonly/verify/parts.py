@@ -1,14 +1,17 @@
 """The parts of the world: each distinct value of a part is one number, and a state is a tuple of them.
 
-The broker, the dead letters and the ledger have a place of their own in a state. The stores share one, whose number stands
-for a tuple of numbers; behind it each store is a part by itself, so that what concerns one of them is remembered once.
+The broker, the dead letters and the ledger have a place of their own in a state. The stores, and what is beside them (tokens,
+a dedup store, things), share one, whose number stands for a tuple of numbers; behind it each is a part by itself, so that what
+concerns one of them is remembered once.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 from onceonly.drivers.memory import Operation
 from onceonly.verify.faults import do
 from onceonly.verify.forms import drained, in_order
+from onceonly.verify.keeping import leaves_garbage
 from onceonly.verify.world import BROKER, LEDGER, LETTERS, STORE, BrokerPart, Known, Ledger, Marks
 
 FIRST_STORE = 4
@@ -18,21 +21,22 @@ FIRST_STORE = 4
 class Parts:
     """What is known of the parts. A *place* says which part; `numbers` are a state's, or the first four of them."""
 
-    def __init__(self, stores: dict[str, str], first: tuple[Any, BrokerPart, Any, Ledger]) -> None:
-        """Begin with what the first state is made of; `stores` are places' names in operations, and what to call them."""
+    def __init__(self, stores: Mapping[str, Any], labels: Mapping[str, str], first: tuple[BrokerPart, Any, Ledger]) -> None:
+        """Begin with what the first state is made of: stores by their places' names in operations, which `labels` call them."""
         self.places = {"broker": BROKER, "dead letters": LETTERS}
         self.places |= {name: FIRST_STORE + index for index, name in enumerate(stores)}
         self.known: tuple[Known[Any], ...] = tuple(Known() for _ in range(FIRST_STORE + len(stores)))
         self.busy: set[int] = set()
         """Ledgers with something under way."""
-        self._labels = stores
-        store, *others = first
-        each = tuple(known.number(in_order(store)) for known in self.known[FIRST_STORE:])
-        rest = (known.number(part) for known, part in zip(self.known[BROKER:], others, strict=False))
+        self._labels = labels
+        worlds = zip(self.known[FIRST_STORE:], stores.values(), strict=True)
+        each = tuple(known.number(in_order(world)) for known, world in worlds)
+        rest = (known.number(part) for known, part in zip(self.known[BROKER:], first, strict=False))
         self.first: tuple[int, ...] = (self.known[STORE].number(each), *rest)
         self._held: dict[int, tuple[Any, ...]] = {}
         self._put: dict[tuple[int, int, int], int] = {}
         self._marked: dict[tuple[Marks, int], int] = {}
+        self._owing: dict[tuple[int, tuple[str, ...], tuple[str, ...]], bool] = {}
 
     def place_of(self, operation: Operation) -> int:
         """Tell which part a call is about."""
@@ -49,9 +53,15 @@ class Parts:
         number: int = self.known[STORE].values[numbers[STORE]][place - FIRST_STORE]
         return number
 
-    def owe(self, numbers: tuple[int, ...] | list[int], stores: tuple[str, ...]) -> bool:
-        """Tell whether one of these stores has a record."""
-        return any(self.bare(place, self.at(numbers, place)).records for place in (self.places[name] for name in stores))
+    def owe(self, numbers: tuple[int, ...] | list[int], stores: tuple[str, ...], swept: tuple[str, ...] = ()) -> bool:
+        """Tell whether one of these stores has a record, or in one of the places `swept` something is left to sweep."""
+        key = (numbers[STORE], stores, swept)
+        found = self._owing.get(key)
+        if found is None:
+            worlds = self.stores(numbers[STORE])
+            owing = any(worlds[name].records for name in stores)
+            found = self._owing[key] = owing or any(leaves_garbage(worlds[name]) for name in swept)
+        return found
 
     def put(self, numbers: list[int], place: int, number: int) -> None:
         """Change one part."""
@@ -66,10 +76,11 @@ class Parts:
             found = self._put[key] = self.known[STORE].number(tuple(each))
         numbers[STORE] = found
 
-    def stores(self, number: int) -> list[Any]:
-        """Give every store, in the order of the endpoints, for a state's number at STORE."""
+    def stores(self, number: int) -> dict[str, Any]:
+        """Give every store and what is beside them, by their places' names, for a state's number at STORE."""
         each: tuple[int, ...] = self.known[STORE].values[number]
-        return [known.values[at] for known, at in zip(self.known[FIRST_STORE:], each, strict=True)]
+        worlds = (known.values[at] for known, at in zip(self.known[FIRST_STORE:], each, strict=True))
+        return dict(zip(list(self.places)[2:], worlds, strict=True))
 
     def bare(self, place: int, number: int) -> Any:
         """Give a part as its operations see it."""

@@ -8,6 +8,7 @@ from onceonly.model.identity import Identity
 from onceonly.model.message import Delivery
 from onceonly.verify.asking import Call, Choice
 from onceonly.verify.auditor import Auditor
+from onceonly.verify.keeping import Views
 from onceonly.verify.stage import Ends, Opening, Option, Stage
 from onceonly.verify.workload import End
 from onceonly.verify.world import State
@@ -76,6 +77,7 @@ class Play:
         self.stage = Stage(opening)
         self.workers: list[Run | None] = [None] * len(self.stage.roles)
         self.parts = self.stage.parts
+        self.views = Views(opening.check.workload, opening.programs)
         self._opening = opening
         self._run = run
         self._auditor = Auditor(self, opening.check.workload, opening.check.patience)
@@ -109,8 +111,14 @@ class Play:
             yield from stage.failing(who, call)
             yield from stage.dying(who, call)
         elif self.workers[who] is None:
-            yield from stage.arrivals(who)
-            yield from stage.arrivals(who, lost=True)
+            yield from self.arrivals(who)
+            yield from self.arrivals(who, lost=True)
+
+    def arrivals(self, who: int, *, lost: bool = False) -> Iterator[Option]:
+        """List what may set an idle worker going."""
+        for option in self.stage.arrivals(who, busy=any(self.workers), lost=lost):
+            if option.spends != "sweeps" or self.stage.ledger.left.sweeps:
+                yield option
 
     async def take(self, option: Option, choose: Callable[[str], End]) -> Ends:
         """Let it happen; `choose` says how the handler of a message ends. Gives how those that ran did."""

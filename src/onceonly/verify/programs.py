@@ -17,10 +17,20 @@ MODULES = (
     "onceonly.algorithms.outbox",
     "onceonly.algorithms.delivery",
     "onceonly.algorithms.relay",
+    "onceonly.algorithms.sweeper",
     "onceonly.stores.memory",
+    "onceonly.stores.memory_database",
+    "onceonly.stores.memory_dedup",
+    "onceonly.stores.memory_tokens",
+    "onceonly.stores.memory_things",
+    "onceonly.stores.memory_documents",
+    "onceonly.stores.documents",
+    "onceonly.stores.document_register",
     "onceonly.transports.memory",
 )
 """Each comes after those it imports."""
+WORLDS = ("onceonly.stores.memory", "onceonly.transports.memory")
+"""How the names of those begin whose values make up a world: an older engine beside a newer one shares them with it."""
 
 
 class DoesNotApply(OnceOnlyError):
@@ -43,7 +53,15 @@ class Programs(NamedTuple):
     effects: Any
     delivery: Any
     relay: Any
+    sweeper: Any
     stores: Any
+    database: Any
+    dedup: Any
+    tokens: Any
+    things: Any
+    memory_documents: Any
+    documents: Any
+    register: Any
     transports: Any
 
 
@@ -54,14 +72,24 @@ def shipped() -> Programs:
 
 def patched(patches: Sequence[Patch]) -> Programs:
     """Compile all modules anew, with these patches; what is imported elsewhere stays as it is. Raises DoesNotApply."""
-    fresh: dict[str, ModuleType] = {}
+    return _together(_compiled(patches, {}))
+
+
+def _compiled(patches: Sequence[Patch], shared: Mapping[str, ModuleType]) -> dict[str, ModuleType]:
+    fresh = dict(shared)
     unknown = {patch.module for patch in patches} - {name.removeprefix("onceonly.") for name in MODULES}
     if unknown:
         raise DoesNotApply(f"no module under check is called {', '.join(sorted(unknown))}")
-    for name in MODULES:
+    for name in (name for name in MODULES if name not in shared):
         source = inspect.getsource(importlib.import_module(name))
         fresh[name] = _compile(name, _apply(source, (p for p in patches if "onceonly." + p.module == name)), fresh)
-    return _together(fresh)
+    return fresh
+
+
+def older(programs: Programs, patches: Sequence[Patch]) -> Programs:
+    """Compile what works on the same world as these programs do, with patches that make another version of it."""
+    shared = {module.__name__: module for module in programs if module.__name__.startswith(WORLDS)}
+    return _together(_compiled(patches, shared))
 
 
 def _apply(source: str, patches: Iterable[Patch]) -> str:
@@ -92,6 +120,14 @@ def _together(modules: Mapping[str, ModuleType]) -> Programs:
         effects=modules["onceonly.algorithms.effects"],
         delivery=modules["onceonly.algorithms.delivery"],
         relay=modules["onceonly.algorithms.relay"],
+        sweeper=modules["onceonly.algorithms.sweeper"],
         stores=modules["onceonly.stores.memory"],
+        database=modules["onceonly.stores.memory_database"],
+        dedup=modules["onceonly.stores.memory_dedup"],
+        tokens=modules["onceonly.stores.memory_tokens"],
+        things=modules["onceonly.stores.memory_things"],
+        memory_documents=modules["onceonly.stores.memory_documents"],
+        documents=modules["onceonly.stores.documents"],
+        register=modules["onceonly.stores.document_register"],
         transports=modules["onceonly.transports.memory"],
     )

@@ -11,8 +11,9 @@ from onceonly.drivers.memory import Place
 from onceonly.model.message import Delivery
 from onceonly.ports.bundle import Ports
 from onceonly.verify.asking import Asking
-from onceonly.verify.programs import Programs
-from onceonly.verify.workload import Workload, ports_of
+from onceonly.verify.keeping import place_of, ports_of
+from onceonly.verify.programs import Patch, Programs, older
+from onceonly.verify.workload import Workload
 
 Batch = tuple[Delivery, ...]
 Begun = tuple[Any, Batch]
@@ -53,12 +54,42 @@ class Role(Struct, frozen=True, kw_only=True):
     label: str = ""
     finishes: bool = False
     """Whether it finishes the records of its endpoint's store: with it, there is no rest while there are any."""
+    sweeps: tuple[str, ...] = ()
+    """The places in which it removes what is left: with it, there is no rest while there is any, and it wakes only then.
+
+    That it does so before nothing else is left to do has a bound: an attempt that is overtaken every time never ends.
+    """
+    older: tuple[Patch, ...] = ()
+    """What makes its code that of an older version."""
     reaches: tuple[str, ...] = ()
     """Calls that it must make somewhere, where the check does not say so."""
     workers: int = 1
     batch: int = 1
     begins: Callable[[Any, "Role", Any], Iterator[Begun]] = receiving
     program: Callable[[Programs, Batch, Ports], Coroutine[Any, Any, Any]] = delivering
+
+
+def sharing(broker: Any, role: "Role", transports: Any) -> Iterator[Begun]:
+    """Take deliveries from the endpoint's own queue, as its other workers do, but under this role's name."""
+    for world, batch in receiving(broker, replace(role, queue=role.endpoint), transports):
+        yield world, tuple(replace(delivery, queue=role.queue) for delivery in batch)
+
+
+def older_roles(workload: Workload, patches: tuple[Patch, ...], *, batch: int) -> tuple[Role, ...]:
+    """Give the first endpoint one worker of an older version, if there is one."""
+    if not patches:
+        return ()
+    return (
+        Role(
+            endpoint=workload.endpoints[0],
+            queue=f"{workload.endpoints[0]}, older",
+            label=f"{workload.labels[0]}older: ",
+            older=patches,
+            reaches=("load", "save", "ack"),
+            batch=batch,
+            begins=sharing,
+        ),
+    )
 
 
 def endpoint_roles(workload: Workload, *, workers: int, batch: int) -> tuple[Role, ...]:
@@ -76,10 +107,13 @@ class Cast:
         """Play these roles."""
         self._workload = workload
         self._programs = programs
+        self._older = {role.queue: older(programs, role.older) for role in roles if role.older}
         self.roles = roles
         self.idle = tuple(number for number, role in enumerate(roles) for _ in range(role.workers))
         self.finished = tuple(dict.fromkeys(self.store_of(role).name for role in roles if role.finishes))
         """The stores whose records do not rest."""
+        self.swept = tuple(dict.fromkeys(name for role in roles for name in role.sweeps))
+        """The places where nothing that can be swept rests."""
         self._numbers = {role.queue: number for number, role in enumerate(roles)}
 
     def number(self, batch: Batch) -> int:
@@ -96,8 +130,7 @@ class Cast:
 
     def store_of(self, role: Role) -> Place:
         """Tell which part of the world is the store of a role's endpoint."""
-        place: Place = self._programs.stores.MemoryStore(Asking(None), role.endpoint).place
-        return place
+        return place_of(self._workload, self._programs, role.endpoint)
 
     def start(self, batch: Batch) -> tuple[Asking, Coroutine[Any, Any, Any]]:
         """Begin what a worker does with one batch."""
@@ -107,4 +140,5 @@ class Cast:
     def program(self, batch: Batch, driver: Asking) -> Coroutine[Any, Any, Any]:
         """Give what a worker does with one batch, not begun, on this driver."""
         role = self.role(batch)
-        return role.program(self._programs, batch, ports_of(self._workload, self._programs, driver, endpoint=role.endpoint))
+        programs = self._older.get(role.queue, self._programs)
+        return role.program(programs, batch, ports_of(self._workload, programs, driver, endpoint=role.endpoint))

@@ -4,7 +4,8 @@ import time
 from collections.abc import Callable, Sequence
 
 from onceonly.verify.auditor import Auditor
-from onceonly.verify.checks import CHECKS, Check
+from onceonly.verify.check import Check
+from onceonly.verify.checks import CHECKS
 from onceonly.verify.environment import Environment
 from onceonly.verify.explorer import Exploration, Explorer
 from onceonly.verify.faults import ANSWER_LOST, FORMS, LATE_ACCEPTED, LATE_IGNORED
@@ -15,6 +16,7 @@ from onceonly.verify.programs import DoesNotApply, Programs, patched, shipped
 from onceonly.verify.results import CheckResult, MutantResult
 from onceonly.verify.roles import Role
 from onceonly.verify.trie import NotDeterministic
+from onceonly.verify.workload import Keeping
 from onceonly.verify.world import Bounds
 
 LIMIT = 5_000_000
@@ -104,7 +106,7 @@ def _required_at_one(check: Check, happened: frozenset[str]) -> set[str]:
     if check.bounds.failures:
         failing = [point for point in FORMS if f"{point}: may fail" in happened]
         wanted |= {f"{point}: {form}" for point in failing for form in FORMS[point]} | {f"receive: {ANSWER_LOST}"}
-        if "commit" in failing:
+        if "commit" in failing and check.workload.keeping is not Keeping.DATABASE:  # there it is nobody's alone
             wanted.add("commit: lands now, applied")
     if check.bounds.crashes:
         wanted |= {f"{point}: crash before" for point in check.reaches} | {"lease: ends"}

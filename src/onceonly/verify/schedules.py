@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from onceonly.verify.checks import Check
+from onceonly.verify.check import Check
 from onceonly.verify.explorer import Step
 from onceonly.verify.histories import History, Line, resolved
 from onceonly.verify.larger import LARGE
@@ -143,7 +143,7 @@ class Walk:
         if call:
             applied = play.stage.applied(who, call)
             return self._chance.choice(applied) if applied else None
-        arriving = [] if play.workers[who] else list(play.stage.arrivals(who))
+        arriving = [] if play.workers[who] else list(play.arrivals(who))
         return self._chance.choice(arriving) if arriving else None
 
     @property
@@ -165,7 +165,7 @@ class Walk:
 
     def _lose(self) -> list[Option]:
         idle = [who for who, run in enumerate(self._play.workers) if not run]
-        return list(self._play.stage.arrivals(self._chance.choice(idle), lost=True)) if idle else []
+        return list(self._play.arrivals(self._chance.choice(idle), lost=True)) if idle else []
 
     def _busy(self) -> tuple[int, Any]:
         busy = [(who, call) for who in range(len(self._play.workers)) if (call := self._play.call(who))]

@@ -12,7 +12,7 @@ from onceonly.drivers.memory import Operation
 from onceonly.model.errors import OnceOnlyError
 from onceonly.model.identity import Identity
 from onceonly.model.record import Answer
-from onceonly.verify.checks import Check
+from onceonly.verify.check import Check
 from onceonly.verify.environment import fresh_parts
 from onceonly.verify.explorer import Step
 from onceonly.verify.faults import ANSWER_LOST, APPLIED, Form, do, failures, interrupted, successes
@@ -126,12 +126,18 @@ class Stage:
 
     # What may happen.
 
-    def arrivals(self, who: int, *, lost: bool = False) -> Iterator[Option]:
-        """Set an idle worker going by whatever may; with `lost`, the answer never reaches it, if it took anything."""
+    def arrivals(self, who: int, *, busy: bool, lost: bool = False) -> Iterator[Option]:
+        """Set an idle worker going by whatever may; with `lost`, the answer never reaches it, if it took anything.
+
+        Others may be `busy`: then a sweeper is early.
+        """
         role, before = self.roles[who], self.part(BROKER)
+        spends = "sweeps" if role.sweeps and (busy or self.ledger.pending or self.entries) else ""
+        if role.sweeps and not self.parts.owe(self.numbers, (), role.sweeps):
+            return
         for world, batch in role.begins(before, role, self._transports):
             if not lost:
-                yield Option(who, role.label + role.point, batch, BROKER, Form(APPLIED, world, batch))
+                yield Option(who, role.label + role.point, batch, BROKER, Form(APPLIED, world, batch), spends)
             elif world != before:
                 yield Option(who, role.label + role.point, batch, BROKER, Form(ANSWER_LOST, world, None), "failures")
 
@@ -214,7 +220,8 @@ class Stage:
 
     def is_at_rest(self) -> bool:
         """Tell whether nothing is under way, and nothing waits for a worker."""
-        return not (self.ledger.pending or self.entries or self.parts.owe(self.numbers, self._opening.cast.finished))
+        cast = self._opening.cast
+        return not (self.ledger.pending or self.entries or self.parts.owe(self.numbers, cast.finished, cast.swept))
 
     def leave(self, held: frozenset[Any], *, ended: bool) -> None:
         """End the leases of all but these; a batch that `ended` without a failed call must have left nothing behind."""

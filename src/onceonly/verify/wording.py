@@ -1,12 +1,15 @@
 """Calls and deliveries in a few words, for counterexamples."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from onceonly.drivers.memory import Operation
 from onceonly.model.dead_letter import DeadLetter
 from onceonly.model.identity import Identity
 from onceonly.model.message import Delivery, Message, Send
+from onceonly.model.thing import Thing
+from onceonly.model.token import Token
+from onceonly.ports.documents import Change
 from onceonly.verify.asking import Call, Choice
 
 
@@ -24,16 +27,31 @@ def _named(identity: Identity, names: Mapping[Identity, str]) -> str:
 
 
 def _text(item: Any, names: Mapping[Identity, str]) -> str:
-    if isinstance(item, Message):
-        return _named(item.identity, names)
-    if isinstance(item, Send):
-        count = f", attempts {item.attempts}" if item.attempts else ""
-        return f"{item.message.body.decode()!r} to {item.to or 'subscribers'}{count}"
-    if isinstance(item, DeadLetter):
-        return f"{item.body.decode()!r}: {item.reason}"
-    if hasattr(item, "id"):
-        return _named(item, names)
+    rule = next((rule for kind, rule in _RULES if isinstance(item, kind)), None)
+    if rule:
+        return rule(item)
+    if isinstance(item, Message) or hasattr(item, "id"):
+        return _named(getattr(item, "identity", item), names)
     return receipt_text(item) if hasattr(item, "times") else str(item)
+
+
+def _send_text(send: Send) -> str:
+    count = f", attempts {send.attempts}" if send.attempts else ""
+    return f"{send.message.body.decode()!r} to {send.to or 'subscribers'}{count}"
+
+
+def _change_text(change: Change) -> str:
+    return change.key + (f" after its write {change.expected}" if change.expected else " for the first time")
+
+
+_RULES: tuple[tuple[type, Callable[[Any], str]], ...] = (
+    (Send, _send_text),
+    (DeadLetter, lambda letter: f"{letter.body.decode()!r}: {letter.reason}"),
+    (Change, _change_text),
+    (Thing, lambda thing: thing.name),
+    (Token, lambda token: f"{token.id} of {token.endpoint}"),
+    (bytes, bytes.hex),
+)
 
 
 def differing(expected: Call | None, made: Call | Exception | None) -> str:

@@ -5,15 +5,18 @@ from enum import Enum
 from functools import lru_cache
 from typing import Any
 
+import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
-from onceonly.drivers.memory import Driver
+from onceonly.model.entities import Entities
 from onceonly.model.errors import HandlerFailed, NotNow
 from onceonly.model.identity import Identity
 from onceonly.model.message import Delivery, Failure, FailureKind, Headers, Message, Send, Unreadable
 from onceonly.model.record import Decision
 from onceonly.model.retry import Retry, Verdict, judge
-from onceonly.ports.bundle import Ports
+from onceonly.model.thing import Thing
+from onceonly.model.token import TOKEN, Token
 from onceonly.ports.store import Resources
 from onceonly.serialization.cloudevents import message_of, take_apart
 from onceonly.verify.asking import Asking
@@ -22,10 +25,27 @@ from onceonly.verify.programs import Programs
 SHOP, BILLING, SINK, NOWHERE = "shop", "billing", "sink", "nowhere"
 CALLERS = "callers"
 """Where transactions wait for their beginning."""
+BLOB = "blob"
 BY = " by "
 """Between what a message is and the attempt that sent it."""
 SOURCE, KIND = "upstream", "order"
 NEVER_TIRED = Retry(immediate=9, delayed=0)
+ENTITY = "e"
+"""The entity that messages work on where nothing else is said."""
+
+
+class Keeping(Enum):
+    """How endpoints know what they handled, and in what kind of store."""
+
+    CLAIMS = "claims in the store"
+    HISTORY = "records in entities"
+    DEDUP = "a dedup store"
+    TOKENS = "tokens"
+    DATABASE = "tokens in the same database"
+
+
+WITH_ENTITIES = frozenset({Keeping.HISTORY, Keeping.DEDUP, Keeping.TOKENS})
+WITH_TOKENS = frozenset({Keeping.TOKENS, Keeping.DATABASE})
 
 
 class End(Enum):
@@ -76,6 +96,13 @@ class Workload(Struct, frozen=True, kw_only=True):
     behaviours: tuple[tuple[str, Behaviour], ...] = ()
     effects: int = 1
     to: str = SINK
+    quiet: bool = False
+    """That the handlers of the last endpoint send nothing."""
+    keeping: Keeping = Keeping.CLAIMS
+    entities: tuple[tuple[str, str], ...] = ()
+    """On which entity the handler of which name works, where entities are kept and it is not the one entity of all others."""
+    things: int = 0
+    """How many things each handled message makes at the first endpoint."""
     transactions: tuple[str, ...] = ()
     """What transactions of the first endpoint commit, whose processes die before they have sent it."""
     told: tuple[str, ...] = ()
@@ -97,6 +124,14 @@ class Workload(Struct, frozen=True, kw_only=True):
         following = self.endpoints[self.endpoints.index(endpoint) + 1 :]
         return following[0] if following else self.to
 
+    def effects_of(self, endpoint: str) -> int:
+        """Tell how many messages each handled message of an endpoint sends."""
+        return 0 if self.quiet and endpoint == self.endpoints[-1] else self.effects
+
+    def entity(self, name: str) -> str:
+        """Tell on which entity the handler of this message works; empty for none."""
+        return dict(self.entities).get(name, ENTITY) if self.keeping in WITH_ENTITIES else ""
+
     @property
     def labels(self) -> tuple[str, ...]:
         """Give what comes before an endpoint's calls in steps: nothing where there is one endpoint only."""
@@ -110,7 +145,16 @@ class Workload(Struct, frozen=True, kw_only=True):
     def sends(self) -> tuple[Send, ...]:
         """Give all arrivals as they were sent."""
         asked = tuple(Send(message=Arrival(name, name).message(), to=CALLERS) for name in self.transactions)
-        return tuple(Send(message=arrival.message(), to=self.endpoints[0]) for arrival in self.arrivals) + asked
+        return tuple(Send(message=self._arriving(arrival), to=self.endpoints[0]) for arrival in self.arrivals) + asked
+
+    def tokens(self) -> frozenset[Token]:
+        """Give the tokens that the arrivals came with, live at the beginning."""
+        arriving = (self._arriving(arrival).token for arrival in self.arrivals)
+        return frozenset(Token(token, self.endpoints[0]) for token in arriving if token)
+
+    def _arriving(self, arrival: Arrival) -> Message:
+        token = ((TOKEN, f"token of {arrival.id} of {arrival.source}"),) if self.keeping in WITH_TOKENS else ()
+        return replace(arrival.message(), extensions=token)
 
 
 def copies(*names: str) -> tuple[Arrival, ...]:
@@ -131,46 +175,75 @@ class CheckedHandlers:
 
     def __init__(self, workload: Workload, driver: Asking, *, programs: Programs, endpoint: str) -> None:
         """Write into the unit's notebook."""
-        self._workload = workload
-        self._driver = driver
+        self.driver = driver
+        """What all adapters of this run share."""
+        self.workload = workload
         self._programs = programs
         self._endpoint = endpoint
 
     def read(self, delivery: Delivery) -> Message | Unreadable:
         """Read the CloudEvent."""
-        return _read(delivery.headers, delivery.body)
+        return _read(delivery.headers, delivery.body, self.workload.entity(name_of(delivery.body.decode())))
 
     async def handle(self, message: Message, resources: Resources, attempt: str = "") -> Decision:
         """Write a row, then end as the checker chooses."""
         text = message.body.decode()
-        end = await self._driver.choose(name_of(text))
+        end = await self.driver.choose(name_of(text))
         if end is End.NOT_NOW:
             raise NotNow
-        mark = mark_text(self._driver.token())
+        mark = mark_text(self.driver.token())
         async with resources.attempt():
-            notebook: Any = resources.get(self._programs.stores.Notebook)
-            notebook.write(text, mark)
+            self._write(message, resources, mark)
             if end is End.FAILS:
                 raise HandlerFailed(Failure(kind=FailureKind.EXCEPTION, reason="the handler failed"))
             if end is End.REFUSED:
+                notebook: Any = resources.get(self._programs.stores.Notebook)
                 notebook.refuse("a deferred constraint")
-        return Decision(self.effects(message.identity, text, mark))
+        return Decision(self.effects(message.identity, text, mark), self._things(text, mark, attempt))
 
     def verdict(self, message: Message, failure: Failure, *, attempts: int, history: tuple[Failure, ...]) -> Verdict:
         """Judge by the workload's policy, at an instant and with a chance that are always the same."""
-        return judge(self._workload.retry, failure, attempts=attempts, history=history, now=0, chance=0)
+        return judge(self.workload.retry, failure, attempts=attempts, history=history, now=0, chance=0)
 
     def effects(self, identity: Identity, text: str, mark: str) -> tuple[Send, ...]:
         """Give what an attempt at this message sends."""
         return tuple(
-            self._effect(identity, index, effect_text(name_of(text), index, mark)) for index in range(self._workload.effects)
+            self._effect(identity, index, effect_text(name_of(text), index, mark))
+            for index in range(self.workload.effects_of(self._endpoint))
+        )
+
+    def _write(self, message: Message, resources: Resources, mark: str) -> None:
+        """Add a row: to the notebook, or to those that are the state of the entity."""
+        text = message.body.decode()
+        if message.unit:
+            entities: Any = resources.get(Entities)
+            entities.write(message.unit, encode_rows((*decode_rows(entities.read(message.unit)), (text, mark))))
+        else:
+            notebook: Any = resources.get(self._programs.stores.Notebook)
+            notebook.write(text, mark)
+
+    def _things(self, text: str, mark: str, attempt: str) -> tuple[Thing, ...]:
+        count = self.workload.things if self._endpoint == self.workload.endpoints[0] else 0
+        return tuple(
+            Thing(kind=BLOB, name=f"{attempt}/{index}", data=effect_text(name_of(text), index, mark).encode())
+            for index in range(count)
         )
 
     def _effect(self, identity: Identity, index: int, text: str) -> Send:
         body = text.encode()
         fresh = self._programs.identity.outgoing_id(self._endpoint, identity, index)
         sent = Message(id=fresh, source=self._endpoint, type="done", body=body)
-        return Send(message=sent, to=self._workload.target(self._endpoint))
+        return Send(message=sent, to=self.workload.target(self._endpoint))
+
+
+def encode_rows(rows: tuple[tuple[str, str], ...]) -> bytes:
+    """Write rows as an entity's state."""
+    return msgspec.json.encode(rows)
+
+
+def decode_rows(state: bytes | None) -> tuple[tuple[str, str], ...]:
+    """Read rows from an entity's state."""
+    return msgspec.json.decode(state, type=tuple[tuple[str, str], ...]) if state else ()
 
 
 def effect_text(name: str, index: int, mark: str) -> str:
@@ -198,6 +271,20 @@ def names_of(workload: Workload, programs: Programs) -> dict[Identity, str]:
     return names
 
 
+def identities_of(workload: Workload, programs: Programs) -> dict[str, dict[Identity, str]]:
+    """Give, for each endpoint, the names of all messages that may come to it."""
+    made = {arrival.message().identity: arrival.name for arrival in workload.arrivals}
+    found = {}
+    for endpoint in workload.endpoints:
+        found[endpoint] = made
+        made = {
+            Identity(endpoint, programs.identity.outgoing_id(endpoint, identity, index)): f"{name}.{index}"
+            for identity, name in made.items()
+            for index in range(workload.effects)
+        }
+    return found
+
+
 def mark_text(token: tuple[Hashable, int]) -> str:
     """Write an attempt's name as text without spaces."""
     receipt: Any = token[0]
@@ -205,21 +292,7 @@ def mark_text(token: tuple[Hashable, int]) -> str:
 
 
 @lru_cache(maxsize=10_000)
-def _read(headers: Headers, body: bytes) -> Message:
+def _read(headers: Headers, body: bytes, unit: str) -> Message:
     event = take_apart(headers, body)
-    return message_of(event, source=event.attributes["source"], id=event.attributes["id"])
-
-
-def ports_of(workload: Workload, programs: Programs, driver: Asking, *, endpoint: str) -> Ports:
-    """Put the memory adapters of one endpoint's worker together, on the checker's driver."""
-    clock = Standing()
-    plain: Driver = driver
-    return Ports(
-        endpoint=endpoint,
-        store=programs.stores.MemoryStore(plain, endpoint, clock=clock, blocking=workload.blocking),
-        handlers=CheckedHandlers(workload, driver, programs=programs, endpoint=endpoint),
-        admission=programs.admission.History(),
-        effects=programs.effects.NoThings(),
-        transport=programs.transports.MemoryTransport(plain, endpoint, clock=clock),
-        dead_letters=programs.stores.MemoryDeadLetters(plain, clock=clock),
-    )
+    message = message_of(event, source=event.attributes["source"], id=event.attributes["id"])
+    return replace(message, unit=unit) if unit else message

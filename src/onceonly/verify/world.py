@@ -41,6 +41,8 @@ class Bounds(Struct, frozen=True, kw_only=True):
     expiries: int = 0
     failures: int = 0
     whims: int = 0
+    sweeps: int = 0
+    """How often a sweeper may wake while others are at work; when nothing else is left to do it always may."""
 
     def text(self) -> str:
         """Say it in words."""
@@ -49,6 +51,7 @@ class Bounds(Struct, frozen=True, kw_only=True):
             (self.expiries, "early lease expiry", "early lease expiries"),
             (self.failures, "failed call", "failed calls"),
             (self.whims, "handler's whim", "handlers' whims"),
+            (self.sweeps, "early sweep", "early sweeps"),
         )
         return ", ".join(count(*word) for word in words if word[0]) or "no faults"
 
@@ -65,6 +68,8 @@ class Ledger(Struct, frozen=True):
     pending: tuple[tuple[int, Operation], ...] = ()
     excuses: int = 0
     """Handlers that failed, effects refused, and leases that ended of deliveries that were alone: no more is ever counted."""
+    overtaken: bool = False
+    """Whether a sweeper may be at work beside others."""
     left_behind: bool = False
     """Whether a worker ended a batch, with nothing having failed, and neither acked nor released a delivery."""
 
@@ -98,10 +103,11 @@ class Label(NamedTuple):
 
 
 class BrokerPart(Struct, frozen=True):
-    """The broker, and everything that ever reached the sink, which takes every message at once: (id, body)."""
+    """The broker, and all that ever reached the sink, which takes every message at once: (id, body), and the tokens."""
 
     broker: Any
     sunk: frozenset[tuple[str, str]] = frozenset()
+    tokens: frozenset[str] = frozenset()
 
 
 class Move(NamedTuple):

@@ -5,11 +5,14 @@ Each is a change of the shipping source. Names are those of the protocols' secti
 
 from onceonly.verify.mutants.adapters import ADAPTERS
 from onceonly.verify.mutants.chain import CHAINED
+from onceonly.verify.mutants.kept import ENTITIES
 from onceonly.verify.mutants.known_bad import Mutant
 from onceonly.verify.mutants.outbox import OUTBOX
 from onceonly.verify.mutants.relay import RELAY
 from onceonly.verify.mutants.shell import SHELL
+from onceonly.verify.mutants.things import THINGS
+from onceonly.verify.mutants.tokens import TOKENS
 
-MUTANTS: tuple[Mutant, ...] = (*OUTBOX, *SHELL, *ADAPTERS, *CHAINED, *RELAY)
+MUTANTS: tuple[Mutant, ...] = (*OUTBOX, *SHELL, *ADAPTERS, *CHAINED, *RELAY, *ENTITIES, *TOKENS, *THINGS)
 
 __all__ = ["MUTANTS", "Mutant"]

@@ -16,6 +16,8 @@ _KEPT = (
     "    return replace(world, records=tuple(stored for stored in world.records if stored.record.identity not in gone)), None\n"
 )
 
+_BY_IDENTITY = "stored.record.identity: stored.record for stored in"
+_FOUND = "    return world, tuple(known[identity] for"
 _UNCOMMITTED = "(*world.records, *(flushed for unit in world.open for flushed in unit.flushed))"
 _FLUSHED = (
     store(_UNIT, _UNIT + "    flushed: tuple = ()\n"),
@@ -90,8 +92,8 @@ RELAY: tuple[Mutant, ...] = (
         (
             *_FLUSHED,
             store(
-                "    known = {stored.record.identity: stored.record for stored in world.records}\n",
-                f"    known = {{stored.record.identity: stored.record for stored in {_UNCOMMITTED}}}\n",
+                f"    known = {{{_BY_IDENTITY} world.records}}\n{_FOUND}",
+                f"    known = {{{_BY_IDENTITY} {_UNCOMMITTED}}}\n{_FOUND}",
             ),
         ),
     ),

@@ -172,7 +172,7 @@ SHELL: tuple[Mutant, ...] = (
     Mutant(
         "suspects run with the others, uncounted",
         (KILLING,),
-        (intake("return any(delivery.suspect for delivery in self.deliveries)", "return False"),),
+        (intake("return True in [delivery.suspect for delivery in self.deliveries]", "return False"),),
     ),
     Mutant(
         "a batch's death counted against each of it",

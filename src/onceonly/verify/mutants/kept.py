@@ -1,0 +1,107 @@
+"""Broken versions of what is kept in entities, and in a dedup store."""
+
+from onceonly.verify.mutants.known_bad import Mutant, outbox
+from onceonly.verify.programs import Patch
+
+HISTORY, DEDUP = "an entity and its history, two copies", "a dedup store, two copies"
+DEDUP_LATE, SWEPT = "a dedup store, a lease that ends early", "tokens and a sweeper, a failed call"
+RETIRE = "    await ports.admission.retire(finished)\n"
+DISPATCHED = "    answers = await dispatch(owed, ports)\n"
+BEGIN = "    unit = await ports.store.begin(messages, isolated=isolated)  # fences everything below\n"
+ADMITS = "        admitted = await ports.admission.admits(asked)  # only now: an earlier answer may be stale\n"
+_AFTER_FORGET = '    # Crash here, "after-forget"'
+_FENCED = "        if (await self.documents.save([change]))[0] is None:\n"
+
+FORGOTTEN_FIRST = (outbox(RETIRE, ""), outbox(_AFTER_FORGET, RETIRE + _AFTER_FORGET))
+RETIRED_FIRST = (outbox(DISPATCHED, "    await ports.admission.retire(owed)\n" + DISPATCHED),)
+ASKED_FIRST = (
+    outbox(BEGIN, "    asked_before = await ports.admission.admits(messages)\n" + BEGIN),
+    outbox(ADMITS, "        admitted = asked_before\n"),
+)
+
+
+def documents(old: str, new: str) -> Patch:
+    """Change the store on documents."""
+    return Patch("stores.documents", old, new)
+
+
+def memory_documents(old: str, new: str) -> Patch:
+    """Change the documents themselves."""
+    return Patch("stores.memory_documents", old, new)
+
+
+def dedup(old: str, new: str) -> Patch:
+    """Change the memory dedup store."""
+    return Patch("stores.memory_dedup", old, new)
+
+
+ENTITIES: tuple[Mutant, ...] = (
+    Mutant(
+        "record deleted instead of emptied",
+        (HISTORY,),
+        (
+            documents(
+                "            if self.history is None:\n                del records[name]\n",
+                "            if True:\n                del records[name]\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "documents: no version check",
+        (HISTORY,),
+        (memory_documents("        if change.expected != now.version:\n", "        if False:\n"),),
+    ),
+    Mutant(
+        "documents: version repeats with the content",
+        (SWEPT,),
+        (memory_documents("else str(self.count)\n", "else str(self.body)\n"),),
+    ),
+    Mutant(
+        "documents: version repeats across delete",
+        (SWEPT,),
+        (
+            documents(
+                _FENCED,
+                "        saved = (await self.documents.save([change]))[0]\n"
+                "        if saved is not None and loaded is None:\n"
+                "            await self.documents.save([Change(key=unit, body=None, expected=saved)])\n"
+                "        if saved is None:\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "documents: early return without clean-up",
+        (DEDUP,),
+        (
+            outbox(
+                ADMITS,
+                ADMITS + "        known = tuple(\n"
+                "            r if r.identity in admitted else replace(r, unit='entity/nowhere') for r in known\n"
+                "        )\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "what is done elsewhere only acknowledged",
+        (DEDUP_LATE,),
+        (outbox("    left = [record for record in dropped if ports.store.keeps(record)]\n", "    left = []\n"),),
+    ),
+    Mutant(
+        "stale dedup store",
+        (DEDUP,),
+        (
+            dedup(
+                "    keys: frozenset[bytes] = frozenset()\n",
+                "    keys: frozenset[bytes] = frozenset()\n    before: frozenset[bytes] = frozenset()\n",
+            ),
+            dedup(
+                "    return DedupWorld(world.keys.union(keys)), None\n",
+                "    return DedupWorld(world.keys.union(keys), world.keys), None\n",
+            ),
+            dedup("    return world, world.keys.intersection(keys)\n", "    return world, world.before.intersection(keys)\n"),
+        ),
+    ),
+    Mutant("record removed before ADD", (DEDUP,), FORGOTTEN_FIRST),
+    Mutant("ADD before dispatch", (DEDUP,), RETIRED_FIRST),
+    Mutant("dedup store asked before load", (DEDUP_LATE,), ASKED_FIRST),
+)

@@ -1,0 +1,74 @@
+"""What is kept beside the stores, shown to the auditor directly, and the cures that the checks led to, taken away again."""
+
+from msgspec.structs import replace
+
+from onceonly.model.thing import Thing
+from onceonly.model.token import Token
+from onceonly.stores.memory import StoreWorld
+from onceonly.stores.memory_things import ThingsWorld
+from onceonly.stores.memory_tokens import TokensWorld
+from onceonly.verify import CHECKS, MUTANTS, run_check, run_mutant
+from onceonly.verify.besides import dead_tokens, left_over, missing_things
+from onceonly.verify.check import TWICE, Check
+from onceonly.verify.keeping import THINGS, TOKENS
+from onceonly.verify.workload import SHOP, SINK, Keeping, Workload, copies
+from onceonly.verify.world import Bounds, BrokerPart
+
+NAMED = {check.name: check for check in CHECKS}
+CARRIED = Workload(arrivals=copies("a"), keeping=Keeping.TOKENS)
+MAKING = Workload(arrivals=copies("a"), keeping=Keeping.HISTORY, things=1)
+COMMITTED = {SHOP: StoreWorld(notes=(("a", "1.1.2"),))}
+EMPTY = BrokerPart(None)
+
+
+def thing(attempt: str, mark: str) -> ThingsWorld:
+    """Give a place with one thing in it."""
+    return ThingsWorld(frozenset([Thing(kind="blob", name=f"{attempt}/0", data=f"a.0 by {mark}".encode())]))
+
+
+def test_a_message_whose_token_is_not_live_would_be_dropped() -> None:
+    """In every state: it was made live before the message was sent, and the sink consumes nothing."""
+    sent = BrokerPart(None, tokens=frozenset(["t"]))
+    assert not [*dead_tokens(CARRIED, {TOKENS: TokensWorld(live=frozenset([Token("t", SINK)]))}, sent)]
+    (words,) = dead_tokens(CARRIED, {TOKENS: TokensWorld()}, sent)
+    assert words == "dead token: a message was sent with token 't', which is not live: its receiver drops it"
+
+
+def test_a_live_token_whose_message_is_gone_is_a_leak() -> None:
+    """Nobody asks for it any more."""
+    (words,) = left_over(CARRIED, {TOKENS: TokensWorld(live=frozenset([Token("t", SHOP)]))}, {}, EMPTY, overtaken=False)
+    assert words == "leak: token 't' of shop is live, and its message is gone"
+
+
+def test_what_a_committed_attempt_made_is_there() -> None:
+    """From its commit on."""
+    assert not [*missing_things(MAKING, {THINGS: thing("1.1.1", "1.1.2")}, COMMITTED)]
+    (words,) = missing_things(MAKING, {THINGS: ThingsWorld()}, COMMITTED)
+    assert words == "unmade: 'a.0 by 1.1.2' is gone, and the attempt that made it was committed"
+
+
+def test_what_no_committed_attempt_made_and_no_row_leads_to_is_a_leak() -> None:
+    """But where a sweeper overtook its attempt."""
+    worlds = {THINGS: thing("2.1.1", "2.1.2")}
+    (words,) = left_over(MAKING, worlds, COMMITTED, EMPTY, overtaken=False)
+    assert words == "leak: '2.1.1/0' is there, its attempt was never committed, and no row leads to it"
+    assert not [*left_over(MAKING, worlds, COMMITTED, EMPTY, overtaken=True)]
+
+
+def test_without_a_sweeper_what_a_crash_leaves_rests() -> None:
+    """It is found by nobody, and that is no fault of those that are there."""
+    result = run_check(replace(NAMED["a thing, a crash and a failed call"], sweepers=0))
+    assert (result.violation, result.stuck) == ("", 0)
+
+
+def test_a_sweeper_has_a_bound_on_how_often_it_overtakes() -> None:
+    """Else an attempt might never end; when nothing else is left to do, it needs none."""
+    check = Check(name="x", workload=replace(CARRIED, arrivals=TWICE), bounds=Bounds(sweeps=1), sweepers=1)
+    assert check.bound == "2 copies of 1 message, 2 workers, batches of 1, 1 sweeper, tokens, 1 early sweep"
+
+
+def test_a_mutant_of_documents_tells_which_write_met_which() -> None:
+    """A document by its key and by how often it was written."""
+    found = run_mutant(next(mutant for mutant in MUTANTS if mutant.name == "documents: no version check"))
+    told = [f"{step.who}: {step.what}: {step.outcome}" for step in found.steps]
+    assert "worker A: save entity/e for the first time: applied" in told
