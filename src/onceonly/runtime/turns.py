@@ -6,7 +6,8 @@ broker or a slow disk delays messages and costs no throughput, and the batches o
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from onceonly.model.message import Message
 from onceonly.model.record import Record
@@ -21,14 +22,25 @@ class Turn:
         """Share the turns with the other loops: first come, first served."""
         self._turns = turns
         self._has_it = False
-        self._one = asyncio.Lock()
+        self._is_shared = False
 
     async def take(self) -> None:
-        """Wait for the turn, unless it is had."""
-        async with self._one:  # units of one batch may begin side by side
-            if not self._has_it:
-                await self._turns.acquire()
-                self._has_it = True
+        """Wait for the turn, unless it is had, or was had by units that run side by side."""
+        if not self._has_it and not self._is_shared:
+            await self._turns.acquire()
+            self._has_it = True
+
+    @contextmanager
+    def shared(self) -> Iterator[None]:
+        """Enclose units of one batch that run side by side: the first that is committed gives the turn up for all of them.
+
+        None of them waits for it again: they hold room that units of the batch whose turn it is may be waiting for.
+        """
+        self._is_shared = True
+        try:
+            yield
+        finally:
+            self._is_shared = False
 
     def give_up(self) -> None:
         """Let the next loop receive; harmless when repeated."""
