@@ -23,6 +23,7 @@ class Turn:
         self._turns = turns
         self._has_it = False
         self._is_shared = False
+        self._without_room = 0
 
     async def take(self) -> None:
         """Wait for the turn, unless it is had, or was had by units that run side by side."""
@@ -31,20 +32,24 @@ class Turn:
             self._has_it = True
 
     @contextmanager
-    def shared(self) -> Iterator[None]:
-        """Enclose units of one batch that run side by side: the first that is committed gives the turn up for all of them.
+    def shared(self, units: int) -> Iterator[None]:
+        """Enclose units of one batch that run side by side: the first commit behind the last `begin` gives the turn up.
 
         None of them waits for it again: they hold room that units of the batch whose turn it is may be waiting for.
         """
-        self._is_shared = True
+        self._is_shared, self._without_room = True, units
         try:
             yield
         finally:
-            self._is_shared = False
+            self._is_shared, self._without_room = False, 0
+
+    def begin(self) -> None:
+        """Note that one more of these units has its room."""
+        self._without_room -= 1
 
     def give_up(self) -> None:
-        """Let the next loop receive; harmless when repeated."""
-        if self._has_it:
+        """Let the next loop receive, unless some of this one's units have no room yet; harmless when repeated."""
+        if self._has_it and not self._without_room:
             self._has_it = False
             self._turns.release()
 

@@ -18,7 +18,7 @@ class SideBySide:
         """Do them all, then raise what the first of them raised."""
         if len(works) < 2:  # noqa: PLR2004 - one or none
             return await one_after_another(works)
-        with self._turn.shared():
+        with self._turn.shared(len(works)):
             return await self._together(works)
 
     async def _together(self, works: Works) -> Report:
@@ -33,4 +33,5 @@ class SideBySide:
 
     async def _in_turn(self, work: Work) -> Report:
         async with self._room:
+            self._turn.begin()
             return await work()
