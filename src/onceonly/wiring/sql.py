@@ -7,6 +7,7 @@ from typing import Any
 from onceonly.drivers.schema import Schema, check, create, create_user_tables, drop
 from onceonly.drivers.sql import Database, place_of, pool_of
 from onceonly.drivers.sql import open_database as connect
+from onceonly.drivers.whereabouts import whereabouts
 from onceonly.model.errors import Failed, SetupError
 from onceonly.model.settings import History, Off
 from onceonly.ports.dead_letters import DeadLetters
@@ -64,6 +65,12 @@ async def open_tokens(setting: Any, *, clock: Clock) -> AsyncIterator[SqlTokens]
     async with open_database(setting, clock=clock) as database:
         await _ensure(database, STORE)
         yield SqlTokens(database)
+
+
+def are_one_file(one: Any, other: Any) -> bool:
+    """Tell whether two settings name the same SQLite file. Raises SetupError."""
+    place = place_of(one).url
+    return place.get_backend_name() == "sqlite" and whereabouts(place) == whereabouts(place_of(other).url)
 
 
 def enlist(setting: Any, endpoint: str, session: object, committed: Committed) -> Enlisted:
