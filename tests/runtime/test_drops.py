@@ -116,3 +116,41 @@ class Lossy(Meter):
             await self.inner.add(count)
             raise Unknown("cut")
         await super().add(count)
+
+
+class SlowMeter(Meter):
+    """Its first number takes until a test lets it be written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun, self.opened = asyncio.Event(), asyncio.Event()
+
+    async def add(self, count: int) -> None:
+        """Wait, then add."""
+        self.begun.set()
+        await self.opened.wait()
+        await super().add(count)
+
+
+async def test_what_is_dropped_during_the_last_write_is_counted_as_well() -> None:
+    """The worker drops more, and ends, while an earlier number is still being written."""
+    house, meter, stop = await House().open(), SlowMeter(), asyncio.Event()
+    await dropping(house, "m1")
+
+    class WorkerThatOpens(Worker):
+        """Lets the number be written when it has ended."""
+
+        async def run(self, stop: asyncio.Event) -> None:
+            """Run."""
+            await super().run(stop)
+            asyncio.get_running_loop().call_soon(meter.opened.set)
+
+    worker = WorkerThatOpens(house.ports, FAST, surroundings=house.surroundings)
+    surroundings = Surroundings(clock=house.clock, chance=NoChance(), timer=PassingTimer())
+    running = asyncio.create_task(CountedWorker(worker, meter, endpoint=SHOP, surroundings=surroundings).run(stop))
+    await meter.begun.wait()
+    await house.send("m1", "m1")
+    await house.settled()
+    stop.set()
+    await running
+    assert await meter.read() == worker.report.known == 3

@@ -1,5 +1,6 @@
 """The driver's connection: one visit to its thread for each statement, and results of any length."""
 
+import asyncio
 import sqlite3
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -153,3 +154,27 @@ async def test_an_engine_streams_a_long_result(engine: AsyncEngine, visits: Visi
         streamed = await connection.stream(text(COUNT_UP.replace("?", "35")))
         assert [row.i async for row in streamed] == list(range(1, 36))
         assert visits.names.count("_fetch") > 1
+
+
+async def test_a_transaction_cut_off_while_its_connection_is_given_back_is_over(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is committed, the pool has closed the connection, and nothing is left that could fail in the background."""
+    resetting = asyncio.Event()
+
+    async def hang(_connection: Connection) -> None:
+        resetting.set()
+        await asyncio.Event().wait()
+
+    transaction = await database.open(Purpose.WRITING)
+    monkeypatch.setattr(Connection, "rollback", hang)
+    committing = asyncio.create_task(transaction.commit())
+    await resetting.wait()
+    monkeypatch.undo()
+    committing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await committing
+    await transaction.end()
+    assert database.engine.pool.checkedout() == 0  # type: ignore[attr-defined] # every pool of ours has it
+    async with asyncio.timeout(20), database.writing():
+        """The writers' turn is had again."""

@@ -121,6 +121,8 @@ class DatabaseTransaction:
             self._close()
 
     def _roll_back(self) -> None:
+        if self._root.connection.closed:
+            return  # cut off while it was given back: the pool has closed it
         state = self.state
         if state is State.LOST or (state is State.ENDED and not self._has_said_commit):
             self._root.connection.invalidate()  # it is gone, or somebody has been at it: nobody else shall have it

@@ -52,6 +52,7 @@ class CountedWorker:
             await pause(EVERY, self._surroundings.timer, ended)
             await asyncio.sleep(0)  # adapters in memory never wait; others need their turn all the same
             await self._write()
+        await self._write()  # what was dropped during the last one
 
     async def _write(self) -> None:
         dropped = self.worker.report.known - self._written

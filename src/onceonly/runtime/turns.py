@@ -6,7 +6,8 @@ broker or a slow disk delays messages and costs no throughput, and the batches o
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from onceonly.model.message import Message
 from onceonly.model.record import Record
@@ -21,18 +22,34 @@ class Turn:
         """Share the turns with the other loops: first come, first served."""
         self._turns = turns
         self._has_it = False
-        self._one = asyncio.Lock()
+        self._is_shared = False
+        self._without_room = 0
 
     async def take(self) -> None:
-        """Wait for the turn, unless it is had."""
-        async with self._one:  # units of one batch may begin side by side
-            if not self._has_it:
-                await self._turns.acquire()
-                self._has_it = True
+        """Wait for the turn, unless it is had, or was had by units that run side by side."""
+        if not self._has_it and not self._is_shared:
+            await self._turns.acquire()
+            self._has_it = True
+
+    @contextmanager
+    def shared(self, units: int) -> Iterator[None]:
+        """Enclose units of one batch that run side by side: the first commit behind the last `begin` gives the turn up.
+
+        None of them waits for it again: they hold room that units of the batch whose turn it is may be waiting for.
+        """
+        self._is_shared, self._without_room = True, units
+        try:
+            yield
+        finally:
+            self._is_shared, self._without_room = False, 0
+
+    def begin(self) -> None:
+        """Note that one more of these units has its room."""
+        self._without_room -= 1
 
     def give_up(self) -> None:
-        """Let the next loop receive; harmless when repeated."""
-        if self._has_it:
+        """Let the next loop receive, unless some of this one's units have no room yet; harmless when repeated."""
+        if self._has_it and not self._without_room:
             self._has_it = False
             self._turns.release()
 

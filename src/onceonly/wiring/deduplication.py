@@ -5,6 +5,7 @@ from typing import cast
 
 from onceonly.algorithms.admission import Deduplicated, Tokenized, TokensInStore
 from onceonly.algorithms.admission import History as ClaimsDecide
+from onceonly.model.errors import SetupError
 from onceonly.model.settings import DedupStore, Tokens
 from onceonly.ports.documents import Documents
 from onceonly.ports.upkeep import Expires
@@ -32,6 +33,8 @@ async def open_admission(stack: AsyncExitStack, settings: Settings, surroundings
     if not isinstance(chosen, Tokens):
         return OpenedAdmission(ClaimsDecide())
     place = tokens_place(settings)
+    with named(settings, "tokens", place):
+        _refuse_own_lock(settings)
     documents = await _open(stack, settings, role="tokens", setting=place, surroundings=surroundings)
     drops = drops_of(documents, settings.name)
     if are_in_store(settings):
@@ -48,6 +51,20 @@ def are_in_store(settings: Settings) -> bool:
         return False
     is_sql = not (isinstance(settings.store, str) and has_no_tables(settings.store))
     return is_sql and (not chosen.url or chosen.url == settings.store)
+
+
+def _refuse_own_lock(settings: Settings) -> None:
+    """Refuse tokens in the file of a SQLite store by another name: they are prepared while the unit holds its write lock."""
+    place = tokens_place(settings)
+    if are_in_store(settings) or any(isinstance(each, str) and has_no_tables(each) for each in (settings.store, place)):
+        return
+    from onceonly.wiring import sql  # noqa: PLC0415 - imports SQLAlchemy and a driver, so only when a URL names them
+
+    if sql.are_one_file(settings.store, place):
+        raise SetupError(
+            "it is the file of the store, by another name or with other options, so no unit could write to it: leave url "
+            "empty, for tokens in the store's own tables, or name another file"
+        )
 
 
 def tokens_place(settings: Settings) -> object:

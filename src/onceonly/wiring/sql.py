@@ -7,6 +7,7 @@ from typing import Any
 from onceonly.drivers.schema import Schema, check, create, create_user_tables, drop
 from onceonly.drivers.sql import Database, place_of, pool_of
 from onceonly.drivers.sql import open_database as connect
+from onceonly.drivers.whereabouts import whereabouts
 from onceonly.model.errors import Failed, SetupError
 from onceonly.model.settings import History, Off
 from onceonly.ports.dead_letters import DeadLetters
@@ -71,6 +72,12 @@ async def open_transactions(settings: Settings, *, clock: Clock) -> AsyncIterato
     """Give the transactions of a store that is open, with its tables."""
     async with open_database(settings.store, clock=clock) as database:
         yield SqlTransactions(database, settings.name, keeping=_keeping(settings), isolation=settings.isolation)
+
+
+def are_one_file(one: Any, other: Any) -> bool:
+    """Tell whether two settings name the same SQLite file. Raises SetupError."""
+    place = place_of(one).url
+    return place.get_backend_name() == "sqlite" and whereabouts(place) == whereabouts(place_of(other).url)
 
 
 def enlist(setting: Any, endpoint: str, session: object, committed: Committed) -> Enlisted:
