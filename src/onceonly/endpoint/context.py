@@ -3,8 +3,9 @@
 from datetime import datetime
 
 from onceonly.endpoint.blobs import BlobPlace, Blobs
-from onceonly.endpoint.envelopes import Delay, Envelopes, Wish, command
+from onceonly.endpoint.envelopes import Delay, Envelopes, Wish
 from onceonly.endpoint.reading import Received
+from onceonly.endpoint.sending import Sending
 from onceonly.model.errors import InvalidEffect
 from onceonly.model.identity import outgoing_id
 from onceonly.model.message import Headers, Message
@@ -12,7 +13,7 @@ from onceonly.model.record import Decision, Effect
 from onceonly.model.settings import is_endpoint_name
 
 
-class Context:
+class Context(Sending):
     """One handler's view of its message. Valid until the handler ends."""
 
     def __init__(
@@ -50,33 +51,6 @@ class Context:
         if self._blobs is None:
             self._blobs = Blobs(self._place, self._attempt)
         return self._blobs
-
-    def send(
-        self,
-        message: object,
-        *,
-        to: str,
-        type: str | None = None,  # noqa: A002 - the CloudEvents name
-        delay: Delay | None = None,
-        at: datetime | None = None,
-    ) -> None:
-        """Send a command to one endpoint, once the unit is committed.
-
-        `delay` (a timedelta, or seconds) or `at` (an aware datetime) puts it off. Raises InvalidEffect when it can never be
-        sent: too large, not serializable, without a type, to an impossible name.
-        """
-        self._capture(message, Wish(command(to), type, delay, at))
-
-    def publish(
-        self,
-        event: object,
-        *,
-        type: str | None = None,  # noqa: A002 - the CloudEvents name
-        delay: Delay | None = None,
-        at: datetime | None = None,
-    ) -> None:
-        """Publish an event to whoever subscribes, once the unit is committed. Raises InvalidEffect as `send` does."""
-        self._capture(event, Wish("", type, delay, at))
 
     def reply(
         self,

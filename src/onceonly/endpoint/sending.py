@@ -1,4 +1,4 @@
-"""Sending and publishing from inside a transaction: what every way out of one has in common."""
+"""Sending and publishing from inside a unit or a transaction: what every way out of one has in common."""
 
 from abc import ABC, abstractmethod
 from datetime import datetime
@@ -18,10 +18,10 @@ class Sending(ABC):
         delay: Delay | None = None,
         at: datetime | None = None,
     ) -> None:
-        """Send a command to one endpoint, once the transaction is committed.
+        """Send a command to one endpoint, once the work around it is committed.
 
         `delay` (a timedelta, or seconds, from now) or `at` (an aware datetime) puts it off. Raises InvalidEffect when it can
-        never be sent (too large, not serializable, without a type, to an impossible name), and when the transaction is over.
+        never be sent (too large, not serializable, without a type, to an impossible name), and when that work is over.
         """
         self._capture(message, Wish(command(to), type, delay, at))
 
@@ -33,7 +33,7 @@ class Sending(ABC):
         delay: Delay | None = None,
         at: datetime | None = None,
     ) -> None:
-        """Publish an event to whoever subscribes, once the transaction is committed. Raises InvalidEffect as `send` does."""
+        """Publish an event to whoever subscribes, once the work around it is committed. Raises InvalidEffect as `send` does."""
         self._capture(event, Wish("", type, delay, at))
 
     @abstractmethod
