@@ -4,6 +4,7 @@ Everything is written by entity group transactions, also a single entity: one ki
 entities whether they were written. What is not on the list of definite errors is Unknown.
 """
 
+import re
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -19,6 +20,7 @@ from onceonly.model.errors import CommitRefused, Failed, OnceOnlyError, SetupErr
 MOST = 100
 """Entities in one transaction."""
 _PARTS = 1  # of a URL's path
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9]{2,62}")  # of a table
 _REFUSED = {"EntityAlreadyExists", "UpdateConditionNotSatisfied", "ConditionNotMet", "ResourceNotFound", "EntityNotFound"}
 _TOO_LARGE = {"RequestBodyTooLarge", "EntityTooLarge", "PropertyValueTooLarge"}
 _NO_TABLE = {"TableNotFound", "TableBeingDeleted"}
@@ -131,6 +133,8 @@ async def open_table(url: str) -> AsyncIterator[Table]:
     address = read_address(url, "table")
     if len(address.parts) != _PARTS:
         raise SetupError("an azure-table URL names one table: azure-table://account/table")
+    if not _NAME.fullmatch(address.parts[0]):
+        raise SetupError(f"Azure has no table named {address.parts[0]!r}: write 3 to 63 letters and digits, a letter first")
     async with connected(address) as how:
         with set_up("Azure Table"):
             client = TableClient(address.endpoint, address.parts[0], **how)

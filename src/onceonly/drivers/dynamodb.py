@@ -59,7 +59,10 @@ def read_url(url: str) -> Place:
     parts, options = split_url(url, "dynamodb", OPTIONS)
     table, prefix = parts.path.removeprefix("/"), options.get("prefix", DEFAULT_PREFIX)
     if not parts.hostname or not _NAME.fullmatch(table):
-        raise SetupError("a DynamoDB URL names a region and a table, as in dynamodb://eu-central-1/onceonly")
+        raise SetupError(
+            "a DynamoDB URL names a region and a table, as in dynamodb://eu-central-1/onceonly; "
+            "a table's name has 3 to 255 letters, digits, and any of _ . -"
+        )
     if not re.fullmatch(r"[A-Za-z0-9_./-]{1,64}", prefix):
         raise SetupError(f"option prefix={prefix!r}: write 1 to 64 letters, digits, and any of _ . / -")
     return Place(access=read_access(parts, options, parts.hostname), table=table, prefix=prefix)

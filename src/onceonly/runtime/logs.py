@@ -18,6 +18,7 @@ from onceonly.runtime.observer import Call, Point
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "traceback"}
 _NOTHING = nullcontext()
+_TALKATIVE = ("azure", "aiobotocore", "botocore")  # drivers that tell of every request at INFO, which would flood the log
 NAMED = 3
 """Messages of one batch that a process left behind when it died, up to which each has a line of its own."""
 
@@ -56,10 +57,16 @@ class KeyValues(logging.Formatter):
 
 
 def log_to_stderr(*, json_lines: bool = False, level: str = "INFO") -> None:
-    """Send every log entry of this process to standard error; what was set up before is replaced."""
+    """Send every log entry of this process to standard error; what was set up before is replaced.
+
+    Drivers that tell of every request say only what is a warning or worse, unless the level is DEBUG.
+    """
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines() if json_lines else KeyValues())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+    quiet = logging.getLogger().level > logging.DEBUG
+    for name in _TALKATIVE:
+        logging.getLogger(name).setLevel(logging.WARNING if quiet else logging.NOTSET)
 
 
 class Logs:
