@@ -15,20 +15,35 @@ from onceonly.runtime.enclosed import EnclosedStore
 
 
 class Turn:
-    """One loop's turn to receive and handle: taken before it receives, given up when its unit is committed."""
+    """One loop's turn to receive and handle: taken before it receives, given up when its unit is committed.
+
+    Where a batch is several units side by side it is given up when the last of them is committed, or has ended. Until they
+    have all ended none of them waits for it again: they hold room that whoever has the turn may need, and neither would ever
+    get what it waits for.
+    """
 
     def __init__(self, turns: asyncio.Semaphore) -> None:
         """Share the turns with the other loops: first come, first served."""
         self._turns = turns
         self._has_it = False
-        self._one = asyncio.Lock()
+        self._side_by_side: frozenset[object] = frozenset()
+        self._uncommitted: set[object] = set()
 
     async def take(self) -> None:
-        """Wait for the turn, unless it is had."""
-        async with self._one:  # units of one batch may begin side by side
-            if not self._has_it:
-                await self._turns.acquire()
-                self._has_it = True
+        """Wait for the turn, unless it is had or was shared."""
+        if not self._has_it and asyncio.current_task() not in self._side_by_side:
+            await self._turns.acquire()
+            self._has_it = True
+
+    def share(self, tasks: Sequence[object]) -> None:
+        """Let these tasks run their units in this turn, side by side; nobody, once they have ended."""
+        self._side_by_side, self._uncommitted = frozenset(tasks), set(tasks)
+
+    def done(self) -> None:
+        """Take note that the unit of the current task is committed, or ended without; the last one gives the turn up."""
+        self._uncommitted.discard(asyncio.current_task())
+        if not self._uncommitted:
+            self.give_up()
 
     def give_up(self) -> None:
         """Let the next loop receive; harmless when repeated."""
@@ -68,7 +83,7 @@ class TurningUnit:
     async def commit(self, records: Sequence[Record]) -> None:
         """Commit; then the next batch may be received."""
         await self._unit.commit(records)
-        self._turn.give_up()
+        self._turn.done()
 
     def abandon(self) -> None:
         """Abandon as ever."""

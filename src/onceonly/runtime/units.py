@@ -3,28 +3,36 @@
 import asyncio
 
 from onceonly.algorithms.delivery import Report, Work, Works, one_after_another
+from onceonly.runtime.turns import Turn
 
 
 class SideBySide:
-    """Does the works of one batch side by side, at most so many of a worker at once."""
+    """Does the works of one loop's batch side by side, as many at once as there is room in the worker."""
 
-    def __init__(self, limit: int) -> None:
-        """Share the limit between all batches of one worker."""
-        self._room = asyncio.Semaphore(limit)
+    def __init__(self, room: asyncio.Semaphore, turn: Turn) -> None:
+        """Share the room with the worker's other loops; the turn is this loop's."""
+        self._room = room
+        self._turn = turn
 
     async def __call__(self, works: Works) -> Report:
         """Do them all, then raise what the first of them raised."""
         if len(works) < 2:  # noqa: PLR2004 - one or none
             return await one_after_another(works)
+        await self._turn.take()  # before there is any room: a unit that ran alone may have given it up
         tasks = [asyncio.create_task(self._in_turn(work)) for work in works]
+        self._turn.share(tasks)
         try:
             await asyncio.wait(tasks)
         finally:  # ends tasks; calls no port
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+            self._turn.share(())
         return sum((task.result() for task in tasks), Report())
 
     async def _in_turn(self, work: Work) -> Report:
         async with self._room:
-            return await work()
+            try:
+                return await work()
+            finally:
+                self._turn.done()

@@ -69,10 +69,10 @@ class Worker:
         self._settings = settings
         self._surroundings = surroundings
         self._row = board
-        turns = asyncio.Semaphore(settings.concurrency)
-        self._loops = [Loop(self._ports, settings, surroundings, Turn(turns)) for _ in range(IN_FLIGHT * settings.concurrency)]
+        turns, room = asyncio.Semaphore(settings.concurrency), asyncio.Semaphore(SIDE_BY_SIDE)
+        count = IN_FLIGHT * settings.concurrency
+        self._loops = [Loop(self._ports, settings, surroundings, turn=Turn(turns), room=room) for _ in range(count)]
         self._pace = Pace(settings.batch_size, surroundings.chance)
-        self._side_by_side = SideBySide(SIDE_BY_SIDE)
         self._trouble = ""
         self.report = Report()
 
@@ -139,7 +139,7 @@ class Worker:
         taken = len(loop.batch)
         self._count(received=taken, held=taken)
         try:
-            report = await deliver(loop.batch, loop.ports, self._side_by_side)
+            report = await deliver(loop.batch, loop.ports, loop.side_by_side)
             seconds = self._learn(report, taken)
         except Exception as error:  # noqa: BLE001 - whatever it is, the deliveries go back and the worker lives on
             self._went_bad(FAULT, error)
@@ -207,11 +207,14 @@ class Worker:
 class Loop:
     """One of a worker's loops: what it has in work, and its turn to receive."""
 
-    def __init__(self, ports: Ports, settings: WorkerSettings, surroundings: Surroundings, turn: Turn) -> None:
+    def __init__(
+        self, ports: Ports, settings: WorkerSettings, surroundings: Surroundings, *, turn: Turn, room: asyncio.Semaphore
+    ) -> None:
         """Begin with nothing in work."""
         handlers = Budgeted(ports.handlers, settings.budget, surroundings.timer)
         self.ports = ports._replace(handlers=handlers, store=TurningStore(ports.store, turn))
         self.turn = turn
+        self.side_by_side = SideBySide(room, turn)
         self.batch: tuple[Delivery, ...] = ()
 
 
