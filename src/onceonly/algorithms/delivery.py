@@ -140,8 +140,7 @@ async def settle(items: Sequence[Item], ran: Ran, ports: Ports) -> Report:
     finished = [record for part in parts for record in part.finished]
     report = await _finish(finished, of, ran, ports)
     dropped = [of[identity] for part in parts for identity in part.dropped]
-    if dropped:  # known to be done elsewhere, and the store had nothing of them
-        await _ack([delivery for item in dropped for delivery in item.deliveries], ports)
+    report += await _drop(dropped, ports)
     failed = [(of[identity], failure) for part in parts for identity, failure in part.failed]
     refused = [(of[r.identity], _refusal(r)) for part in parts for r, answer in part.kept if answer is Answer.REFUSED]
     report += await _retry_or_give_up([*failed, *refused], ports)
@@ -151,7 +150,6 @@ async def settle(items: Sequence[Item], ran: Ran, ports: Ports) -> Report:
     unsure = [of[record.identity] for part in parts for record, answer in part.kept if answer is Answer.UNKNOWN]
     await release([*postponed, *unsure, *ran.contended, *ran.unsure], ports)
     return report + Report(
-        known=_count(dropped),
         postponed=_count(postponed),
         contended=_count(ran.contended),
         outrun=_count(ran.outrun),
@@ -229,6 +227,20 @@ async def _finish(finished: Sequence[Record], of: Mapping[Identity, Item], ran: 
         return Report(unsure=_count(items))
     fresh = sum(item.message.identity in part.handled for part in ran.processed for item in items)
     return Report(handled=fresh, known=_count(items) - fresh)
+
+
+async def _drop(items: Sequence[Item], ports: Ports) -> Report:
+    """Acknowledge what was not admitted: done elsewhere, and the store had nothing of it. Attempts at it can go at once."""
+    if not items:
+        return Report()
+    records = [Record(item.message.identity, unit=ports.store.unit_key(item.message)) for item in items]
+    try:
+        await ports.effects.clean(records)
+    except (TryAgain, Conflict):
+        await release(items, ports)
+        return Report(unsure=_count(items))
+    await _ack([delivery for item in items for delivery in item.deliveries], ports)
+    return Report(known=_count(items))
 
 
 async def _retry_or_give_up(failed: Sequence[tuple[Item, Failure]], ports: Ports) -> Report:
