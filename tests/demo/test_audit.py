@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
-from onceonly.demo.audit import Findings, Line, Remains, Sunk, audit, differences
-from onceonly.demo.flights import LEDGER, LOYALTY, SOURCE, Flight, MilesFlown, load, sends, totals
+from onceonly.demo.audit import Findings, Left, Line, Remains, Sunk, audit, differences
+from onceonly.demo.flights import LEDGER, LOYALTY, SOURCE, Flight, MilesFlown, load, sends, totals, with_receipts
 
 
 def clean_run(flights: list[Flight]) -> Remains:
@@ -13,24 +13,30 @@ def clean_run(flights: list[Flight]) -> Remains:
     loyalty = [Line(LOYALTY, LEDGER, flight.announced_as, f"b{flight.id}") for flight in flights]
     sunk = [Sunk(LEDGER, flight.announced_as, announced(flight, f"a{flight.id}")) for flight in flights]
     miles = {LEDGER: totals(flights), LOYALTY: totals(flights)}
-    return Remains(journal=ledger + loyalty, sunk=sunk, dead=[], miles=miles, records=0, queued=0)
+    receipts = [receipt_of(flight) for flight in flights if flight.body.receipt]
+    return Remains(journal=ledger + loyalty, sunk=sunk, dead=[], miles=miles, left=Left(), blobs=receipts)
 
 
 def announced(flight: Flight, mark: str) -> bytes:
     """Make the body of the event that announces a flight."""
-    return msgspec.json.encode(MilesFlown(flight.body.carrier, flight.body.miles, mark))
+    return msgspec.json.encode(MilesFlown(flight.body.carrier, flight.body.miles, mark, receipt=receipt_of(flight)))
+
+
+def receipt_of(flight: Flight) -> str:
+    """Give the name of a flight's blob, if it has one."""
+    return f"{flight.id}/receipt.txt" if flight.body.receipt else ""
 
 
 @pytest.fixture(name="flights")
 def some_flights() -> list[Flight]:
-    """Read a few real flights."""
-    return load(30)
+    """Read a few real flights, some with receipts."""
+    return with_receipts(load(30))
 
 
 def test_a_clean_run_has_no_findings(flights: list[Flight]) -> None:
     """Nothing is wrong when everything happened once."""
-    expected = Findings(effects=30, lost=0, duplicated=0, ghosts=0, phantoms=0, leftovers=0, wrong_totals=0)
-    assert audit(flights, clean_run(flights)) == expected
+    findings = msgspec.structs.asdict(audit(flights, clean_run(flights)))
+    assert findings == {**dict.fromkeys(Findings.__struct_fields__, 0), "effects": 30}
 
 
 def test_every_kind_of_wrong_is_found(flights: list[Flight]) -> None:
@@ -42,11 +48,30 @@ def test_every_kind_of_wrong_is_found(flights: list[Flight]) -> None:
         "duplicated": msgspec.structs.replace(clean, journal=[*clean.journal, clean.journal[-1]]),
         "ghosts": msgspec.structs.replace(clean, sunk=[*clean.sunk, Sunk(LEDGER, "x", announced(flights[0], "nobody"))]),
         "phantoms": msgspec.structs.replace(clean, sunk=clean.sunk[1:]),
-        "leftovers": msgspec.structs.replace(clean, records=1),
+        "dead_letters": msgspec.structs.replace(clean, dead=[Line(LEDGER, "", "", "")]),
+        "missing_blobs": msgspec.structs.replace(clean, blobs=clean.blobs[1:]),
+        "unannounced_blobs": msgspec.structs.replace(clean, blobs=[*clean.blobs, "nobody/receipt.txt"]),
         "wrong_totals": msgspec.structs.replace(clean, miles=wrong_miles),
     }
     for name, remains in tampered.items():
         assert getattr(audit(flights, remains), name) == 1, name
+
+
+@pytest.mark.parametrize("name", Left.__struct_fields__)
+def test_whatever_deduplication_left_at_rest_is_a_leftover(name: str, flights: list[Flight]) -> None:
+    """Each kind counts."""
+    remains = msgspec.structs.replace(clean_run(flights), left=Left(**{name: 1}))
+    assert audit(flights, remains).leftovers == 1
+
+
+def test_a_wanted_receipt_that_nobody_announced_is_missing(flights: list[Flight]) -> None:
+    """Although no blob is left over."""
+    wanted = next(flight for flight in flights if flight.body.receipt)
+    clean = clean_run(flights)
+    bare = msgspec.json.encode(MilesFlown(wanted.body.carrier, wanted.body.miles, f"a{wanted.id}"))
+    sunk = [Sunk(each.source, each.id, bare) if each.id == wanted.announced_as else each for each in clean.sunk]
+    blobs = [name for name in clean.blobs if name != receipt_of(wanted)]
+    assert audit(flights, msgspec.structs.replace(clean, sunk=sunk, blobs=blobs)).missing_blobs == 1
 
 
 def test_a_dead_letter_is_not_lost(flights: list[Flight]) -> None:
@@ -76,6 +101,16 @@ def test_flights_are_real_distinct_and_repeated_every_fifth_time() -> None:
     assert len({flight.id for flight in flights}) == 100
     assert len(copied) == 20
     assert set(messages) == {flight.id for flight in flights}
+
+
+def test_a_tenth_of_each_carriers_flights_has_a_receipt() -> None:
+    """At least one; and the totals stay what they were."""
+    flights = load(400)
+    wanting = with_receipts(flights)
+    carriers = {flight.body.carrier for flight in flights}
+    assert {flight.body.carrier for flight in wanting if flight.body.receipt} == carriers
+    assert 40 <= sum(flight.body.receipt for flight in wanting) <= 40 + len(carriers)
+    assert totals(wanting) == totals(flights)
 
 
 def test_asking_for_more_flights_than_there_are_says_how_many_there_are() -> None:

@@ -3,8 +3,13 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
+from urllib.parse import quote
+from uuid import uuid4
 
 import pytest
+
+from servers import REDIS, need
 
 NAMES = [
     "messages",
@@ -16,27 +21,74 @@ NAMES = [
     "duplicated",
     "ghosts",
     "phantoms",
+    "dead_letters",
+    "missing_blobs",
+    "unannounced_blobs",
     "leftovers",
     "wrong_totals",
+    "records",
+    "queued",
+    "claims",
+    "prepared",
+    "live",
+    "attempts",
+    "marks",
+    "swept_tokens",
+    "swept_attempts",
+    "blobs",
     "seconds",
 ]
+ZEROS = NAMES[NAMES.index("lost") : NAMES.index("marks")]
 
 
-def demo(*options: str) -> tuple[int, dict[str, float]]:
-    """Run the demo with 400 flights; gives its exit code and its numbers."""
-    command = [sys.executable, "-m", "onceonly", "demo", "--flights", "400", "--json", *options]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=100)
+def demo(*options: str, flights: int = 400) -> tuple[int, dict[str, float]]:
+    """Run the demo; gives its exit code and its numbers."""
+    done = command("--flights", str(flights), "--json", *options)
     assert done.stdout, done.stderr
     return done.returncode, json.loads(done.stdout)
+
+
+def command(*options: str) -> "subprocess.CompletedProcess[str]":
+    """Run the demo."""
+    words = [sys.executable, "-m", "onceonly", "demo", *options]
+    return subprocess.run(words, capture_output=True, text=True, check=False, timeout=100)
 
 
 def test_every_flight_counts_once_though_processes_are_killed() -> None:
     """All zeros, and the kills really happened."""
     code, numbers = demo("--kills", "4")
     assert list(numbers) == NAMES
-    assert {name: numbers[name] for name in NAMES[5:11]} == dict.fromkeys(NAMES[5:11], 0)
-    assert (code, numbers["messages"], numbers["effects"], numbers["kills"]) == (0, 400, 400, 4)
+    assert {name: numbers[name] for name in ZEROS} == dict.fromkeys(ZEROS, 0)
+    assert (code, numbers["messages"], numbers["effects"], numbers["kills"], numbers["marks"]) == (0, 400, 400, 4, 800)
     assert numbers["duplicates"] > 0
+
+
+@pytest.mark.parametrize(("deduplication", "marks"), [("dedup-store", 160), ("tokens", 0)])
+def test_what_forgets_leaves_nothing(deduplication: str, marks: int, tmp_path: Path) -> None:
+    """Not a token, a claim, an open attempt or a blob that nobody announced; the dedup store knows every message."""
+    blobs = f"folder://{quote(str(tmp_path))}"
+    code, numbers = demo("--kills", "1", "--deduplication", deduplication, "--blobs", blobs, flights=80)
+    assert {name: numbers[name] for name in ZEROS} == dict.fromkeys(ZEROS, 0)
+    assert (code, numbers["effects"], numbers["kills"], numbers["marks"]) == (0, 80, 1, marks)
+    assert numbers["blobs"] >= 8
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("deduplication", "marks"), [("history", 160), ("dedup-store", 160), ("tokens", 0)])
+def test_entities_count_once_where_the_store_keeps_documents(deduplication: str, marks: int) -> None:
+    """The flights of a leg of an airline are one entity."""
+    store = f"{need(REDIS)}/0"
+    code, numbers = demo("--kills", "1", "--deduplication", deduplication, "--store", store, flights=80)
+    assert {name: numbers[name] for name in ZEROS} == dict.fromkeys(ZEROS, 0)
+    assert (code, numbers["effects"], numbers["kills"], numbers["marks"]) == (0, 80, 1, marks)
+
+
+def test_tokens_may_be_elsewhere(tmp_path: Path) -> None:
+    """In another database than the store's: there a kill may leave prepared tokens, which are swept."""
+    tokens = f"sqlite:///{quote(str(tmp_path))}/tokens-{uuid4().hex}.db"
+    code, numbers = demo("--kills", "1", "--deduplication", "tokens", "--tokens", tokens, flights=80)
+    assert {name: numbers[name] for name in ZEROS} == dict.fromkeys(ZEROS, 0)
+    assert (code, numbers["effects"], numbers["kills"]) == (0, 80, 1)
 
 
 def test_the_control_run_shows_what_deduplication_prevents() -> None:
@@ -49,7 +101,24 @@ def test_the_control_run_shows_what_deduplication_prevents() -> None:
 @pytest.mark.parametrize("flights", ["0", "10001"])
 def test_a_number_of_flights_that_the_file_does_not_hold_is_refused(flights: str) -> None:
     """A usage error on standard error, nothing on standard output."""
-    command = [sys.executable, "-m", "onceonly", "demo", "--flights", flights]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    done = command("--flights", flights)
     assert (done.returncode, done.stdout) == (2, "")
     assert "--flights" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "word"),
+    [
+        (("--tokens", "sqlite:///other.db"), "--deduplication"),
+        (("--deduplication", "tokens", "--dedup-store", "sqlite:///other.db"), "--deduplication"),
+        (("--store", "memory://here"), "memory"),
+        (("--store", "folder:///tmp"), "folder"),
+        (("--blobs", "redis://127.0.0.1/0"), "blobs"),
+    ],
+)
+def test_places_that_no_run_can_use_are_refused(options: tuple[str, ...], word: str) -> None:
+    """A usage error, or what a person has to change."""
+    done = command("--flights", "1", *options)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert word in done.stderr
+    assert "Traceback" not in done.stderr

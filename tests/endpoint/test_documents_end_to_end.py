@@ -18,6 +18,7 @@ from onceonly.model.message import Message, Send
 from onceonly.model.record import Record
 from onceonly.model.settings import Deduplication
 from onceonly.runtime.surroundings import SystemClock
+from onceonly.wiring import open_register
 from onceonly.wiring.minting import with_token
 
 COUNT = 6
@@ -51,6 +52,13 @@ def chain(store: str, deduplication: Deduplication, places: Places, *, blobs: st
     """Make both endpoints on one store and one queue in memory."""
     queue = places.new("memory")
     return till(store, deduplication, transport=queue, blobs=blobs), audit(store, deduplication, transport=queue)
+
+
+async def open_attempts(running: Chain) -> int:
+    """Count the attempts at the till that could still be committed."""
+    async with open_register(running.till.settings) as register:
+        rows = await register.old(SystemClock().now() + 1, 1000)
+        return sum([await register.cancel(row) for row in rows])
 
 
 async def pay_twice(running: Chain) -> None:
@@ -152,7 +160,7 @@ async def test_a_message_whose_token_is_lost_is_not_handled(kind: str, places: P
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("deduplication", ["history", "dedup", "tokens"])
 async def test_each_message_has_one_blob_however_often_it_came(kind: str, deduplication: str, places: Places) -> None:
-    """Those of attempts that lost are gone."""
+    """Those of attempts that lost are gone, and copies that were dropped leave no attempts open."""
     rule: Deduplication = History()
     if deduplication != "history":
         rule = DedupStore(places.new(kind)) if deduplication == "dedup" else Tokens(places.new(kind))
@@ -168,6 +176,7 @@ async def test_each_message_has_one_blob_however_often_it_came(kind: str, dedupl
         await running.send(*sent)
         await running.settle()
         assert await book(running) == [3, 3, 3, 3]
+        assert await open_attempts(running) == 0
     receipts = sorted(path.read_text() for path in folder.rglob("receipt.txt"))
     assert receipts == ["1", "1", "2", "2", "3", "3"]
 

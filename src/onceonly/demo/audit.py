@@ -27,30 +27,55 @@ class Sunk(msgspec.Struct, frozen=True):
     body: bytes
 
     @property
-    def mark(self) -> str:
-        """The mark of the attempt that sent it."""
-        return _decode(self.body).mark
+    def said(self) -> MilesFlown:
+        """What it says: the mark of the attempt that sent it, and perhaps the name of a receipt."""
+        return _decode(self.body)
+
+
+class Left(msgspec.Struct, frozen=True, kw_only=True):
+    """What deduplication left at rest, counted past the ports: all of it must be zero.
+
+    Records whose messages may not all be sent, queue rows, claims where something else knows what is done, tokens that are
+    prepared and live, and register rows of open attempts.
+    """
+
+    records: int = 0
+    queued: int = 0
+    claims: int = 0
+    prepared: int = 0
+    live: int = 0
+    attempts: int = 0
 
 
 class Remains(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything a run left: read from the databases once the queues are empty and the workers have stopped."""
+    """Everything a run left: read from its places once the queues are empty, the workers have stopped and it was swept.
+
+    `marks` are what is kept of finished messages on purpose: claims, finished records, marks of a dedup store. The last two
+    are the tokens and attempts that the sweeper removed.
+    """
 
     journal: Sequence[Line]
     sunk: Sequence[Sunk]
     dead: Sequence[Line]
     miles: Mapping[str, Mapping[str, int]]
-    records: int
-    queued: int
+    left: Left
+    blobs: Sequence[str] = ()
+    marks: int = 0
+    swept_tokens: int = 0
+    swept_attempts: int = 0
 
 
 class Findings(msgspec.Struct, frozen=True, kw_only=True):
-    """What the audit found; all zero is exactly-once."""
+    """What the audit found; all but the effects zero is exactly-once."""
 
     effects: int
     lost: int
     duplicated: int
     ghosts: int
     phantoms: int
+    dead_letters: int
+    missing_blobs: int
+    unannounced_blobs: int
     leftovers: int
     wrong_totals: int
 
@@ -61,15 +86,19 @@ def audit(flights: Sequence[Flight], remains: Remains) -> Findings:
     handled = {name: _ids(remains.journal, name) for name in expected}
     known = {name: handled[name] | _ids(remains.dead, name) for name in expected}
     committed = {line.mark for line in remains.journal}
-    sent = {message.mark for message in remains.sunk}
+    said = [message.said for message in remains.sunk]
+    sent = {each.mark for each in said}
     lines = Counter((line.endpoint, line.source, line.id) for line in remains.journal)
     return Findings(
         effects=len({(message.source, message.id) for message in remains.sunk}),
         lost=sum(identity not in known[name] for name, wanted in expected.items() for identity in wanted),
         duplicated=sum(lines.values()) - len(lines),
-        ghosts=sum(message.mark not in committed for message in remains.sunk),
+        ghosts=sum(each.mark not in committed for each in said),
         phantoms=sum(line.mark not in sent for line in remains.journal if line.endpoint == LEDGER),
-        leftovers=remains.records + remains.queued,
+        dead_letters=len(remains.dead),
+        missing_blobs=_missing(flights, remains),
+        unannounced_blobs=len(set(remains.blobs) - {each.receipt for each in said}),
+        leftovers=sum(msgspec.structs.astuple(remains.left)),
         wrong_totals=sum(len(differences(totals(flights), remains.miles[name])) for name in expected),
     )
 
@@ -79,6 +108,13 @@ def differences(expected: Mapping[str, int], counted: Mapping[str, int]) -> dict
     carriers = sorted({*expected, *counted})
     pairs = {carrier: (expected.get(carrier, 0), counted.get(carrier, 0)) for carrier in carriers}
     return {carrier: pair for carrier, pair in pairs.items() if pair[0] != pair[1]}
+
+
+def _missing(flights: Sequence[Flight], remains: Remains) -> int:
+    """Count the announced receipts that are not there, and the flights whose wanted receipt nobody announced."""
+    announced = {(message.id, message.said.receipt) for message in remains.sunk if message.said.receipt}
+    unsaid = {flight.announced_as for flight in flights if flight.body.receipt} - {id_ for id_, _ in announced}
+    return len({name for _, name in announced} - set(remains.blobs)) + len(unsaid)
 
 
 def _ids(lines: Iterable[Line], endpoint: str) -> set[tuple[str, str]]:

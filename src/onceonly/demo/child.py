@@ -2,7 +2,8 @@
 
 import asyncio
 
-from onceonly.demo.endpoints import Place, make
+from onceonly.demo.endpoints import make
+from onceonly.demo.place import Place
 from onceonly.runtime.board import Row
 from onceonly.runtime.child import run_child
 

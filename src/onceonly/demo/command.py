@@ -1,7 +1,6 @@
 """`onceonly demo`: the words around a run."""
 
 import asyncio
-from enum import StrEnum
 from typing import Annotated
 
 import msgspec
@@ -9,16 +8,9 @@ import typer
 from rich.console import Console
 
 from onceonly.demo.flights import load, sends, totals
-from onceonly.demo.options import Options
+from onceonly.demo.options import Deduplication, Options
 from onceonly.demo.run import Result, run
 from onceonly.demo.view import MUST_BE_ZERO, View, findings_table, miles_table
-
-
-class Deduplication(StrEnum):
-    """Whether the endpoints deduplicate; `off` is the control run."""
-
-    HISTORY = "history"
-    OFF = "off"
 
 
 def demo(  # noqa: PLR0913 - one parameter for each option
@@ -27,25 +19,43 @@ def demo(  # noqa: PLR0913 - one parameter for each option
     kills: Annotated[int, typer.Option(min=0, help="How many processes to kill while they hold messages.")] = 20,
     processes: Annotated[int, typer.Option(min=1, max=64, help="How many worker processes run side by side.")] = 3,
     deduplication: Annotated[
-        Deduplication, typer.Option(help="`off` is the control run: it must show duplicates.")
+        Deduplication,
+        typer.Option(help="What knows that a message is done; `off` is the control run: it must show duplicates."),
     ] = Deduplication.HISTORY,
-    store: Annotated[str, typer.Option(help="Store URL; a temporary SQLite file when empty.")] = "",
+    store: Annotated[
+        str,
+        typer.Option(help="Store URL, of a database or of a service that keeps documents; a temporary SQLite file when empty."),
+    ] = "",
+    tokens: Annotated[str, typer.Option(help="URL of the place for tokens; the store when empty.")] = "",
+    dedup_store: Annotated[str, typer.Option(help="URL of the dedup store; the store when empty.")] = "",
+    blobs: Annotated[
+        str, typer.Option(help="URL of a place for blobs: with it each tenth flight of an airline has a receipt.")
+    ] = "",
     transport: Annotated[str, typer.Option(help="Transport URL; a temporary SQLite file when empty.")] = "",
     seed: Annotated[int, typer.Option(help="For the shuffle and the choice of victims.")] = 2013,
     as_json: Annotated[bool, typer.Option("--json", help="Print the numbers as JSON and nothing else.")] = False,
 ) -> None:
     """Count the miles of real flights exactly once, while processes are killed.
 
-    Exits with 1 when anything is lost, duplicated, a ghost, a phantom or left over, or a total is wrong. The control run
-    (`--deduplication off`) exits with 1 when it shows no duplicates.
+    Exits with 1 when anything is lost, duplicated, a ghost, a phantom, given up or left over, or a total is wrong. The control
+    run (`--deduplication off`) exits with 1 when it shows no duplicates. Where the store keeps documents flights are counted
+    on entities, one for each leg of an airline.
     """
+    for option, url, of in (
+        ("--tokens", tokens, Deduplication.TOKENS),
+        ("--dedup-store", dedup_store, Deduplication.DEDUP_STORE),
+    ):
+        if url and deduplication is not of:
+            raise typer.BadParameter(f"{option} needs --deduplication {of}")
     options = Options(
         flights=flights,
         kills=kills,
         processes=processes,
-        deduplicates=deduplication is Deduplication.HISTORY,
+        deduplication=deduplication,
         store=store,
         transport=transport,
+        beside=tokens or dedup_store,
+        blobs=blobs,
         seed=seed,
     )
     result = _watched(options)
@@ -76,7 +86,7 @@ def _tell(result: Result, options: Options) -> None:
     console = Console()
     console.print(miles_table(totals(load(options.flights)), result.remains.miles))
     console.print()
-    console.print(findings_table(result.numbers(), deduplicates=options.deduplicates))
+    console.print(findings_table(result.numbers(), options))
     console.print()
     console.print(_verdict(result, options))
 

@@ -1,112 +1,31 @@
-"""The two endpoints of the demo, written as a user would write them."""
+"""The two endpoints of the demo, on tables or on entities: what the store has."""
 
-from collections.abc import Callable
-from typing import Any
-from uuid import uuid4
-
-import msgspec
-from sqlalchemy import Column, Insert, Integer, MetaData, String, Table
-from sqlalchemy.dialects import mysql, postgresql, sqlite
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
-from sqlalchemy.orm import registry
-
-from onceonly import Context, Endpoint, History, Off, WorkerSettings
-from onceonly.demo.flights import LEDGER, LOYALTY, FlightDeparted, MilesFlown
+from onceonly import Endpoint, WorkerSettings
+from onceonly.demo.books import Books, keep_books
+from onceonly.demo.flights import LEDGER, LOYALTY
+from onceonly.demo.legs import keep_legs
+from onceonly.demo.place import Place
 
 BATCH = 25  # what a killed process held runs alone when it comes again, so a demo that kills takes less than the default
 
 
-class Place(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a run keeps its things: two URLs, a prefix of its own for the tables, and whether it deduplicates."""
-
-    store: str
-    transport: str
-    prefix: str
-    deduplicates: bool
-
-
-class Books:
-    """The users' own tables: miles by carrier for each endpoint, and a journal that nothing protects from repetition."""
-
-    def __init__(self, prefix: str, store: str) -> None:
-        """Name the tables behind `prefix`; `store` is the URL of the database they are in."""
-        adding = _ADDING[store.partition(":")[0].partition("+")[0]]
-        self.metadata = MetaData()
-        self.ledger = self._miles(prefix + "ledger")
-        self.loyalty = self._miles(prefix + "loyalty")
-        self.journal = Table(
-            prefix + "journal",
-            self.metadata,
-            Column("line", Integer, primary_key=True, autoincrement=True),
-            Column("endpoint", String(20), nullable=False),
-            Column("source", String(40), nullable=False),
-            Column("id", String(80), nullable=False),
-            Column("mark", String(32), nullable=False),
-        )
-        self.entry: Any = registry(metadata=self.metadata).mapped(type("Entry", (), {"__table__": self.journal}))
-        self.add = {table.name.removeprefix(prefix): adding(table) for table in (self.ledger, self.loyalty)}
-
-    def _miles(self, name: str) -> Table:
-        carrier = Column("carrier", String(2), primary_key=True)
-        return Table(name, self.metadata, carrier, Column("miles", Integer, nullable=False))
-
-
 def make(place: Place) -> tuple[Endpoint, Endpoint]:
     """Make `ledger`, which adds up miles and announces them, and `loyalty`, which adds up what is announced."""
-    books = Books(place.prefix, place.store)
-    deduplication = History() if place.deduplicates else Off()
+    books = None if place.works_on_entities else Books(place.prefix, place.store)
     ledger, loyalty = (
         Endpoint(
             name,
             store=place.store,
             transport=place.transport,
-            metadata=books.metadata,
-            deduplication=deduplication,
+            metadata=books.metadata if books else None,
+            deduplication=place.setting,
+            blobs=blobs or None,
             worker=WorkerSettings(batch_size=BATCH),
         )
-        for name in (LEDGER, LOYALTY)
+        for name, blobs in ((LEDGER, place.blobs), (LOYALTY, ""))
     )
-
-    @ledger.handler
-    async def count(flight: FlightDeparted, session: AsyncSession, context: Context, connection: AsyncConnection) -> None:
-        await connection.execute(books.add[LEDGER], {"carrier": flight.carrier, "miles": flight.miles})
-        mark = write_down(session, context)
-        context.publish(MilesFlown(flight.carrier, flight.miles, mark))
-
-    @loyalty.handler
-    async def credit(flown: MilesFlown, session: AsyncSession, context: Context, connection: AsyncConnection) -> None:
-        await connection.execute(books.add[LOYALTY], {"carrier": flown.carrier, "miles": flown.miles})
-        write_down(session, context)
-
-    def write_down(session: AsyncSession, context: Context) -> str:
-        handled, mark = context.message, uuid4().hex
-        session.add(books.entry(endpoint=context.endpoint, source=handled.source, id=handled.id, mark=mark))
-        return mark
-
+    if books:
+        keep_books(books, ledger, loyalty)
+    else:
+        keep_legs(ledger, loyalty)
     return ledger, loyalty
-
-
-def _adding_in_sqlite(table: Table) -> Insert:
-    row = sqlite.insert(table)
-    grown = {"miles": table.c.miles + row.excluded.miles}
-    return row.on_conflict_do_update(index_elements=[table.c.carrier], set_=grown)
-
-
-def _adding_in_postgresql(table: Table) -> Insert:
-    row = postgresql.insert(table)
-    grown = {"miles": table.c.miles + row.excluded.miles}
-    return row.on_conflict_do_update(index_elements=[table.c.carrier], set_=grown)
-
-
-def _adding_in_mariadb(table: Table) -> Insert:
-    row = mysql.insert(table)
-    return row.on_duplicate_key_update(miles=table.c.miles + row.inserted.miles)
-
-
-_ADDING: dict[str, Callable[[Table], Insert]] = {
-    "sqlite": _adding_in_sqlite,
-    "postgresql": _adding_in_postgresql,
-    "mysql": _adding_in_mariadb,
-    "mariadb": _adding_in_mariadb,
-}
-"""The one atomic statement that adds miles to a carrier's row, as each database says it."""

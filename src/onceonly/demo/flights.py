@@ -4,10 +4,11 @@ import csv
 import gzip
 import random
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from importlib.resources import files
 
 import msgspec
+from msgspec.structs import replace
 
 from onceonly import message
 from onceonly.model.identity import Identity, outgoing_id
@@ -16,26 +17,31 @@ from onceonly.model.message import Message, Send
 SOURCE = "demo"
 LEDGER, LOYALTY, SINK = "ledger", "loyalty", "sink"
 COPIED_EVERY = 5
+RECEIPTED = 10  # one flight in so many has a receipt, where there is a place for blobs
 FLIGHT_DEPARTED, MILES_FLOWN = "flights.flight-departed.v1", "flights.miles-flown.v1"
 _IDENTITY = ("year", "month", "day", "sched_dep_time", "carrier", "flight", "origin")
 _encode = msgspec.json.Encoder().encode
 
 
 @message(FLIGHT_DEPARTED)
-class FlightDeparted(msgspec.Struct, frozen=True):
-    """One departure: the airline's two-letter code and the miles flown."""
+class FlightDeparted(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One departure: the airline's two-letter code, the miles flown, its leg, and whether a receipt is wanted, as a blob."""
 
     carrier: str
     miles: int
+    leg: str = ""
+    receipt: bool = False
 
 
 @message(MILES_FLOWN)
-class MilesFlown(msgspec.Struct, frozen=True):
-    """What `ledger` announces; `mark` is the random mark of the attempt that decided it."""
+class MilesFlown(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What `ledger` announces; `mark` is the random mark of the attempt that decided it, `receipt` the name of its blob."""
 
     carrier: str
     miles: int
     mark: str
+    leg: str = ""
+    receipt: str = ""
 
 
 class Flight(msgspec.Struct, frozen=True):
@@ -83,9 +89,22 @@ def sends(flights: list[Flight], seed: int) -> list[Send]:
     return [_send(flight) for flight in copies]
 
 
+def with_receipts(flights: Sequence[Flight]) -> list[Flight]:
+    """Want a receipt for the first tenth of each carrier's flights, at least one."""
+    left = {carrier: -(-count // RECEIPTED) for carrier, count in Counter(flight.body.carrier for flight in flights).items()}
+    return [_receipted(flight, left) for flight in flights]
+
+
+def _receipted(flight: Flight, left: dict[str, int]) -> Flight:
+    carrier = flight.body.carrier
+    left[carrier] -= 1
+    return replace(flight, body=replace(flight.body, receipt=True)) if left[carrier] >= 0 else flight
+
+
 def _flight(row: dict[str, str]) -> Flight:
     identity = "-".join(row[name] for name in _IDENTITY)
-    return Flight(identity, FlightDeparted(row["carrier"], int(row["distance"])))
+    leg = "-".join(row[name] for name in ("carrier", "origin", "dest"))
+    return Flight(identity, FlightDeparted(row["carrier"], int(row["distance"]), leg))
 
 
 def _send(flight: Flight) -> Send:

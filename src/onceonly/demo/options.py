@@ -1,15 +1,36 @@
 """What a run of the demo may be told."""
 
+from enum import StrEnum
+
 import msgspec
 
 
+class Deduplication(StrEnum):
+    """What knows that a message was handled; with `off`, the control run, nothing does."""
+
+    HISTORY = "history"
+    DEDUP_STORE = "dedup-store"
+    TOKENS = "tokens"
+    OFF = "off"
+
+
 class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """What to run. Empty URLs mean SQLite files in a temporary folder."""
+    """What to run. Empty URLs mean SQLite files in a temporary folder; `beside` is where tokens or marks are, else the store.
+
+    `blobs` is a place for blobs; when it is empty none are made.
+    """
 
     flights: int = 5000
     kills: int = 20
     processes: int = 3
-    deduplicates: bool = True
+    deduplication: Deduplication = Deduplication.HISTORY
     store: str = ""
     transport: str = ""
+    beside: str = ""
+    blobs: str = ""
     seed: int = 2013
+
+    @property
+    def deduplicates(self) -> bool:
+        """Tell whether this is no control run."""
+        return self.deduplication is not Deduplication.OFF

@@ -10,15 +10,14 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Protocol
-from uuid import uuid4
 
 import msgspec
 
 from onceonly.demo.audit import Findings, Remains, audit
 from onceonly.demo.child import serve
-from onceonly.demo.endpoints import Place
-from onceonly.demo.flights import LEDGER, Flight, sends
+from onceonly.demo.flights import LEDGER, Flight, sends, with_receipts
 from onceonly.demo.options import Options
+from onceonly.demo.place import Place, place_of
 from onceonly.demo.stage import Stage, staged
 from onceonly.demo.view import Scene
 from onceonly.model.errors import TryAgain
@@ -26,11 +25,10 @@ from onceonly.ports.transport import Depth
 from onceonly.runtime.board import Board, Column
 from onceonly.runtime.processes import Supervisor
 
-LEASE = 2  # seconds until a killed process's messages come back
 GRACE = 5.0
 GLANCE = 0.02  # seconds between two glances at what the processes hold
 GLANCES = 8  # between two looks at the queues, which cost the database something
-PATIENCE = 300.0
+PATIENCE = 100.0  # seconds without anything happening
 SETTLING = 10.0  # seconds that a broker may take to notice that processes have ended
 KILLING_SHARE = 0.9  # the kills are spread over this share of the work
 
@@ -59,17 +57,21 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     def numbers(self) -> dict[str, int | float]:
         """Give the numbers flat, as `--json` prints them."""
         own = {name: getattr(self, name) for name in ("messages", "deliveries", "duplicates", "kills")}
-        return {**own, **msgspec.structs.asdict(self.findings), "seconds": round(self.seconds, 1)}
+        kept = {name: getattr(self.remains, name) for name in ("marks", "swept_tokens", "swept_attempts")}
+        found, left = msgspec.structs.asdict(self.findings), msgspec.structs.asdict(self.remains.left)
+        return {**own, **found, **left, **kept, "blobs": len(self.remains.blobs), "seconds": round(self.seconds, 1)}
 
 
 async def run(flights: list[Flight], options: Options, show: Callable[[Scene], None]) -> Result:
     """Send the flights, let processes count them while they are killed, and audit what is left."""
+    if options.blobs:
+        flights = with_receipts(flights)
     messages = sends(flights, options.seed)
     with (
         TemporaryDirectory(prefix="onceonly-demo-") as folder,
         Board.create(Path(folder) / "board", options.processes) as board,
     ):
-        place = _place(options, Path(folder))
+        place = place_of(options, Path(folder))
         async with staged(place) as stage:
             await stage.fill(messages)
             started = time.monotonic()
@@ -128,8 +130,8 @@ class Killer:
 
 
 async def _until_done(stage: Stage, killer: Killer, board: Board, show: Callable[[Scene], None]) -> None:
-    """Return when every queue is empty, or patience has run out: the audit says what is missing then."""
-    end = time.monotonic() + PATIENCE
+    """Return when every queue is empty, or nothing has happened for long: the audit says what is missing then."""
+    seen, end = (0, 0), time.monotonic() + PATIENCE
     while time.monotonic() < end:
         try:
             await stage.drain_sink()
@@ -149,6 +151,8 @@ async def _until_done(stage: Stage, killer: Killer, board: Board, show: Callable
         )
         if not any(left.values()):
             return
+        if (sum(left.values()), len(stage.sunk)) != seen:
+            seen, end = (sum(left.values()), len(stage.sunk)), time.monotonic() + PATIENCE
         for _ in range(GLANCES):
             killer.look(left[LEDGER])
             await asyncio.sleep(GLANCE)
@@ -185,23 +189,6 @@ async def _supervised(place: Place, options: Options, board: Board) -> AsyncIter
     finally:  # ends the processes, however the run ended
         stop.set()
         await running
-
-
-def _place(options: Options, folder: Path) -> Place:
-    """Give a place of the run's own: its tables bear a prefix nobody else has."""
-    prefix = f"demo_{uuid4().hex[:8]}_"
-    store = options.store or f"sqlite:///{folder}/store.db"
-    transport = options.transport or f"sqlite:///{folder}/queue.db"
-    return Place(
-        store=_with(store, f"prefix={prefix}"),
-        transport=_with(transport, f"prefix={prefix}&lease={LEASE}"),
-        prefix=prefix,
-        deduplicates=options.deduplicates,
-    )
-
-
-def _with(url: str, options: str) -> str:
-    return url + ("&" if "?" in url else "?") + options
 
 
 def _all(depth: Depth) -> int:

@@ -1,43 +1,72 @@
 """Everything around the workers of a run: fills the queue, plays the dumb sink, and collects what is left."""
 
+import shutil
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
-from sqlalchemy import Table, select
+from msgspec import Struct
+from msgspec.structs import replace
 
-from onceonly.demo.audit import Line, Remains, Sunk
-from onceonly.demo.endpoints import Books, Place, make
+from onceonly.algorithms.sweeper import sweep
+from onceonly.demo.audit import Left, Line, Remains, Sunk
+from onceonly.demo.endpoints import make
 from onceonly.demo.flights import LEDGER, LOYALTY, MILES_FLOWN, SINK
-from onceonly.drivers.schema import create, create_user_tables, drop
-from onceonly.drivers.sql import Database
+from onceonly.demo.ground import Ground, count_keys, open_beside, open_ground
+from onceonly.demo.options import Deduplication
+from onceonly.demo.place import Place
 from onceonly.model.errors import TryAgain
 from onceonly.model.message import Delivery, Send
 from onceonly.model.record import Answer
+from onceonly.model.token import Token
 from onceonly.ports.bundle import Ports
 from onceonly.ports.dead_letters import Filter
+from onceonly.ports.documents import Documents
+from onceonly.ports.effects import Things
 from onceonly.ports.transport import Depth, Topology, Transport
+from onceonly.runtime.surroundings import LIVE
 from onceonly.serialization.cloudevents import take_apart
-from onceonly.wiring import open_database, open_transport, schemas, temporary_transport
+from onceonly.stores.tokens import DocumentTokens
+from onceonly.wiring import open_transport, temporary_transport
+from onceonly.wiring.blobs import create as create_blobs
+from onceonly.wiring.blobs import folder_of, open_blobs
+from onceonly.wiring.minting import Mint, open_mint, with_token
+from onceonly.wiring.schemes import scheme_of
 
 CHUNK = 500
 LOOKS = 4  # each replaces what one pool still has of a server that was restarted
 EVERYTHING = 10**9
-FOR_EVER = 10**15  # an instant, in milliseconds since 1970, that no record was stored after
+FOR_EVER = 10**15  # an instant, in milliseconds since 1970, that nothing was stored after
+
+
+class Scenery(Struct, frozen=True, kw_only=True):
+    """What a run uses, as the parent process sees it: `beside` holds tokens or marks, and `mint` makes tokens live."""
+
+    ground: Ground
+    ports: Mapping[str, Ports]
+    sink: Transport
+    beside: Documents | None
+    mint: Mint | None
+    blobs: Things | None
 
 
 class Stage:
-    """One run's queues and tables, seen from the parent process, which nobody kills."""
+    """One run's queues and places, seen from the parent process, which nobody kills."""
 
-    def __init__(self, place: Place, ports: Mapping[str, Ports], sink: Transport, database: Database) -> None:
+    def __init__(self, place: Place, scenery: Scenery) -> None:
         """Stand on what `staged` opened."""
         self._place = place
-        self._ports = ports
-        self._sink = sink
-        self._database = database
+        self._scenery = scenery
+        self._sink = scenery.sink
+        self._swept_tokens = self._swept_attempts = 0
         self.sunk: list[Sunk] = []
 
     async def fill(self, sends: Sequence[Send]) -> None:
-        """Send the messages to `ledger`. Raises RuntimeError when the queue refuses one."""
+        """Send the messages to `ledger`, all tokens before any message. Raises RuntimeError when the queue refuses one."""
+        if self._scenery.mint is not None:
+            sends = [replace(send, message=with_token(send.message)) for send in sends]
+            tokens = list(dict.fromkeys(Token(send.message.token, send.to) for send in sends))
+            for start in range(0, len(tokens), CHUNK):
+                await self._scenery.mint.add(tokens[start : start + CHUNK])
         for start in range(0, len(sends), CHUNK):
             answers = await self._sink.send(sends[start : start + CHUNK])
             if set(answers) != {Answer.TAKEN}:
@@ -54,61 +83,97 @@ class Stage:
         return {name: await self._sink.depth(name) for name in (LEDGER, LOYALTY, SINK)}
 
     async def remains(self) -> Remains:
-        """Collect everything that the run left; connections that a server ended while nobody used them show only now."""
+        """Sweep, then collect what the run left; connections that a server ended while nobody used them show only now."""
         for _ in range(LOOKS - 1):
             with suppress(TryAgain):
                 return await self._remains()
         return await self._remains()
 
     async def _remains(self) -> Remains:
-        books = Books(self._place.prefix, self._place.store)
-        async with self._database.reading() as connection:
-            rows = await connection.execute(select(books.journal).order_by(books.journal.c.line))
-            journal = [Line(row.endpoint, row.source, row.id, row.mark) for row in rows]
-            miles = {
-                name: {row.carrier: row.miles for row in await connection.execute(select(table.c.carrier, table.c.miles))}
-                for name, table in _miles(books).items()
-            }
+        await self._sweep()
+        found = await self._scenery.ground.look()
+        prepared, live, marks = await self._beside()
+        left = Left(
+            records=found.records,
+            queued=sum(depth.waiting + depth.held + depth.delayed for depth in (await self.depths()).values()),
+            claims=found.claims,
+            prepared=prepared,
+            live=found.live + live,
+            attempts=found.attempts,
+        )
+        blobs = self._scenery.blobs
         return Remains(
-            journal=journal,
+            journal=found.counted.journal,
             sunk=self.sunk,
             dead=await self._dead(),
-            miles=miles,
-            records=sum([len(await ports.store.undispatched(FOR_EVER, EVERYTHING)) for ports in self._ports.values()]),
-            queued=sum(depth.waiting + depth.held + depth.delayed for depth in (await self.depths()).values()),
+            miles=found.counted.miles,
+            left=left,
+            blobs=await blobs.names() if blobs is not None else (),
+            marks=found.marks + marks,
+            swept_tokens=self._swept_tokens,
+            swept_attempts=self._swept_attempts,
         )
 
+    async def _sweep(self) -> None:
+        """Do now what the endpoints' sweepers would do when ten minutes have passed: nobody is at work any more."""
+        for ports in self._scenery.ports.values():
+            tokens, things = ports.upkeep.tokens, ports.upkeep.things
+            while tokens is not None and (swept := await sweep(tokens, FOR_EVER, CHUNK, ports)):
+                self._swept_tokens += swept
+            while things is not None and (swept := await things.sweep(FOR_EVER, CHUNK)):
+                self._swept_attempts += swept
+
+    async def _beside(self) -> tuple[int, int, int]:
+        """Count the tokens that are prepared, those that are live, and the marks of a dedup store."""
+        documents = self._scenery.beside
+        if documents is None:
+            return 0, 0, 0
+        prepared = len(await DocumentTokens(documents, clock=LIVE.clock).prepared(FOR_EVER, EVERYTHING))
+        return prepared, await count_keys(documents, "token/") - prepared, await count_keys(documents, "done/")
+
     async def _dead(self) -> list[Line]:
-        letters = await self._ports[LEDGER].dead_letters.page(Filter(), limit=EVERYTHING)
-        return [Line(letter.endpoint, m.source, m.id, "") for letter in letters if (m := letter.message) is not None]
+        letters = await self._scenery.ports[LEDGER].dead_letters.page(Filter(), limit=EVERYTHING)
+        return [
+            Line(letter.endpoint, letter.message.source, letter.message.id, "")
+            if letter.message is not None
+            else Line(letter.endpoint, "", "", "")
+            for letter in letters
+        ]
 
 
 @asynccontextmanager
 async def staged(place: Place) -> AsyncIterator[Stage]:
-    """Make a run's queues and tables; drops them at the end."""
-    books = Books(place.prefix, place.store)
+    """Make a run's queues and tables; leaves nothing at the end."""
     async with AsyncExitStack() as stack:
         endpoints, sinks = make(place), Topology(endpoint=SINK, events=(MILES_FLOWN,))
-        database = await stack.enter_async_context(open_database(place.store))
-        stack.push_async_callback(_drop, database, books)
-        await create(database, *schemas("store"))
-        await create_user_tables(database, books.metadata)
+        ground = await open_ground(stack, place)
+        beside = await open_beside(stack, place)
+        blobs = await _open_blobs(stack, place)
         topologies = [sinks, *(endpoint.topology() for endpoint in endpoints)]
         await stack.enter_async_context(temporary_transport(place.transport, topologies))
         ports = {endpoint.name: await stack.enter_async_context(endpoint.opened()) for endpoint in endpoints}
         sink = await stack.enter_async_context(open_transport(place.transport, SINK))
         await sink.declare([sinks])
-        yield Stage(place, ports, sink, database)
+        mint = None
+        if place.deduplication is Deduplication.TOKENS:
+            mint = await stack.enter_async_context(open_mint(endpoints[0].settings))
+        yield Stage(place, Scenery(ground=ground, ports=ports, sink=sink, beside=beside, mint=mint, blobs=blobs))
 
 
-async def _drop(database: Database, books: Books) -> None:
-    async with database.writing() as connection:
-        await connection.run_sync(books.metadata.drop_all)
-    await drop(database, *schemas("store"))
+async def _open_blobs(stack: AsyncExitStack, place: Place) -> Things | None:
+    if not place.blobs:
+        return None
+    if scheme_of(place.blobs) == "folder":
+        await create_blobs(place.blobs)
+        stack.callback(shutil.rmtree, folder_of(place.blobs))
+    blobs = await stack.enter_async_context(open_blobs(place.blobs))
+    stack.push_async_callback(_delete_all, blobs)
+    return blobs
 
 
-def _miles(books: Books) -> dict[str, Table]:
-    return {LEDGER: books.ledger, LOYALTY: books.loyalty}
+async def _delete_all(blobs: Things) -> None:
+    for name in await blobs.names():
+        await blobs.delete(name)
 
 
 def _sunk(delivery: Delivery) -> Sunk:

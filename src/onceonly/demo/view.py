@@ -12,7 +12,7 @@ from rich.text import Text
 
 from onceonly.demo.audit import differences
 from onceonly.demo.flights import LEDGER, LOYALTY, SINK, airlines
-from onceonly.demo.options import Options
+from onceonly.demo.options import Deduplication, Options
 
 
 class Scene(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,9 +76,31 @@ def miles_table(expected: Mapping[str, int], counted: Mapping[str, Mapping[str, 
     return table
 
 
-def findings_table(result: Mapping[str, int | float], *, deduplicates: bool) -> Table:
+def findings_table(result: Mapping[str, int | float], options: Options) -> Table:
     """Show the numbers of a run; those that must be zero when it deduplicates are marked."""
-    meanings = {
+    table = Table(title="What happened", title_justify="left", show_header=False)
+    for name, meaning in _meanings(options).items():
+        value = result[name]
+        style = "" if name not in MUST_BE_ZERO or not options.deduplicates else "bold red" if value else "green"
+        table.add_row(name.replace("_", " "), Text(f"{value:,}", style, justify="right"), meaning)
+    return table
+
+
+def _meanings(options: Options) -> Mapping[str, str]:
+    chosen = options.deduplication
+    tokens = {"prepared": "of these: tokens that are not live yet", "live": "of these: live tokens"}
+    blobs = {
+        "blobs": "receipts of flights",
+        "missing_blobs": "announced, but not there",
+        "unannounced_blobs": "there, but never announced",
+        "swept_attempts": "attempts that kills had left, and the sweeper removed",
+    }
+    marks = {
+        Deduplication.HISTORY: {"marks": "handled messages that the store remembers"},
+        Deduplication.DEDUP_STORE: {"marks": "handled messages that the dedup store remembers"},
+        Deduplication.TOKENS: {"swept_tokens": "prepared tokens that kills had left, and the sweeper removed", **tokens},
+    }
+    return {
         "messages": "distinct flights sent",
         "deliveries": "received by workers",
         "duplicates": "deliveries answered as known",
@@ -88,16 +110,25 @@ def findings_table(result: Mapping[str, int | float], *, deduplicates: bool) -> 
         "duplicated": "handled again",
         "ghosts": "announced, but never committed",
         "phantoms": "committed, but never announced",
-        "leftovers": "records and queue rows at rest",
+        "dead_letters": "given up",
+        **(blobs if options.blobs else {}),
+        "leftovers": "records, queue rows, claims, tokens and open attempts at rest",
+        **marks.get(chosen, {}),
         "wrong_totals": "airlines whose miles differ",
         "seconds": "from the first message to the last",
     }
-    table = Table(title="What happened", title_justify="left", show_header=False)
-    for name, meaning in meanings.items():
-        value = result[name]
-        style = "" if name not in MUST_BE_ZERO or not deduplicates else "bold red" if value else "green"
-        table.add_row(name.replace("_", " "), Text(f"{value:,}", style, justify="right"), meaning)
-    return table
 
 
-MUST_BE_ZERO = ("lost", "duplicated", "ghosts", "phantoms", "leftovers", "wrong_totals")
+MUST_BE_ZERO = (
+    "lost",
+    "duplicated",
+    "ghosts",
+    "phantoms",
+    "dead_letters",
+    "missing_blobs",
+    "unannounced_blobs",
+    "leftovers",
+    "prepared",
+    "live",
+    "wrong_totals",
+)

@@ -1,0 +1,68 @@
+"""The endpoints' handlers on entities, written as a user would write them, and how a run reads the entities at its end."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+from uuid import uuid4
+
+import msgspec
+
+from onceonly import Context, Endpoint
+from onceonly.demo.audit import Line
+from onceonly.demo.flights import LEDGER, LOYALTY, FlightDeparted, MilesFlown
+from onceonly.demo.receipts import receipt_of
+
+
+class Leg(msgspec.Struct):
+    """What `ledger` counted on one leg of one carrier, and a journal that nothing protects from repetition."""
+
+    leg: str
+    carrier: str = ""
+    miles: int = 0
+    journal: list[Line] = []
+
+
+class Credit(Leg):
+    """The same, as `loyalty` counted it: no entity belongs to two endpoints."""
+
+
+_decode = msgspec.json.Decoder(Leg).decode
+
+
+class Counted(NamedTuple):
+    """What the endpoints wrote: the journal, and the miles by endpoint and carrier."""
+
+    journal: Sequence[Line]
+    miles: Mapping[str, Mapping[str, int]]
+
+
+def keep_legs(ledger: Endpoint, loyalty: Endpoint) -> None:
+    """Register the handlers that work on entities."""
+
+    @ledger.handler(entity=Leg, key="leg")
+    async def count(flight: FlightDeparted, leg: Leg, context: Context) -> None:
+        mark = add(leg, flight, context)
+        receipt = await receipt_of(flight, context)
+        context.publish(MilesFlown(flight.carrier, flight.miles, mark, flight.leg, receipt))
+
+    @loyalty.handler(entity=Credit, key="leg")
+    async def credit(flown: MilesFlown, leg: Credit, context: Context) -> None:
+        add(leg, flown, context)
+
+    def add(leg: Leg, flown: FlightDeparted | MilesFlown, context: Context) -> str:
+        handled, mark = context.message, uuid4().hex
+        leg.carrier = flown.carrier
+        leg.miles += flown.miles
+        leg.journal.append(Line(context.endpoint, handled.source, handled.id, mark))
+        return mark
+
+
+def counted(states: Sequence[bytes]) -> Counted:
+    """Read what the entities say; their miles are added up, nothing else."""
+    miles: dict[str, Counter[str]] = {LEDGER: Counter(), LOYALTY: Counter()}
+    journal: list[Line] = []
+    for state in states:
+        leg = _decode(state)
+        journal += leg.journal
+        miles[leg.journal[0].endpoint][leg.carrier] += leg.miles
+    return Counted(journal, miles)

@@ -1,0 +1,92 @@
+"""Where a run keeps its things: its own prefix, or a part of its own, in every place that it uses."""
+
+from pathlib import Path
+from uuid import uuid4
+
+import msgspec
+
+from onceonly import DedupStore, History, Off, SetupError, Tokens
+from onceonly.demo.flights import FLIGHT_DEPARTED, LEDGER, LOYALTY, MILES_FLOWN
+from onceonly.demo.options import Deduplication, Options
+from onceonly.wiring.schemes import has_no_tables, keeps_documents, require, scheme_of, shown
+
+LEASE = 2  # seconds until a killed process's messages come back
+SUBSCRIBERS = {FLIGHT_DEPARTED: (LEDGER,), MILES_FLOWN: (LOYALTY,)}
+
+_NAMES_ITS_PREFIX = frozenset({"dynamodb", "redis", "rediss"})
+_HAS_FOLDERS = frozenset({"azure-blob", "folder", "s3"})
+
+
+class Place(msgspec.Struct, frozen=True, kw_only=True):
+    """The URLs of a run, and the prefix of its own tables. `beside` is empty where the store's own database has the tokens."""
+
+    store: str
+    transport: str
+    prefix: str
+    deduplication: Deduplication
+    beside: str = ""
+    blobs: str = ""
+
+    @property
+    def works_on_entities(self) -> bool:
+        """Tell whether the store has no tables, so that handlers work on entities."""
+        return keeps_documents(self.store)
+
+    @property
+    def setting(self) -> History | DedupStore | Tokens | Off:
+        """Give what the endpoints are told about deduplication."""
+        match self.deduplication:
+            case Deduplication.HISTORY:
+                return History()
+            case Deduplication.DEDUP_STORE:
+                return DedupStore(self.beside)
+            case Deduplication.TOKENS:
+                return Tokens(self.beside, subscribers=SUBSCRIBERS)
+            case Deduplication.OFF:
+                return Off()
+
+
+def place_of(options: Options, folder: Path) -> Place:
+    """Give a place of the run's own. Raises SetupError for URLs that no run can use."""
+    prefix = f"demo_{uuid4().hex[:8]}_"
+    store = options.store or f"sqlite:///{folder}/store.db"
+    for role, url in (("store", store), ("tokens", options.beside), ("blobs", options.blobs)):
+        if url:
+            _check(url, role)
+    inside = options.deduplication is Deduplication.TOKENS and not has_no_tables(store)
+    is_beside = options.deduplication in {Deduplication.DEDUP_STORE, Deduplication.TOKENS}
+    beside = options.beside or ("" if inside else store)
+    return Place(
+        store=_own(store, prefix),
+        transport=_with(options.transport or f"sqlite:///{folder}/queue.db", f"prefix={prefix}&lease={LEASE}"),
+        prefix=prefix,
+        deduplication=options.deduplication,
+        beside=_own(beside, prefix) if is_beside and beside else "",
+        blobs=_own(options.blobs, prefix) if options.blobs else "",
+    )
+
+
+def has_prefix(url: str) -> bool:
+    """Tell whether what a run keeps there lies behind its own prefix; a place that has none must be the run's alone."""
+    return not keeps_documents(url) or scheme_of(url) in _NAMES_ITS_PREFIX | _HAS_FOLDERS
+
+
+def _check(url: str, role: str) -> None:
+    require(url, role)
+    if scheme_of(url) == "memory":
+        raise SetupError(f"{shown(url)}: the demo's processes share no memory")
+
+
+def _own(url: str, prefix: str) -> str:
+    """Give the part of a place that is a run's own; the whole place where it has no parts."""
+    scheme = scheme_of(url)
+    if scheme in _HAS_FOLDERS:
+        path, mark, query = url.partition("?")
+        return f"{path.rstrip('/')}/{prefix.rstrip('_')}{mark}{query}"
+    if scheme in _NAMES_ITS_PREFIX or not has_no_tables(url):
+        return _with(url, f"prefix={prefix}")
+    return url
+
+
+def _with(url: str, options: str) -> str:
+    return url + ("&" if "?" in url else "?") + options

@@ -1,0 +1,58 @@
+"""The places of a run: each its own part of them, and nothing left there at the end."""
+
+from pathlib import Path
+
+import pytest
+
+from onceonly.demo.ground import count_keys, empty
+from onceonly.demo.options import Deduplication, Options
+from onceonly.demo.place import place_of
+from onceonly.drivers.memory import Live
+from onceonly.model.settings import DedupStore, History, Off, Tokens
+from onceonly.ports.documents import Change
+from onceonly.stores.memory_documents import MemoryDocuments
+
+SQLITE, REDIS = "sqlite:///shop.db", "redis://127.0.0.1/0"
+
+
+async def test_a_place_is_emptied_page_by_page() -> None:
+    """Whatever is in it."""
+    documents = MemoryDocuments(Live())
+    await documents.save([Change(key=f"{kind}/{number}", body=b"{}") for kind in ("entity", "token") for number in range(130)])
+    assert await count_keys(documents, "token/") == 130
+    await empty(documents)
+    assert await documents.keys("") == ()
+
+
+@pytest.mark.parametrize(
+    ("store", "beside", "deduplication", "kind", "is_inside"),
+    [
+        (SQLITE, "", Deduplication.HISTORY, History, False),
+        (SQLITE, "", Deduplication.OFF, Off, False),
+        (SQLITE, "", Deduplication.DEDUP_STORE, DedupStore, False),
+        (SQLITE, "", Deduplication.TOKENS, Tokens, True),
+        (SQLITE, REDIS, Deduplication.TOKENS, Tokens, False),
+        (REDIS, "", Deduplication.TOKENS, Tokens, False),
+    ],
+)
+def test_tokens_and_marks_are_in_the_store_unless_told_otherwise(
+    store: str, beside: str, deduplication: Deduplication, kind: type, *, is_inside: bool
+) -> None:
+    """In a SQL database tokens are in the store's own tables, which the empty URL says."""
+    options = Options(store=store, transport="sqlite:///queue.db", beside=beside, deduplication=deduplication)
+    setting = place_of(options, Path("nowhere")).setting
+    assert type(setting) is kind
+    if isinstance(setting, Tokens | DedupStore):
+        assert setting.url.partition("?")[0] == ("" if is_inside else beside or store)
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["redis://127.0.0.1/0", "dynamodb://eu-central-1/table?endpoint=http%3A%2F%2F127.0.0.1%3A1", "s3://bucket/demo?region=x"],
+)
+def test_two_runs_share_nothing_of_a_place(url: str) -> None:
+    """Each has a prefix or a folder of its own."""
+    one, two = (place_of(Options(store=url), Path("nowhere")).store for _ in range(2))
+    assert one != two
+    assert one.partition("://")[0] == url.partition("://")[0]
+    assert set(url.partition("?")[2].split("&")) - {""} <= set(one.partition("?")[2].split("&"))

@@ -1,0 +1,73 @@
+"""Units of one batch run side by side where each is one entity: batches go on following one another, and none stands still."""
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+from runtime_house import House, ScriptedHandlers, failing
+
+from onceonly.model.message import Message
+from onceonly.ports.store import Resources, Unit
+from onceonly.runtime.settings import WorkerSettings
+from onceonly.runtime.worker import SIDE_BY_SIDE
+from onceonly.stores.memory import MemoryStore
+
+IDS = [f"m{number:03}" for number in range(6 * SIDE_BY_SIDE)]
+
+
+class EntityStore(MemoryStore):
+    """Each message is a unit of its own; knows how many are open, and which batches' they are."""
+
+    def house(self) -> "EntityStore":
+        """Begin with none."""
+        self.open = self.most = 0
+        return self
+
+    def unit_key(self, message: Message) -> str:
+        """Give a key of its own."""
+        return message.identity.id
+
+    async def begin(self, messages: Sequence[Message], *, isolated: bool = False) -> Unit:
+        """Count it, and let the others begin."""
+        self.open += 1
+        self.most = max(self.most, self.open)
+        await asyncio.sleep(0)
+        try:
+            return await super().begin(messages, isolated=isolated)
+        finally:
+            self.open -= 1
+
+
+def entity_house(handlers: ScriptedHandlers | None = None) -> tuple[House, EntityStore]:
+    """Give a house whose messages are units of their own."""
+    house = House(handlers)
+    store = EntityStore(house.driver, "shop", clock=house.clock).house()
+    house.ports = house.ports._replace(store=store)
+    return house, store
+
+
+@pytest.mark.parametrize("batch", [SIDE_BY_SIDE - 7, SIDE_BY_SIDE, 3 * SIDE_BY_SIDE])
+async def test_batches_of_many_units_never_wait_for_each_other(batch: int) -> None:
+    """Who has the turn needs room for its units, and who has room must not wait for the turn."""
+    house, store = entity_house()
+    await house.open(*IDS)
+    async with asyncio.timeout(30):
+        await house.work(WorkerSettings(batch_size=batch, wait=0.05))
+    assert house.noted() == house.announced() == IDS
+    assert 1 < store.most <= SIDE_BY_SIDE
+
+
+async def test_units_that_run_again_never_wait_for_each_other() -> None:
+    """Each fails once in a batch, and once more alone, while other batches have the turn."""
+    failed: list[str] = []
+
+    def fail_twice(message: Message, _resources: Resources) -> None:
+        if failed.count(message.id) < 2:
+            failed.append(message.id)
+            raise failing("not yet")
+
+    house, _ = entity_house(ScriptedHandlers(fail_twice))
+    await house.open(*IDS)
+    async with asyncio.timeout(30):
+        await house.work(WorkerSettings(batch_size=SIDE_BY_SIDE - 7, wait=0.05))
+    assert house.noted() == house.announced() == IDS
