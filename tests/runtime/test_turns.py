@@ -2,10 +2,12 @@
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 
 import pytest
 from runtime_house import HastyTimer, House
 
+from onceonly.algorithms.delivery import Report, Work
 from onceonly.model.errors import Conflict, Unknown
 from onceonly.model.identity import Identity
 from onceonly.model.message import Message, Send
@@ -14,7 +16,7 @@ from onceonly.ports.store import Unit
 from onceonly.runtime.settings import WorkerSettings
 from onceonly.runtime.together import WINDOW, ForgettingTogether
 from onceonly.runtime.turns import Turn, TurningStore
-from onceonly.runtime.worker import IN_FLIGHT, Worker
+from onceonly.runtime.worker import IN_FLIGHT, SIDE_BY_SIDE, Loop, Worker
 from onceonly.stores.memory import MemoryStore
 from onceonly.transports.memory import MemoryTransport
 
@@ -235,3 +237,53 @@ async def test_the_second_half_of_a_batch_takes_its_turn_again() -> None:
     assert turns.locked()
     first.give_up()
     assert not turns.locked()
+
+
+async def test_a_batch_of_several_units_keeps_its_turn_until_the_last_is_committed() -> None:
+    """The next batch is likely about the same entities, and would only lose against this one."""
+    house = House()
+    turns = asyncio.Semaphore(1)
+    turn = Turn(turns)
+    store = TurningStore(house.store, turn)
+    await turn.take()
+    turn.expect(2)
+    first, second = await store.begin([]), await store.begin([])
+    await first.commit([])
+    assert turns.locked()
+    await second.commit([])
+    assert not turns.locked()
+
+
+async def test_units_that_wait_for_a_turn_keep_no_room_from_those_that_have_it() -> None:
+    """Loops hold batches of more units than may run at once: whatever waits for what, all of it is handled."""
+    count = 2 * SIDE_BY_SIDE
+    house = ManyUnits()
+    loops = [house.loop() for _ in range(3)]
+    batches = [house.works(loop, count) for loop in loops]
+    await loops[-1].turn.take()  # the others' units begin first, and wait for it
+    async with asyncio.timeout(10):
+        reports = await asyncio.gather(*(loop.do(works) for loop, works in zip(loops, batches, strict=True)))
+    assert sum(report.handled for report in reports) == len(loops) * count
+
+
+class ManyUnits:
+    """Loops of one worker, whose works each begin and commit a unit, and wait for others on the way."""
+
+    def __init__(self) -> None:
+        self._house, self._turns = House(), asyncio.Semaphore(1)
+
+    def loop(self) -> Loop:
+        """Make a loop."""
+        house = self._house
+        return Loop(house.ports, WorkerSettings(), house.surroundings, Turn(self._turns))
+
+    def works(self, loop: Loop, count: int) -> list[Work]:
+        """Make the works of one batch."""
+        return [partial(self._work, loop) for _ in range(count)]
+
+    async def _work(self, loop: Loop) -> Report:
+        unit = await loop.ports.store.begin([])
+        await asyncio.sleep(0)
+        await unit.commit([])
+        await asyncio.sleep(0)
+        return Report(handled=1)

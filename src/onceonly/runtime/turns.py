@@ -2,7 +2,8 @@
 
 A batch is received, handled in a unit, dispatched and finished. Only so many loops of a worker may hold what is not handled
 yet; once a loop's unit is committed, the next loop receives and handles, while this one dispatches and finishes. So a slow
-broker or a slow disk delays messages and costs no throughput, and the batches of one worker do not fight for the same rows.
+broker or a slow disk delays messages and costs no throughput, and the batches of one worker do not fight for the same rows. A
+batch of several units, one for each entity, keeps its turn until all are committed: the next is likely about the same ones.
 """
 
 import asyncio
@@ -22,6 +23,17 @@ class Turn:
         self._turns = turns
         self._has_it = False
         self._one = asyncio.Lock()
+        self._left = 1
+
+    def expect(self, units: int) -> None:
+        """Be told how many units the batch has; the turn ends with their last commit, or else with the batch."""
+        self._left = units
+
+    def committed(self) -> None:
+        """Count a commit. Units that were divided count more than once, and end the turn early: it is taken again."""
+        self._left -= 1
+        if self._left <= 0:
+            self.give_up()
 
     async def take(self) -> None:
         """Wait for the turn, unless it is had."""
@@ -38,7 +50,7 @@ class Turn:
 
 
 class TurningStore(EnclosedStore):
-    """A store whose commits end the turn."""
+    """A store whose commits, as many as the batch has units, end the turn."""
 
     def __init__(self, store: Store, turn: Turn) -> None:
         """Enclose this store."""
@@ -66,9 +78,9 @@ class TurningUnit:
         self.resources: Resources = unit.resources
 
     async def commit(self, records: Sequence[Record]) -> None:
-        """Commit; then the next batch may be received."""
+        """Commit; after the last one the next batch may be received."""
         await self._unit.commit(records)
-        self._turn.give_up()
+        self._turn.committed()
 
     def abandon(self) -> None:
         """Abandon as ever."""

@@ -6,10 +6,10 @@ from onceonly.algorithms.delivery import Report, Work, Works, one_after_another
 
 
 class SideBySide:
-    """Does the works of one batch side by side, at most so many of a worker at once."""
+    """Does the works of one batch side by side, at most so many at once."""
 
     def __init__(self, limit: int) -> None:
-        """Share the limit between all batches of one worker."""
+        """Allow so many; batches that share it share the limit."""
         self._room = asyncio.Semaphore(limit)
 
     async def __call__(self, works: Works) -> Report:

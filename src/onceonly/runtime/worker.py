@@ -11,7 +11,7 @@ from collections.abc import Coroutine, Sequence
 from contextlib import suppress
 from typing import Any, Protocol
 
-from onceonly.algorithms.delivery import Report, deliver
+from onceonly.algorithms.delivery import Report, Works, deliver
 from onceonly.model.errors import OnceOnlyError
 from onceonly.model.message import Delivery
 from onceonly.ports.bundle import Ports
@@ -30,7 +30,7 @@ from onceonly.runtime.units import SideBySide
 LAST_RELEASE = 2.0  # seconds to give back what a stop cut off
 IN_FLIGHT = 8  # batches at most for each that is handled: the others are dispatched and finished
 ENOUGH = IN_FLIGHT // 2  # batches that are done: no more are waited for to forget their records together
-SIDE_BY_SIDE = 32  # units of a worker at most that run at once, where each is one entity
+SIDE_BY_SIDE = 32  # units of a batch at most that run at once, where each is one entity
 LEASE_PARTS = 3  # a lease is renewed this often before it would end
 OUTAGE, UNSURE, FAULT = "cannot receive", "cannot settle what was received", "delivering failed"
 
@@ -72,7 +72,6 @@ class Worker:
         turns = asyncio.Semaphore(settings.concurrency)
         self._loops = [Loop(self._ports, settings, surroundings, Turn(turns)) for _ in range(IN_FLIGHT * settings.concurrency)]
         self._pace = Pace(settings.batch_size, surroundings.chance)
-        self._side_by_side = SideBySide(SIDE_BY_SIDE)
         self._trouble = ""
         self.report = Report()
 
@@ -139,7 +138,7 @@ class Worker:
         taken = len(loop.batch)
         self._count(received=taken, held=taken)
         try:
-            report = await deliver(loop.batch, loop.ports, self._side_by_side)
+            report = await deliver(loop.batch, loop.ports, loop.do)
             seconds = self._learn(report, taken)
         except Exception as error:  # noqa: BLE001 - whatever it is, the deliveries go back and the worker lives on
             self._went_bad(FAULT, error)
@@ -213,6 +212,13 @@ class Loop:
         self.ports = ports._replace(handlers=handlers, store=TurningStore(ports.store, turn))
         self.turn = turn
         self.batch: tuple[Delivery, ...] = ()
+        # its own: were it shared, units that wait for the turn could fill it, while those of the loop that has it wait for room
+        self._side_by_side = SideBySide(SIDE_BY_SIDE)
+
+    async def do(self, works: Works) -> Report:
+        """Do the units of the batch side by side."""
+        self.turn.expect(len(works))
+        return await self._side_by_side(works)
 
 
 async def _cancel(tasks: list[asyncio.Task[Any]]) -> None:
