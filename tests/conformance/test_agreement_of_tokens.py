@@ -40,7 +40,7 @@ async def test_the_tokens_do_the_same(seed: int) -> None:
     for _ in range(STEPS):
         pair, call = chance.choice(processes), chance.choice(("prepare", "activate", "discard", "remove"))
         tokens = chance.sample(TOKENS, chance.randint(1, 3))
-        arguments = (tokens, chance.choice(OWNERS)) if call == "prepare" else (tokens,)
+        arguments = ({each: chance.choice(OWNERS) for each in tokens} if call == "prepare" else tokens,)
         first, second = [await done(getattr(store, call), *arguments) for store in pair]
         assert first == second
         looks = [(await store.live(TOKENS), set(await store.prepared(LATER, 100))) for store in chance.choice(processes)]

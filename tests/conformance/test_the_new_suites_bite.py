@@ -53,6 +53,7 @@ TOKENS = {
     tokens.AgreeableTokens: ["a_token_nobody_prepared_is_not_live"],
     tokens.EagerTokens: ["a_prepared_token_is_invisible_to_receivers"],
     tokens.UnitlessTokens: ["a_prepared_token_is_listed_with_its_owner_and_its_instant"],
+    tokens.OneOwnerTokens: ["tokens_of_several_owners_are_prepared_at_once"],
     tokens.UndatedTokens: ["a_prepared_token_is_listed_with_its_owner_and_its_instant"],
     tokens.EntityTokens: ["an_owner_may_have_no_entity"],
     tokens.OverwritingTokens: [

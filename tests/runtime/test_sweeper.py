@@ -48,7 +48,7 @@ class Attic:
 
     async def prepare(self, *tokens: Token) -> None:
         """Prepare tokens in the name of the order."""
-        await self.tokens.prepare(tokens, Owner(SHOP, self.unit, ORDER))
+        await self.tokens.prepare(dict.fromkeys(tokens, Owner(SHOP, self.unit, ORDER)))
 
     async def run(self, until: Callable[[], bool]) -> None:
         """Run a sweeper until a condition holds at one of its looks."""

@@ -134,7 +134,7 @@ async def tokens(_: Path) -> AsyncIterator[Variant]:
     house = House()
     store = DocumentTokens(house.documents, clock=house.clock)
     mine = Token("mine", ENDPOINT)
-    await store.prepare([mine], Owner(OTHER, "", about().identity))
+    await store.prepare(dict.fromkeys([mine], Owner(OTHER, "", about().identity)))
     await DocumentTokens(house.documents, clock=house.clock).activate([mine])
     house.documents.calls.clear()
     admission = Tokenized(ENDPOINT, DocumentTokens(house.documents, clock=house.clock), {}, SystemIds())

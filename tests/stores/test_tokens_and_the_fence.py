@@ -124,8 +124,8 @@ async def test_tokens_of_an_endpoint_that_is_away_do_not_stand_in_the_way() -> N
     """However many it left, the others are swept."""
     house = Tokens()
     owner = Owner(OTHER, "", message().identity)
-    await house.tokens().prepare([Token(f"a{number}", "a") for number in range(30)], owner)
-    await house.tokens().prepare([Token("b", "b")], Owner(ENDPOINT, f"entity/{ORDER}", about().identity))
+    await house.tokens().prepare(dict.fromkeys([Token(f"a{number}", "a") for number in range(30)], owner))
+    await house.tokens().prepare(dict.fromkeys([Token("b", "b")], Owner(ENDPOINT, f"entity/{ORDER}", about().identity)))
     assert await house.sweep(limit=4) == 1
     assert {each.owner for each in await house.tokens().prepared(LATER, 100)} == {owner}
 
@@ -134,8 +134,8 @@ async def test_an_unreadable_owner_does_not_stand_in_the_way() -> None:
     """Nor an attempt that is under way; what is left is found again."""
     house = Tokens()
     await house.documents.save([Change(key="entity/foreign", body=b"by hand")])
-    await house.tokens().prepare([Token("a", "a")], Owner(ENDPOINT, "entity/foreign", about().identity))
-    await house.tokens().prepare([Token("b", "b")], Owner(ENDPOINT, f"entity/{ORDER}", about().identity))
+    await house.tokens().prepare(dict.fromkeys([Token("a", "a")], Owner(ENDPOINT, "entity/foreign", about().identity)))
+    await house.tokens().prepare(dict.fromkeys([Token("b", "b")], Owner(ENDPOINT, f"entity/{ORDER}", about().identity)))
     assert (await house.sweep(limit=1), await house.sweep(limit=1)) == (1, 0)
     assert [each.token.id for each in await house.tokens().prepared(LATER, 10)] == ["a"]
 
@@ -143,7 +143,9 @@ async def test_an_unreadable_owner_does_not_stand_in_the_way() -> None:
 async def test_a_store_that_is_away_is_asked_for_one_page_only() -> None:
     """Each question may take as long as an outage lets it."""
     house = Tokens()
-    await house.tokens().prepare([Token(f"t{n}", "a") for n in range(9)], Owner(ENDPOINT, "entity/x", about().identity))
+    await house.tokens().prepare(
+        dict.fromkeys([Token(f"t{n}", "a") for n in range(9)], Owner(ENDPOINT, "entity/x", about().identity))
+    )
     house.documents.spoils = dict.fromkeys(range(100), Failed("away"))
     assert await house.sweep(limit=3) == 0
     assert house.documents.calls == ["load"] * 3
@@ -159,7 +161,7 @@ async def test_a_token_that_is_listed_twice_is_no_other_message() -> None:
     (effect,) = minted.effects
     assert minted.minted == (Token(effect.message.token, ENDPOINT), Token(effect.message.token, OTHER))
     tokens = house.tokens()
-    await tokens.prepare(minted.minted, Owner("till", "", about().identity))
+    await tokens.prepare(dict.fromkeys(minted.minted, Owner("till", "", about().identity)))
     await tokens.activate(minted.minted)
     mine, others = (Tokenized(name, tokens, {}, Counter()) for name in (ENDPOINT, OTHER))
     await mine.retire([Record(effect.message.identity, token=effect.message.token)])

@@ -30,7 +30,7 @@ async def test_each_step_of_a_token_costs_one_call() -> None:
     """As long as nobody else writes it: prepared and activated by one process, found and removed by another."""
     documents = Told()
     sender, receiver = opened(documents), opened(documents)
-    await sender.prepare([A, B], OWNER)
+    await sender.prepare(dict.fromkeys([A, B], OWNER))
     await sender.activate([A, B])
     assert await receiver.live([A, B]) == {A, B}
     await receiver.remove([A, B])
@@ -41,7 +41,7 @@ async def test_each_step_of_a_token_costs_one_call() -> None:
 async def test_a_process_that_knows_nothing_looks_first() -> None:
     """A relay, for instance."""
     documents = Told()
-    await opened(documents).prepare([A, B], OWNER)
+    await opened(documents).prepare(dict.fromkeys([A, B], OWNER))
     await opened(documents).activate([A])
     await opened(documents).discard([A, B])
     await opened(documents).remove([A, B])
@@ -52,7 +52,7 @@ async def test_a_wrong_memory_costs_a_look_and_nothing_else() -> None:
     """What somebody else did in between is respected."""
     documents = Told()
     sender = opened(documents)
-    await sender.prepare([A, B], OWNER)
+    await sender.prepare(dict.fromkeys([A, B], OWNER))
     await opened(documents).activate([A])
     await opened(documents).remove([B])
     documents.calls.clear()
@@ -65,8 +65,8 @@ async def test_what_is_remembered_is_bounded() -> None:
     """The token that was seen the longest time ago is looked up again."""
     documents = Told()
     tokens = opened(documents)
-    await tokens.prepare([A], OWNER)
-    await tokens.prepare([Token(f"t{number}", "mail") for number in range(10_000)], OWNER)
+    await tokens.prepare(dict.fromkeys([A], OWNER))
+    await tokens.prepare(dict.fromkeys([Token(f"t{number}", "mail") for number in range(10_000)], OWNER))
     await tokens.activate([A])
     assert documents.calls == ["save", "save", "load", "save"]
 
@@ -76,7 +76,7 @@ async def test_prepared_tokens_are_found_behind_many_live_ones() -> None:
     documents = Told()
     tokens = opened(documents)
     many = [Token(f"a{number:04}", "mail") for number in range(1_500)]
-    await tokens.prepare([*many, Token("b", "mail")], OWNER)
+    await tokens.prepare(dict.fromkeys([*many, Token("b", "mail")], OWNER))
     await tokens.activate(many)
     assert [each.token.id for each in await tokens.prepared(LATER, 10)] == ["b"]
     assert documents.calls.count("keys") == 3
@@ -85,7 +85,7 @@ async def test_prepared_tokens_are_found_behind_many_live_ones() -> None:
 async def test_losing_every_time_ends_in_failed() -> None:
     """Nothing was written, and the token is what it was."""
     documents = Contested()
-    await opened(documents).prepare([A], OWNER)
+    await opened(documents).prepare(dict.fromkeys([A], OWNER))
     for call in (opened(documents).activate, opened(documents).discard, opened(documents).remove):
         with pytest.raises(Failed, match="try again"):
             await call([A])
@@ -95,9 +95,9 @@ async def test_losing_every_time_ends_in_failed() -> None:
 async def test_a_used_id_names_itself() -> None:
     """It is a Conflict, which says which token."""
     documents = Told()
-    await opened(documents).prepare([A], OWNER)
+    await opened(documents).prepare(dict.fromkeys([A], OWNER))
     with pytest.raises(Conflict, match="token/mail/a"):
-        await opened(documents).prepare([A], OWNER)
+        await opened(documents).prepare(dict.fromkeys([A], OWNER))
 
 
 async def test_a_token_of_a_newer_version_says_so() -> None:
@@ -112,7 +112,7 @@ async def test_nothing_is_asked_about_nothing() -> None:
     """No call for an empty list."""
     documents = Told()
     tokens = opened(documents)
-    await tokens.prepare([], OWNER)
+    await tokens.prepare(dict.fromkeys([], OWNER))
     await tokens.activate([])
     await tokens.live([])
     await tokens.remove([])
@@ -191,7 +191,7 @@ class History:
         if fresh:
             token = fresh.pop()
             try:
-                await process.prepare([token], OWNER)
+                await process.prepare(dict.fromkeys([token], OWNER))
             except Unknown:
                 return  # its unit is given up: nobody will ever activate it
             self.ready.append(token)
@@ -248,7 +248,7 @@ async def test_tokens_from_outside_are_live_at_once_and_added_once() -> None:
 async def test_a_census_counts_the_tokens_of_one_endpoint_up_to_a_limit() -> None:
     """And says when there are more."""
     tokens = opened(MemoryDocuments(Live()))
-    await tokens.prepare([A], OWNER)
+    await tokens.prepare(dict.fromkeys([A], OWNER))
     await tokens.add([B, Token("c", "mail"), Token("d", "mailer")])
     assert await tokens.census("mail", 3) == (1, 2, False)
     assert await tokens.census("mail", 2) == (1, 1, True)

@@ -87,9 +87,9 @@ class Tokenized:
     async def prepare(self, records: Sequence[Record]) -> tuple[Record, ...]:
         """Mint a token for every message of these records, and prepare it for each endpoint it goes to."""
         minted = tuple(mint(record, self._subscribers, self._ids) for record in records)
-        for record in minted:
-            if record.minted:
-                await self._tokens.prepare(record.minted, Owner(self._endpoint, record.unit, record.identity))
+        owners = {token: Owner(self._endpoint, each.unit, each.identity) for each in minted for token in each.minted}
+        if owners:
+            await self._tokens.prepare(owners)
         return minted
 
     async def activate(self, records: Sequence[Record]) -> None:

@@ -1,6 +1,6 @@
 """TokenStore: a message may be handled only while its token is live; handling consumes it (protocols, section 5)."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from onceonly.model.token import Owner, Prepared, Token
@@ -9,8 +9,11 @@ from onceonly.model.token import Owner, Prepared, Token
 class TokenStore(Protocol):
     """Tokens in two states: prepared (invisible to receivers) and live. Reads must be linearizable with writes."""
 
-    async def prepare(self, tokens: Sequence[Token], owner: Owner) -> None:
-        """Create these as prepared. Their ids were never used before. Not atomic. Raises Conflict, Failed, Unknown."""
+    async def prepare(self, owners: Mapping[Token, Owner]) -> None:
+        """Create these as prepared, each for its owner. Their ids were never used before. Not atomic.
+
+        Raises Conflict, Failed, Unknown.
+        """
 
     async def activate(self, tokens: Sequence[Token]) -> None:
         """Make these live, if they are prepared; live or missing is left as it is. Not atomic. Raises Failed, Unknown."""

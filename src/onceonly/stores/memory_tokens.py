@@ -1,6 +1,6 @@
 """The memory token store: prepared and live tokens in an immutable world. It is the one that the model checker explores."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -22,11 +22,11 @@ class TokensWorld(Struct, frozen=True):
 PLACE = Place("tokens", TokensWorld())
 
 
-def prepare(world: TokensWorld, tokens: tuple[Token, ...], owner: Owner, now: int) -> Step:
+def prepare(world: TokensWorld, owned: tuple[tuple[Token, Owner], ...], now: int) -> Step:
     """Create tokens, those whose ids are free; a Conflict when one is not."""
     taken = world.live.union(each.token for each in world.prepared)
-    fresh = frozenset(Prepared(token, owner, now) for token in tokens if token not in taken)
-    outcome = Raises(Conflict, "the id of a token was used before") if taken.intersection(tokens) else None
+    fresh = frozenset(Prepared(token, owner, now) for token, owner in owned if token not in taken)
+    outcome = Raises(Conflict, "the id of a token was used before") if len(fresh) < len(owned) else None
     return replace(world, prepared=world.prepared | fresh), outcome
 
 
@@ -71,9 +71,9 @@ class MemoryTokens:
         self._driver = driver
         self._clock = clock or WallClock()
 
-    async def prepare(self, tokens: Sequence[Token], owner: Owner) -> None:
+    async def prepare(self, owners: Mapping[Token, Owner]) -> None:
         """Create tokens; see the port."""
-        await self._each("token-prepare", prepare, tokens, owner, self._clock.now())
+        await self._each("token-prepare", prepare, tuple(owners.items()), self._clock.now())
 
     async def activate(self, tokens: Sequence[Token]) -> None:
         """Make tokens live; see the port."""
@@ -98,5 +98,5 @@ class MemoryTokens:
         found: tuple[Prepared, ...] = await self._driver.perform(operation)
         return found
 
-    async def _each(self, point: str, function: Callable[..., Step], tokens: Sequence[Token], *rest: Any) -> None:
-        await self._driver.perform(Operation(point, PLACE, function, (tuple(tokens), *rest), many=True))
+    async def _each(self, point: str, function: Callable[..., Step], items: Sequence[Any], *rest: Any) -> None:
+        await self._driver.perform(Operation(point, PLACE, function, (tuple(items), *rest), many=True))

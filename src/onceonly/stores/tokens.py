@@ -58,16 +58,15 @@ class DocumentTokens:
         self._clock = clock
         self._seen: OrderedDict[str, Document] = OrderedDict()
 
-    async def prepare(self, tokens: Sequence[Token], owner: Owner) -> None:
+    async def prepare(self, owners: Mapping[Token, Owner]) -> None:
         """Create tokens; see the port. One call of the service."""
-        identity = owner.identity
-        body = _encode(Body("prepared", owner.endpoint, owner.unit, identity.source, identity.id, self._clock.now()))
-        changes = [Change(key=name, body=body) for name in _names(tokens)]
+        now = self._clock.now()
+        changes = [Change(key=name, body=_body(owners[token], now)) for name, token in _names(list(owners)).items()]
         answers = await self._documents.save(changes) if changes else ()
         for change, version in zip(changes, answers, strict=True):
             if version is None:
                 raise Conflict(f"{change.key!r} is there already: the id of a token was used before")
-            self._see(change.key, Document(body, version))
+            self._see(change.key, Document(change.body or b"", version))
 
     async def activate(self, tokens: Sequence[Token]) -> None:
         """Make tokens live; see the port. Nothing is looked up for those that this process prepared."""
@@ -145,6 +144,10 @@ def _discard(name: str, found: Document | None) -> Change | None:
 
 def _names(tokens: Sequence[Token]) -> Mapping[str, Token]:
     return {f"{_PREFIX}{token.endpoint}/{token.id}": token for token in tokens}
+
+
+def _body(owner: Owner, at: int) -> bytes:
+    return _encode(Body("prepared", owner.endpoint, owner.unit, owner.identity.source, owner.identity.id, at))
 
 
 def _read(name: str, document: Document) -> Body:

@@ -65,7 +65,7 @@ class TokenSuite(Suite):
         """Exactly: the sweeper looks there."""
         async with self.open_tokens() as subject:
             before = subject.now()
-            await (await subject.tokens()).prepare([token()], RICH_OWNER)
+            await (await subject.tokens()).prepare(dict.fromkeys([token()], RICH_OWNER))
             after = subject.now()
             await self._listed(subject, token())
             (found,) = await (await subject.tokens()).prepared(LATER, 10)
@@ -76,15 +76,24 @@ class TokenSuite(Suite):
         """Units of SQL stores have none."""
         owner = Owner(ENDPOINT, "", Identity("", "m1"))
         async with self.open_tokens() as subject:
-            await (await subject.tokens()).prepare([token("t1"), token("t2")], owner)
+            await (await subject.tokens()).prepare(dict.fromkeys([token("t1"), token("t2")], owner))
             await self._listed(subject, token("t1"), token("t2"), owner=owner)
+
+    async def test_tokens_of_several_owners_are_prepared_at_once(self) -> None:
+        """Each stays its own owner's: that is whom the sweeper asks."""
+        owners = {token("t1"): OWNER, token("t2"): RICH_OWNER, token("t3"): OWNER._replace(unit="")}
+        async with self.open_tokens() as subject:
+            await (await subject.tokens()).prepare(owners)
+            await self._listed(subject, *owners)
+            found = await (await subject.tokens()).prepared(LATER, 10)
+            assert {each.token: each.owner for each in found} == owners
 
     async def test_an_id_that_is_prepared_cannot_be_prepared_again(self) -> None:
         """It is a Conflict, and the token stays its first owner's."""
         async with self.open_tokens() as subject:
             await _prepare(subject, token())
             async with raises(Conflict):
-                await (await subject.tokens()).prepare([token()], RICH_OWNER)
+                await (await subject.tokens()).prepare(dict.fromkeys([token()], RICH_OWNER))
             await self._listed(subject, token(), owner=OWNER)
 
     async def test_an_id_that_is_live_cannot_be_prepared_again(self) -> None:
@@ -92,7 +101,7 @@ class TokenSuite(Suite):
         async with self.open_tokens() as subject:
             await _make_live(subject, token())
             async with raises(Conflict):
-                await (await subject.tokens()).prepare([token("t2"), token()], OWNER)
+                await (await subject.tokens()).prepare(dict.fromkeys([token("t2"), token()], OWNER))
             assert await _live(subject, token()) == {token()}
 
     # Live
@@ -112,7 +121,7 @@ class TokenSuite(Suite):
         """As a worker does that nothing interrupts."""
         async with self.open_tokens() as subject:
             store = await subject.tokens()
-            await store.prepare([token("t1"), token("t2")], OWNER)
+            await store.prepare(dict.fromkeys([token("t1"), token("t2")], OWNER))
             await store.activate([token("t1"), token("t2")])
             assert await _live(subject, token("t1"), token("t2")) == {token("t1"), token("t2")}
 
@@ -120,7 +129,7 @@ class TokenSuite(Suite):
         """By the same process, by another one, and among prepared ones."""
         async with self.open_tokens() as subject:
             store = await subject.tokens()
-            await store.prepare([token("t1"), token("t2")], OWNER)
+            await store.prepare(dict.fromkeys([token("t1"), token("t2")], OWNER))
             await store.activate([token("t1")])
             await store.activate([token("t1")])
             await (await subject.tokens()).activate([token("t1"), token("t2")])
@@ -145,7 +154,7 @@ class TokenSuite(Suite):
         """Whoever activates it late: the worker that prepared it, one that found it live, and one that knows nothing."""
         async with self.open_tokens() as subject:
             owner, receiver = await subject.tokens(), await subject.tokens()
-            await owner.prepare([token()], OWNER)
+            await owner.prepare(dict.fromkeys([token()], OWNER))
             await (await subject.tokens()).activate([token()])
             assert await receiver.live([token()]) == {token()}
             await (await subject.tokens()).remove([token()])
@@ -177,7 +186,7 @@ class TokenSuite(Suite):
         names = [token(f"t{number}") for number in range(MANY)]
         async with self.open_tokens() as subject:
             store = await subject.tokens()
-            await store.prepare(names, OWNER)
+            await store.prepare(dict.fromkeys(names, OWNER))
             await store.activate(names)
             await store.remove(names[::2])
             assert await _live(subject, *names) == set(names[1::2])
@@ -187,7 +196,7 @@ class TokenSuite(Suite):
         async with self.open_tokens() as subject:
             await _make_live(subject, token())
             store = await subject.tokens()
-            await store.prepare([], OWNER)
+            await store.prepare({})
             for call in (store.activate, store.remove, store.discard):
                 await call([])
             assert (await store.live([]), await _live(subject, token())) == (frozenset(), {token()})
@@ -209,7 +218,7 @@ class TokenSuite(Suite):
         """Who found it live, and who prepared it and does not know what became of it."""
         async with self.open_tokens() as subject:
             owner, receiver = await subject.tokens(), await subject.tokens()
-            await owner.prepare([token("t1"), token("t2")], OWNER)
+            await owner.prepare(dict.fromkeys([token("t1"), token("t2")], OWNER))
             await (await subject.tokens()).activate([token("t1"), token("t2")])
             assert await receiver.live([token("t1")]) == {token("t1")}
             await receiver.remove([token("t1")])
@@ -240,7 +249,7 @@ class TokenSuite(Suite):
         """It cannot become live any more."""
         async with self.open_tokens() as subject:
             owner = await subject.tokens()
-            await owner.prepare([token("t1"), token("t2")], OWNER)
+            await owner.prepare(dict.fromkeys([token("t1"), token("t2")], OWNER))
             await owner.discard([token("t1")])
             await (await subject.tokens()).discard([token("t2")])
             await self._listed(subject)
@@ -251,7 +260,7 @@ class TokenSuite(Suite):
         """Also when who prepared it does not know that it is."""
         async with self.open_tokens() as subject:
             owner = await subject.tokens()
-            await owner.prepare([token("t1"), token("t2")], OWNER)
+            await owner.prepare(dict.fromkeys([token("t1"), token("t2")], OWNER))
             await (await subject.tokens()).activate([token("t1")])
             await owner.discard([token("t1"), token("t2")])
             await (await subject.tokens()).discard([token("t1")])
@@ -320,13 +329,13 @@ class TokenSuite(Suite):
     async def test_a_preparation_that_is_cut_off_is_never_said_to_have_failed(self) -> None:
         """Least of all to be a Conflict: then its tokens would be discarded, although a commit may name them."""
         async with self.open_tokens() as subject:
-            await cut_off((await subject.cut("after")).prepare([token()], OWNER))
+            await cut_off((await subject.cut("after")).prepare(dict.fromkeys([token()], OWNER)))
             await self._listed(subject, token())
 
     async def test_a_preparation_that_got_nowhere_is_no_success(self) -> None:
         """Its message would be dropped by its receiver."""
         async with self.open_tokens() as subject:
-            returned = await returns((await subject.cut("before")).prepare([token()], OWNER))
+            returned = await returns((await subject.cut("before")).prepare(dict.fromkeys([token()], OWNER)))
             await (await subject.tokens()).activate([token()])
             assert returned <= (await _live(subject, token()) == {token()})
 
@@ -372,7 +381,7 @@ class TokenSuite(Suite):
         async with self.open_tokens() as subject:
             for turns in range(6):
                 store, mine = await subject.tokens(), token(f"t{turns}")
-                await store.prepare([mine], OWNER)
+                await store.prepare(dict.fromkeys([mine], OWNER))
                 await cancel(store.activate([mine]), turns)
                 await store.activate([mine])
                 assert await _live(subject, mine) == {mine}
@@ -397,12 +406,12 @@ class TokenSuite(Suite):
 
 
 async def _prepare(subject: TokenSubject, *tokens: Token) -> None:
-    await (await subject.tokens()).prepare(tokens, OWNER)
+    await (await subject.tokens()).prepare(dict.fromkeys(tokens, OWNER))
 
 
 async def _make_live(subject: TokenSubject, *tokens: Token) -> None:
     store = await subject.tokens()
-    await store.prepare(tokens, OWNER)
+    await store.prepare(dict.fromkeys(tokens, OWNER))
     await store.activate(tokens)
 
 

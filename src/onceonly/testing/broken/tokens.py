@@ -1,7 +1,7 @@
 """Broken token stores."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from onceonly.model.errors import Conflict, Failed, Unknown
@@ -23,9 +23,9 @@ class WrappedTokenStore:
         self.known: dict[Token, bool] = {}
         self._owner = owner
 
-    async def prepare(self, tokens: Sequence[Token], owner: Owner) -> None:
+    async def prepare(self, owners: Mapping[Token, Owner]) -> None:
         """Prepare, as the wrapper does it."""
-        await self._owner.prepare(self, tokens, owner)
+        await self._owner.prepare(self, owners)
 
     async def activate(self, tokens: Sequence[Token]) -> None:
         """Activate, as the wrapper does it."""
@@ -72,10 +72,10 @@ class WrappedTokens:
         """Let time pass."""
         await self.subject.pass_time(milliseconds)
 
-    async def prepare(self, store: WrappedTokenStore, tokens: Sequence[Token], owner: Owner) -> None:
+    async def prepare(self, store: WrappedTokenStore, owners: Mapping[Token, Owner]) -> None:
         """Prepare tokens."""
-        self.seen.update(tokens)
-        await store.inner.prepare(tokens, owner)
+        self.seen.update(owners)
+        await store.inner.prepare(owners)
 
     async def activate(self, store: WrappedTokenStore, tokens: Sequence[Token]) -> None:
         """Activate tokens."""
@@ -109,18 +109,26 @@ class AgreeableTokens(WrappedTokens):
 class EagerTokens(WrappedTokens):
     """Knows one state only."""
 
-    async def prepare(self, store: WrappedTokenStore, tokens: Sequence[Token], owner: Owner) -> None:
+    async def prepare(self, store: WrappedTokenStore, owners: Mapping[Token, Owner]) -> None:
         """Make them live at once."""
-        await store.inner.prepare(tokens, owner)
-        await store.inner.activate(tokens)
+        await store.inner.prepare(owners)
+        await store.inner.activate(list(owners))
 
 
 class UnitlessTokens(WrappedTokens):
     """Forgets which entity has to be asked."""
 
-    async def prepare(self, store: WrappedTokenStore, tokens: Sequence[Token], owner: Owner) -> None:
+    async def prepare(self, store: WrappedTokenStore, owners: Mapping[Token, Owner]) -> None:
         """Drop it."""
-        await store.inner.prepare(tokens, owner._replace(unit=""))
+        await store.inner.prepare({token: owner._replace(unit="") for token, owner in owners.items()})
+
+
+class OneOwnerTokens(WrappedTokens):
+    """Takes all tokens of a call for those of one owner."""
+
+    async def prepare(self, store: WrappedTokenStore, owners: Mapping[Token, Owner]) -> None:
+        """Give the first one all."""
+        await store.inner.prepare(dict.fromkeys(owners, next(iter(owners.values()), OWNER)))
 
 
 class UndatedTokens(WrappedTokens):
@@ -142,19 +150,19 @@ class EntityTokens(WrappedTokens):
 class OverwritingTokens(WrappedTokens):
     """Writes without looking what is there."""
 
-    async def prepare(self, store: WrappedTokenStore, tokens: Sequence[Token], owner: Owner) -> None:
+    async def prepare(self, store: WrappedTokenStore, owners: Mapping[Token, Owner]) -> None:
         """Replace."""
-        await store.inner.remove(tokens)
-        await store.inner.prepare(tokens, owner)
+        await store.inner.remove(list(owners))
+        await store.inner.prepare(owners)
 
 
 class IgnoringTokens(WrappedTokens):
     """Leaves what is there, and does not say that it was."""
 
-    async def prepare(self, store: WrappedTokenStore, tokens: Sequence[Token], owner: Owner) -> None:
+    async def prepare(self, store: WrappedTokenStore, owners: Mapping[Token, Owner]) -> None:
         """Hide it."""
         with suppress(Conflict):
-            await store.inner.prepare(tokens, owner)
+            await store.inner.prepare(owners)
 
 
 class CachingTokens(WrappedTokens):
@@ -177,10 +185,10 @@ class ListCachingTokens(WrappedTokens):
 class OthersTokens(WrappedTokens):
     """Does not see what it prepared or found live itself."""
 
-    async def prepare(self, store: WrappedTokenStore, tokens: Sequence[Token], owner: Owner) -> None:
+    async def prepare(self, store: WrappedTokenStore, owners: Mapping[Token, Owner]) -> None:
         """Note it."""
-        store.known.update(dict.fromkeys(tokens, True))
-        await store.inner.prepare(tokens, owner)
+        store.known.update(dict.fromkeys(owners, True))
+        await store.inner.prepare(owners)
 
     async def activate(self, store: WrappedTokenStore, tokens: Sequence[Token]) -> None:
         """Leave them out."""
@@ -227,7 +235,7 @@ class UpsertTokens(WrappedTokens):
     async def activate(self, store: WrappedTokenStore, tokens: Sequence[Token]) -> None:
         """Write them."""
         with suppress(Conflict):
-            await store.inner.prepare(tokens, OWNER)
+            await store.inner.prepare(dict.fromkeys(tokens, OWNER))
         await store.inner.activate(tokens)
 
 
@@ -241,7 +249,7 @@ class TwoStepTokens(WrappedTokens):
             await asyncio.sleep(0)
         for each in ready:
             with suppress(Conflict):
-                await store.inner.prepare([each], OWNER)
+                await store.inner.prepare({each: OWNER})
         await store.inner.activate(tokens)
 
 
@@ -256,9 +264,9 @@ class EndpointBlindTokens(WrappedTokens):
 class CaselessTokens(WrappedTokens):
     """Keeps ids under a collation that ignores case."""
 
-    async def prepare(self, store: WrappedTokenStore, tokens: Sequence[Token], owner: Owner) -> None:
+    async def prepare(self, store: WrappedTokenStore, owners: Mapping[Token, Owner]) -> None:
         """Prepare in lower case."""
-        await store.inner.prepare([each._replace(id=each.id.lower()) for each in tokens], owner)
+        await store.inner.prepare({each._replace(id=each.id.lower()): owner for each, owner in owners.items()})
 
 
 class OnePageTokens(WrappedTokens):
@@ -340,10 +348,10 @@ class LockingTokens(WrappedTokens):
 class VagueTokens(WrappedTokens):
     """Says that it failed, or that somebody else won, whenever it does not know."""
 
-    async def prepare(self, store: WrappedTokenStore, tokens: Sequence[Token], owner: Owner) -> None:
+    async def prepare(self, store: WrappedTokenStore, owners: Mapping[Token, Owner]) -> None:
         """Translate."""
         try:
-            await store.inner.prepare(tokens, owner)
+            await store.inner.prepare(owners)
         except Unknown as error:
             raise Conflict("it is there already") from error
 
@@ -365,10 +373,10 @@ class VagueTokens(WrappedTokens):
 class HopefulTokens(WrappedTokens):
     """Takes a lost answer for a good one."""
 
-    async def prepare(self, store: WrappedTokenStore, tokens: Sequence[Token], owner: Owner) -> None:
+    async def prepare(self, store: WrappedTokenStore, owners: Mapping[Token, Owner]) -> None:
         """Hide it."""
         with suppress(Unknown):
-            await store.inner.prepare(tokens, owner)
+            await store.inner.prepare(owners)
 
     async def activate(self, store: WrappedTokenStore, tokens: Sequence[Token]) -> None:
         """Hide it."""
