@@ -9,9 +9,9 @@ LATE_FAILING, CHAIN = "tokens, a lease that ends early, and a failed call", "a c
 SAME, SAME_RELAYED = "tokens in the same database, one message", "tokens in the same database, and a relay"
 _ACTIVATE = "    await ports.admission.activate(owed)\n"
 _PREPARED = (
-    "        for record in minted:\n"
-    "            if record.minted:\n"
-    "                await self._tokens.prepare(record.minted, Owner(self._endpoint, record.unit, record.identity))\n"
+    "        owners = {token: Owner(self._endpoint, each.unit, each.identity) for each in minted for token in each.minted}\n"
+    "        if owners:\n"
+    "            await self._tokens.prepare(owners)\n"
 )
 _COMMIT = "            await unit.commit(records)\n"
 _BEGIN = '        found = await self._perform("begin", begin, (tuple(messages), token, self._endpoint))\n'
