@@ -50,17 +50,22 @@ def main(  # noqa: PLR0913 - one option each
     """Count what tokens, records and entities leave behind."""
     worker = WorkerSettings(batch_size=batch, concurrency=concurrency)
     job = Job(messages=messages, store=store, tokens=tokens, transport=transport, worker=worker)
-    try:
-        with asyncio.Runner(loop_factory=new_event_loop) as runner:
-            outcome = runner.run(run(job, _say))
-    except RunFailed as error:
-        sys.exit(f"!!! FAILED: {error}")
+    outcome = _run(job)
     if as_json:
         print(msgspec.json.format(msgspec.json.encode(outcome)).decode())
     else:
         _show(outcome)
     if outcome.problems:
         sys.exit("".join(f"!!! {problem}\n" for problem in outcome.problems))
+
+
+def _run(job: Job) -> Outcome:
+    try:
+        with asyncio.Runner(loop_factory=new_event_loop) as runner:
+            return runner.run(run(job, _say))
+    except* RunFailed as group:  # it comes through the group of tasks that runs the endpoints
+        reasons = "; ".join(map(str, group.exceptions))
+    sys.exit(f"!!! FAILED: {reasons}")
 
 
 def _show(outcome: Outcome) -> None:
