@@ -1,12 +1,14 @@
 """The two endpoints of the demo, on tables or on entities: what the store has."""
 
-from onceonly import Endpoint, WorkerSettings
+from onceonly import Endpoint, Retry, WorkerSettings
 from onceonly.demo.books import Books, keep_books
 from onceonly.demo.flights import LEDGER, LOYALTY
 from onceonly.demo.legs import keep_legs
 from onceonly.demo.place import Place
 
 BATCH = 25  # what a killed process held runs alone when it comes again, so a demo that kills takes less than the default
+# A message that was held at many kills is nobody's poison here: it is neither given up nor put off for minutes.
+PATIENT = Retry(delayed=100, first_delay=1.0, factor=1.0)
 
 
 def make(place: Place) -> tuple[Endpoint, Endpoint]:
@@ -20,6 +22,7 @@ def make(place: Place) -> tuple[Endpoint, Endpoint]:
             metadata=books.metadata if books else None,
             deduplication=place.setting,
             blobs=blobs or None,
+            retry=PATIENT,
             worker=WorkerSettings(batch_size=BATCH),
         )
         for name, blobs in ((LEDGER, place.blobs), (LOYALTY, ""))

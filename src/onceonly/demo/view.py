@@ -93,7 +93,7 @@ def _meanings(options: Options) -> Mapping[str, str]:
         "blobs": "receipts of flights",
         "missing_blobs": "announced, but not there",
         "unannounced_blobs": "there, but never announced",
-        "swept_attempts": "attempts that kills had left, and the sweeper removed",
+        "swept_attempts": "open attempts, or entries of closed ones, that the sweeper removed",
     }
     marks = {
         Deduplication.HISTORY: {"marks": "handled messages that the store remembers"},
