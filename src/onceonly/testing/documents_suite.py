@@ -371,7 +371,8 @@ class DocumentsSuite(Suite):
         async with self.open_documents() as subject:
             stored = {f"k{number}": body for number, body in enumerate(OTHER_BODIES)}
             await save(subject, *(Change(key=key, body=body) for key, body in stored.items()))
-            assert await bodies(subject, *stored) == stored
+            found = await bodies(subject, *stored)  # keys, not bodies: what differs may be long, and is shown in full
+            assert [key for key, body in stored.items() if found.get(key) != body] == []
 
     async def test_a_json_body_comes_back(self) -> None:
         """With every name and number; the order of its keys and its spaces may be others."""
