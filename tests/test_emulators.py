@@ -1,6 +1,7 @@
 """Emulators are found, started and ended; a missing one is loud."""
 
 from pathlib import Path
+from time import monotonic
 
 import pytest
 
@@ -59,4 +60,6 @@ def test_an_emulator_is_ended_with_what_it_started(programs: Path) -> None:
     (programs / MINISTACK.program).write_text(f'#!/bin/sh\npython3 -c "{script}" &\nwait\n')
     with running(MINISTACK, answers=lambda: listens(port)):
         assert listens(port)
-    assert not listens(port)
+    until = monotonic() + 10  # a killed program may have its port for a moment longer
+    while listens(port):
+        assert monotonic() < until

@@ -7,7 +7,7 @@ from fault_house import exactly_once
 
 from cutting_proxy import Cutter, cutting
 from onceonly.demo.flights import load, sends
-from onceonly.demo.options import Options
+from onceonly.demo.options import Deduplication, Options
 from onceonly.demo.run import Result, run
 from onceonly.demo.view import Scene
 from servers import RABBITMQ, need
@@ -42,9 +42,8 @@ class SomeCommits:
 async def demo_with_cut_commits(url: str, *, deduplicates: bool = True) -> tuple[Result, Options]:
     """Run it on the store behind a cutter, with a queue in RabbitMQ."""
     async with cutting(url) as (cutter, through):
-        options = Options(
-            flights=FLIGHTS, kills=0, processes=2, deduplicates=deduplicates, store=through, transport=need(RABBITMQ)
-        )
+        chosen = Deduplication.HISTORY if deduplicates else Deduplication.OFF
+        options = Options(flights=FLIGHTS, kills=0, processes=2, deduplication=chosen, store=through, transport=need(RABBITMQ))
         cuts = SomeCommits(cutter)
         result = await run(load(FLIGHTS), options, cuts.show)
     assert (cuts.made["before"], cuts.made["after"]) == (CUTS, CUTS)
