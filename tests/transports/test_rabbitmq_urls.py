@@ -144,7 +144,7 @@ async def test_rabbitmq_is_a_transport_and_nothing_else() -> None:
     """Neither a store nor a database."""
     url = need(RABBITMQ)
     with pytest.raises(SetupError, match="no store for amqp://"):
-        open_store(Settings(name="shop", store=url, transport=url))
+        await open_store(Settings(name="shop", store=url, transport=url)).__aenter__()
     with pytest.raises(SetupError, match="is no database"):
         open_database(url, "transport")
 

@@ -187,12 +187,15 @@ def test_an_error_that_escapes_the_delivery_shell_is_a_violation() -> None:
     """The runtime gets a report, whatever the ports answer."""
     narrow = Patch(
         "algorithms.delivery",
-        "    except (TryAgain, Conflict):\n        await release(items, ports)",
-        "    except TryAgain:\n        await release(items, ports)",
+        f"{FINISHING}    except (TryAgain, Conflict):\n",
+        f"{FINISHING}    except TryAgain:\n",
     )
     one = Check(name="one", workload=NAMED["one message"].workload, bounds=Bounds(failures=1))
     result = run_check(one, programs=patched([narrow]))
     assert result.violation.startswith("escape: the delivery shell let Conflict escape")
+
+
+FINISHING = "        await finish(finished, [delivery for item in items for delivery in item.deliveries], ports)\n"
 
 
 class Corridor:

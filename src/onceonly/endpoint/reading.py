@@ -1,6 +1,7 @@
 """Reading a delivery: CloudEvents attributes, identity and type, or why it is no message."""
 
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 
 from onceonly.model.message import Delivery, Message, Unreadable
 from onceonly.serialization.cloudevents import fields_of, take_apart
@@ -20,14 +21,18 @@ class Received(Message, frozen=True, kw_only=True):
     attempts: int = 0
 
 
+NOWHERE: Mapping[str, Place] = MappingProxyType({})
+"""The places of an endpoint without entities."""
+
+
 def read(
     delivery: Delivery,
     types: Sequence[str],
     *,
     identity: IdentityRule | None,
     max_body: int,
-    places: Mapping[str, Place],
-    needs_token: bool,
+    places: Mapping[str, Place] = NOWHERE,
+    needs_token: bool = False,
 ) -> Message | Unreadable:
     """Give the message of a delivery. One without a type is taken for the only type that `types` holds, if it holds one.
 
