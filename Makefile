@@ -5,7 +5,7 @@ BIN := .venv/bin
 EMULATORS_PYTHON := ministack==1.5.33 nx-27017==0.8.1
 EMULATORS_NODE := azurite@3.35.0 @vercel/cosmosdb-server@1.0.1
 
-.PHONY: demo test check format verify docs bench
+.PHONY: demo demo-shop test check format verify docs bench
 
 .venv/ready: pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -29,8 +29,11 @@ EMULATORS_NODE := azurite@3.35.0 @vercel/cosmosdb-server@1.0.1
 demo: .venv/ready
 	$(BIN)/onceonly demo
 
+demo-shop: .venv/ready
+	$(BIN)/python -m examples.shop_demo
+
 test: .venv/emulators
-	$(BIN)/pytest
+	$(BIN)/pytest --numprocesses 2 --dist loadfile
 
 check: .venv/ready
 	$(BIN)/ruff format --check .

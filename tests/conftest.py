@@ -1,6 +1,11 @@
-"""Databases on real servers, made once for a test session, and the last lines: measurements, and servers that are missing."""
+"""Databases on real servers, made once for a test session, and the last lines: measurements, and servers that are missing.
+
+Where pytest-xdist runs several sessions side by side each has databases and emulators of its own, so that none sees what
+another one leaves; and one process prints the last lines for all of them.
+"""
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -8,7 +13,7 @@ from azurite_server import Azurite, azurite
 from cosmos_server import cosmos
 from emulators import ministack
 from mongodb_server import mongodb
-from servers import MEASURED, MISSING, mariadb_database, postgresql_database
+from servers import MEASURED, MISSING, Server, mariadb_database, postgresql_database
 
 
 @pytest.fixture(scope="session")
@@ -51,6 +56,21 @@ def mongodb_server() -> Iterator[str]:
     """Run a server that speaks MongoDB's protocol on this machine; gives its URL."""
     with mongodb() as url:
         yield url
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Hand on what this session has to say to the process that prints the last lines, where that is another one."""
+    output: dict[str, Any] | None = getattr(session.config, "workeroutput", None)
+    if output is not None:
+        output["measured"], output["missing"] = list(MEASURED), [tuple(server) for server in MISSING]
+
+
+@pytest.hookimpl(optionalhook=True)  # it is pytest-xdist's
+def pytest_testnodedown(node: Any) -> None:
+    """Take over what another process's session has to say."""
+    output: dict[str, Any] = getattr(node, "workeroutput", {})  # a process that died has said nothing
+    MEASURED.extend(output.get("measured", ()))
+    MISSING.update(Server(*fields) for fields in output.get("missing", ()))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -22,6 +22,8 @@ from sqlalchemy import text
 from sqlalchemy.engine import make_url
 from sqlalchemy.ext.asyncio import create_async_engine
 
+from examples.shop_demo.rabbitmq import free_port
+
 
 class Server(NamedTuple):
     """A server, by its name, the variable that says where it is, and where it is otherwise."""
@@ -163,13 +165,6 @@ def own_postgresql() -> Iterator[OwnPostgresql]:
         finally:
             with suppress(subprocess.CalledProcessError):
                 server.stop("immediate")
-
-
-def free_port() -> int:
-    """Find a port that nobody listens on."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
 
 
 def _owner() -> tuple[str | int, str | int]:

@@ -48,11 +48,16 @@ def shell(folder: Path, command: str) -> str:
     return done.stdout
 
 
-def test_the_program_handles_an_order_sent_twice_once(folder: Path) -> None:
-    """The README's commands, word for word: one row, one event, nothing left."""
-    block = next(block for block in re.findall(r"```console\n(.*?)```", README, re.DOTALL) if "shop:shop" in block)
+def commands(endpoint: str, folder: Path) -> None:
+    """Run the README's first commands that name this endpoint, line by line."""
+    block = next(block for block in re.findall(r"```console\n(.*?)```", README, re.DOTALL) if endpoint in block)
     for line in block.strip().splitlines():
         shell(folder, line.removeprefix("$ "))
+
+
+def test_the_program_handles_an_order_sent_twice_once(folder: Path) -> None:
+    """The README's commands, word for word: one row, one event, nothing left."""
+    commands("shop:shop", folder)
     count = "import sqlite3; print(sqlite3.connect('shop.db').execute('select count(*) from orders').fetchone()[0])"
     assert shell(folder, f'{sys.executable} -c "{count}"').strip() == "1"
     status = shell(folder, "onceonly status shop:shop --json")
@@ -80,14 +85,9 @@ async def test_the_program_that_publishes_in_its_own_transaction_sends_what_it_c
 
 
 def test_the_bank_keeps_its_account_right_whatever_comes_twice(folder: Path) -> None:
-    """The README's example of an entity: two deposits, one of them sent twice."""
+    """The README's example of an entity, with its commands word for word: two deposits, both of them sent twice."""
     (folder / "bank.py").write_text(snippet("# bank.py"))
-    (folder / "deposits.jsonl").write_text(
-        '{"id": "d1", "account_id": "A", "amount": 5}\n{"id": "d2", "account_id": "A", "amount": 7}\n'
-    )
-    for _ in range(2):
-        shell(folder, "onceonly send deposits.jsonl --to bank:bank --type Deposit --id-from id")
-    shell(folder, "onceonly run bank:bank --drain")
+    commands("bank:bank", folder)
     read = "import sqlite3; print(sqlite3.connect('bank.db').execute('select state from onceonly_entities').fetchall())"
     assert json.loads(shell(folder, f'{sys.executable} -c "{read}"').strip()[4:-4]) == {"account_id": "A", "balance": 12}
 

@@ -16,8 +16,8 @@ from onceonly.algorithms.effects import NoThings, Registered
 from onceonly.model.settings import Deduplication
 from onceonly.ports.bundle import Ports
 from onceonly.ports.documents import Change
+from onceonly.runtime.janitor import Janitor
 from onceonly.runtime.surroundings import SystemClock
-from onceonly.runtime.sweeper import Sweeper
 from onceonly.stores import redis
 from onceonly.stores.document_dead_letters import DocumentDeadLetters
 from onceonly.stores.documents import DocumentStore
@@ -151,36 +151,36 @@ async def test_memory_keeps_documents_where_handlers_work_on_entities(entities: 
         assert type(ports.store) is type(same) is kind
 
 
-async def test_a_place_for_blobs_brings_effects_and_a_sweeper(tmp_path: Path) -> None:
+async def test_a_place_for_blobs_brings_effects_and_a_janitor(tmp_path: Path) -> None:
     """Without one there is neither."""
     async with wire(settings(blobs=f"folder://{tmp_path}"), nobody) as ports:
         assert isinstance(ports.effects, Registered)
-        assert Sweeper in runners(ports)
+        assert Janitor in runners(ports)
     async with wire(settings(), nobody) as ports:
         assert isinstance(ports.effects, NoThings)
-        assert Sweeper not in runners(ports)
+        assert Janitor not in runners(ports)
 
 
-async def test_prepared_tokens_bring_a_sweeper_with_their_own_age() -> None:
+async def test_prepared_tokens_bring_a_janitor_with_their_own_age() -> None:
     """They are the only thing that a dead attempt leaves."""
     chosen = settings(deduplication=Tokens("memory://tokens", sweep_after=timedelta(seconds=30)))
     async with wire(chosen, nobody) as ports:
         assert ports.upkeep.after == 30.0
-        assert Sweeper in runners(ports)
+        assert Janitor in runners(ports)
 
 
-async def test_marks_in_sql_bring_a_sweeper_that_removes_expired_ones(tmp_path: Path) -> None:
+async def test_marks_in_sql_bring_a_janitor_that_removes_expired_ones(tmp_path: Path) -> None:
     """A SQL database removes nothing by itself; memory forgets all of them soon."""
     done = f"sqlite:///{tmp_path}/done.db"
     async with wire(settings(deduplication=DedupStore(done)), nobody) as ports:
-        assert Sweeper in runners(ports)
+        assert Janitor in runners(ports)
         async with open_documents(done, clock=SystemClock()) as documents:
             await documents.save([Change(key="done/old", body=b"{}", expires=1), Change(key="done/new", body=b"{}")])
             assert ports.upkeep.marks is not None
             assert await ports.upkeep.marks.remove_expired() == 1
             assert await documents.keys("") == ("done/new",)
     async with wire(settings(deduplication=DedupStore("memory://done")), nobody) as ports:
-        assert Sweeper not in runners(ports)
+        assert Janitor not in runners(ports)
 
 
 def runners(ports: Ports) -> list[type]:

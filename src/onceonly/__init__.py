@@ -23,8 +23,10 @@ from onceonly.model.errors import (
     Unknown,
 )
 from onceonly.model.message import Message
+from onceonly.model.peer import Peer
+from onceonly.model.remote import Response
 from onceonly.model.retry import Retry
-from onceonly.model.settings import DedupStore, History, Off, Tokens
+from onceonly.model.settings import ControlMessages, DedupStore, History, Off, Tokens
 from onceonly.runtime.settings import WorkerSettings
 from onceonly.serialization.bodies import message
 from onceonly.serialization.entities import entity
@@ -34,6 +36,7 @@ __all__ = [
     "CommitRefused",
     "Conflict",
     "Context",
+    "ControlMessages",
     "DedupStore",
     "Deleted",
     "DriverMissing",
@@ -50,8 +53,10 @@ __all__ = [
     "Off",
     "OnceOnlyError",
     "Outgoing",
+    "Peer",
     "QueueMissing",
     "Reject",
+    "Response",
     "Retry",
     "RetryLater",
     "SchemaMissing",

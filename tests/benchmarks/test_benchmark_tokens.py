@@ -33,10 +33,10 @@ async def through(store: str, tokens: str = "") -> Outcome:
     ],
 )
 async def test_nothing_is_left_of_messages_but_what_they_did(store: str, tokens: str, tmp_path: Path) -> None:
-    """No token, no record, no claim; every copy was refused, and the entities are as small as they were halfway."""
+    """No token, no record, no claim; no copy was handled, and the entities are as small as they were halfway."""
     outcome = await through(store.format(tmp_path), tokens.format(tmp_path))
     assert (outcome.problems, outcome.late.left(), outcome.copies) == ([], {}, MESSAGES // 10)
-    assert outcome.refused == outcome.copies
+    assert outcome.refused <= outcome.copies  # a copy that came with the first counts as nothing
     assert (outcome.late.size, outcome.late.largest) == (outcome.early.size, outcome.early.largest)
     assert {sums.count for sums in outcome.late.sums.values()} == {MESSAGES}
 

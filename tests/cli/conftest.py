@@ -28,7 +28,10 @@ class Done:
     @property
     def answer(self) -> Any:
         """Read standard output as one JSON document; anything else on it is an error."""
-        return json.loads(self.out)
+        try:
+            return json.loads(self.out)
+        except ValueError as no_json:
+            raise AssertionError(f"exit {self.code}, printed {self.out!r}, and on standard error: {self.err}") from no_json
 
     @property
     def error(self) -> str:

@@ -212,10 +212,9 @@ def test_retrying_a_message_whose_effects_were_refused_sends_them_without_handli
     onceonly("topology", "create", "works:billing")
     onceonly("dead", "retry", "works:works", "--reason", "refused")
     onceonly("run", "works:works", "works:billing", "--drain")
-    assert onceonly("status", "works:works", "works:billing", "--json").answer == [
-        {"endpoint": name, "waiting": 0, "held": 0, "delayed": 0, "records": 0, "late": 0, "oldest": None, "dead_letters": 0}
-        for name in ("works", "billing")
-    ]
+    for left in onceonly("status", "works:works", "works:billing", "--json").answer:
+        numbers = [left[name] for name in ("waiting", "held", "delayed", "records", "late", "oldest", "dead_letters")]
+        assert numbers == [0, 0, 0, 0, 0, None, 0]
     assert (onceonly.folder / "log").read_text() == "worked 1\nbilled 1\n"
 
 

@@ -149,6 +149,25 @@ def test_marks_and_open_attempts_are_counted(onceonly: "Terminal") -> None:
     assert len(list((onceonly.folder / "receipts").rglob("receipt.txt"))) == 2
 
 
+ASKING = """
+from onceonly import DedupStore, Endpoint
+done = DedupStore("sqlite:///done.db")
+peers = ["http://127.0.0.1:1/x"]
+asking = Endpoint("asking", store="sqlite:///asking.db", transport="sqlite:///queue.db", deduplication=done, peers=peers)
+asking.handler(type="Order")(lambda order: None)
+"""
+
+
+def test_open_attempts_at_requests_are_counted_and_their_janitor_shows(onceonly: "Terminal") -> None:
+    """As with blobs: what waits at another service is unmade by the janitor."""
+    (onceonly.folder / "asking.py").write_text(ASKING)
+    onceonly("schema", "create", "asking:asking")
+    found = status(onceonly, "asking:asking")
+    assert found["attempts"] == 0
+    assert isinstance(janitor := found["janitor"], dict)
+    assert janitor["state"] == "never"
+
+
 def test_a_missing_folder_is_a_setup_error(onceonly: "Terminal") -> None:
     """Told at start, with what to do."""
     send(onceonly, "bank:safe")

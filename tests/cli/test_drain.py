@@ -1,9 +1,29 @@
-"""What `--drain` says while it waits."""
+"""What `--drain` says while it waits, and what is left when it ends."""
+
+import os
+from typing import TYPE_CHECKING
 
 import pytest
 
 from onceonly.cli.drain import Elsewhere
 from onceonly.ports.transport import Depth
+from redis_server import own_redis
+
+if TYPE_CHECKING:
+    from conftest import Terminal
+
+LATER = """
+from datetime import timedelta
+from onceonly import Context, Endpoint
+
+works = Endpoint("works", store="sqlite:///w.db", transport="sqlite:///q.db")
+
+
+@works.handler(type="Work")
+async def work(message: dict, context: Context) -> None:
+    if "hours" in message:
+        context.send({"id": message["id"]}, type="Work", to="works", delay=timedelta(hours=message["hours"]))
+"""
 
 
 def test_what_only_others_hold_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
@@ -30,3 +50,55 @@ def test_a_short_wait_is_not_worth_a_word(capsys: pytest.CaptureFixture[str]) ->
     elsewhere.look(Depth(waiting=0, held=1, delayed=0), 0)
     elsewhere.look(Depth(waiting=0, held=1, delayed=0), 0)
     assert capsys.readouterr().err == ""
+
+
+def test_messages_that_are_not_due_are_told_by_the_exit_code(onceonly: "Terminal") -> None:
+    """The queue is not empty: 1, the answer is no; and 0 when nothing is left."""
+    (onceonly.folder / "works.py").write_text(LATER)
+    send = ("send", "work.jsonl", "--to", "works:works", "--type", "Work", "--id-from", "id")
+    onceonly.write("work.jsonl", [{"id": "a"}])
+    assert onceonly(*send).code == 0
+    assert onceonly("run", "works:works", "--drain").code == 0
+    onceonly.write("work.jsonl", [{"id": "b", "hours": 3}])
+    onceonly(*send)
+    for _ in range(2):
+        done = onceonly("run", "works:works", "--drain")
+        assert (done.code, done.out) == (1, "")
+        assert done.error == (
+            "error: not all is done: 1 not yet due, as retries and messages for later are: drain again when they are"
+        )
+
+
+def test_messages_come_from_a_pipe_by_its_path(onceonly: "Terminal") -> None:
+    """As from a shell's `<(...)`."""
+    reading, writing = os.pipe()
+    try:
+        os.write(writing, b'{"order_id": "A-1", "total": 30}\n')
+        os.close(writing)
+        done = onceonly("send", f"/dev/fd/{reading}", "--to", "shop:shop", "--type", "PlaceOrder", "--id-from", "order_id")
+    finally:
+        os.close(reading)
+    assert (done.code, done.out) == (0, "1 sent to shop\n")
+
+
+def test_a_folder_is_no_file_to_read(onceonly: "Terminal") -> None:
+    """Said in words."""
+    done = onceonly("send", str(onceonly.folder), "--to", "shop:shop")
+    assert (done.code, "there is no file" in done.error) == (2, True)
+
+
+def test_what_a_place_warns_of_is_said_once_for_all_processes(onceonly: "Terminal") -> None:
+    """By the one that looks at it before it starts the others."""
+    with own_redis() as redis:
+        (onceonly.folder / "works.py").write_text(LATER.replace("sqlite:///w.db", redis))
+        started = onceonly.start("run", "works:works", "-p", "2")
+        said: list[str] = []
+        assert started.stdout is not None
+        for line in started.stdout:
+            said.append(line)
+            if sum("worker started" in each for each in said) == 2:
+                break
+        started.terminate()
+        rest, _ = started.communicate(timeout=60)
+    warned = [line for line in [*said, *rest.splitlines()] if "warning" in line]
+    assert len(warned) == 1, warned

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 import pytest
+from msgspec.structs import replace
 
 from onceonly.cli.letters import PAGE, Chosen, Retried, WayBack, choose, find, pages, retry
 from onceonly.drivers.memory import Live
@@ -11,6 +12,7 @@ from onceonly.model.dead_letter import DeadLetter
 from onceonly.model.errors import SetupError, Unknown
 from onceonly.model.message import Message, Send
 from onceonly.model.record import Answer
+from onceonly.model.ring import INSTANT, Bar
 from onceonly.ports.dead_letters import Filter
 from onceonly.ports.transport import Topology
 from onceonly.serialization.cloudevents import is_copy, take_apart
@@ -41,10 +43,10 @@ class Desk:
             await self.letters.add(each)
         return self
 
-    async def retry(self, chosen: Chosen, *, head_start: float = 0.05) -> Retried:
+    async def retry(self, chosen: Chosen, *, head_start: float = 0.05, anyway: bool = False) -> Retried:
         """Send these back."""
         done = Retried()
-        way = WayBack(transport=self.transport, clock=self.clock, head_start=head_start)
+        way = WayBack(transport=self.transport, clock=self.clock, head_start=head_start, anyway=anyway)
         await retry(pages(self.letters, chosen), self.letters, way, tally=done)
         return done
 
@@ -95,6 +97,40 @@ async def test_a_letter_that_cannot_be_retried_stays_and_says_why() -> None:
     assert "no identity" in reasons[nameless.key]
     assert "no queue for endpoint 'gone'" in reasons[homeless.key]
     assert len(await choose(desk.letters, Chosen())) == 2
+
+
+def barred(number: int, bar: Bar) -> DeadLetter:
+    """Make the letter of a message that its store could not judge."""
+    plain = letter(number, reason=bar.value)
+    assert plain.message is not None
+    return replace(plain, message=replace(plain.message, extensions=((INSTANT, "17"), ("causationid", "c"))))
+
+
+async def test_a_message_behind_the_horizon_goes_back_only_anyway_and_without_its_instant() -> None:
+    """Its store would refuse it again; without an instant it is claimed as what it is now, under the same identity."""
+    desk = await Desk().opened(barred(1, Bar.BEHIND))
+    done = await desk.retry(Chosen())
+    assert (done.sent, len(await choose(desk.letters, Chosen()))) == (0, 1)
+    assert "--anyway" in dict(done.kept)[barred(1, Bar.BEHIND).key]
+    done = await desk.retry(Chosen(keys=(barred(1, Bar.BEHIND).key,)), anyway=True)
+    desk.clock.advance(50)
+    (delivery,) = await desk.transport.receive(10, 0)
+    event = take_apart(delivery.headers, delivery.body)
+    assert (done.sent, event.attributes["source"], event.attributes["id"]) == (1, "cli", "1")
+    assert (INSTANT in event.attributes, event.attributes["causationid"]) == (False, "c")
+
+
+async def test_a_message_from_the_future_goes_back_as_it_is_when_its_time_has_come() -> None:
+    """Anyway takes its instant; other letters keep theirs whatever was said."""
+    early, plain = barred(1, Bar.FUTURE), replace(barred(2, Bar.FUTURE), reason="boom")
+    desk = await Desk().opened(early, plain)
+    for anyway, instants in ((False, {"17"}), (True, {"17", None})):
+        assert (await desk.retry(Chosen(), anyway=anyway)).sent == 2
+        desk.clock.advance(50)
+        found = [take_apart(each.headers, each.body) for each in await desk.transport.receive(10, 0)]
+        assert {event.attributes.get(INSTANT) for event in found} == instants
+        for each in (early, plain):
+            await desk.letters.add(each)
 
 
 async def test_a_letter_is_kept_when_it_could_be_a_new_one_already() -> None:

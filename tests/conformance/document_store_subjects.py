@@ -33,6 +33,7 @@ class AboutOneEntity:
         self.inner, self.key, self.resources = unit, unit.key, unit.resources
         self.new, self.done, self.clashing = map(_bare, (unit.new, unit.done, unit.clashing))
         self.owed = tuple(replace(record, unit="") for record in unit.owed)
+        self.barred = unit.barred
 
     async def commit(self, records: Sequence[Record]) -> None:
         """Commit."""
@@ -62,12 +63,12 @@ class OneEntityStore(DocumentStore):
         record = await super().fence(f"entity/{ENTITY}", identity)
         return record and replace(record, unit="")
 
-    async def undispatched(self, older_than: int, limit: int, *, after: Identity | None = None) -> tuple[Record, ...]:
+    async def undispatched(self, older_than: int, limit: int) -> tuple[Record, ...]:
         """Look into the document, as only one who knows the messages can."""
         records = (await self.look(f"entity/{ENTITY}")).records
         named = [(identity, records.get(self.name_of(identity))) for identity in self.known]
         found = [kept.record(identity, "") for identity, kept in named if kept]
-        return tuple(record for record in found if record.effects)
+        return tuple(record for record in found if record.owes)
 
 
 class DocumentStores(Timed):

@@ -6,10 +6,11 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from typing import Self
 from urllib.parse import urlsplit
 
-from cutting_writes import Secured, cutting_writes
+from cutting_writes import cutting_writes
 from onceonly.ports.documents import Documents
 from onceonly.ports.surroundings import Clock
 from onceonly.runtime.surroundings import SystemClock
+from standing_between import Secured
 
 Opens = Callable[..., AbstractAsyncContextManager[Documents]]
 

@@ -5,12 +5,15 @@ from typing import Any, cast
 
 from onceonly.drivers.memory import Live, Operation
 from onceonly.model.errors import SetupError, Unknown
+from onceonly.model.ring import slicing_for
 from onceonly.ports.documents import Documents
 from onceonly.ports.store import Resources
 from onceonly.stores.memory import MemoryDeadLetters, MemoryStore, Notebook
 from onceonly.stores.memory_documents import MemoryDocuments
+from onceonly.stores.memory_ring import MemoryRing, MemoryRingStore
 from onceonly.testing.clock import ManualClock
 from onceonly.testing.documents_subject import Moment
+from onceonly.testing.ring_subject import RETENTION
 from onceonly.testing.suite import ENDPOINT
 from onceonly.transports.memory import MemoryTransport
 
@@ -63,6 +66,18 @@ class MemoryStores(Timed):
     async def read(self) -> dict[str, str]:
         """Read the notes."""
         return dict((await self.store()).notes())
+
+
+class MemoryRings(MemoryStores):
+    """The same of stores that forget."""
+
+    async def store(self, endpoint: str = ENDPOINT) -> MemoryRingStore:
+        """Open a store."""
+        return MemoryRingStore(self.driver, endpoint, slicing=slicing_for(RETENTION), clock=self.clock, blocking=self._blocking)
+
+    async def ring(self) -> MemoryRing:
+        """Open the ring of the endpoint."""
+        return MemoryRing(self.driver, await self.store())
 
 
 class MemoryTransports(Timed):

@@ -1,7 +1,5 @@
 """Documents in SQL databases as subjects of their suite, and how the answers of their writes are lost."""
 
-import asyncio
-from asyncio import StreamReader, StreamWriter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -18,6 +16,7 @@ from onceonly.ports.documents import Documents
 from onceonly.stores.sql import DOCUMENTS_SCHEMA, SqlDocuments
 from onceonly.testing.clock import ManualClock
 from onceonly.testing.documents_subject import Moment
+from standing_between import Judge
 
 WRITES = (b"INSERT", b"UPDATE", b"DELETE")
 EXECUTE, PARSE, BIND = b"E", b"P", b"B"
@@ -136,16 +135,10 @@ class CutSQLite(SQLite):
 class StatementCutter(Cutter):
     """Cuts PostgreSQL's connections also at a writing statement that is no part of a transaction."""
 
-    async def _up(self, client: StreamReader, server: StreamWriter, is_cut: asyncio.Event) -> None:
+    def judge(self) -> Judge:
+        """Read along."""
         reading = Reading()
-        while data := await client.read(1 << 16):
-            moment = self.decide() if reading.ends_write(data) else ""
-            if moment == "before":
-                return
-            if moment:
-                is_cut.set()
-            server.write(data)
-            await server.drain()
+        return lambda data: self.decide() if reading.ends_write(data) else ""
 
 
 class Reading:

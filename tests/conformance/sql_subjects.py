@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import ClassVar, Self, cast
 
-from sqlalchemy import Column, ForeignKey, MetaData, String, Table, delete, insert, select
+from sqlalchemy import Column, ForeignKey, MetaData, String, Table, delete, func, insert, select
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import Session
 
@@ -13,8 +13,10 @@ from onceonly.drivers.schema import create, create_user_tables
 from onceonly.drivers.sql import Database, open_database
 from onceonly.ports.store import Resources
 from onceonly.stores.sql import SCHEMA as STORE_SCHEMA
-from onceonly.stores.sql import Keeping, SqlDeadLetters, SqlStore
+from onceonly.stores.sql import Keeping, SqlDeadLetters, SqlRing, SqlStore
+from onceonly.stores.sql.tables import tables
 from onceonly.testing.clock import ManualClock
+from onceonly.testing.ring_subject import RETENTION
 from onceonly.testing.suite import ENDPOINT
 from onceonly.transports.sql import SCHEMA as QUEUE_SCHEMA
 from onceonly.transports.sql import SqlTransport
@@ -115,6 +117,30 @@ class ForgettingSubject(SqlSubject):
     """A store that another system remembers for."""
 
     keeping = Keeping.UNTIL_FORGOTTEN
+
+    async def traces(self) -> int:
+        """Count what the tables still know about messages."""
+        database = await self.database()
+        own = tables(database.prefix, database.schema)
+        counts = [select(func.count()).select_from(table) for table in (own.claims, own.records, own.register, own.tokens)]
+        async with database.reading() as connection:
+            return sum([await connection.scalar(count) or 0 for count in counts])
+
+
+class SqlRings(SqlSubject):
+    """A store that forgets soon, by the subject's clock. Nobody waits for long."""
+
+    def __init__(self, place: Path | str) -> None:
+        super().__init__(place)
+        self.url += f"{'&' if '?' in self.url else '?'}timeout=0.3"
+
+    async def store(self, endpoint: str = ENDPOINT) -> SqlStore:
+        """Open a store."""
+        return SqlStore(await self.database(), endpoint, retention=RETENTION, clock=self.clock)
+
+    async def ring(self) -> SqlRing:
+        """Open the ring."""
+        return SqlRing(await self.database(), retention=RETENTION, clock=self.clock)
 
 
 async def make_tables(place: Path | str) -> None:

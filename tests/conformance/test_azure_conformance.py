@@ -10,7 +10,7 @@ from azure_subjects import AzurePlace, AzureThings
 from azurite_server import Azurite
 from onceonly.testing.dedup_suite import DedupSubject, DedupSuite
 from onceonly.testing.documents_suite import DocumentsSuite
-from onceonly.testing.on_documents import dedup_and_token_subjects
+from onceonly.testing.on_documents import DocumentTransactionSuite, dedup_and_token_subjects
 from onceonly.testing.things_suite import ThingsSuite
 from onceonly.testing.token_suite import TokenSubject, TokenSuite
 
@@ -110,3 +110,27 @@ class TestTokensInAzureBlob(TokenSuite):
         """Make a place."""
         async with AzurePlace.open(self.emulator, "blob") as subject:
             yield dedup_and_token_subjects(subject).tokens
+
+
+class TestTransactionsInAzureTable(DocumentTransactionSuite):
+    """The transactions for every service, here."""
+
+    emulator: Azurite
+
+    @asynccontextmanager
+    async def open_documents(self) -> AsyncIterator[AzurePlace]:
+        """Make a place."""
+        async with AzurePlace.open(self.emulator, "table") as subject:
+            yield subject
+
+
+class TestTransactionsInAzureBlob(DocumentTransactionSuite):
+    """The transactions for every service, here."""
+
+    emulator: Azurite
+
+    @asynccontextmanager
+    async def open_documents(self) -> AsyncIterator[AzurePlace]:
+        """Make a place."""
+        async with AzurePlace.open(self.emulator, "blob") as subject:
+            yield subject

@@ -1,4 +1,4 @@
-"""Dedup store, tokens and things keep every promise: in memory, on documents, and in a folder."""
+"""Dedup store, tokens, transactions and things keep every promise: in memory, on documents, and in a folder."""
 
 import asyncio
 import shutil
@@ -13,7 +13,7 @@ from sql_documents_subjects import SqlitePlace, SqlPlace, make_documents_table
 
 from onceonly.effects.folder import FolderThings
 from onceonly.testing.dedup_suite import DedupSubject, DedupSuite
-from onceonly.testing.on_documents import DocumentDedupSuite, DocumentTokenSuite
+from onceonly.testing.on_documents import DocumentDedupSuite, DocumentTokenSuite, DocumentTransactionSuite
 from onceonly.testing.things_suite import ThingsSuite
 from onceonly.testing.token_suite import TokenSubject, TokenSuite
 
@@ -53,6 +53,10 @@ class TestTokensInMemoryDocuments(InMemory, DocumentTokenSuite):
     """The ones for every service, in memory."""
 
 
+class TestTransactionsInMemoryDocuments(InMemory, DocumentTransactionSuite):
+    """The ones for every service, here."""
+
+
 @pytest.fixture(scope="module")
 def empty(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Make the table once; each test works on a copy."""
@@ -83,6 +87,10 @@ class TestTokensInSqlite(InSqlite, DocumentTokenSuite):
     """The ones for every service, in SQLite."""
 
 
+class TestTransactionsInSqliteDocuments(InSqlite, DocumentTransactionSuite):
+    """The ones for every service, here."""
+
+
 @pytest.fixture(scope="module")
 def postgresql_place(postgresql_url: str) -> str:
     """Make the table once; each test empties it."""
@@ -111,6 +119,10 @@ class TestTokensInPostgresql(InPostgresql, DocumentTokenSuite):
     """The ones for every service, in PostgreSQL."""
 
 
+class TestTransactionsInPostgresqlDocuments(InPostgresql, DocumentTransactionSuite):
+    """The ones for every service, here."""
+
+
 @pytest.fixture(scope="module")
 def mariadb_place(mariadb_url: str) -> str:
     """Make the table once; each test empties it."""
@@ -136,6 +148,10 @@ class TestDedupInMariadb(InMariadb, DocumentDedupSuite):
 
 class TestTokensInMariadb(InMariadb, DocumentTokenSuite):
     """The ones for every service, in MariaDB."""
+
+
+class TestTransactionsInMariadbDocuments(InMariadb, DocumentTransactionSuite):
+    """The ones for every service, here."""
 
 
 class TestMemoryThings(ThingsSuite):

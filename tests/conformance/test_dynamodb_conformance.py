@@ -10,7 +10,7 @@ from aws_subjects import KEYS, AwsSubject, Service
 from cutting_http import Request
 from onceonly.stores.dynamodb import create, open_documents
 from onceonly.testing.documents_suite import DocumentsSuite
-from onceonly.testing.on_documents import DocumentDedupSuite, DocumentTokenSuite
+from onceonly.testing.on_documents import DocumentDedupSuite, DocumentTokenSuite, DocumentTransactionSuite
 
 WRITES = frozenset({"DynamoDB_20120810.PutItem", "DynamoDB_20120810.DeleteItem", "DynamoDB_20120810.BatchExecuteStatement"})
 
@@ -53,3 +53,7 @@ class TestDedupInDynamoDB(InDynamoDB, DocumentDedupSuite):
 
 class TestTokensInDynamoDB(InDynamoDB, DocumentTokenSuite):
     """The tokens for every service, here."""
+
+
+class TestTransactionsInDynamoDB(InDynamoDB, DocumentTransactionSuite):
+    """The transactions for every service, here."""

@@ -7,19 +7,21 @@ from typing import ClassVar, cast
 
 import pytest
 from sql_documents_subjects import SqlPlace, make_documents_table
-from sql_subjects import TRACES, SqlSubject
+from sql_subjects import TRACES, ForgettingSubject, SqlRings, SqlSubject
 from sqlalchemy import MetaData, delete
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import registry
+from transaction_subjects import SqlTransacting
 
 from onceonly.drivers.schema import create, create_user_tables
 from onceonly.ports.store import Resources
 from onceonly.stores.sql import SCHEMA as STORE_SCHEMA
-from onceonly.stores.sql import Keeping
 from onceonly.testing.dead_letter_suite import DeadLetterSuite
 from onceonly.testing.documents_suite import DocumentsSuite
-from onceonly.testing.forgetting_suite import FORGOTTEN, ForgettingSuite
+from onceonly.testing.forgetful_suite import ForgetfulStoreSuite
+from onceonly.testing.ring_suite import RingSuite
 from onceonly.testing.store_suite import StoreSuite
+from onceonly.testing.transaction_suite import EntitySuite, TransactionSuite
 from onceonly.testing.transport_suite import TransportSuite
 from onceonly.transports.sql import SCHEMA as QUEUE_SCHEMA
 
@@ -84,20 +86,30 @@ class TestMariaDBStore(OnServer, StoreSuite):
     open_store = OnServer.opened
 
 
-class ForgettingSubject(MariaDBSubject):
+class ForgettingMariaDBSubject(ForgettingSubject, MariaDBSubject):
     """A store that another system remembers for."""
 
-    keeping = Keeping.UNTIL_FORGOTTEN
+
+class TestMariaDBForgettingStore(OnServer, ForgetfulStoreSuite):
+    """A store that another system remembers for; on SQLite it is put through the rules of other stores as well."""
+
+    kind: ClassVar[type[MariaDBSubject]] = ForgettingMariaDBSubject
+    open_forgetful_store = OnServer.opened
 
 
-class TestMariaDBForgettingStore(OnServer, ForgettingSuite, StoreSuite):
-    """The same for a store that another system remembers for."""
+class MariaDBRings(SqlRings, MariaDBSubject):
+    """A store that forgets soon."""
 
-    waived: ClassVar[dict[str, str]] = {
-        FORGOTTEN: "a dedup store or tokens elsewhere know what is done; ForgettingSuite instead"
-    }
-    kind: ClassVar[type[MariaDBSubject]] = ForgettingSubject
-    open_store = OnServer.opened
+
+class TestMariaDBRing(OnServer, RingSuite):
+    """Claims that are forgotten in time, in MariaDB."""
+
+    @asynccontextmanager
+    async def open_ring(self) -> AsyncIterator[MariaDBRings]:
+        """Open the database, and empty its tables."""
+        async with MariaDBRings.open(self.url) as subject:
+            await subject.empty()
+            yield subject
 
 
 class TestMariaDBQueue(OnServer, TransportSuite):
@@ -118,3 +130,18 @@ class TestMariaDBDocuments(OnServer, DocumentsSuite):
     def open_documents(self) -> AbstractAsyncContextManager[SqlPlace]:
         """Open the database, and empty its table."""
         return SqlPlace.open(self.url)
+
+
+class TestTransactionsInMariadb(TransactionSuite, EntitySuite):
+    """Transactions of a user's."""
+
+    @pytest.fixture(autouse=True)
+    def _place(self, url: str) -> None:
+        self.url = url
+
+    @asynccontextmanager
+    async def open_transactions(self) -> AsyncIterator[SqlTransacting]:
+        """Open the database, and empty it."""
+        async with MariaDBSubject.open(self.url) as subject:
+            await subject.empty()
+            yield SqlTransacting(subject)

@@ -4,10 +4,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import ClassVar
 
-from memory_subjects import MemoryLetters, MemoryPlace, MemoryStores, MemoryTransports
+from memory_subjects import MemoryLetters, MemoryPlace, MemoryRings, MemoryStores, MemoryTransports
 
 from onceonly.testing.dead_letter_suite import DeadLetterSuite
 from onceonly.testing.documents_suite import DocumentsSuite
+from onceonly.testing.ring_suite import RingSuite
 from onceonly.testing.store_suite import StoreSuite
 from onceonly.testing.transport_suite import TransportSuite
 
@@ -28,6 +29,28 @@ class TestOptimisticMemoryStore(StoreSuite):
     async def open_store(self) -> AsyncIterator[MemoryStores]:
         """Open a new world."""
         yield MemoryStores(blocking=False)
+
+
+class TestBlockingMemoryRing(RingSuite, StoreSuite):
+    """One that forgets, and waits in `begin`."""
+
+    @asynccontextmanager
+    async def open_ring(self) -> AsyncIterator[MemoryRings]:
+        """Open a new world."""
+        yield MemoryRings(blocking=True)
+
+    open_store = open_ring
+
+
+class TestOptimisticMemoryRing(RingSuite, StoreSuite):
+    """One that forgets, and conflicts at commit."""
+
+    @asynccontextmanager
+    async def open_ring(self) -> AsyncIterator[MemoryRings]:
+        """Open a new world."""
+        yield MemoryRings(blocking=False)
+
+    open_store = open_ring
 
 
 class TestMemoryTransport(TransportSuite):

@@ -7,11 +7,12 @@ from typing import ClassVar
 
 import pytest
 from sql_documents_subjects import SqlPlace, make_documents_table
-from sql_subjects import ForgettingSubject, SqlSubject, make_tables
+from sql_subjects import ForgettingSubject, SqlRings, SqlSubject, make_tables
 
 from onceonly.testing.dead_letter_suite import DeadLetterSuite
 from onceonly.testing.documents_suite import DocumentsSuite
-from onceonly.testing.forgetting_suite import FORGOTTEN, ForgettingSuite
+from onceonly.testing.forgetful_suite import ForgetfulStoreSuite
+from onceonly.testing.ring_suite import RingSuite
 from onceonly.testing.store_suite import StoreSuite
 from onceonly.testing.transport_suite import TransportSuite
 
@@ -51,14 +52,22 @@ class TestPostgresqlStore(OnServer, StoreSuite):
     open_store = OnServer.opened
 
 
-class TestPostgresqlForgettingStore(OnServer, ForgettingSuite, StoreSuite):
-    """The same for a store that another system remembers for."""
+class TestPostgresqlForgettingStore(OnServer, ForgetfulStoreSuite):
+    """A store that another system remembers for; on SQLite it is put through the rules of other stores as well."""
 
-    waived: ClassVar[dict[str, str]] = {
-        FORGOTTEN: "a dedup store or tokens elsewhere know what is done; ForgettingSuite instead"
-    }
     kind: ClassVar[type[SqlSubject]] = ForgettingSubject
-    open_store = OnServer.opened
+    open_forgetful_store = OnServer.opened
+
+
+class TestPostgresqlRing(OnServer, RingSuite):
+    """Claims that are forgotten in time, in PostgreSQL."""
+
+    @asynccontextmanager
+    async def open_ring(self) -> AsyncIterator[SqlRings]:
+        """Open the database, and empty its tables."""
+        async with SqlRings.open(self.url) as subject:
+            await subject.empty()
+            yield subject
 
 
 class TestPostgresqlQueue(OnServer, TransportSuite):

@@ -18,7 +18,7 @@ from onceonly.stores import redis as adapter
 from onceonly.stores.redis import RedisDocuments, create, open_documents
 from onceonly.testing.clock import ManualClock
 from onceonly.testing.documents_suite import DocumentsSuite
-from onceonly.testing.on_documents import DocumentDedupSuite, DocumentTokenSuite
+from onceonly.testing.on_documents import DocumentDedupSuite, DocumentTokenSuite, DocumentTransactionSuite
 from onceonly.testing.suite import raises
 from redis_server import own_redis
 from servers import REDIS, free_port, need
@@ -72,6 +72,10 @@ class TestDedupInRedis(InRedis, DocumentDedupSuite):
 
 class TestTokensInRedis(InRedis, DocumentTokenSuite):
     """The tokens for every service, here."""
+
+
+class TestTransactionsInRedis(InRedis, DocumentTransactionSuite):
+    """The transactions for every service, here."""
 
 
 async def test_a_document_is_dropped_at_its_expiry() -> None:

@@ -9,11 +9,12 @@ from typing import ClassVar
 
 import pytest
 from sql_documents_subjects import SqlitePlace, SqlPlace, make_documents_table
-from sql_subjects import ForgettingSubject, SqlSubject, make_tables
+from sql_subjects import ForgettingSubject, SqlRings, SqlSubject, make_tables
 
 from onceonly.testing.dead_letter_suite import DeadLetterSuite
 from onceonly.testing.documents_suite import DocumentsSuite
-from onceonly.testing.forgetting_suite import FORGOTTEN, ForgettingSuite
+from onceonly.testing.forgetful_suite import FORGOTTEN, NOT_KEPT, ForgetfulStoreSuite
+from onceonly.testing.ring_suite import RingSuite
 from onceonly.testing.store_suite import StoreSuite
 from onceonly.testing.transport_suite import TransportSuite
 
@@ -45,17 +46,32 @@ class TestSqliteStore(OnFile, StoreSuite):
             yield subject
 
 
-class TestSqliteForgettingStore(OnFile, ForgettingSuite, StoreSuite):
+class TestSqliteForgettingStore(OnFile, ForgetfulStoreSuite, StoreSuite):
     """The same for a store that another system remembers for."""
 
-    waived: ClassVar[dict[str, str]] = {
-        FORGOTTEN: "a dedup store or tokens elsewhere know what is done; ForgettingSuite instead"
-    }
+    waived: ClassVar[dict[str, str]] = {FORGOTTEN: NOT_KEPT}
 
     @asynccontextmanager
     async def open_store(self) -> AsyncIterator[SqlSubject]:
         """Open a new file."""
         async with ForgettingSubject.open(self.file) as subject:
+            await subject.empty()
+            yield subject
+
+    open_forgetful_store = open_store
+
+
+class TestSqliteRing(OnFile, RingSuite):
+    """Claims that are forgotten in time, in one SQLite file."""
+
+    waived: ClassVar[dict[str, str]] = {
+        "test_there_is_one_leader_at_a_time": "one writer at a time is all there can be, so nothing is gained by one leader"
+    }
+
+    @asynccontextmanager
+    async def open_ring(self) -> AsyncIterator[SqlRings]:
+        """Open a new file."""
+        async with SqlRings.open(self.file) as subject:
             yield subject
 
 

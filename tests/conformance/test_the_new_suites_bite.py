@@ -113,6 +113,7 @@ THINGS = {
 FORGETFUL = {
     forgetful.RememberingForgetful: ["nothing_is_left_of_a_forgotten_message", "a_forgotten_message_is_new"],
     forgetful.EffectsOnlyForgetful: ["every_record_is_to_be_forgotten"],
+    forgetful.TokenLosingForgetful: ["a_record_gives_back_what_it_was_committed_with"],
     forgetful.HastyForgetful: ["a_message_without_effects_is_known_until_it_is_forgotten"],
     forgetful.SweepingForgetful: ["others_are_not_forgotten"],
     forgetful.TombstoneForgetful: ["forgetting_again_leaves_nothing_either"],

@@ -17,6 +17,7 @@ from onceonly.algorithms.sweeper import sweep
 from onceonly.model.message import Message, Send
 from onceonly.model.record import Record
 from onceonly.model.settings import Deduplication
+from onceonly.runtime.drops import dropped
 from onceonly.runtime.surroundings import SystemClock
 from onceonly.wiring import open_register
 from onceonly.wiring.minting import with_token
@@ -155,6 +156,20 @@ async def test_a_message_whose_token_is_lost_is_not_handled(kind: str, places: P
         await running.send(*[with_token(message) for message in payments(COUNT)])
         assert (await running.settle()).known == COUNT
         assert await state(running.till, "Account", "ann") is None
+
+
+@pytest.mark.parametrize(("kind", "in_store"), [("sqlite", True), *((kind, False) for kind in KINDS)])
+async def test_what_came_without_a_live_token_counts_as_dropped_once(kind: str, in_store: bool, places: Places) -> None:  # noqa: FBT001 - a parameter of the test
+    """A copy that came with its message does not count, and two later ones that come together are one message."""
+    tokens = "" if in_store else places.new(kind)
+    async with opened(*chain(places.new(kind), Tokens(tokens), places)) as running:
+        sent = await running.send_with_tokens(*payments(1))
+        await running.send(*sent)
+        together = await running.settle()
+        await running.send(*sent, *sent)
+        later = await running.settle()
+        assert (together.handled, together.known, dropped(together, in_store=in_store)) == (2, 1, 0)
+        assert (later.handled, later.known, dropped(later, in_store=in_store)) == (0, 2, 1)
 
 
 @pytest.mark.parametrize("kind", KINDS)

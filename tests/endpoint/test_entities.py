@@ -183,7 +183,7 @@ async def test_what_was_only_looked_at_is_not_written() -> None:
 
 @pytest.mark.parametrize(
     ("returned", "told"),
-    [(5, "returned a int"), ({"balance": 1}, "returned a dict"), (Deleted, "the class Deleted"), (Frozen("a"), "a Frozen")],
+    [(5, "returned an int"), ({"balance": 1}, "returned a dict"), (Deleted, "the class Deleted"), (Frozen("a"), "a Frozen")],
 )
 async def test_returning_anything_else_is_a_failure_of_the_handler(returned: object, told: str) -> None:
     """And nothing is kept of it."""

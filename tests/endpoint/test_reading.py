@@ -199,3 +199,19 @@ def fails(event: Event) -> str:
 def test_a_foreign_message_that_the_rule_cannot_identify_is_unreadable(rule: Any, delivered: Delivery, told: str) -> None:
     """Never handled: it could not be recognized again."""
     assert told in unreadable(shop(identity=rule), delivered).reason
+
+
+@pytest.mark.parametrize("instant", ["soon", "-1", "0", "1.5", "9" * 20])
+def test_an_instant_that_is_none_makes_a_dead_letter(instant: str) -> None:
+    """Whoever says that its message is ours says when it was stored, in a way that can be read; its identity is known."""
+    found = unreadable(shop(), delivery(ce_onceonlytime=instant, **CLOUD))
+    assert "onceonlytime" in found.reason
+    assert found.message is not None
+    assert found.message.id == "1"
+
+
+def test_an_instant_travels_with_every_copy() -> None:
+    """A retry copy, also a delayed one, has the identity and the instant of its message."""
+    first = delivery(ce_onceonlytime="1700000000000", **CLOUD)
+    again = arrives_again(first, shop(), due=1_800_000_000_000, attempts=3)
+    assert (read(shop(), again).instant, read(shop(), first).instant) == (1_700_000_000_000, 1_700_000_000_000)

@@ -110,6 +110,9 @@ async def test_a_transaction_belongs_to_the_task_that_entered_it(shop: Endpoint)
 
     async with shop.transaction() as tx:
         await asyncio.gather(*(asyncio.create_task(use(how)) for how in uses(tx)))
+        for how in uses(tx):
+            with pytest.raises(TransactionMisused, match="another task"):
+                await asyncio.to_thread(how)
 
 
 @pytest.mark.parametrize(
@@ -219,8 +222,8 @@ async def test_who_loses_at_the_commit_gets_the_answer_of_who_won() -> None:
     ways, store = optimistic()
     inner = await begin(opening("one"), ways)
 
-    async def block(resources: Resources) -> Decided:
-        notebook(resources).write("two", 2)
+    async def block(opened: OpenTransaction) -> Decided:
+        notebook(opened.resources).write("two", 2)
         assert not isinstance(inner, Kept)
         await complete(opening("one"), inner, Decided((), b"first"), ways)
         return Decided((), b"second")
@@ -242,7 +245,7 @@ async def test_who_loses_at_the_commit_with_another_request_is_told() -> None:
 async def test_a_conflict_without_a_winner_is_told_as_not_done() -> None:
     """The block itself lost a race, and there is no key, or nothing under it."""
 
-    async def lose(_resources: Resources) -> Decided:
+    async def lose(_opened: OpenTransaction) -> Decided:
         raise Conflict("a serialization failure")
 
     ways, _ = optimistic()
@@ -272,7 +275,7 @@ async def test_after_an_unknown_commit_nothing_else_is_done() -> None:
         """A transaction whose commit is not answered."""
 
         def __init__(self, inner: OpenTransaction) -> None:
-            self.resources = inner.resources
+            self.resources, self.unit, self.load = inner.resources, inner.unit, inner.load
             self._inner = inner
 
         async def commit(self, record: Record | None, answer: bytes | None) -> None:
@@ -352,7 +355,7 @@ class Losing:
     """An open transaction whose commit finds the key there."""
 
     def __init__(self, inner: OpenTransaction) -> None:
-        self.resources = inner.resources
+        self.resources, self.unit, self.load = inner.resources, inner.unit, inner.load
         self.abandon = inner.abandon
 
     async def commit(self, record: Record | None, answer: bytes | None) -> None:
@@ -378,7 +381,7 @@ def optimistic() -> tuple[Ways, MemoryStore]:
 def deciding(answer: bytes) -> Any:
     """Make a block that decides at once."""
 
-    async def block(_resources: Resources) -> Decided:
+    async def block(_opened: OpenTransaction) -> Decided:
         return Decided((), answer)
 
     return block

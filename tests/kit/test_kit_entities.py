@@ -136,3 +136,18 @@ async def test_a_store_of_documents_has_no_session() -> None:
         with pytest.raises(SetupError, match=r"t\.entity"):
             async with t.session(AsyncSession):
                 raise AssertionError
+
+
+@pytest.mark.parametrize("store", STORES)
+async def test_a_transaction_changes_an_entity_and_leaves_its_control_message_out_of_what_was_sent(store: str) -> None:
+    """On documents it is followed when its time comes, and then nothing is left."""
+    made = bank(store)
+    async with kit.run(made) as t:
+        async with made.transaction(idempotency_key="k") as tx:
+            (await tx.entity(Account, "a")).balance += 5
+            tx.publish(Moved("a", 5))
+        t.clock.advance(3_600_000)
+        report = await t.settle()
+        assert t.sent == [Moved("a", 5)]
+        assert (await t.entity(Account, "a"), report.dead, report.unsure) == (Account("a", 5), 0, 0)
+        assert report.known == (0 if store.startswith("sqlite") else 1)

@@ -6,18 +6,21 @@ from typing import Any
 import asyncpg
 import psycopg
 import pytest
-from sql_house import Line, add, counted, handle, message, opened, orders, records, session_of, statements
+from sql_house import Line, add, counted, handle, look, message, opened, orders, records, session_of, statements
 from sqlalchemy import event
 from sqlalchemy.dialects.postgresql import insert
 
+from onceonly.drivers.database_clock import database_now
 from onceonly.drivers.postgresql_words import LONGEST
 from onceonly.drivers.sql import Database
 from onceonly.model.errors import CommitRefused, Conflict, Failed
 from onceonly.model.message import Message, Send
 from onceonly.model.record import Record
-from onceonly.stores.sql import SqlStore
+from onceonly.model.ring import Bar
+from onceonly.stores.sql import SqlRing, SqlStore
 from onceonly.stores.sql.statements import row_of
 from onceonly.stores.sql.tables import tables
+from onceonly.testing.ring_subject import at
 
 ADD = "INSERT INTO orders"
 CLAIM = "INSERT INTO onceonly_claims"
@@ -38,6 +41,31 @@ async def test_a_lone_message_costs_three_round_trips(database: Database, store:
         await handle(store, message(), decided=True)
     assert heard == HEARD[driver]
     assert (await counted(database, "claims"), await counted(database, "records")) == (1, 1)
+
+
+async def test_a_lone_message_with_an_instant_costs_three_round_trips_too(
+    database: Database, store: SqlStore, driver: str
+) -> None:
+    """The label of its slot goes with the claim."""
+    await store.prepare()
+    async with database.reading() as connection:
+        now = await connection.run_sync(database_now)
+    with statements(database) as heard:
+        await handle(store, at(now), decided=True)
+    slot = f"INSERT INTO onceonly_claim_{(await SqlRing(database).slicing()).slot(now):02}"
+    assert heard == [slot if words == CLAIM else words for words in HEARD[driver]]
+    assert await look(store, at(now)) == {"owed": ["m1"]}
+    await store.forget(records(at(now)))
+    assert await look(store, at(now), message("other")) == {"new": ["other"], "done": ["m1"]}
+    assert await look(store, at(now)) == {"done": ["m1"]}
+
+
+async def test_a_lone_message_whose_slot_holds_another_slice_is_told(store: SqlStore) -> None:
+    """Two rows inserted: the label was none of them, and the transaction is rolled back."""
+    for _ in range(2):
+        unit = await store.begin([at(1)])
+        unit.abandon()
+        assert [(each.message.id, each.bar) for each in unit.barred] == [("m1", Bar.BEHIND)]
 
 
 async def test_a_lone_copy_is_owed_and_then_done(store: SqlStore) -> None:

@@ -90,14 +90,19 @@ async def test_the_claim_is_one_text_for_any_number_of_messages(database: Databa
 
 
 async def test_claims_are_narrow(database: Database, store: SqlStore) -> None:
-    """A native uuid and a number."""
+    """A native uuid and a number; outside of the ring also when they arrived."""
     await handle(store, message())
-    query = (
+    query = text(
         "SELECT column_name, data_type FROM information_schema.columns"
-        " WHERE table_schema = 'public' AND table_name = 'onceonly_claims' ORDER BY 1"
+        " WHERE table_schema = 'public' AND table_name = :name ORDER BY 1"
     )
+    narrow = [("fingerprint", "bigint"), ("key", "uuid")]
     async with database.reading() as connection:
-        assert [tuple(row) for row in await connection.execute(text(query))] == [("fingerprint", "bigint"), ("key", "uuid")]
+        in_ring, outside = [
+            [tuple(row) for row in await connection.execute(query, {"name": name})]
+            for name in ("onceonly_claim_00", "onceonly_claims")
+        ]
+    assert (in_ring, outside) == (narrow, [("arrived_at", "bigint"), *narrow])
 
 
 async def test_a_claim_waits_for_the_commit_of_who_has_it(url: str, store: SqlStore) -> None:

@@ -15,6 +15,7 @@ from onceonly.runtime.observed import observed
 from onceonly.runtime.observer import Call, Observer, Observers, Point, Tally
 from onceonly.runtime.relay import Relay
 from onceonly.runtime.surroundings import Surroundings, Timer
+from onceonly.testing.clock import ManualClock
 from onceonly.transports.memory import MemoryTransport
 
 AFTER = 10.0
@@ -22,10 +23,11 @@ OLD = int(AFTER * 1000) + 1
 
 
 class PassingTimer:
-    """Time passes by sleeping only, and every sleep ends at once."""
+    """Time passes by sleeping only, also on the clock if there is one, and every sleep ends at once."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: ManualClock | None = None) -> None:
         self.now = 0.0
+        self._clock = clock
 
     def seconds(self) -> float:
         """Give what has been slept."""
@@ -34,6 +36,8 @@ class PassingTimer:
     async def sleep(self, seconds: float) -> None:
         """Let it pass."""
         self.now += seconds
+        if self._clock is not None:
+            self._clock.advance(round(seconds * 1000))
         await asyncio.sleep(0)
 
 
@@ -89,7 +93,7 @@ class Post:
 
     def __init__(self, timer: Timer | None = None) -> None:
         self.house = House()
-        self.timer = timer or PassingTimer()
+        self.timer = timer or PassingTimer(self.house.clock)
         self.doorbell = Doorbell()
         self.tally = Tally()
         self.stop = asyncio.Event()
@@ -130,7 +134,7 @@ class Post:
 
     def looked(self, times: int) -> Callable[[], bool]:
         """Make the condition that the store was asked so often."""
-        return lambda: self.tally.calls.get(Point.UNDISPATCHED, 0) >= times
+        return lambda: self.tally.calls.get(Point.TAKE, 0) >= times
 
     def wire(self) -> list[str]:
         """Give the ids that lie in the sink, each as often as it was sent."""

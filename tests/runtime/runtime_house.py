@@ -48,7 +48,7 @@ class ScriptedHandlers:
             return Unreadable(reason="no id")
         return message_of(event, source=event.attributes["source"], id=event.attributes["id"])
 
-    async def handle(self, message: Message, resources: Resources, attempt: str = "") -> Decision:
+    async def handle(self, message: Message, resources: Resources, attempt: str = "", response: object = None) -> Decision:
         """Follow the script, write, publish."""
         self.started.append(message.id)
         result = self.script(message, resources)

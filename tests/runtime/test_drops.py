@@ -43,7 +43,7 @@ async def run(house: House, meter: Meter, stop: asyncio.Event) -> Worker:
     worker = house.worker(FAST)
     surroundings = Surroundings(clock=house.clock, chance=NoChance(), timer=PassingTimer())
     async with asyncio.timeout(20):
-        await CountedWorker(worker, meter, endpoint=SHOP, surroundings=surroundings).run(stop)
+        await CountedWorker(worker, meter, endpoint=SHOP, in_store=True, surroundings=surroundings).run(stop)
     return worker
 
 
@@ -147,10 +147,12 @@ async def test_what_is_dropped_during_the_last_write_is_counted_as_well() -> Non
 
     worker = WorkerThatOpens(house.ports, FAST, surroundings=house.surroundings)
     surroundings = Surroundings(clock=house.clock, chance=NoChance(), timer=PassingTimer())
-    running = asyncio.create_task(CountedWorker(worker, meter, endpoint=SHOP, surroundings=surroundings).run(stop))
+    running = asyncio.create_task(
+        CountedWorker(worker, meter, endpoint=SHOP, in_store=True, surroundings=surroundings).run(stop)
+    )
     await meter.begun.wait()
-    await house.send("m1", "m1")
+    await house.send("m1")
     await house.settled()
     stop.set()
     await running
-    assert await meter.read() == worker.report.known == 3
+    assert await meter.read() == worker.report.known == 2

@@ -6,7 +6,7 @@ import logging
 import pytest
 from runtime_house import House, ScriptedHandlers, failing
 
-from onceonly.model.errors import Unknown
+from onceonly.model.errors import LeftToNewer, TryAgain, Unknown
 from onceonly.model.message import Failure, FailureKind, Message, Send
 from onceonly.model.record import Answer
 from onceonly.model.retry import Retry
@@ -68,6 +68,25 @@ async def test_an_outage_is_said_once_and_its_end_once(caplog: pytest.LogCapture
             pass
     assert [record.getMessage() for record in entries(caplog)] == ["begin fails", "begin works again"]
     assert KeyValues().format(entries(caplog)[0]).endswith('begin fails endpoint=shop reason="Unknown: connection refused"')
+
+
+async def test_what_is_left_to_a_newer_version_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    """However often it comes, and whatever works in between; and it hides no outage."""
+    caplog.set_level("INFO")
+    logs = Logs()
+    for error in (LeftToNewer("document 'entity/a' ..."), LeftToNewer("document 'entity/b' ..."), Unknown("cut")):
+        for _ in range(3):
+            async with logs.around(Call(Point.BEGIN, "shop")):
+                pass
+            with pytest.raises(TryAgain):
+                async with logs.around(Call(Point.BEGIN, "shop")):
+                    raise error
+            if error.args == ("cut",):
+                break
+    first, outage = entries(caplog)
+    assert (first.levelname, "a newer onceonly" in first.getMessage()) == ("WARNING", True)
+    assert "entity/a" in vars(first)["reason"]
+    assert outage.getMessage() == "begin fails"
 
 
 async def test_being_put_off_is_no_failure(caplog: pytest.LogCaptureFixture) -> None:

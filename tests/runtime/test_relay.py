@@ -18,8 +18,8 @@ from onceonly.ports.transport import Topology
 from onceonly.runtime.crash import CrashAt, Crashed
 from onceonly.runtime.doorbell import Doorbell
 from onceonly.runtime.observed import observed
-from onceonly.runtime.observer import Call, Observers, Point
-from onceonly.runtime.relay import PAGE
+from onceonly.runtime.observer import Call, Observers, Point, Tally
+from onceonly.runtime.relay import LEASE, PAGE
 
 # The algorithm
 
@@ -51,7 +51,7 @@ async def test_a_failed_call_is_not_made_again_in_place(point: Point, applied: b
     assert post.left() == []
 
 
-@pytest.mark.parametrize("point", ["find", "undispatched", "dispatch", "retire", "forget"])
+@pytest.mark.parametrize("point", ["find", "take", "dispatch", "retire", "forget"])
 @pytest.mark.parametrize("side", ["before", "after"])
 async def test_wherever_a_relay_dies_another_one_finishes(point: str, side: str) -> None:
     """Crash here, at every call: 1 the record is there or done, 2 another relay sends it under the same id."""
@@ -88,10 +88,10 @@ async def test_a_handlers_record_is_finished_and_its_message_only_acknowledged()
 
 
 async def test_a_record_that_is_not_old_belongs_to_who_wrote_it() -> None:
-    """Its process is most likely about to dispatch it."""
+    """Its process is most likely about to dispatch it, within `relay_after`, which is over at the third look."""
     post = await Post().open()
     await post.commit("a", old=False)
-    await post.run(until=post.looked(3))
+    await post.run(until=post.looked(2))
     assert (post.left(), post.wire()) == (["a"], [])
 
 
@@ -100,7 +100,7 @@ async def test_idle_it_asks_once_in_ten_seconds() -> None:
     post = await Post().open()
     await post.run(until=post.looked(7))
     assert post.timer.seconds() == pytest.approx(60.0)
-    assert post.tally.calls == {Point.UNDISPATCHED: 7}
+    assert post.tally.calls == {Point.TAKE: 7}
 
 
 async def test_a_backlog_is_worked_off_without_a_pause() -> None:
@@ -108,7 +108,7 @@ async def test_a_backlog_is_worked_off_without_a_pause() -> None:
     post = await Post().open()
     await post.commit(*(f"m{number}" for number in range(2 * PAGE + 1)))
     await post.run()
-    assert (post.timer.seconds(), post.tally.calls[Point.UNDISPATCHED]) == (0.0, 3)
+    assert (post.timer.seconds(), post.tally.calls[Point.TAKE]) == (0.0, 3)
     assert len(post.wire()) == 2 * PAGE + 1
 
 
@@ -116,11 +116,63 @@ async def test_refused_records_at_the_head_do_not_starve_the_others() -> None:
     """They are passed over page by page, and stay."""
     post = await Post().open()
     await post.commit(*(f"r{number}" for number in range(PAGE + 1)), to="nobody")
-    await post.commit("late")
-    await post.run(until=lambda: "late" not in post.left())
+    await post.commit("tardy")
+    await post.run(until=lambda: "tardy" not in post.left())
     assert len(post.left()) == PAGE + 1
     assert len(post.wire()) == 1
     assert post.timer.seconds() == 0.0
+
+
+async def test_relays_at_once_share_a_backlog() -> None:
+    """Each message goes out once, though each relay looks at all of them."""
+    post = await Post().open()
+    await post.commit(*(f"m{number}" for number in range(10 * PAGE)))
+    tallies = [Tally() for _ in range(3)]
+    stop = asyncio.Event()
+    relays = [post.relay(tally, StopWhen(stop, post.is_empty)) for tally in tallies]
+    await asyncio.gather(*(relay.run(stop) for relay in relays))
+    assert len(post.wire()) == len(set(post.wire())) == 10 * PAGE
+    assert all(tally.calls[Point.DISPATCH] > 1 for tally in tallies)
+
+
+async def test_what_a_relay_had_taken_when_it_died_is_sent_when_the_lease_is_over() -> None:
+    """Crash here, "before-dispatch": 1 taken, 2 nothing sent, 3 the lease ends, 4 another relay takes it."""
+    post = await Post().open()
+    (identity,) = await post.commit("a")
+    with pytest.raises(Crashed):
+        await post.relay(CrashAt("before-dispatch")).run(asyncio.Event())
+    await post.run(until=post.looked(2))
+    assert post.left() == ["a"]
+    await post.run()
+    assert post.wire() == [outgoing_id(SHOP, identity, 0)]
+
+
+async def test_an_outage_does_not_leave_what_was_taken_to_the_end_of_the_lease() -> None:
+    """Whoever took it tries again, as soon as the broker is back."""
+    post = await Post().open()
+    await post.commit("a")
+    await post.run(FailsAt(Point.DISPATCH, Failed("away"), Failed("away")))
+    assert post.timer.seconds() < LEASE
+
+
+async def test_what_another_relay_has_just_taken_is_refused_all_the_same(caplog: pytest.LogCaptureFixture) -> None:
+    """It is still there, so nobody says that nothing is refused any more."""
+    post = await Post().open()
+    await post.commit("r", to="nobody")
+
+    class TakesBefore:
+        """An observer by which another relay takes everything before this one's second look and those after it."""
+
+        @asynccontextmanager
+        async def around(self, call: Call) -> AsyncIterator[None]:
+            """Take."""
+            if call.point is Point.TAKE and post.tally.calls.get(Point.TAKE, 0) > 1:
+                await post.house.store.take(post.house.clock.now(), PAGE, lease=1)
+            yield
+
+    with caplog.at_level(logging.INFO):
+        await post.run(TakesBefore(), until=post.looked(4))
+    assert told(caplog) == ["relay: the broker refuses what is committed; it is kept, and tried again"]
 
 
 async def test_what_stays_refused_is_tried_less_and_less_often() -> None:
@@ -148,7 +200,7 @@ async def test_many_commits_are_sent_some_at_a_time() -> None:
     identities = await post.commit(*(f"m{number}" for number in range(2 * PAGE + 1)), old=False)
     post.doorbell.ring(identities)
     await running
-    assert (len(post.wire()), post.tally.calls[Point.DISPATCH], post.tally.calls[Point.UNDISPATCHED]) == (2 * PAGE + 1, 3, 1)
+    assert (len(post.wire()), post.tally.calls[Point.DISPATCH], post.tally.calls[Point.TAKE]) == (2 * PAGE + 1, 3, 1)
 
 
 async def test_commits_without_end_do_not_keep_it_from_looking() -> None:
@@ -249,7 +301,7 @@ def told(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.name == "onceonly.relay"]
 
 
-@pytest.mark.parametrize("point", [Point.UNDISPATCHED, Point.DISPATCH, Point.FORGET])
+@pytest.mark.parametrize("point", [Point.TAKE, Point.DISPATCH, Point.FORGET])
 async def test_an_outage_is_said_once_and_waited_out_with_growing_delays(
     point: Point, caplog: pytest.LogCaptureFixture
 ) -> None:

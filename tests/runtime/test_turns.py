@@ -57,6 +57,7 @@ class CountedUnit:
         self._unit, self._store, self._open = unit, store, True
         self.key = unit.key
         self.new, self.owed, self.done, self.clashing = unit.new, unit.owed, unit.done, unit.clashing
+        self.barred = unit.barred
         self.resources = unit.resources
 
     async def commit(self, records: Sequence[Record]) -> None:

@@ -71,3 +71,34 @@ async def test_units_that_run_again_never_wait_for_each_other() -> None:
     async with asyncio.timeout(30):
         await house.work(WorkerSettings(batch_size=SIDE_BY_SIDE - 7, wait=0.05))
     assert house.noted() == house.announced() == IDS
+
+
+async def test_no_batch_is_received_while_units_of_the_last_one_have_no_room() -> None:
+    """They would only wait here, while other processes are idle. With the last unit's begin the next batch may come."""
+    ids = [f"m{number:03}" for number in range(4 * SIDE_BY_SIDE)]
+    going, started, stop = asyncio.Semaphore(0), asyncio.Semaphore(0), asyncio.Event()
+
+    async def wait(_message: Message, _resources: Resources) -> None:
+        started.release()
+        await going.acquire()
+
+    house, _ = entity_house(ScriptedHandlers(wait))
+    await house.open(*ids)
+    worker = house.worker(WorkerSettings(batch_size=2 * SIDE_BY_SIDE, wait=0.05))
+    running = asyncio.create_task(worker.run(stop))
+    for number in range(2 * SIDE_BY_SIDE):
+        if number >= SIDE_BY_SIDE:
+            assert len(worker.held) == 2 * SIDE_BY_SIDE
+            going.release()
+        async with asyncio.timeout(20):
+            await started.acquire()
+    going.release()
+    async with asyncio.timeout(20):
+        await started.acquire()
+    assert len(worker.held) == 4 * SIDE_BY_SIDE
+    for _ in ids:
+        going.release()
+    await house.settled()
+    stop.set()
+    await running
+    assert sorted(house.noted()) == ids

@@ -44,4 +44,4 @@ def test_messages_and_headers_come_back_as_they_were() -> None:
 def test_a_newer_format_is_refused_and_says_so() -> None:
     """An older process must not guess."""
     with pytest.raises(SchemaTooNew, match="newer onceonly"):
-        decode_record(MESSAGE.identity, b"\x03" + encode_record(Record(MESSAGE.identity))[1:])
+        decode_record(MESSAGE.identity, b"\x04" + encode_record(Record(MESSAGE.identity))[1:])

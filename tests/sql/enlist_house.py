@@ -43,15 +43,18 @@ class PlaceOrder:
     order_id: str
 
 
-class HourAhead:
+class HoursAhead:
     """A clock for which everything stored now was stored long ago."""
 
+    def __init__(self, hours: int) -> None:
+        self._hours = hours
+
     def now(self) -> int:
-        """Give the time in an hour."""
-        return SystemClock().now() + HOUR
+        """Give the time in so many hours."""
+        return SystemClock().now() + self._hours * HOUR
 
 
-AHEAD = Surroundings(clock=HourAhead())
+AHEAD, FAR_AHEAD = Surroundings(clock=HoursAhead(1)), Surroundings(clock=HoursAhead(2))
 
 
 class Watch:

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from enlist_house import AHEAD, OrderPlaced, Shop, opened_shop
+from enlist_house import AHEAD, FAR_AHEAD, OrderPlaced, Shop, opened_shop
 from sql_house import Order
 from sqlalchemy.ext.asyncio import AsyncSession
 
@@ -30,7 +30,7 @@ class Together:
     async def around(self, call: Call) -> AsyncIterator[None]:
         """Hold the first look of each."""
         yield
-        if call.point is Point.UNDISPATCHED and self._met < 2:
+        if call.point is Point.TAKE and self._met < 2:
             self._met += 1
             await self._both.wait()
 
@@ -168,13 +168,13 @@ class EnlistScenarios:
             await shop.watch.until(Point.FORGET)
         assert await shop.records() == ()
 
-    async def test_two_relays_at_once_send_the_same_ids(self, shop: Shop) -> None:
-        """Receivers that know an id handle it once; the record is forgotten by both."""
+    async def test_two_relays_whose_clocks_differ_send_the_same_ids(self, shop: Shop) -> None:
+        """Neither heeds the other's mark. Receivers that know an id handle it once; the record is forgotten by both."""
         await shop.place("A")
         together, other = Together(), shop.another()
         async with (
             shop.running(together, surroundings=AHEAD),
-            other.running(observer=together, surroundings=AHEAD),
+            other.running(observer=together, surroundings=FAR_AHEAD),
         ):
             first, second = await shop.arrived(2)
             assert first == second

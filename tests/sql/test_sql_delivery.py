@@ -32,7 +32,7 @@ class ShopHandlers:
         """Read the way an endpoint does."""
         return read(delivery, (), identity=None, max_body=1 << 20, places={}, needs_token=False)
 
-    async def handle(self, message: Message, resources: Resources, attempt: str = "") -> Decision:
+    async def handle(self, message: Message, resources: Resources, attempt: str = "", response: object = None) -> Decision:
         """Add an order, the way an endpoint runs a handler."""
         session = session_of(resources)
         try:

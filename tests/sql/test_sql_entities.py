@@ -7,7 +7,7 @@ from sql_everywhere import emptied, entities_of, on, put, somebody_waits, states
 from sql_house import Order, add, opened, statements
 
 from onceonly.drivers.sql import Database
-from onceonly.model.errors import CommitRefused, Conflict
+from onceonly.model.errors import Conflict, Unusable
 from onceonly.model.record import Record
 from onceonly.model.token import Token
 from onceonly.ports.store import Unit
@@ -48,7 +48,7 @@ async def test_a_longer_key_is_refused(place: str) -> None:
     """By name, before anything is loaded; the next unit is not held back."""
     async with emptied(place) as database:
         store = SqlStore(database, "shop")
-        with pytest.raises(CommitRefused, match="too long"):
+        with pytest.raises(Unusable, match="too long"):
             await store.begin([on("a"), on("x" + "é" * (ENTITY_KEY_BYTES // 2))])
         await put(store, {"a": b"1"})
 

@@ -5,13 +5,14 @@ from document_store_house import ENTITY, ONE_EFFECT, WEEK, House, about, handle
 from documents_house import Told
 
 from onceonly.algorithms.effects import Registered
-from onceonly.model.errors import CommitRefused, Conflict, Failed
+from onceonly.model.errors import CommitRefused, Conflict, Failed, SchemaTooNew
 from onceonly.model.identity import Identity
 from onceonly.model.record import Record
 from onceonly.model.thing import Row, Thing
 from onceonly.ports.documents import Change
 from onceonly.stores.document_register import DocumentRegister
 from onceonly.stores.memory_things import MemoryThings
+from onceonly.testing.suite import ENDPOINT
 
 LATER = 1 << 52
 HOUR = 3_600_000
@@ -131,6 +132,33 @@ async def test_one_bad_document_does_not_stop_the_sweeper() -> None:
     await house.documents.save([Change(key=ENTITY, body=b"by hand", expected=found.version)])
     assert await effects.sweep(LATER, 10) == 1
     assert await things.names() == ()
+
+
+async def test_bad_documents_do_not_stand_before_all_others() -> None:
+    """However many pages of them there are."""
+    house = House()
+    effects, things = effects_of(house)
+    await house.register().open([row(house, f"a{number}", unit=f"entity/{number}") for number in range(7)])
+    await house.register().open([row(house, "b")])
+    await things.create(Thing(kind="blob", name="b/invoice", data=b"x"))
+    for number in range(7):
+        (found,) = (await house.documents.load([f"entity/{number}"])).values()
+        await house.documents.save([Change(key=f"entity/{number}", body=b"by hand", expected=found.version)])
+    assert await effects.sweep(LATER, 2) == 1
+    assert await things.names() == ()
+    assert len(await house.register().old(LATER, 10)) == 7
+
+
+async def test_a_listed_row_that_nobody_can_read_is_passed_over_and_told() -> None:
+    """Somebody else wrote it where rows are listed; no attempt is lost for it, and it is named where there is nothing else."""
+    house = House()
+    effects, _ = effects_of(house)
+    await house.documents.save([Change(key=f"register/{ENDPOINT}/a0", body=b"by hand")])
+    await house.register().open([row(house)])
+    assert [each.attempt for each in await house.register().old(LATER, 10)] == ["a1"]
+    assert await effects.sweep(LATER, 10) == 1
+    with pytest.raises(SchemaTooNew, match=f"'register/{ENDPOINT}/a0' is no register row"):
+        await effects.sweep(LATER, 10)
 
 
 async def test_a_message_that_is_known_gets_no_row() -> None:

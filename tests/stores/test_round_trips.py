@@ -10,11 +10,11 @@ import pytest
 from document_store_house import WEEK, House, about
 from sqlalchemy import event
 
-from onceonly.algorithms.admission import Deduplicated, History, Tokenized
+from onceonly.algorithms.admission import Deduplicated, History, Tokenized, TokensInStore
 from onceonly.algorithms.effects import NoThings, Registered
 from onceonly.algorithms.outbox import Processed, finish, process
 from onceonly.drivers.schema import create
-from onceonly.drivers.sql import open_database
+from onceonly.drivers.sql import Database, open_database
 from onceonly.model.entities import Entities
 from onceonly.model.errors import Unknown
 from onceonly.model.message import Delivery, Message, Send
@@ -28,7 +28,7 @@ from onceonly.ports.transport import Transport
 from onceonly.runtime.surroundings import SystemIds
 from onceonly.stores.dedup import DocumentDedupStore
 from onceonly.stores.memory_things import MemoryThings
-from onceonly.stores.sql import SCHEMA, SqlStore
+from onceonly.stores.sql import SCHEMA, Keeping, SqlStore, SqlTokens
 from onceonly.stores.tokens import DocumentTokens
 from onceonly.testing.clock import ManualClock
 from onceonly.testing.samples import effects
@@ -42,6 +42,7 @@ EXPECTED: Mapping[str, tuple[int, int, int, int]] = {
     "History, documents, with `blobs=`": (8, 6, 3, 5),
     "DedupStore, documents": (6, 6, 2, 5),
     "Tokens, documents": (8, 6, 2, 6),
+    "Tokens, in the SQL store's own database": (8, 3, 3, 6),
 }
 """One line for each variant, in the order of SITUATIONS. A new variant is a line here, one in VARIANTS and one on the page."""
 
@@ -60,7 +61,7 @@ class Shop:
     def __init__(self, *sends: Send) -> None:
         self._sends = sends
 
-    async def handle(self, message: Message, resources: Resources, attempt: str = "") -> Decision:
+    async def handle(self, message: Message, resources: Resources, attempt: str = "", response: object = None) -> Decision:
         """Handle."""
         if message.unit:
             cast("Entities", resources.get(Entities)).write(message.unit, b'{"total":17}')
@@ -92,16 +93,8 @@ def bundle(store: object, admission: object, things: object = None) -> Ports:
 @asynccontextmanager
 async def history_in_sql(folder: Path) -> AsyncIterator[Variant]:
     """Claims and records in the database of the business data."""
-    database = await open_database(f"sqlite:///{folder}/shop.db", clock=ManualClock())
-    heard: Counter[str] = Counter()
-    try:
-        await create(database, SCHEMA)
-        engine = database.engine.sync_engine
-        event.listen(engine, "before_cursor_execute", lambda _c, _k, said, *_: heard.update([said.split()[0]]))
-        event.listen(engine, "commit", lambda _: heard.update(["COMMIT"]))
+    async with heard_database(folder) as (database, heard):
         yield Variant(bundle(SqlStore(database, ENDPOINT), History()), about(unit=""), heard.total)
-    finally:
-        await database.close()
 
 
 @asynccontextmanager
@@ -142,12 +135,40 @@ async def tokens(_: Path) -> AsyncIterator[Variant]:
     yield Variant(bundle(house.store(None), admission), message, lambda: len(house.documents.calls))
 
 
+@asynccontextmanager
+async def tokens_in_sql(folder: Path) -> AsyncIterator[Variant]:
+    """Tokens in the database of the business data: one transaction consumes one and makes others live."""
+    mine = Token("mine", ENDPOINT)
+    async with heard_database(folder) as (database, heard):
+        await SqlTokens(database).add([mine])
+        heard.clear()
+        store = SqlStore(database, ENDPOINT, keeping=Keeping.TOKENS)
+        message = about(unit="", extensions=((TOKEN, mine.id),))
+        yield Variant(bundle(store, TokensInStore({}, SystemIds())), message, heard.total)
+
+
+@asynccontextmanager
+async def heard_database(folder: Path) -> AsyncIterator[tuple[Database, Counter[str]]]:
+    """Open a database with the store's tables; counts the statements from here on."""
+    database = await open_database(f"sqlite:///{folder}/shop.db", clock=ManualClock())
+    heard: Counter[str] = Counter()
+    try:
+        await create(database, SCHEMA)
+        engine = database.engine.sync_engine
+        event.listen(engine, "before_cursor_execute", lambda _c, _k, said, *_: heard.update([said.split()[0]]))
+        event.listen(engine, "commit", lambda _: heard.update(["COMMIT"]))
+        yield database, heard
+    finally:
+        await database.close()
+
+
 VARIANTS: Mapping[str, Callable[[Path], AbstractAsyncContextManager[Variant]]] = {
     "History, SQL": history_in_sql,
     "History, documents": history_in_documents,
     "History, documents, with `blobs=`": history_with_blobs,
     "DedupStore, documents": dedup_store,
     "Tokens, documents": tokens,
+    "Tokens, in the SQL store's own database": tokens_in_sql,
 }
 
 

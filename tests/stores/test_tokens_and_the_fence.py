@@ -7,7 +7,7 @@ from document_store_house import ONE_EFFECT, ORDER, House, about
 
 from onceonly.algorithms.admission import Tokenized, mint
 from onceonly.algorithms.sweeper import sweep
-from onceonly.model.errors import Conflict, Failed
+from onceonly.model.errors import Conflict, Failed, SchemaTooNew
 from onceonly.model.record import Record
 from onceonly.model.token import TOKEN, Owner, Prepared, Token
 from onceonly.ports.bundle import Ports
@@ -141,14 +141,25 @@ async def test_an_unreadable_owner_does_not_stand_in_the_way() -> None:
 
 
 async def test_a_store_that_is_away_is_asked_for_one_page_only() -> None:
-    """Each question may take as long as an outage lets it."""
+    """Each question may take as long as an outage lets it; and it is told, for nothing was swept."""
     house = Tokens()
     await house.tokens().prepare(
         dict.fromkeys([Token(f"t{n}", "a") for n in range(9)], Owner(ENDPOINT, "entity/x", about().identity))
     )
     house.documents.spoils = dict.fromkeys(range(100), Failed("away"))
-    assert await house.sweep(limit=3) == 0
+    with pytest.raises(Failed, match="away"):
+        await house.sweep(limit=3)
     assert house.documents.calls == ["load"] * 3
+
+
+async def test_a_token_that_nobody_can_read_does_not_stand_in_the_way() -> None:
+    """Somebody else wrote it; it is told of where there is nothing else."""
+    house = Tokens()
+    await house.documents.inner.save([Change(key="token/a/0", body=b"by hand")])
+    await house.tokens().prepare(dict.fromkeys([Token("b", "b")], Owner(ENDPOINT, f"entity/{ORDER}", about().identity)))
+    assert await house.sweep() == 1
+    with pytest.raises(SchemaTooNew, match="'token/a/0' is no token"):
+        await house.sweep()
 
 
 async def test_a_token_that_is_listed_twice_is_no_other_message() -> None:

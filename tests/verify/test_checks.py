@@ -60,6 +60,19 @@ SMALL = (
     ("tokens in the same database, and a relay", 2459, 5650),
     ("a thing, a crash and a failed call", 7481, 11305),
     ("a thing, and early sweeps", 1570, 2583),
+    ("a relay, and two attempts with one key", 1270, 4760),
+    ("a relay, and two requests under one key, optimistic store", 1498, 6089),
+    ("a control message, two workers", 6842, 20474),
+    ("a control message, and a client's key", 6938, 18015),
+    ("a control message, and a key without an entity", 11133, 28728),
+    ("one key, two requests", 469, 1756),
+    ("one key, two entities", 612, 2378),
+    ("one key, with an entity and without", 485, 1824),
+    ("a ring, copies that come late, and nothing to send", 1807, 4041),
+    ("a ring, and a slot's next slice", 8410, 14486),
+    ("a ring, two slices of one slot", 5920, 10894),
+    ("a ring, two slices of one slot, and a failed call", 2477, 4392),
+    ("a ring, and copies that come late, optimistic store", 9098, 20570),
 )
 
 
@@ -80,6 +93,11 @@ def test_every_kind_of_failing_call_fails_somewhere() -> None:
         "a dedup store, a crash and a failed call",
         "tokens, a lease that ends early, and a failed call",
         "a thing, a crash and a failed call",
+        "a relay, and two requests under one key, optimistic store",
+        "a ring, two slices of one slot, and a failed call",
+        "a request, a failed call",
+        "a response, a crash and a failed call",
+        "asked by another service, and a failed call",
     ):
         happened |= {": ".join(kind.split(": ")[-2:]) for kind in explore(NAMED[name])[1]}
     assert {f"{point}: {form}" for point, forms in FORMS.items() for form in forms} <= happened

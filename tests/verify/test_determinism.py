@@ -9,7 +9,7 @@ from onceonly.verify.trie import NotDeterministic
 ONE = next(check for check in CHECKS if check.name == "one message")
 IMPORTS = "from collections.abc import Mapping, Sequence\n"
 EFFECTS = "    sends = [effect for record"
-LEFT = "    left = [record for record in finished if"
+LEFT = "    left = [record for record in records if"
 BEGIN = "    unit = await ports.store.begin("
 
 

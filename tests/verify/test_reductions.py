@@ -121,8 +121,13 @@ COMPARED = (
     "a chain with tokens, two copies and a failed call",
     "tokens in the same database, and a relay",
     "a thing, and early sweeps",
+    "a relay, and two attempts with one key",
+    "one key, two requests",
+    "one key, with an entity and without",
     THING.name,
     ATTEMPTS.name,
+    "a ring, copies that come late, and nothing to send",
+    "a ring, two slices of one slot, and a failed call",
 )
 
 
@@ -185,6 +190,7 @@ def test_whatever_goes_first_the_same_histories_end_in_the_same_states(name: str
         ("save", "a dedup store, two copies"),
         ("dedup-contains", "a dedup store, two copies"),
         ("dedup-add", "a dedup store, two copies"),
+        ("commit", "a ring, and copies that come late, optimistic store"),
     ],
 )
 def test_a_call_that_goes_first_and_should_not_is_seen(point: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:

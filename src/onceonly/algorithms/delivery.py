@@ -1,5 +1,6 @@
 """The delivery shell: from deliveries to settled deliveries. Every one is acked, released, retried or dead-lettered.
 
+    apart     tell control messages from users': those are looked at, `algorithms/control`, and never counted
     sort      group the copies of one message; set aside what cannot be read or has to wait; single out suspects
     run       one unit of work (`outbox.process`); on a message's own failure once more, isolated; then by halves
     settle    finish what is done; copy, then ack, what is retried; store, then ack, what is given up; release the rest
@@ -14,19 +15,25 @@ from functools import partial
 
 from msgspec import Struct
 
+from onceonly.algorithms.control import Looked, apart, control_of, look
 from onceonly.algorithms.intake import OTHER_BODY, Item, Letter, letter_for, sort
 from onceonly.algorithms.outbox import Processed, drop, finish, process
 from onceonly.model.dead_letter import DeadLetter
-from onceonly.model.errors import CommitRefused, Conflict, HandlerFailed, Outrun, TryAgain
+from onceonly.model.errors import CommitRefused, Conflict, HandlerFailed, LeftToNewer, Outrun, TryAgain, Unusable
 from onceonly.model.identity import Identity
 from onceonly.model.message import Delivery, Failure, FailureKind, Message, Send, Unreadable
 from onceonly.model.record import Answer, Decision, Record
+from onceonly.model.remote import Response
 from onceonly.model.retry import Verdict
+from onceonly.model.ring import Bar
 from onceonly.ports.bundle import Ports
 from onceonly.ports.handlers import Handlers
 from onceonly.ports.store import Resources
+from onceonly.ports.transactions import Controls
 
 KILLED = Failure(kind=FailureKind.KILLED, reason="the process that held it ended before it was settled")
+RECYCLING = 5.0
+"""Seconds after which a message is looked at again whose slot has not been recycled yet."""
 
 
 class Report(Struct, frozen=True, kw_only=True):
@@ -34,6 +41,10 @@ class Report(Struct, frozen=True, kw_only=True):
 
     handled: int = 0
     known: int = 0
+    idle: int = 0
+    """How many messages of those known had nothing left to do here, however many copies of each there were."""
+    dropped: int = 0
+    """How many messages of those known were not admitted and not found here, however many copies of each there were."""
     retried: int = 0
     dead: int = 0
     postponed: int = 0
@@ -41,6 +52,10 @@ class Report(Struct, frozen=True, kw_only=True):
     outrun: int = 0
     """How many of those that were contended: a smaller batch would not have helped."""
     unsure: int = 0
+    unrecycled: int = 0
+    """How many of those that were retried wait for their slot: it should be recycled now."""
+    newer: int = 0
+    """How many of those that were unsure: only processes of a newer version can read what they need."""
     trouble: tuple[str, ...] = ()
     """What the ports said where a unit did not come about."""
 
@@ -61,6 +76,7 @@ class Ran(Struct, frozen=True, kw_only=True):
     contended: tuple[Item, ...] = ()
     outrun: tuple[Item, ...] = ()
     unsure: tuple[Item, ...] = ()
+    newer: tuple[Item, ...] = ()
     trouble: tuple[str, ...] = ()
 
     def __add__(self, other: "Ran") -> "Ran":
@@ -70,6 +86,7 @@ class Ran(Struct, frozen=True, kw_only=True):
             contended=self.contended + other.contended,
             outrun=self.outrun + other.outrun,
             unsure=self.unsure + other.unsure,
+            newer=self.newer + other.newer,
             trouble=self.trouble + other.trouble,
         )
 
@@ -93,12 +110,31 @@ async def deliver(
 
     Its units have nothing to do with each other: `do` may do them side by side.
     """
+    report, controls = Report(), ports.controls
+    if controls:
+        looks, deliveries = apart(deliveries)
+        report += await do([partial(_look_at, delivery, controls, ports) for delivery in looks])
     intake = sort(deliveries, ports)
     await _release(intake.back, ports)
-    report = await give_up(intake.letters, ports) + Report(postponed=len(intake.back))
+    report += await give_up(intake.letters, ports) + Report(postponed=len(intake.back))
     report += await count_starts(intake.suspects, ports)
     # from here on nothing else is held: a message that must run alone is so
     return report + await do([partial(_take_through, unit, ports) for unit in intake.units])
+
+
+async def _look_at(delivery: Delivery, controls: Controls, ports: Ports) -> Report:
+    try:
+        looked = await look(control_of(delivery), controls, ports)
+    except (ValueError, CommitRefused) as error:  # it is none, or what it leads to was not written by us
+        return await give_up([letter_for(delivery, None, f"a control message that cannot be followed: {error}", ports)], ports)
+    except (TryAgain, Conflict) as error:
+        await _release([delivery], ports)
+        return Report(unsure=1, trouble=(_words(error),))
+    if looked is Looked.UNSURE:
+        await _release([delivery], ports)
+        return Report(unsure=1)
+    await _ack([delivery], ports)
+    return Report(known=1)
 
 
 async def _take_through(unit: Sequence[Item], ports: Ports) -> Report:
@@ -131,7 +167,8 @@ async def run(items: Sequence[Item], ports: Ports, *, isolated: bool = False) ->
         outrun = tuple(items) if isinstance(error, Outrun) else ()
         return Ran(contended=tuple(items), outrun=outrun, trouble=(_words(error),))
     except TryAgain as error:
-        return Ran(unsure=tuple(items), trouble=(_words(error),))
+        newer = tuple(items) if isinstance(error, LeftToNewer) else ()
+        return Ran(unsure=tuple(items), newer=newer, trouble=(_words(error),))
     if not isolated:
         return await run(items, ports, isolated=True)
     half = len(items) // 2  # what only COMMIT shows has no name on it
@@ -150,6 +187,7 @@ async def settle(items: Sequence[Item], ran: Ran, ports: Ports) -> Report:
     report += await _retry_or_give_up([*failed, *refused], ports)
     clashing = [of[identity] for part in parts for identity in part.clashing]
     report += await give_up([_clash(item, d, ports) for item in clashing for d in item.deliveries], ports)
+    report += await _bar([(of[barred.message.identity], barred.bar) for part in parts for barred in part.barred], ports)
     postponed = [of[identity] for part in parts for identity in part.postponed]
     unsure = [of[record.identity] for part in parts for record, answer in part.kept if answer is Answer.UNKNOWN]
     await release([*postponed, *unsure, *ran.contended, *ran.unsure], ports)
@@ -158,6 +196,7 @@ async def settle(items: Sequence[Item], ran: Ran, ports: Ports) -> Report:
         contended=_count(ran.contended),
         outrun=_count(ran.outrun),
         unsure=_count([*unsure, *ran.unsure]),
+        newer=_count(ran.newer),
         trouble=ran.trouble,
     )
 
@@ -211,7 +250,9 @@ class GivenUp:
         """Read as ever."""
         return self._handlers.read(delivery)
 
-    async def handle(self, message: Message, resources: Resources, attempt: str = "") -> Decision:
+    async def handle(
+        self, message: Message, resources: Resources, attempt: str = "", response: Response | None = None
+    ) -> Decision:
         """Fail at once."""
         raise HandlerFailed(KILLED)
 
@@ -229,8 +270,10 @@ async def _finish(finished: Sequence[Record], of: Mapping[Identity, Item], ran: 
     except (TryAgain, Conflict):
         await release(items, ports)
         return Report(unsure=_count(items))
-    fresh = sum(item.message.identity in part.handled for part in ran.processed for item in items)
-    return Report(handled=fresh, known=_count(items) - fresh)
+    fresh = frozenset(identity for part in ran.processed for identity in part.handled)
+    handled = sum(record.identity in fresh for record in finished)
+    idle = sum(not (record.owes or record.minted or record.identity in fresh) for record in finished)
+    return Report(handled=handled, known=_count(items) - handled, idle=idle)
 
 
 async def _drop(dropped: Sequence[Record], of: Mapping[Identity, Item], ports: Ports) -> Report:
@@ -242,7 +285,7 @@ async def _drop(dropped: Sequence[Record], of: Mapping[Identity, Item], ports: P
     except (TryAgain, Conflict):
         await release(items, ports)
         return Report(unsure=_count(items))
-    return Report(known=_count(items))
+    return Report(known=_count(items), dropped=len(items))
 
 
 async def _retry_or_give_up(failed: Sequence[tuple[Item, Failure]], ports: Ports) -> Report:
@@ -251,6 +294,16 @@ async def _retry_or_give_up(failed: Sequence[tuple[Item, Failure]], ports: Ports
     return report + await give_up(
         [_final(item, failure, verdict, ports) for item, failure, verdict in judged if verdict.give_up], ports
     )
+
+
+async def _bar(barred: Sequence[tuple[Item, Bar]], ports: Ports) -> Report:
+    """Have those wait whose slot can be recycled; the others are for a person, who may know whether they were handled."""
+    waiting = [item for item, bar in barred if bar is Bar.UNRECYCLED]
+    later = Failure(kind=FailureKind.LATER, reason=Bar.UNRECYCLED.value, delay=RECYCLING)
+    report = await _retry_or_give_up([(item, later) for item in waiting], ports)
+    finals = [(item, Failure(kind=FailureKind.REJECTED, reason=bar.value)) for item, bar in barred if bar is not Bar.UNRECYCLED]
+    report += await give_up([_final(item, failure, _uncounted(item), ports) for item, failure in finals], ports)
+    return report + Report(unrecycled=_count(waiting))
 
 
 def _judge(item: Item, failure: Failure, ports: Ports) -> Verdict:
@@ -271,7 +324,10 @@ def _words(error: Exception) -> str:
 
 
 def _failure(error: HandlerFailed | CommitRefused) -> Failure:
-    return error.failure if isinstance(error, HandlerFailed) else Failure(kind=FailureKind.COMMIT, reason=str(error))
+    if isinstance(error, HandlerFailed):
+        return error.failure
+    kind = FailureKind.REJECTED if isinstance(error, Unusable) else FailureKind.COMMIT  # hopeless: no retry mends it
+    return Failure(kind=kind, reason=str(error))
 
 
 def _copy(item: Item, verdict: Verdict, ports: Ports, *, alone: bool) -> Send:

@@ -11,12 +11,16 @@ So nobody has to know which attempt was the committed one: whoever cancels a row
 
 from collections.abc import Mapping, Sequence
 
-from onceonly.model.errors import CommitRefused, TryAgain
+from onceonly.algorithms.remote_call import perform, response_of
+from onceonly.algorithms.sweeper import sweep_each
+from onceonly.model.errors import CommitRefused
 from onceonly.model.identity import Identity
 from onceonly.model.message import Message
-from onceonly.model.record import Record
+from onceonly.model.record import Answer, Record
+from onceonly.model.remote import Response, requested
 from onceonly.model.thing import Row
 from onceonly.ports.effects import Register, Things
+from onceonly.ports.remote import Remote
 from onceonly.ports.store import Store
 from onceonly.ports.surroundings import Clock, Ids
 
@@ -37,17 +41,39 @@ class NoThings:
     async def clean(self, records: Sequence[Record]) -> None:
         """Clean nothing."""
 
+    async def call(self, records: Sequence[Record]) -> Mapping[Identity, Answer]:
+        """Call nobody: calls that an earlier setting left wait for it to come back."""
+        return dict.fromkeys((record.identity for record in records if record.calls), Answer.UNKNOWN)
+
+    async def response(self, message: Message) -> Response | None:
+        """Give None; nothing is followed up here. Raises CommitRefused for what an earlier setting asked for."""
+        if requested(message):
+            raise CommitRefused(
+                "it follows up a request to another service, and the endpoint names none: Endpoint(..., peers=)"
+            )
+        return None
+
 
 class Registered:
     """The effects of an endpoint that makes things, each kind through its own adapter."""
 
-    def __init__(self, store: Store, register: Register, things: Mapping[str, Things], *, ids: Ids, clock: Clock) -> None:
-        """Keep the rows in this register, which is part of this store."""
+    def __init__(
+        self,
+        store: Store,
+        register: Register,
+        things: Mapping[str, Things],
+        *,
+        ids: Ids,
+        clock: Clock,
+        remote: Remote | None = None,
+    ) -> None:
+        """Keep the rows in this register, which is part of this store; without `remote` no other service is called."""
         self._store = store
         self._register = register
         self._things = things
         self._ids = ids
         self._clock = clock
+        self._remote = remote
 
     async def register(self, messages: Sequence[Message]) -> Mapping[Identity, str]:
         """Open a row for each message under a fresh attempt's id."""
@@ -88,29 +114,26 @@ class Registered:
                 if not row.cancelled and await self._register.cancel(row):
                     await (self._register.remove(row) if row.attempt in own else self._unmake(row))  # its own made nothing
 
+    async def call(self, records: Sequence[Record]) -> Mapping[Identity, Answer]:
+        """Make the calls, where other services are known."""
+        return await (NoThings().call(records) if self._remote is None else perform(records, self._remote))
+
+    async def response(self, message: Message) -> Response | None:
+        """Read the response, where other services are known."""
+        return await (NoThings().response(message) if self._remote is None else response_of(message, self._remote))
+
     async def sweep(self, older_than: int, limit: int) -> int:
         """Clean up after attempts that began before `older_than` (milliseconds since 1970); gives for how many it could.
 
-        What stands in the way of one is no reason to leave the others. Raises Failed, Unknown when it could for none.
+        Raises Failed, Unknown.
         """
-        cleaned = 0
-        trouble: TryAgain | None = None
-        for row in await self._register.old(older_than, limit):
-            try:
-                await self._clean(row)
-            except TryAgain as error:
-                trouble = error
-            else:
-                cleaned += 1
-        if trouble and not cleaned:
-            raise trouble
-        return cleaned
+        return await sweep_each(lambda most: self._register.old(older_than, most), self._clean, limit)
 
-    async def _clean(self, row: Row) -> None:
+    async def _clean(self, row: Row) -> bool:
         if await self._register.cancel(row):
             await self._unmake(row)
             await self._register.remove(row)
-        # else it was committed, and what it made is published
+        return True  # without a row it was committed, and what it made is published
 
     async def _unmake(self, row: Row) -> None:
         # Crash here, "after-cancel": 1 nobody can commit it, 2 the things are there, 3 the row is too, 4 the sweeper goes on.

@@ -3,7 +3,7 @@
     begin     claim the messages; learn which are new, owed (handled, effects still to dispatch) or done
     handle    run the handlers of the new ones; nothing is visible yet
     commit    business state + claims + records, in one atomic step
-    dispatch  send the effects of new and owed records: same ids, same bodies, every time
+    dispatch  make the effects of new and owed records happen: same ids, same bodies, every time
     finish    retire, forget the records, then acknowledge
 
 Crash before commit: nothing happened; the message comes again and is new. Crash after commit: it comes again, is owed, and
@@ -16,16 +16,17 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from onceonly.model.errors import Conflict, HandlerFailed, NotNow
+from onceonly.algorithms.remote_call import forgetting, gone
+from onceonly.model.errors import Conflict, HandlerFailed, NotNow, ResponseGone
 from onceonly.model.identity import Identity
 from onceonly.model.message import Delivery, Failure, Message
-from onceonly.model.record import Answer, Decision, Record
+from onceonly.model.record import Answer, Decision, Record, together
 from onceonly.ports.bundle import Finishing, Ports
-from onceonly.ports.store import Unit
+from onceonly.ports.store import Barred, Unit
 
 
 class Processed(Struct, frozen=True, kw_only=True):
-    """What became of the messages of one unit; each is in exactly one of the first six."""
+    """What became of the messages of one unit; each is in exactly one of the first seven."""
 
     finished: tuple[Record, ...] = ()
     """Nothing is left to do but `finish`: every effect was taken, now or before."""
@@ -39,6 +40,8 @@ class Processed(Struct, frozen=True, kw_only=True):
     """The handler failed and its work was undone."""
     clashing: tuple[Identity, ...] = ()
     """This identity was handled with another body."""
+    barred: tuple[Barred, ...] = ()
+    """The store cannot tell whether it was handled: what was known of its time is forgotten, or cannot be kept yet."""
     handled: frozenset[Identity] = frozenset()
     """Those whose handler ran in this very unit and was committed."""
 
@@ -69,6 +72,9 @@ async def process(messages: Sequence[Message], ports: Ports, *, isolated: bool =
         await ports.admission.discard(records)  # definite: nothing of this attempt happened
         await ports.effects.discard(records)
         raise
+    except ResponseGone as error:
+        unit.abandon()
+        raise await gone(error, ports) from error
     except BaseException:
         unit.abandon()  # and never compensate: after Unknown the commit may have happened
         raise
@@ -89,6 +95,7 @@ async def process(messages: Sequence[Message], ports: Ports, *, isolated: bool =
         postponed=attempted.postponed,
         failed=attempted.failed,
         clashing=tuple(message.identity for message in unit.clashing),
+        barred=unit.barred,
         handled=frozenset(record.identity for record in records),
     )
 
@@ -98,11 +105,7 @@ async def finish(finished: Sequence[Record], deliveries: Sequence[Delivery], por
     await ports.effects.clean(finished)
     await ports.admission.retire(finished)
     # Crash here, "after-retire": 1 done elsewhere, 2 the record is there, 3 it comes again, 4 not admitted: it is forgotten.
-    left = [record for record in finished if ports.store.keeps(record)]
-    if left:
-        await ports.store.forget(left)
-    # Crash here, "after-forget": 1 no record, 2 no ack, 3 it comes again, 4 the claim answers "done", 5 it is acked.
-    await ports.transport.ack(deliveries)
+    await _forget_and_ack(finished, deliveries, ports)
 
 
 async def drop(dropped: Sequence[Record], deliveries: Sequence[Delivery], ports: Ports) -> None:
@@ -111,17 +114,24 @@ async def drop(dropped: Sequence[Record], deliveries: Sequence[Delivery], ports:
     Whoever did them may have committed after this unit was loaded, and died before it forgot: then nobody else will.
     """
     await ports.effects.clean(dropped)
-    left = [record for record in dropped if ports.store.keeps(record)]
+    await _forget_and_ack(dropped, deliveries, ports)
+
+
+async def _forget_and_ack(records: Sequence[Record], deliveries: Sequence[Delivery], ports: Ports) -> None:
+    left = [record for record in records if ports.store.keeps(record)]
     if left:
         await ports.store.forget(left)
+    # Crash here, "after-forget": 1 no record, 2 no ack, 3 it comes again, 4 the claim answers "done", 5 it is acked.
     await ports.transport.ack(deliveries)
 
 
 async def dispatch(records: Sequence[Record], ports: Finishing) -> dict[Identity, Answer]:
     """Make these records' effects happen; answers for each record: TAKEN only when every effect of it was."""
-    sends = [effect for record in records for effect in record.effects]
+    called = await ports.effects.call(records)  # a message that announces a response is sent only when there is one
+    ready = [record for record in records if called.get(record.identity, Answer.TAKEN) is Answer.TAKEN]
+    sends = [effect for record in ready for effect in record.effects]
     answers = iter(await ports.transport.send(sends)) if sends else iter(())
-    return {record.identity: _together([next(answers) for _ in record.effects]) for record in records}
+    return {**called, **{record.identity: together([next(answers) for _ in record.effects]) for record in ready}}
 
 
 def _record(message: Message, decision: Decision, unit: Unit, attempts: Mapping[Identity, str]) -> Record:
@@ -132,6 +142,7 @@ def _record(message: Message, decision: Decision, unit: Unit, attempts: Mapping[
         token=message.token,
         attempt=attempts.get(message.identity, ""),
         things=decision.things,
+        calls=(*decision.calls, *forgetting(message)),
     )
 
 
@@ -140,13 +151,6 @@ def _known(unit: Unit, attempts: Mapping[Identity, str]) -> tuple[Record, ...]:
     done = (Record(message.identity, unit=unit.key, token=message.token) for message in unit.done)
     known = (*unit.owed, *done)
     return tuple(replace(record, attempt=attempts[record.identity]) for record in known) if attempts else known
-
-
-def _together(answers: Sequence[Answer]) -> Answer:
-    for worst in (Answer.REFUSED, Answer.UNKNOWN):
-        if worst in answers:
-            return worst
-    return Answer.TAKEN
 
 
 class _Attempted(Struct, frozen=True):
@@ -164,7 +168,8 @@ async def _handle(
     failed: list[tuple[Identity, Failure]] = []
     for message in messages:
         try:
-            decision = await ports.handlers.handle(message, unit.resources, attempts.get(message.identity, ""))
+            response = await ports.effects.response(message)  # None but for what follows a request up
+            decision = await ports.handlers.handle(message, unit.resources, attempts.get(message.identity, ""), response)
         except NotNow:
             break
         except HandlerFailed as error:

@@ -5,38 +5,57 @@ owner's record tells. No record may mean that it is about to be written: so firs
 began before survives; only then its tokens are removed. Without the fence, messages are lost.
 """
 
-from onceonly.model.errors import CommitRefused, Conflict, TryAgain
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
+
+from onceonly.model.errors import CommitRefused, Conflict, LeftToNewer, TryAgain
 from onceonly.model.token import Prepared
 from onceonly.ports.bundle import Ports
 from onceonly.ports.token_store import TokenStore
+
+Left = TypeVar("Left")
+
+
+async def sweep_each(
+    page: Callable[[int], Awaitable[Sequence[Left]]], sweep_one: Callable[[Left], Awaitable[bool]], limit: int
+) -> int:
+    """Sweep what a page lists, each by itself; gives how many that were. `sweep_one` tells whether one was its to sweep.
+
+    It looks at `limit` of them, and at more when none of those could be swept: what stands in the way of some must not stand
+    before all others. Raises Failed, Unknown when something is away and nothing was swept: what is left is found again.
+    """
+    swept, looked = 0, 0
+    away: TryAgain | None = None
+    while not swept and away is None:
+        found = await page(limit)
+        for each in found[looked:]:
+            try:
+                swept += await sweep_one(each)
+            except (Conflict, CommitRefused, LeftToNewer):  # somebody is at it, or made its document unreadable here
+                continue
+            except TryAgain as error:
+                away = error
+        if len(found) < limit:
+            break
+        looked, limit = len(found), limit * 2
+    if away is not None and not swept:
+        raise away
+    return swept
 
 
 async def sweep(tokens: TokenStore, older_than: int, limit: int, ports: Ports) -> int:
     """Remove tokens that this endpoint prepared before `older_than` (milliseconds since 1970) and can never confirm.
 
-    Gives how many there were. It looks at `limit` of them, and at more when none of those was its to remove: those of an
-    endpoint that is away must not stand before all others. Raises Failed, Unknown: what is left is found again.
+    Gives how many there were. Those of other endpoints are theirs to remove. Raises Failed, Unknown.
     """
-    swept, looked, is_away = 0, 0, False
-    while not swept and not is_away:
-        found = await tokens.prepared(older_than, limit)
-        for prepared in found[looked:]:
-            if prepared.owner.endpoint != ports.endpoint:
-                continue
-            try:
-                is_hopeless = await _is_hopeless(prepared, ports)
-            except (Conflict, CommitRefused):  # somebody is at it, or made its document unreadable
-                continue
-            except TryAgain:
-                is_away = True
-                continue
-            if is_hopeless:
-                await tokens.discard([prepared.token])
-                swept += 1
-        if len(found) < limit:
-            break
-        looked, limit = len(found), limit * 2
-    return swept
+
+    async def sweep_one(prepared: Prepared) -> bool:
+        if prepared.owner.endpoint != ports.endpoint or not await _is_hopeless(prepared, ports):
+            return False
+        await tokens.discard([prepared.token])
+        return True
+
+    return await sweep_each(lambda most: tokens.prepared(older_than, most), sweep_one, limit)
 
 
 async def _is_hopeless(prepared: Prepared, ports: Ports) -> bool:

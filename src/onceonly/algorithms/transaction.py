@@ -2,6 +2,7 @@
 
     begin     take the client's key; who finds it committed has the answer already, and runs nothing
     block     the user's own work; nothing is visible yet
+    announce  where the store cannot be searched: a control message, so that somebody looks how this ended
     complete  business state + record + key with its answer, in one atomic step, before the deadline
     then      dispatch and forget the record: `algorithms/relay`, at once or by whoever finds it
 
@@ -9,9 +10,10 @@ The key is taken first, so that a second attempt waits for the first one instead
 not wait say Conflict, here or at the commit. A Conflict is no answer: only the key's row is, read again. There: it is the
 answer of who won. Not there: nobody has done it, and the client may try again.
 
-Crash before commit: nothing happened. Crash after commit: the record is there, and any relay finds it; the client asks again
-with its key, and gets the answer that is kept. After Unknown nothing else is done: the client's next attempt finds out. Without
-a key nobody can tell one attempt from the next, so a client that repeats such a request has it done twice.
+Crash before commit: nothing happened. Crash after commit: the record is there, and any relay finds it, or else the control
+message does (`algorithms/control`); the client asks again with its key, and gets the answer that is kept. After Unknown
+nothing else is done: the client's next attempt finds out. Without a key nobody can tell one attempt from the next, so a client
+that repeats such a request has it done twice.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -20,14 +22,15 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
+from onceonly.algorithms.control import announce
 from onceonly.model.errors import CommitRefused, Conflict, HandlerFailed, KeyReused
 from onceonly.model.record import Record
 from onceonly.model.transaction import Decided, Kept, Opening
 from onceonly.ports.admission import Admission
-from onceonly.ports.store import Resources
-from onceonly.ports.transactions import OpenTransaction, Transactions
+from onceonly.ports.transactions import Controls, OpenTransaction, Transactions
+from onceonly.ports.transport import Transport
 
-Block = Callable[[Resources], Awaitable[Decided]]
+Block = Callable[[OpenTransaction], Awaitable[Decided]]
 """The user's work: opaque, and run at most once for each attempt."""
 
 
@@ -36,6 +39,9 @@ class Ways(NamedTuple):
 
     transactions: Transactions
     admission: Admission
+    controls: Controls | None = None
+    transport: Transport | None = None
+    """There where control messages are."""
 
 
 class Transacted(Struct, frozen=True, kw_only=True):
@@ -56,7 +62,7 @@ async def transact(opening: Opening, block: Block, ways: Ways) -> Transacted:
         return Transacted(answer=opened.answer, is_known=True)
     try:
         async with enclosed(opened):
-            decided = await block(opened.resources)
+            decided = await block(opened)
     except Conflict as lost:
         kept = await _winner(opening, ways, lost)
         return Transacted(answer=kept.answer, is_known=True)
@@ -88,10 +94,13 @@ async def enclosed(opened: OpenTransaction) -> AsyncIterator[None]:
 
 async def complete(opening: Opening, opened: OpenTransaction, decided: Decided, ways: Ways) -> Transacted:
     """Commit what the block decided. Gives the records to dispatch now. Raises as `transact`."""
-    decision = Record(opening.identity, decided.effects)
+    decision = Record(opening.identity, decided.effects, unit=opened.unit)
     records: tuple[Record, ...] = (decision,) if decided.effects else ()
     try:
         records = await ways.admission.prepare(records)
+        if records and ways.controls and ways.transport:
+            await announce(opening, opened.unit, ways.controls, ways.transport)
+        # Crash here, "before-commit": 1 nothing happened, 2 the control message comes, 3 no record, no key, 4 a tombstone.
         await opened.commit(next(iter(records), None), decided.answer)
     except Conflict as lost:
         opened.abandon()
@@ -101,7 +110,7 @@ async def complete(opening: Opening, opened: OpenTransaction, decided: Decided, 
     except BaseException:
         opened.abandon()  # and never compensate: after Unknown the commit may have happened
         raise
-    # Crash here, "after-commit": 1 committed, 2 nothing sent, 3 the record is older than `relay_after`, 4 a relay sends it.
+    # Crash here, "after-commit": 1 committed, 2 nothing sent, 3 a relay finds it, or the control message leads to it, 4 sent.
     return Transacted(answer=decided.answer, records=records)
 
 

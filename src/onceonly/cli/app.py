@@ -7,7 +7,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from onceonly.cli import dead, dead_files, run, schema, send, status, topology, verify
+from onceonly.cli import dead, dead_files, janitor, plan, relay, run, schema, send, status, topology, verify
 from onceonly.cli.output import NEGATIVE, SETUP, complain
 from onceonly.demo.command import demo
 from onceonly.model.errors import OnceOnlyError, SetupError
@@ -39,8 +39,11 @@ def onceonly(
 
 
 app.command()(run.run)
+app.command()(relay.relay)
 app.command()(send.send)
 app.command()(status.status)
+app.command()(janitor.janitor)
+app.command()(plan.plan)
 dead.app.command("export")(dead_files.export)
 dead.app.command("import")(dead_files.import_)
 app.add_typer(dead.app, name="dead")

@@ -3,20 +3,23 @@
 import asyncio
 import logging
 import sys
-from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import msgspec
 from msgspec import Struct
 
+from onceonly.cli.health import vitals_path
 from onceonly.cli.loading import load_all
 from onceonly.cli.output import SETUP, complain
 from onceonly.cli.places import Instead
 from onceonly.endpoint import Endpoint
 from onceonly.endpoint.handlers import EndpointHandlers
 from onceonly.model.errors import SetupError
+from onceonly.ports.bundle import Ports
 from onceonly.ports.effects import Things
 from onceonly.ports.transport import Traits
 from onceonly.runtime.board import Row
@@ -24,8 +27,10 @@ from onceonly.runtime.child import run_child
 from onceonly.runtime.logs import Logs, log_to_stderr
 from onceonly.runtime.observer import Observer
 from onceonly.runtime.start import Patience
+from onceonly.runtime.vitals import Vitals, keep_written, write_vitals
 from onceonly.runtime.worker import Runner, side_by_side
 from onceonly.wiring import wire
+from onceonly.wiring.documents import TOLD
 from onceonly.wiring.settings import Settings
 
 
@@ -37,6 +42,9 @@ class Plan(Struct, frozen=True, kw_only=True):
     store: str | None = None
     transport: str | None = None
     json_logs: bool = False
+    health: str | None = None
+    tells: bool = False
+    """Whether each process leaves word how it finds its endpoints."""
 
     def load(self) -> list[tuple[Endpoint, Settings]]:
         """Import the endpoints, and give each with its settings. Raises SetupError."""
@@ -55,30 +63,37 @@ async def check(loaded: Sequence[tuple[Endpoint, Settings]], stop: asyncio.Event
     Gives False when `stop` was set meanwhile. Raises SetupError, which names the place.
     """
     for endpoint, settings in loaded:
-        handlers = endpoint.handlers(settings=settings)
-        events, entities = endpoint.topology().events, endpoint.works_on_entities()
-        opening = partial(wire, settings, partial(_same, handlers), events=events, entities=entities)
+        opening = partial(wiring_of, endpoint, settings)
         async with AsyncExitStack() as stack:
             if await Patience(stop, endpoint=endpoint.name).enter(stack, opening) is None:
                 return False
     return True
 
 
+def wiring_of(endpoint: Endpoint, settings: Settings, observer: Observer | None = None) -> AbstractAsyncContextManager[Ports]:
+    """Open what an endpoint talks to, but nothing of the user's: no lifespan, no providers. Raises SetupError, TryAgain."""
+    handlers = endpoint.handlers(settings=settings)
+    events, entities, responders = endpoint.topology().events, endpoint.works_on_entities(), bool(endpoint.operations())
+    asked = partial(wire, events=events, entities=entities, responders=responders)
+    return asked(settings, partial(_same, handlers), observer=observer)
+
+
 def _same(handlers: EndpointHandlers, _traits: Traits, _blobs: Things | None) -> EndpointHandlers:
     return handlers
 
 
-def work(index: int, board_path: str, plan: Plan) -> None:
-    """Run in a child of the Supervisor, until it is told to stop."""
+def work(index: int, board_path: str, plan: Plan, told: Iterable[tuple[str, str]]) -> None:
+    """Run in a child of the Supervisor, until it is told to stop; `told` is what its parent has logged about places."""
     log_to_stderr(json_lines=plan.json_logs)
+    TOLD.update(told)
     try:
         loaded = plan.load()
 
         async def main(stop: asyncio.Event, row: Row) -> None:
-            logs = Logs()  # each endpoint starts by itself: none waits for a server that another one needs
-            await side_by_side(
-                [endpoint.run(stop, settings=settings, observer=logs, board=row) for endpoint, settings in loaded]
-            )
+            async with _observed(plan, vitals_path(Path(board_path).parent, index)) as observer:
+                # each endpoint starts by itself: none waits for a server that another one needs
+                runs = [endpoint.run(stop, settings=settings, observer=observer, board=row) for endpoint, settings in loaded]
+                await side_by_side(runs)
 
         run_child(index, board_path, main)
     except SetupError as error:
@@ -87,6 +102,21 @@ def work(index: int, board_path: str, plan: Plan) -> None:
     except Exception:  # the supervisor replaces this process; what ended it is for the log
         logging.getLogger("onceonly").exception("the process cannot go on")
         sys.exit(1)
+
+
+@asynccontextmanager
+async def _observed(plan: Plan, path: Path) -> AsyncIterator[Observer]:
+    """Give what watches this process: its log, and, where somebody may ask how it is, what it leaves word of."""
+    if not plan.tells:
+        yield Logs()
+        return
+    vitals = Vitals()
+    write_vitals(vitals, path)  # before the first tick: what the process before it left is of no worth
+    writing = asyncio.create_task(keep_written(vitals, path))
+    try:
+        yield vitals
+    finally:
+        writing.cancel()
 
 
 @asynccontextmanager

@@ -41,6 +41,12 @@ ReasonOption: TypeAlias = Annotated[
     str, typer.Option("--reason", metavar="TEXT", help="Only those whose reason contains this.")
 ]
 AllOption: TypeAlias = Annotated[bool, typer.Option("--all", help="All of them.")]
+AnywayOption: TypeAlias = Annotated[
+    bool,
+    typer.Option(
+        "--anyway", help="Also what may have been handled long ago. If it was, it is HANDLED TWICE: decide by looking."
+    ),
+]
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -117,6 +123,7 @@ def retry(  # noqa: PLR0913 - one parameter for each option
     type_: TypeOption = "",
     reason: ReasonOption = "",
     all_: AllOption = False,
+    anyway: AnywayOption = False,
     store: StoreOption = None,
     transport: TransportOption = None,
     as_json: JsonOption = False,
@@ -124,14 +131,17 @@ def retry(  # noqa: PLR0913 - one parameter for each option
     """Send the messages of dead letters back to their endpoint's queue, with the ids they had, and remove the letters.
 
     Name them by key, or give --endpoint, --type, --reason or --all for all that fit. A message that was handled already is
-    not handled again: only what it could not send is sent. Exit code 1 when a letter could not be retried.
+    not handled again: only what it could not send is sent. One "behind the horizon" is sent back only --anyway: nobody can tell
+    any more whether it was handled, and if it was, it is handled twice. Exit code 1 when a letter could not be retried.
     """
+    if anyway and not keys:
+        raise SetupError("--anyway needs the keys of the letters: look at each of them, and be sure that it was not handled")
     where = place_of(place, Instead(store, transport))
     everything = all_ or (bool(endpoint) and not keys)
     chosen = _chosen(keys or (), filter_of(where, endpoint, type_, reason), everything=everything)
     done = Retried()
     try:
-        asyncio.run(_retry(where, chosen, transport_of(where), done))
+        asyncio.run(_retry(where, chosen, transport_of(where), done, anyway=anyway))
     except TryAgain:
         if done.sent:
             say(f"{done.sent} sent back before this; run the command again for the others, the ids make that safe")
@@ -140,6 +150,8 @@ def retry(  # noqa: PLR0913 - one parameter for each option
         show_json({"retried": done.sent, "kept": [{"key": key, "reason": why} for key, why in done.kept]})
     else:
         show(f"{done.sent} sent back")
+    if anyway and done.sent:
+        say("sent back anyway: what was handled before it was forgotten is handled a second time")
     for key, why in done.kept:
         say(f"{key[:SHORT_KEY]} was kept: {why}")
     if done.kept:
@@ -184,12 +196,12 @@ async def _show(place: Place, key: str) -> DeadLetter:
         return await find(letters, key)
 
 
-async def _retry(place: Place, chosen: Chosen, transport: str, done: Retried) -> None:
+async def _retry(place: Place, chosen: Chosen, transport: str, done: Retried, *, anyway: bool) -> None:
     """Send all of them back, then wait once, for the last; `done` is kept up to date, also when this raises."""
     opening = open_transport(transport, place.name or "cli")
     async with _letters(place.dead_letters) as letters, reached("transport", transport, opening) as queue:
         total = len(chosen.keys) or await letters.count(chosen.filter)
-        way = WayBack(transport=queue, clock=LIVE.clock, head_start=HEAD_START)
+        way = WayBack(transport=queue, clock=LIVE.clock, head_start=HEAD_START, anyway=anyway)
         with progress() as bar:
             task = bar.add_task("sending back", total=total)
             await retry_letters(pages(letters, chosen), letters, way, tally=done, tick=lambda count: bar.advance(task, count))

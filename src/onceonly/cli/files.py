@@ -12,11 +12,11 @@ from onceonly.model.errors import SetupError
 
 @contextmanager
 def reading(file: str) -> Iterator[BinaryIO]:
-    """Open a file, or standard input. Raises SetupError when there is none."""
+    """Open a file, a pipe (a shell's `<(...)` among them) or standard input. Raises SetupError when there is none."""
     if file == "-":
         yield sys.stdin.buffer
         return
-    if not Path(file).is_file():
+    if not Path(file).exists() or Path(file).is_dir():
         raise SetupError(f"there is no file {file}: name one, or - for standard input")
     with Path(file).open("rb") as stream:
         yield stream

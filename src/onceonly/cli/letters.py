@@ -4,16 +4,20 @@ from collections.abc import AsyncIterable, AsyncIterator, Callable, Sequence
 from time import monotonic
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from onceonly.model.dead_letter import DeadLetter
 from onceonly.model.errors import SetupError, TryAgain
 from onceonly.model.message import Send
 from onceonly.model.record import Answer
+from onceonly.model.ring import INSTANT, Bar
 from onceonly.ports.dead_letters import DeadLetters, Filter
 from onceonly.ports.surroundings import Clock
 from onceonly.ports.transport import Transport
 
 PAGE = 100
+BARRED = (Bar.BEHIND.value, Bar.FUTURE.value)
+"""The reasons of letters whose store cannot tell whether they were handled."""
 HEAD_START = 2.0
 """Seconds a retried message waits in its queue: time to remove its letter before it could become one again."""
 
@@ -34,11 +38,15 @@ class Retried(Struct):
 
 
 class WayBack(Struct, frozen=True, kw_only=True):
-    """How a message gets back: by this transport, delivered only when `head_start` seconds have passed on this clock."""
+    """How a message gets back: by this transport, delivered only when `head_start` seconds have passed on this clock.
+
+    With `anyway` also when its store cannot tell whether it was handled before: a person has decided that it was not.
+    """
 
     transport: Transport
     clock: Clock
     head_start: float = HEAD_START
+    anyway: bool = False
 
 
 async def choose(letters: DeadLetters, chosen: Chosen, *, limit: int | None = None) -> list[DeadLetter]:
@@ -108,12 +116,12 @@ async def retry(
 
 
 async def _retry_some(some: Sequence[DeadLetter], letters: DeadLetters, way: WayBack, tally: Retried) -> None:
-    tally.kept.extend((letter.key, why) for letter in some if (why := _hopeless(letter)))
-    able = [letter for letter in some if not _hopeless(letter)]
+    tally.kept.extend((letter.key, why) for letter in some if (why := _hopeless(letter, anyway=way.anyway)))
+    able = [letter for letter in some if not _hopeless(letter, anyway=way.anyway)]
     if not able:
         return
     began = monotonic()
-    taken, kept = await _send_back(able, way.transport, way.clock.now() + int(way.head_start * 1000))
+    taken, kept = await _send_back(able, way, way.clock.now() + int(way.head_start * 1000))
     tally.sent += len(taken)
     tally.kept.extend(kept)
     if not taken:
@@ -128,11 +136,11 @@ async def _retry_some(some: Sequence[DeadLetter], letters: DeadLetters, way: Way
 
 
 async def _send_back(
-    able: Sequence[DeadLetter], transport: Transport, due: int
+    able: Sequence[DeadLetter], way: WayBack, due: int
 ) -> tuple[list[DeadLetter], tuple[tuple[str, str], ...]]:
     """Send the messages of these letters; gives the letters whose message was taken, and why the others were not."""
     try:
-        answers = await transport.send([send for letter in able if (send := _again(letter, due))])
+        answers = await way.transport.send([send for letter in able if (send := _again(letter, due, anyway=way.anyway))])
     except TryAgain:
         answers = tuple(Answer.UNKNOWN for _ in able)
     judged = list(zip(able, answers, strict=True))
@@ -140,16 +148,26 @@ async def _send_back(
     return [letter for letter, answer in judged if answer is Answer.TAKEN], kept
 
 
-def _again(letter: DeadLetter, due: int) -> Send | None:
-    """Make the copy that goes back: marked as ours, so that its attributes name it, and alone in its unit."""
-    if letter.message is None:
+def _again(letter: DeadLetter, due: int, *, anyway: bool) -> Send | None:
+    """Make the copy that goes back: marked as ours, so that its attributes name it, and alone in its unit.
+
+    What was barred for its instant goes back without one: then it is new, unless it was sent back and handled before.
+    """
+    message = letter.message
+    if message is None:
         return None
-    return Send(message=letter.message, to=letter.endpoint, due=due, history=letter.history, alone=True)
+    if anyway and letter.reason in BARRED:
+        message = replace(message, extensions=tuple(each for each in message.extensions if each[0] != INSTANT))
+    return Send(message=message, to=letter.endpoint, due=due, history=letter.history, alone=True)
 
 
-def _hopeless(letter: DeadLetter) -> str:
+def _hopeless(letter: DeadLetter, *, anyway: bool) -> str:
     if letter.message is None:
         return f"it has no identity ({letter.reason}): its sender has to send it again with one"
+    if letter.reason == Bar.BEHIND.value and not anyway:
+        return (
+            "it is behind the horizon, and would be refused again; if you know that it was never handled, --anyway handles it"
+        )
     return ""
 
 

@@ -29,12 +29,12 @@ def notices() -> Console:
 
 def say(text: str) -> None:
     """Tell something that is no answer, in one line."""
-    notices().print(Text(_harmless(text)), soft_wrap=True)
+    notices().print(Text(harmless(text)), soft_wrap=True)
 
 
 def complain(text: str) -> None:
     """Print what is wrong and what to do: one line, unless the text lists several problems."""
-    notices().print(Text.assemble(("error: ", "bold red"), _harmless(text.strip())), soft_wrap=True)
+    notices().print(Text.assemble(("error: ", "bold red"), harmless(text.strip())), soft_wrap=True)
 
 
 def refuse(text: str, code: int = NEGATIVE) -> NoReturn:
@@ -50,11 +50,18 @@ def show_json(value: Any) -> None:
 
 def show(text: str) -> None:
     """Print an answer as plain text."""
-    answers().print(Text(_harmless(text)), soft_wrap=True)
+    answers().print(Text(harmless(text)), soft_wrap=True)
 
 
 def show_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Print an answer as a table; columns whose cells are all numbers are aligned to the right."""
+    """Print an answer as a table."""
+    if title:
+        show(title)
+    answers().print(table_of(columns, rows))
+
+
+def table_of(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
+    """Draw a table; columns whose cells are all numbers are aligned to the right."""
     cells = [tuple(row) for row in rows]
     table = Table(header_style="bold")
     for index, column in enumerate(columns):
@@ -62,9 +69,7 @@ def show_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[objec
         table.add_column(column, justify="right" if numeric else "left", overflow="fold")
     for row in cells:
         table.add_row(*(Text(_cell(value)) for value in row))
-    if title:
-        show(title)
-    answers().print(table)
+    return table
 
 
 def progress() -> Progress:
@@ -79,9 +84,9 @@ def _cell(value: object) -> str:
         return "yes" if value else "no"
     if isinstance(value, int):
         return f"{value:,}"
-    return f"{value:.1f}" if isinstance(value, float) else _harmless(str(value))
+    return f"{value:.1f}" if isinstance(value, float) else harmless(str(value))
 
 
-def _harmless(text: str) -> str:
+def harmless(text: str) -> str:
     """Spell out control characters: what came in a message must not steer the terminal of whoever looks at it."""
     return "".join(c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in text)

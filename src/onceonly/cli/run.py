@@ -9,11 +9,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated
 
+import msgspec
 import typer
 
 from onceonly.cli.child import Plan, check, opened, work
 from onceonly.cli.drain import stop_when_drained, unsent_records
-from onceonly.cli.output import SETUP, say
+from onceonly.cli.health import Desk, HealthOption, address_of
+from onceonly.cli.output import SETUP, refuse, say
 from onceonly.cli.places import StoreOption, TransportOption
 from onceonly.cli.reload import until_changed
 from onceonly.endpoint import Endpoint
@@ -23,8 +25,11 @@ from onceonly.runtime.child import new_event_loop, run_here, stopping_on_signals
 from onceonly.runtime.logs import Logs, log_to_stderr
 from onceonly.runtime.processes import ChildEvent, ChildEventKind, Supervisor
 from onceonly.runtime.worker import run_all
+from onceonly.wiring.documents import TOLD
 from onceonly.wiring.settings import Settings
 
+HANGS = 2
+"""A process whose event loop has not turned for half the time after which it is killed is told to hang."""
 BESIDE_GRACE = 5.0
 """Seconds a child gets on top of its workers' grace time, to close what it has open."""
 
@@ -49,55 +54,73 @@ def run(  # noqa: PLR0913 - one parameter for each option
     reload: Annotated[bool, typer.Option("--reload", help="Restart when a .py file below this directory changes.")] = False,
     drain: Annotated[bool, typer.Option("--drain", help="Stop when the queues are empty. One process only.")] = False,
     log_format: Annotated[LogFormat, typer.Option(help="Log lines for people, or for programs.")] = LogFormat.TEXT,
+    health: HealthOption = None,
     store: StoreOption = None,
     transport: TransportOption = None,
 ) -> None:
     """Run endpoints until SIGTERM or Ctrl-C: then nothing more is taken, and what is in work is finished.
 
-    A process that dies or hangs is replaced; what it held comes again. A server that is away at start is waited for. Exit
-    code 2 when the set-up is wrong.
+    A process that dies or hangs is replaced; what it held comes again. A server that is away at start is waited for. With
+    --health, GET /live and /ready say how all processes are: 503 when something is to be done about it, else 200. Exit code 2
+    when the set-up is wrong; of --drain 1 when messages are left that are not due yet, or not sent yet.
     """
-    if drain and (reload or processes > 1):
-        raise SetupError("--drain runs in one process, once: leave out --processes and --reload")
+    if drain and (reload or processes > 1 or health is not None):
+        raise SetupError("--drain runs in one process, once: leave out --processes, --reload and --health")
     plan = Plan(
         names=tuple(endpoints),
         concurrency=concurrency,
         store=store,
         transport=transport,
         json_logs=log_format is LogFormat.JSON,
+        health=health,
     )
     log_to_stderr(json_lines=plan.json_logs)
     with TemporaryDirectory(prefix="onceonly-") as folder, Board.create(Path(folder) / "board", processes) as board:
         if drain:
-            run_here(lambda stop: _drain(plan, stop, board))
+            left: list[str] = []
+            run_here(lambda stop: _drain(plan, stop, board, left))
+            if left:
+                refuse(f"not all is done: {'; '.join(left)}")
         else:
             raise typer.Exit(_supervise(plan, board, reload=reload))
 
 
 def _supervise(plan: Plan, board: Board, *, reload: bool) -> int:
     loaded = plan.load()
+    address = address_of(plan.health, loaded)
+    plan = msgspec.structs.replace(plan, tells=address is not None)
     grace = max(settings.worker.grace for _, settings in loaded)
-    patience = max(endpoint.handlers(settings=settings).longest_timeout for endpoint, settings in loaded)
+    watchdog = max(endpoint.handlers(settings=settings).longest_timeout for endpoint, settings in loaded) + grace
     unfit = asyncio.Event()
     supervisor = Supervisor(
         work,
-        (plan,),
+        (plan, TOLD),  # as it is when a child starts
         processes=board.rows,
         board=board,
-        watchdog=patience + grace,
+        watchdog=watchdog,
         grace=grace + BESIDE_GRACE,
         on_event=partial(_tell, unfit=unfit if reload else None),
     )
+    names = [endpoint.name for endpoint, _ in loaded]
+    desk = Desk(names, supervisor, board.path.parent, patience=watchdog / HANGS)
+
+    async def answering() -> int:
+        async with desk.open(address) as listening:
+            if listening is not None:
+                _log.info("answering /live and /ready", extra={"address": str(listening)})
+            return await _until_signal(loaded, supervisor, unfit, desk, reload=reload)
+
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        return runner.run(_until_signal(loaded, supervisor, unfit, reload=reload))
+        return runner.run(answering())
 
 
 async def _until_signal(
-    loaded: Sequence[tuple[Endpoint, Settings]], supervisor: Supervisor, unfit: asyncio.Event, *, reload: bool
+    loaded: Sequence[tuple[Endpoint, Settings]], supervisor: Supervisor, unfit: asyncio.Event, desk: Desk, *, reload: bool
 ) -> int:
     """Run until a signal; with `reload` all children stop gracefully and begin anew whenever a file changes."""
     told, hurry = asyncio.Event(), asyncio.Event()
     with stopping_on_signals(told, hurry.set):
+        desk.stopping = told.is_set
         if not await check(loaded, told):
             return 0
         if not reload:
@@ -136,7 +159,8 @@ async def _change() -> None:
     _log.info("reloading", extra={"changed": ", ".join(path.name for path in await until_changed(Path.cwd()))})
 
 
-async def _drain(plan: Plan, stop: asyncio.Event, board: Board) -> None:
+async def _drain(plan: Plan, stop: asyncio.Event, board: Board, left: list[str]) -> None:
+    """Work until the queues are empty; adds what is left all the same, in words."""
     loaded, row = plan.load(), board.row(0)
     queues = [settings for _, settings in loaded]
     # checked in the event loop that does the work: an engine of the user's belongs to one loop
@@ -152,8 +176,11 @@ async def _drain(plan: Plan, stop: asyncio.Event, board: Board) -> None:
             drained.cancel()
     counted = {column.name.lower(): row.get(column) for column in (Column.HANDLED, Column.KNOWN, Column.RETRIED, Column.DEAD)}
     say("drained: " + ", ".join(f"{number} {name}" for name, number in (counted | {"not yet due": delayed}).items()))
+    if delayed:
+        left.append(f"{delayed} not yet due, as retries and messages for later are: drain again when they are")
     if unsent:
-        say(f"{unsent} records are committed and not sent: the relay takes them when they are old enough; drain again then")
+        when = "the relay takes them when they are old enough, drain again then"
+        left.append(f"{unsent} records are committed and not sent: {when}")
 
 
 def _tell(event: ChildEvent, unfit: asyncio.Event | None) -> None:

@@ -7,12 +7,12 @@ from typing import NamedTuple
 from onceonly.cli.loading import load
 from onceonly.cli.output import say
 from onceonly.cli.places import Instead, is_url
+from onceonly.endpoint import Endpoint
 from onceonly.model.errors import SetupError
 from onceonly.model.settings import DedupStore, Tokens
 from onceonly.wiring import shown
 from onceonly.wiring.deduplication import tokens_place
 from onceonly.wiring.schemes import SCHEMES, has_no_tables, keeps_documents, scheme_of
-from onceonly.wiring.settings import Settings
 
 
 class Component(StrEnum):
@@ -22,6 +22,7 @@ class Component(StrEnum):
     TRANSPORT = "transport"
     DOCUMENTS = "documents"
     BLOBS = "blobs"
+    HTTP = "http"
 
 
 class Part(NamedTuple):
@@ -39,9 +40,10 @@ class Part(NamedTuple):
 def parts_of(place: str, components: Sequence[Component] | None, instead: Instead) -> list[Part]:
     """Give the uses to look after, and say of a place that there is nothing to make. Raises SetupError when there is nothing.
 
-    A URL may be used as anything that its scheme is good for; an endpoint says what it uses.
+    A URL may be used as anything that its scheme is good for, but for requests of other services only where that is asked
+    for; an endpoint says what it uses.
     """
-    found = list(dict.fromkeys(_of_url(place) if is_url(place) else _of_endpoint(instead.settings(load(place)))))
+    found = list(dict.fromkeys(_of_url(place, components or ()) if is_url(place) else _of_endpoint(load(place), instead)))
     chosen = [part for part in found if not components or part.component in components]
     made = [part for part in chosen if _is_made(part)]
     if not made:
@@ -52,7 +54,7 @@ def parts_of(place: str, components: Sequence[Component] | None, instead: Instea
     return made
 
 
-def _of_url(url: str) -> Iterator[Part]:
+def _of_url(url: str, asked: Sequence[Component]) -> Iterator[Part]:
     scheme = SCHEMES.get(scheme_of(url))
     if scheme is not None and has_no_tables(url):
         if scheme.documents:
@@ -63,10 +65,15 @@ def _of_url(url: str) -> Iterator[Part]:
             yield Part(Component.STORE, url)
         return
     yield from (Part(component, url) for component in (Component.STORE, Component.TRANSPORT, Component.DOCUMENTS))
+    if Component.HTTP in asked:
+        yield Part(Component.HTTP, url)
 
 
-def _of_endpoint(settings: Settings) -> Iterator[Part]:
+def _of_endpoint(endpoint: Endpoint, instead: Instead) -> Iterator[Part]:
+    settings = instead.settings(endpoint)
     yield _store(settings.store)
+    if endpoint.has_responders:
+        yield Part(Component.HTTP, settings.store)
     yield Part(Component.TRANSPORT, settings.transport)
     if settings.dead_letters is not None:
         yield _store(settings.dead_letters)

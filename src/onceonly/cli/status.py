@@ -1,18 +1,22 @@
 """`onceonly status`: what waits, what is owed, and what was given up."""
 
 import asyncio
+from contextlib import suppress
 from dataclasses import replace
 from typing import Annotated
 
 import typer
 from msgspec import Struct, structs
+from rich.console import RenderableType
+from rich.text import Text
 
 from onceonly.cli.drain import COUNTED
 from onceonly.cli.loading import load_all
-from onceonly.cli.output import say, show_json, show_table
+from onceonly.cli.output import answers, harmless, say, show_json, table_of
 from onceonly.cli.places import Instead, JsonOption, StoreOption, TransportOption, missing_file
 from onceonly.cli.reaching import answering
-from onceonly.cli.upkeep import count_upkeep
+from onceonly.cli.upkeep import JanitorState, count_upkeep, look_at_janitor
+from onceonly.cli.watch import watch_as_json, watch_on_screen
 from onceonly.model.errors import QueueMissing, SetupError
 from onceonly.ports.dead_letters import Filter
 from onceonly.ports.store import Store
@@ -22,7 +26,7 @@ from onceonly.wiring import open_dead_letters, open_store, open_transport
 from onceonly.wiring.schemes import keeps_documents
 from onceonly.wiring.settings import Settings
 
-EXTRA = ("dropped", "prepared", "live", "marks", "attempts")
+EXTRA = ("dropped", "prepared", "live", "marks", "attempts", "late_slots", "janitor")
 """What is shown where at least one of the endpoints has it."""
 
 
@@ -33,6 +37,7 @@ class Status(Struct, frozen=True, kw_only=True, omit_defaults=True):
     None where the store cannot be searched. The numbers behind the dead letters are left out where there is no such thing:
     what came without a live token, tokens of messages to it that are prepared and live, marks in its dedup store (of all who
     use it), and attempts at things that are open. `more` names those that are more than they say: nobody counted further.
+    `late_slots` are slots of claims that nobody recycles, and `janitor` is how the janitor is; where there is one.
     """
 
     endpoint: str
@@ -48,6 +53,8 @@ class Status(Struct, frozen=True, kw_only=True, omit_defaults=True):
     live: int | None = None
     marks: int | None = None
     attempts: int | None = None
+    late_slots: int | None = None
+    janitor: JanitorState | None = None
     more: tuple[str, ...] = ()
 
 
@@ -57,6 +64,10 @@ COLUMNS = [name for name in Status.__struct_fields__ if name != "more"]
 def status(
     endpoints: Annotated[list[str], typer.Argument(metavar="MODULE:ENDPOINT", help="Endpoints to look at.")],
     *,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Look again and again, until Ctrl-C.")] = False,
+    every: Annotated[
+        float, typer.Option("--every", min=0.1, max=86_400, metavar="SECONDS", help="How often, with --watch.")
+    ] = 2.0,
     store: StoreOption = None,
     transport: TransportOption = None,
     as_json: JsonOption = False,
@@ -66,32 +77,60 @@ def status(
     waiting: messages nobody has taken; held: in work; delayed: not due yet; records: committed, their messages not all sent;
     late: records that wait for longer than relay_after; oldest: how many seconds the oldest record waits. Where they are used:
     dropped: messages without a live token, so copies, or what was lost with the tokens; prepared and live: tokens of messages
-    to it; marks: messages that its dedup store knows; attempts: open ones at making blobs.
+    to it; marks: messages that its dedup store knows; attempts: open ones at blobs and requests; late slots: of claims that
+    nobody recycles; janitor: how it is, and when it was there.
+
+    With --watch and --json each look is one line; one that fails is a line with "error".
     """
     found = [Instead(store, transport).settings(endpoint) for endpoint in load_all(endpoints)]
-    numbers = asyncio.run(_look(found))
+
+    async def look() -> list[Status]:
+        return [await _look_at(settings) for settings in found]
+
+    if watch:
+        watching = watch_as_json(look, every) if as_json else watch_on_screen(look, _drawn, every)
+        with suppress(KeyboardInterrupt):  # how a person ends it
+            asyncio.run(watching)
+        return
+    numbers = asyncio.run(look())
     if as_json:
         show_json(numbers)
         return
+    table, *_ = _drawn(numbers)
+    answers().print(table)
+    for warning in _warnings(numbers):
+        say(warning)
+
+
+def _drawn(numbers: list[Status]) -> list[RenderableType]:
     shown = [name for name in COLUMNS if name not in EXTRA or any(getattr(each, name) is not None for each in numbers)]
-    show_table("", [name.replace("_", " ") for name in shown], [[_cell(each, name) for name in shown] for each in numbers])
-    for each in numbers:
-        if each.dropped:
-            say(
-                f"warning: {each.endpoint} has dropped {each.dropped} messages that came without a live token. Copies of what "
-                "was handled are dropped so; if tokens were lost, so were the messages they belong to"
-            )
+    table = table_of([name.replace("_", " ") for name in shown], [[_cell(each, name) for name in shown] for each in numbers])
+    return [table, *(Text(harmless(warning), style="yellow") for warning in _warnings(numbers))]
+
+
+def _warnings(numbers: list[Status]) -> list[str]:
+    dropped = [
+        f"warning: {each.endpoint} has dropped {each.dropped} messages that came without a live token. Copies of what was "
+        "handled are dropped so; if tokens were lost, so were the messages they belong to"
+        for each in numbers
+        if each.dropped
+    ]
+    troubles = [
+        f"warning: {each.endpoint}: {trouble}"
+        for each in numbers
+        if each.janitor is not None
+        for trouble in each.janitor.troubles
+    ]
+    return dropped + troubles
 
 
 def _cell(status: Status, name: str) -> object:
     value = getattr(status, name)
+    if isinstance(value, JanitorState):
+        return value.in_words()
     if value is None:
         return "not searched" if name == "records" else "-"
     return f"more than {value}" if name in status.more else value
-
-
-async def _look(found: list[Settings]) -> list[Status]:
-    return [await _look_at(settings) for settings in found]
 
 
 async def _look_at(settings: Settings) -> Status:
@@ -111,7 +150,7 @@ async def _look_at(settings: Settings) -> Status:
         oldest=oldest,
         dead_letters=await _count_letters(settings),
     )
-    return structs.replace(numbers, **await count_upkeep(settings))
+    return structs.replace(numbers, **await count_upkeep(settings), **await look_at_janitor(settings))
 
 
 async def _look_at_records(settings: Settings) -> tuple[int | None, int | None, int | None]:

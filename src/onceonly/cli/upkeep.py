@@ -4,14 +4,19 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any, NamedTuple
 
+from msgspec import Struct, structs
+
 from onceonly.cli.places import looked_at, missing_file
 from onceonly.cli.reaching import answering
+from onceonly.model.durations import in_words
 from onceonly.model.errors import SchemaMissing
+from onceonly.model.journal import Done, Journal
 from onceonly.model.settings import DedupStore, Tokens
+from onceonly.runtime.chores import late_slots
 from onceonly.runtime.surroundings import LIVE
 from onceonly.stores.dedup import DocumentDedupStore
 from onceonly.stores.tokens import DocumentTokens
-from onceonly.wiring import open_register
+from onceonly.wiring import open_all_of_store, open_register
 from onceonly.wiring.deduplication import are_in_store, drops_of, tokens_place
 from onceonly.wiring.documents import open_documents
 from onceonly.wiring.minting import count_live
@@ -21,6 +26,48 @@ MOST = 1000
 """Documents are listed up to here: some services are paid by the page."""
 
 
+class JanitorState(Struct, frozen=True, kw_only=True):
+    """How an endpoint's janitor is. `state` is "ok", "failing", "overdue" or "never"; `age` is for how many seconds it rests.
+
+    `troubles` says what is wrong; `chores` how each of them went last.
+    """
+
+    state: str
+    age: int | None = None
+    troubles: tuple[str, ...] = ()
+    chores: dict[str, Done] = {}
+
+    def in_words(self) -> str:
+        """Say it in a few words."""
+        return self.state if self.age is None else f"{self.state}, {in_words(self.age)} ago"
+
+
+async def look_at_janitor(settings: Settings) -> dict[str, Any]:
+    """Give the state of an endpoint's janitor, and how many slots are late; nothing where there is nothing to look after."""
+    if missing_file(settings.store):
+        return {}
+    opening = open_all_of_store(replace(settings, metadata=None))
+    async with answering("store", settings.store), opening as opened:
+        journal = await opened.journals.read() if opened.journals is not None else None
+        late = await late_slots(opened.ring) if opened.ring is not None else None
+    sweeps = isinstance(settings.deduplication, Tokens) or settings.makes_things
+    found: dict[str, Any] = {} if late is None else {"late_slots": len(late)}
+    if journal is None and (late is not None or sweeps):
+        return found | {"janitor": JanitorState(state="never")}
+    if journal is None:
+        return found
+    now = LIVE.clock.now()
+    current = structs.replace(journal, late=late or ())
+    return found | {"janitor": _state(current, now)}
+
+
+def _state(journal: Journal, now: int) -> JanitorState:
+    troubles = tuple(f"{trouble.part}: {trouble.reason}" for trouble in journal.troubles(now))
+    overdue = journal.overdue(now)
+    state = "failing" if journal.is_failing() else "overdue" if overdue else "ok"
+    return JanitorState(state=state, age=max(0, now - journal.at) // 1000, troubles=troubles, chores=journal.chores)
+
+
 async def count_upkeep(settings: Settings) -> dict[str, Any]:
     """Give the numbers that an endpoint has, and under `more` the names of those that are more than they say."""
     found: dict[str, Count] = {}
@@ -28,7 +75,7 @@ async def count_upkeep(settings: Settings) -> dict[str, Any]:
         found |= await _count_marks(settings.deduplication.url)
     if isinstance(settings.deduplication, Tokens):
         found |= await _count_tokens(settings)
-    if settings.blobs is not None and not missing_file(settings.store):
+    if settings.makes_things and not missing_file(settings.store):
         found |= await _count_attempts(settings)
     numbers = {name: count.number for name, count in found.items()}
     return {**numbers, "more": tuple(name for name, count in found.items() if count.more)}

@@ -19,6 +19,7 @@ from onceonly.drivers.sql import Database
 from onceonly.ports.documents import Change, Documents
 from onceonly.runtime.surroundings import LIVE
 from onceonly.serialization.documents import EntityDocument, decode_entity
+from onceonly.stores.sql.claims import count_claims
 from onceonly.stores.sql.tables import tables
 from onceonly.wiring import open_database, schemas, shown
 from onceonly.wiring.documents import open_documents
@@ -58,7 +59,8 @@ class TablesGround:
     async def look(self) -> Found:
         """Read the users' tables and count the library's; see the protocol."""
         ours = tables(self._database.prefix, self._database.schema)
-        claims = await self._count(ours.claims)
+        async with self._database.reading() as connection:
+            claims = await connection.run_sync(count_claims, ours)
         return Found(
             counted=await self._counted(),
             records=await self._count(ours.records),

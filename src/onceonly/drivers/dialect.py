@@ -9,7 +9,11 @@ from sqlalchemy.engine import URL
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from onceonly.drivers.keeper import Keeper
 from onceonly.model.errors import SetupError
+
+KEPT_OPEN = 32
+"""Connections that a pool keeps once they were needed; one more than that is closed after each use, which costs far more."""
 
 
 class Said(Enum):
@@ -70,6 +74,9 @@ class Dialect(Protocol):
     gapless: str | None
     """The isolation at which a unit that looks for rows which may be gone does not lock the gaps they left; None for any."""
 
+    keeper: Keeper
+    """What empties tables, and sees that only one does."""
+
     errors: tuple[type[Exception], ...]
     """What the driver raises past SQLAlchemy; all of it is Unknown."""
 
@@ -121,11 +128,26 @@ class Dialect(Protocol):
         One statement for some thousand rows. It waits for another transaction that has inserted one of the keys to end.
         """
 
+    def insert_behind(
+        self, connection: Connection, table: Table, first: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], *, key: str
+    ) -> Sequence[Row[Any]] | None:
+        """Do what `insert_absent` does, if `first` is there already: a row without which there are no others.
+
+        None: it was not. Then it is now, and the transaction must be rolled back. All in one statement, and nobody takes
+        `first` away before the transaction has ended.
+        """
+
     def insert_all(self, connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
         """Insert rows that are not there yet; one statement for some thousand of them, none for none."""
 
     def insert_last(self, connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
         """Do what `insert_all` does, or have `commit` do it, which then raises what became of it; for units only."""
+
+    def update_last(self, connection: Connection, table: Table, row: Mapping[str, Any], *, key: str) -> None:
+        """Do what `update_all` does with one row, or have `commit` do it, which then raises what became of it; units only.
+
+        The row need not have all columns.
+        """
 
     def update_all(self, connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]], *, key: str) -> None:
         """Give rows that are there, and that this transaction has locked, the values of all their columns; found by `key`."""
@@ -182,6 +204,19 @@ class Taking(Protocol):
 
     def __call__(self, connection: Connection, parameters: Mapping[str, Any]) -> Sequence[Row[Any]]:
         """Take, and give the `returning` columns of what was taken, in any order."""
+
+
+def insert_behind(
+    dialect: Dialect,
+    connection: Connection,
+    table: Table,
+    rows: Sequence[Mapping[str, Any]],
+    *,
+    key: str,
+) -> Sequence[Row[Any]] | None:
+    """Do `Dialect.insert_behind` by `insert_absent`; the first of the rows is the one that must be there."""
+    inserted = dialect.insert_absent(connection, table, rows, key=[key])
+    return None if any(getattr(row, key) == rows[0][key] for row in inserted) else inserted
 
 
 class OneUpdate:

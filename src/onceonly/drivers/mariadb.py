@@ -10,15 +10,17 @@ from collections import namedtuple
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Column, ColumnElement, Connection, Row, Select, Table, bindparam, event, insert, text, update
+from sqlalchemy import Column, ColumnElement, Connection, Row, Select, Table, bindparam, event, insert, update
 from sqlalchemy.dialects.mysql import insert as mysql_insert
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
-from onceonly.drivers.dialect import Limit, Purpose, Said, State, Taking
+from onceonly.drivers.dialect import KEPT_OPEN, Limit, Purpose, Said, State, Taking, insert_behind
+from onceonly.drivers.keeper import Keeper
 from onceonly.drivers.mariadb_commits import NOTE_START, commit_within
 from onceonly.drivers.mariadb_connection import code_of, listen, make_interruptible, reset, rolled_back_by, start_over
+from onceonly.drivers.mariadb_keeper import MariaDBKeeper, has_lock, lock, unlock
 from onceonly.drivers.mariadb_keys import delete_each, lock_each
 from onceonly.model.errors import Conflict, Failed, SetupError
 
@@ -26,7 +28,6 @@ OLDEST = (10, 6, 0)  # the first with SKIP LOCKED; RETURNING came with 10.5
 OLDEST_MYSQL = (8, 0, 1)
 ROWS_AT_ONCE = 10_000
 RECYCLE = 3600  # seconds; servers close a connection that was idle for long, wait_timeout is 8 hours by default
-_LOCKED = "onceonly_locked"
 _DURABLE_FLUSHES = (1, 3)  # 3 is 1 with more syncs
 _NOT_ALLOWED = (1142, 1227)
 _NO_ENTRY: dict[int | None, str] = {
@@ -66,6 +67,7 @@ class MariaDB:
     has_schemas = False
     isolations = frozenset({"READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"})
     gapless: str | None = "READ COMMITTED"
+    keeper: Keeper = MariaDBKeeper()
     errors: tuple[type[Exception], ...] = ()
 
     def engine(self, url: URL, *, timeout: float) -> AsyncEngine:
@@ -80,7 +82,7 @@ class MariaDB:
                 "autocommit": True,
                 "init_command": f"SET SESSION innodb_lock_wait_timeout = {waits}, SESSION lock_wait_timeout = {waits}",
             },
-            pool_size=8,
+            pool_size=KEPT_OPEN,
             max_overflow=-1,  # a handler that needs a second connection must not wait for its own unit
             pool_recycle=RECYCLE,
             pool_reset_on_return=None,  # a ROLLBACK after each COMMIT would cost a round trip
@@ -131,14 +133,14 @@ class MariaDB:
             raise Conflict(cause)  # a COMMIT would be answered with success, for a transaction that is gone
         if limit is not None:
             commit_within(connection, limit)  # SQLAlchemy's COMMIT after it finds nothing to do
-        if _LOCKED in connection.info:
+        if has_lock(connection):
             connection.exec_driver_sql("COMMIT")  # before others may look
-            _unlock(connection)
+            unlock(connection)
 
     def roll_back(self, connection: Connection) -> None:
         """Do what SQLAlchemy's own rollback does not: end a schema lock."""
         start_over(connection)
-        _unlock(connection)
+        unlock(connection)
 
     def state(self, connection: Connection) -> State:
         """Read the status flag of the server's last answer, and what its errors said; an error carries no flag."""
@@ -173,6 +175,12 @@ class MariaDB:
         options = {"insertmanyvalues_page_size": ROWS_AT_ONCE}
         return connection.execute(statement, [dict(row) for row in rows], execution_options=options).all()
 
+    def insert_behind(
+        self, connection: Connection, table: Table, first: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], *, key: str
+    ) -> Sequence[Row[Any]] | None:
+        """Offer `first` with the others; the lock that a refused row takes on the one that is there keeps it there."""
+        return insert_behind(self, connection, table, [first, *rows], key=key)
+
     def insert_all(self, connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
         """Run INSERT ... VALUES."""
         if rows:
@@ -181,6 +189,11 @@ class MariaDB:
     def insert_last(self, connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
         """Insert now."""
         self.insert_all(connection, table, rows)
+
+    def update_last(self, connection: Connection, table: Table, row: Mapping[str, Any], *, key: str) -> None:
+        """Update now."""
+        values = {name: value for name, value in row.items() if name != key}
+        connection.execute(update(table).where(table.c[key] == row[key]).values(values))
 
     def update_all(self, connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]], *, key: str) -> None:
         """Run INSERT ... ON DUPLICATE KEY UPDATE, all rows in one statement: as UPDATE each would be a round trip."""
@@ -237,10 +250,7 @@ class MariaDB:
 
     def lock_schema(self, connection: Connection, name: str) -> None:
         """Take a lock by name: it outlives the commits that DDL makes, and is given back at the end."""
-        taken = connection.scalar(text("SELECT GET_LOCK(:name, @@lock_wait_timeout)"), {"name": name[-64:]})
-        connection.info[_LOCKED] = name[-64:]
-        if taken != 1:
-            connection.info.pop(_LOCKED)
+        if not lock(connection, name, wait="@@lock_wait_timeout"):
             raise Failed("another process has been changing the schema for too long: try again when it has ended")
 
     def said(self, error: DBAPIError) -> Said:
@@ -281,12 +291,6 @@ def _check_lengths(table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
         longest = getattr(column.type, "length", None)
         if longest and any(len(row[column.name]) > longest for row in rows if column.name in row):
             raise SetupError(f"a {column.name} in {table.name} may have {longest} characters at most")
-
-
-def _unlock(connection: Connection) -> None:
-    name = connection.info.pop(_LOCKED, None)
-    if name is not None:
-        connection.execute(text("DO RELEASE_LOCK(:name)"), {"name": name})
 
 
 def _check_version(engine: AsyncEngine) -> None:

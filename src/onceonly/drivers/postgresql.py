@@ -32,9 +32,11 @@ from sqlalchemy.engine import URL
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
-from onceonly.drivers.dialect import Limit, OneUpdate, Purpose, Said, State, Taking
+from onceonly.drivers.dialect import KEPT_OPEN, Limit, OneUpdate, Purpose, Said, State, Taking, insert_behind
+from onceonly.drivers.keeper import Keeper
 from onceonly.drivers.postgresql_deadlocks import BE_QUICK, Deadlocks
 from onceonly.drivers.postgresql_drivers import Driver, driver_named
+from onceonly.drivers.postgresql_keeper import PostgreSQLKeeper
 from onceonly.drivers.postgresql_words import Words, keep_back, take_unsaid, unsaid
 from onceonly.drivers.translation import TooLate, translated
 from onceonly.model.errors import Conflict, SetupError
@@ -72,7 +74,7 @@ _BEGIN = {
     Purpose.READING: "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY",
 }
 _BEGUN = (State.OPEN, State.ABORTED)
-ONE_INSERTED = "INSERT 0 1"
+ONE_INSERTED, TWO_INSERTED = "INSERT 0 1", "INSERT 0 2"
 _PROBE = text(
     "SELECT pg_is_in_recovery(), current_setting('transaction_read_only'), current_setting('synchronous_commit'),"
     " current_setting('fsync')"
@@ -98,6 +100,7 @@ class PostgreSQL:
     isolations: frozenset[str] = frozenset({"READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"})
 
     gapless: str | None = None
+    keeper: Keeper = PostgreSQLKeeper()
 
     def __init__(self, driver: str) -> None:
         """Use the driver that a URL or an engine names; asyncpg when it names none. Raises SetupError, DriverMissing."""
@@ -113,7 +116,7 @@ class PostgreSQL:
             url.set(drivername=f"postgresql+{self._driver.name}"),
             isolation_level="AUTOCOMMIT",
             connect_args=self._driver.connect_arguments({"lock_timeout": f"{round(timeout * 1000)}"}),
-            pool_size=8,
+            pool_size=KEPT_OPEN,
             max_overflow=-1,  # a handler that needs a second connection must not wait for its own unit
         )
         self._watch(engine)
@@ -170,8 +173,7 @@ class PostgreSQL:
             self._say_unsaid(connection)
 
     def started(self, connection: Connection) -> int:
-        """Note nothing: the server knows when its transaction began, so it begins now."""
-        self._say_unsaid(connection)
+        """Note nothing: the server knows when its transaction began, which is at `hold` or with a statement before."""
         return 0
 
     def commit(self, connection: Connection, limit: Limit | None = None) -> None:
@@ -228,6 +230,18 @@ class PostgreSQL:
         lists = {_list(name): [row[name] for row in rows] for name in names}
         return connection.execute(_insert_absent(table, names, tuple(key)), lists).all()
 
+    def insert_behind(
+        self, connection: Connection, table: Table, first: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], *, key: str
+    ) -> Sequence[Row[Any]] | None:
+        """Offer `first` with the others; the lock that an INSERT takes on its table keeps it there.
+
+        Of a lone row the count of what was inserted tells: none of the others is there without `first`.
+        """
+        if len(rows) == 1 and unsaid(connection) and (words := self._words.insert(connection, table, first, rows[0])):
+            said = self._say(connection, f"{take_unsaid(connection)}; {words} ON CONFLICT ({key}) DO NOTHING")
+            return None if said == TWO_INSERTED else [_Inserted(rows[0])] if said == ONE_INSERTED else []  # type: ignore[list-item] # it has what a row has
+        return insert_behind(self, connection, table, [first, *rows], key=key)
+
     def insert_all(self, connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
         """Run INSERT ... SELECT FROM unnest(...): SQLAlchemy would send one statement for each row."""
         if rows:
@@ -241,6 +255,14 @@ class PostgreSQL:
             keep_back(connection, words)
         else:
             self.insert_all(connection, table, rows)
+
+    def update_last(self, connection: Connection, table: Table, row: Mapping[str, Any], *, key: str) -> None:
+        """Have it updated in the round trip of COMMIT."""
+        words = self._words.update(connection, table, row, key=key) if self._driver.tells_last else ""
+        if words:
+            keep_back(connection, words)
+        else:
+            self.update_all(connection, table, [row], key=key)
 
     def update_all(self, connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]], *, key: str) -> None:
         """Run UPDATE ... FROM unnest(...): one text for any number of rows."""

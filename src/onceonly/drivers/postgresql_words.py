@@ -16,8 +16,9 @@ _UNSAID = "onceonly_unsaid"
 
 
 def keep_back(connection: Connection, words: str) -> None:
-    """Have this said before anything else on the connection, or together with it."""
-    connection.info[_UNSAID] = words
+    """Have this said before anything else on the connection, or together with it, behind what waits already."""
+    before = unsaid(connection)
+    connection.info[_UNSAID] = f"{before}; {words}" if before else words
 
 
 def unsaid(connection: Connection) -> str:
@@ -33,17 +34,35 @@ def take_unsaid(connection: Connection) -> str:
 
 
 class Words:
-    """Writes an INSERT of one row as text, for the connections of one engine; nothing in the row changes its meaning."""
+    """Writes an INSERT of a row or two as text, for the connections of one engine; nothing in a row changes its meaning."""
 
     def __init__(self) -> None:
-        self._forms: dict[Table, tuple[str, Sequence[Callable[[Any], Any] | None]]] = {}
+        self._forms: dict[tuple[Table, int], tuple[str, Sequence[Callable[[Any], Any] | None]]] = {}
 
-    def insert(self, connection: Connection, table: Table, row: Mapping[str, Any]) -> str:
-        """Give the text; empty when it would be too long, or goes elsewhere. The rows of a table have the same columns."""
-        form = self._forms.get(table) or self._formed(connection, table, row)
-        values = [_in_words(value if bind is None else bind(value)) for bind, value in zip(form[1], row.values(), strict=True)]
-        elsewhere = connection.get_execution_options().get("schema_translate_map")
-        return f"{form[0]} VALUES ({', '.join(values)})" if all(values) and not elsewhere else ""
+    def insert(self, connection: Connection, table: Table, *rows: Mapping[str, Any]) -> str:
+        """Give the text; empty when it would be too long, or goes elsewhere. Rows with as many columns have the same ones."""
+        form = self._forms.get((table, len(rows[0]))) or self._formed(connection, table, rows[0])
+        tuples = [
+            [_in_words(value if bind is None else bind(value)) for bind, value in zip(form[1], row.values(), strict=True)]
+            for row in rows
+        ]
+        if not all(all(values) for values in tuples) or _is_elsewhere(connection):
+            return ""
+        written = ", ".join("(" + ", ".join(values) + ")" for values in tuples)
+        return f"{form[0]} VALUES {written}"
+
+    def update(self, connection: Connection, table: Table, row: Mapping[str, Any], *, key: str) -> str:
+        """Give the text that sets the other columns of the row with this key; empty as above."""
+        prepare, dialect = connection.dialect.identifier_preparer, connection.dialect
+        words: dict[str, str] = {}
+        for name, value in row.items():
+            bind = table.c[name].type.dialect_impl(dialect).bind_processor(dialect)
+            words[prepare.quote(name)] = _in_words(value if bind is None else bind(value))
+        if not all(words.values()) or _is_elsewhere(connection):
+            return ""
+        condition = f"{prepare.quote(key)} = {words.pop(prepare.quote(key))}"
+        changes = ", ".join(f"{name} = {value}" for name, value in words.items())
+        return f"UPDATE {prepare.format_table(table)} SET {changes} WHERE {condition}"  # noqa: S608 - values are in digits, see `_in_words`
 
     def _formed(
         self, connection: Connection, table: Table, row: Mapping[str, Any]
@@ -51,12 +70,18 @@ class Words:
         dialect, prepare = connection.dialect, connection.dialect.identifier_preparer
         names = ", ".join(prepare.quote(name) for name in row)
         binds = [table.c[name].type.dialect_impl(dialect).bind_processor(dialect) for name in row]
-        self._forms[table] = form = (f"INSERT INTO {prepare.format_table(table)} ({names})", binds)
+        self._forms[table, len(row)] = form = (f"INSERT INTO {prepare.format_table(table)} ({names})", binds)
         return form
+
+
+def _is_elsewhere(connection: Connection) -> bool:
+    return bool(connection.get_execution_options().get("schema_translate_map"))
 
 
 def _in_words(value: object) -> str:
     """Write a value so that it means the same whatever the server's settings are; empty when it is long, or of no such kind."""
+    if value is None:
+        return "NULL"
     if isinstance(value, int):
         return str(value)
     if isinstance(value, bytes):

@@ -289,8 +289,7 @@ async def publish(channel: Channel, parcels: Sequence[Parcel], timeout: float) -
     """Publish all at once and wait for every confirm; what is not answered in time, or refused by a nack, is UNKNOWN."""
     answers: list[Confirmation] = []
     try:
-        async with asyncio.timeout(timeout):
-            await publish_all(channel, parcels, answers)
+        await publish_all(channel, _stream(channel), parcels, answers, patience=timeout)
     except _BROKEN:
         pass  # what was not answered is UNKNOWN
     except (Exception, asyncio.CancelledError) as error:
@@ -313,6 +312,13 @@ async def attempt(link: Link, what: str, call: Callable[[Channel], Awaitable[_Re
 def is_open(channel: Channel | None) -> bool:
     """Tell whether a channel and its connection can still be used."""
     return channel is not None and not channel.is_closed and channel.connection.is_opened
+
+
+def _stream(channel: Channel) -> asyncio.StreamWriter:
+    connection = channel.connection
+    assert isinstance(connection, _Connection)  # noqa: S101 - `Link` makes no other
+    assert connection.streams.writer is not None  # noqa: S101 - a channel is opened on an open connection
+    return connection.streams.writer
 
 
 def _is_ready(connection: aiormq.Connection) -> bool:

@@ -131,11 +131,12 @@ class _Content:
 
 
 class ReadingStreams(TransportFactory):
-    """Opens the driver's streams; `reader` is the one opened last."""
+    """Opens the driver's streams; `reader` and `writer` are those opened last."""
 
     def __init__(self) -> None:
         """Open nothing yet."""
         self.reader: FrameReader | None = None
+        self.writer: asyncio.StreamWriter | None = None
 
     async def create(self, url: URL, **options: Any) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """Connect as the driver does. Raises its AMQPConnectionError."""
@@ -147,5 +148,5 @@ class ReadingStreams(TransportFactory):
             transport, _ = await loop.create_connection(lambda: protocol, url.host or "", url.port or 0, ssl=context, **options)
         except OSError as error:
             raise AMQPConnectionError(*error.args) from error
-        self.reader = reader
-        return reader, asyncio.StreamWriter(transport, protocol, reader, loop)
+        self.reader, self.writer = reader, asyncio.StreamWriter(transport, protocol, reader, loop)
+        return self.reader, self.writer

@@ -17,7 +17,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession, a
 from onceonly.drivers.dialect import Dialect, Purpose, Said, State, checked_isolation
 from onceonly.drivers.guard import watch
 from onceonly.drivers.transaction import DatabaseTransaction, Turns, nothing
-from onceonly.drivers.translation import translating
+from onceonly.drivers.translation import TurnNotHad, translating
 from onceonly.drivers.urls import DEFAULT_PREFIX, Place, checked_prefix, read_url
 from onceonly.model.errors import Failed, OnceOnlyError, SetupError
 from onceonly.ports.surroundings import Clock
@@ -128,6 +128,11 @@ class Database:
         """Tell of a translated error whether trying again cannot help: the user may not do it, or the statement cannot work."""
         cause = error.__cause__
         return isinstance(cause, DBAPIError) and self.dialect.said(cause) in {Said.FORBIDDEN, Said.STATEMENT}
+
+    def is_locked(self, error: OnceOnlyError) -> bool:
+        """Tell of a translated error whether another transaction was in the way."""
+        cause = error.__cause__
+        return isinstance(cause, TurnNotHad) or (isinstance(cause, DBAPIError) and self.dialect.said(cause) is Said.LOCKED)
 
     async def settle(self) -> None:
         """Wait until every dropped transaction is rolled back."""

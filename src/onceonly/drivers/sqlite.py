@@ -32,8 +32,10 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from sqlalchemy.sql.compiler import InsertmanyvaluesSentinelOpts
 
-from onceonly.drivers.dialect import Limit, OneUpdate, Purpose, Said, State, Taking
+from onceonly.drivers.dialect import Limit, OneUpdate, Purpose, Said, State, Taking, insert_behind
+from onceonly.drivers.keeper import Keeper
 from onceonly.drivers.sqlite_connection import connect
+from onceonly.drivers.sqlite_keeper import SQLiteKeeper
 from onceonly.drivers.translation import TooLate
 from onceonly.model.errors import SetupError
 
@@ -74,6 +76,7 @@ class SQLite:
     """Whatever is asked for, units get SERIALIZABLE: one writer at a time."""
 
     gapless: str | None = None
+    keeper: Keeper = SQLiteKeeper()
     errors: tuple[type[Exception], ...] = ()
 
     def engine(self, url: URL, *, timeout: float) -> AsyncEngine:
@@ -161,6 +164,12 @@ class SQLite:
         options = {"insertmanyvalues_page_size": ROWS_AT_ONCE}
         return connection.execute(statement, [dict(row) for row in rows], execution_options=options).all()
 
+    def insert_behind(
+        self, connection: Connection, table: Table, first: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], *, key: str
+    ) -> Sequence[Row[Any]] | None:
+        """Offer `first` with the others; nobody else writes meanwhile."""
+        return insert_behind(self, connection, table, [first, *rows], key=key)
+
     def insert_all(self, connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
         """Run INSERT ... VALUES."""
         if rows:
@@ -169,6 +178,10 @@ class SQLite:
     def insert_last(self, connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
         """Insert now."""
         self.insert_all(connection, table, rows)
+
+    def update_last(self, connection: Connection, table: Table, row: Mapping[str, Any], *, key: str) -> None:
+        """Update now."""
+        self.update_all(connection, table, [row], key=key)
 
     def update_all(self, connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]], *, key: str) -> None:
         """Run one UPDATE for each row: they all stay in this process."""

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from onceonly.model.errors import InvalidEffect, RetryLater, TryAgain
 from onceonly.model.thing import Thing
+from onceonly.model.wording import an
 from onceonly.ports.effects import Things
 
 KIND = "blob"
@@ -113,7 +114,7 @@ def _is_part(part: str) -> bool:
 
 def _data_problem(data: object) -> str:
     if not isinstance(data, bytes | bytearray | memoryview):
-        return f"data must be bytes, not a {type(data).__name__}"
+        return f"data must be bytes, not {an(type(data).__name__)}"
     size = memoryview(data).nbytes
     return f"{size:,} bytes, and {MAX_DATA:,} is the limit" if size > MAX_DATA else ""
 

@@ -1,23 +1,37 @@
 """Context: what a handler knows about its message, and how it sends others. Everything here is captured, nothing is sent."""
 
 from datetime import datetime
+from typing import NamedTuple
 
 from onceonly.endpoint.blobs import BlobPlace, Blobs
 from onceonly.endpoint.envelopes import Delay, Envelopes, Wish
 from onceonly.endpoint.reading import Received
+from onceonly.endpoint.requests import RequestPlace, Requests
 from onceonly.endpoint.sending import Sending
 from onceonly.model.errors import InvalidEffect
 from onceonly.model.identity import outgoing_id
 from onceonly.model.message import Headers, Message
 from onceonly.model.record import Decision, Effect
+from onceonly.model.remote import REQUEST, Response
 from onceonly.model.settings import is_endpoint_name
+
+
+class Places(NamedTuple):
+    """What a handler can reach beyond its store, and the response that its message follows up."""
+
+    blobs: BlobPlace | None = None
+    requests: RequestPlace | None = None
+    response: Response | None = None
+
+
+NOWHERE = Places()
 
 
 class Context(Sending):
     """One handler's view of its message. Valid until the handler ends."""
 
     def __init__(
-        self, envelopes: Envelopes, message: Message, *, now: int, attempt: str = "", blobs: BlobPlace | None = None
+        self, envelopes: Envelopes, message: Message, *, now: int, attempt: str = "", places: Places = NOWHERE
     ) -> None:
         """Serve one message, and send in the name of the endpoint of `envelopes`; `now` is in milliseconds since 1970."""
         self._endpoint = envelopes.endpoint
@@ -26,8 +40,9 @@ class Context(Sending):
         self._envelopes = envelopes
         self._effects: list[Effect] = []
         self._attempt = attempt
-        self._place = blobs
+        self._places = places
         self._blobs: Blobs | None = None
+        self._http: Requests | None = None
         self._ended = False
 
     @property
@@ -49,8 +64,15 @@ class Context(Sending):
     def blobs(self) -> Blobs:
         """The blobs that the handler makes: files, in the place that the endpoint's `blobs=` names."""
         if self._blobs is None:
-            self._blobs = Blobs(self._place, self._attempt)
+            self._blobs = Blobs(self._places.blobs, self._attempt)
         return self._blobs
+
+    @property
+    def http(self) -> Requests:
+        """What the handler has executed at other services, those that the endpoint's `peers=` name, and the response to it."""
+        if self._http is None:
+            self._http = Requests(self._places.requests, self._attempt, self._places.response, self._follow)
+        return self._http
 
     def reply(
         self,
@@ -70,13 +92,19 @@ class Context(Sending):
     def end(self) -> Decision:
         """Close the context and give what it captured, in order; every later use is an error."""
         self._ended = True
-        return Decision(tuple(self._effects), () if self._blobs is None else self._blobs.end())
+        blobs = () if self._blobs is None else self._blobs.end()
+        requests, calls = ((), ()) if self._http is None else self._http.end()
+        return Decision(tuple(self._effects), (*blobs, *requests), calls)
 
-    def _capture(self, body: object, wish: Wish) -> None:
+    def _follow(self, message: object, url: str) -> None:
+        """Send this endpoint the message that follows up a request."""
+        self._capture(message, Wish(self._endpoint, None, None, None), follows=((REQUEST, url),))
+
+    def _capture(self, body: object, wish: Wish, *, follows: Headers = ()) -> None:
         if self._ended:
             raise InvalidEffect("the context was used after its handler had ended; nothing can be sent with it any more")
         id_ = outgoing_id(self._endpoint, self._message.identity, len(self._effects))
-        self._effects.append(self._envelopes.seal(body, wish, id=id_, now=self._now, cause=self._cause(wish)))
+        self._effects.append(self._envelopes.seal(body, wish, id=id_, now=self._now, cause=(*self._cause(wish), *follows)))
 
     def _cause(self, wish: Wish) -> Headers:
         incoming = self._message

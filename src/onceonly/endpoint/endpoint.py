@@ -1,8 +1,9 @@
 """Endpoint: a named consumer with one input queue, its handlers, and its own deduplication scope."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from datetime import timedelta
 from functools import partial
 from types import FrameType
 from typing import Any, TypeVar, overload
@@ -14,34 +15,37 @@ from onceonly.endpoint.handlers import EndpointHandlers, Rules
 from onceonly.endpoint.outgoing import Outgoing
 from onceonly.endpoint.plans import Plans, plan
 from onceonly.endpoint.registration import RegisteredHandler, RegisteredProvider
+from onceonly.endpoint.responding import Responding
 from onceonly.endpoint.signatures import Function, callers_frame, is_function
 from onceonly.endpoint.transacting import MAX_BODY, Running, Transacting
 from onceonly.model.errors import InvalidHandler
+from onceonly.model.peer import Peer
 from onceonly.model.retry import Retry
-from onceonly.model.settings import Deduplication, History, Tokens
+from onceonly.model.settings import ControlMessages, Deduplication, History, Tokens
 from onceonly.ports.bundle import Ports
 from onceonly.ports.effects import Things
 from onceonly.ports.transport import Topology, Traits
+from onceonly.runtime.beside import beside
 from onceonly.runtime.board import Row
 from onceonly.runtime.doorbell import Doorbell
 from onceonly.runtime.drops import CountedWorker
+from onceonly.runtime.janitor import Janitor
 from onceonly.runtime.observer import Observer
 from onceonly.runtime.relay import Relay
 from onceonly.runtime.settings import WorkerSettings
 from onceonly.runtime.start import Patience
 from onceonly.runtime.surroundings import LIVE, Surroundings
-from onceonly.runtime.sweeper import Sweeper
 from onceonly.runtime.worker import Runner, Worker, run_all
 from onceonly.serialization.identity import IdentityRule
 from onceonly.wiring import enlist, wire
 from onceonly.wiring.schemes import offer_of
-from onceonly.wiring.settings import Settings
+from onceonly.wiring.settings import MAX_COMMIT, Settings
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 Lifespan = Callable[["Endpoint"], AbstractAsyncContextManager[object]]
 
 
-class Endpoint(Transacting):
+class Endpoint(Responding, Transacting):
     """Handlers whose effects happen exactly once; see `Settings` for what the arguments mean.
 
     `lifespan` is an async context manager factory, called with the endpoint: entered before the providers and the worker
@@ -58,10 +62,17 @@ class Endpoint(Transacting):
         isolation: str | None = None,
         deduplication: Deduplication = History(),  # noqa: B008 - immutable
         blobs: str | None = None,
+        peers: Sequence[Peer | str] = (),
         identity: IdentityRule | None = None,
         retry: Retry = Retry(),  # noqa: B008 - immutable
         timeout: float = 30.0,
         relay_after: float = 10.0,
+        max_commit: timedelta = MAX_COMMIT,
+        manual_retry: timedelta = timedelta(),
+        janitor: bool = True,
+        janitor_interval: timedelta | None = None,
+        health: str | None = None,
+        control: ControlMessages = ControlMessages(),  # noqa: B008 - immutable
         lifespan: Lifespan | None = None,
         dead_letters: object = None,
         worker: WorkerSettings = WorkerSettings(),  # noqa: B008 - immutable
@@ -74,15 +85,23 @@ class Endpoint(Transacting):
             isolation=isolation,
             deduplication=deduplication,
             blobs=blobs,
+            peers=peers,
             identity=identity,
             retry=retry,
             timeout=timeout,
             relay_after=relay_after,
+            max_commit=max_commit,
+            manual_retry=manual_retry,
+            janitor=janitor,
+            janitor_interval=janitor_interval,
+            health=health,
+            control=control,
             dead_letters=dead_letters,
             worker=worker,
         )
         self._lifespan = lifespan
         self._handlers: list[RegisteredHandler] = []
+        self._responders: list[RegisteredHandler] = []
         self._providers: list[RegisteredProvider] = []
         self._doorbell = Doorbell()
         self._running: list[Running] = []
@@ -179,6 +198,10 @@ class Endpoint(Transacting):
         """Tell whether any of its handlers does. Raises InvalidHandler."""
         return _have_entities(self._plan(self.settings))
 
+    def operations(self) -> tuple[str, ...]:
+        """Name what other services may have executed here. Raises InvalidHandler."""
+        return tuple(sorted(self._plan(self.settings).responders))
+
     def handlers(
         self,
         surroundings: Surroundings = LIVE,
@@ -194,7 +217,8 @@ class Endpoint(Transacting):
         """
         chosen = settings or self.settings
         rules = _rules(chosen, max_body)
-        return EndpointHandlers(self._plan(chosen), rules, surroundings, made or {}, blobs=_place(chosen, blobs))
+        place, peers = None if chosen.blobs is None else BlobPlace(blobs), chosen.all_peers
+        return EndpointHandlers(self._plan(chosen), rules, surroundings, made or {}, blobs=place, peers=peers)
 
     @asynccontextmanager
     async def opened(
@@ -211,7 +235,7 @@ class Endpoint(Transacting):
         """
         chosen = settings or self.settings
         async with AsyncExitStack() as stack:
-            wired = await self._prepared(stack, chosen, surroundings, observer)
+            wired = await self._prepared(stack, self._plan(chosen), chosen, surroundings, observer=observer)
             ports = await stack.enter_async_context(wired())
             stack.enter_context(self.lent(ports, settings=chosen, surroundings=surroundings))
             yield ports
@@ -225,15 +249,16 @@ class Endpoint(Transacting):
         surroundings: Surroundings = LIVE,
         observer: Observer | None = None,
         away: asyncio.Event | None = None,
+        sends: bool = False,
     ) -> AsyncIterator[Ports | None]:
         """Open as `opened` does, and wait for servers that are away, for ever; gives None when `stop` was set meanwhile.
 
-        Lifespan and providers are opened once, before. Sets `away` when a server was found away.
+        Lifespan and providers are opened once, before. Sets `away` when a server was found away. Who `sends` needs no handlers.
         """
         chosen = settings or self.settings
         patience = Patience(stop, endpoint=self.name, surroundings=surroundings, away=away)
         async with AsyncExitStack() as stack:
-            wired = await self._prepared(stack, chosen, surroundings, observer)
+            wired = await self._prepared(stack, self._plan(chosen, sends=sends), chosen, surroundings, observer=observer)
             ports = await patience.enter(stack, wired)
             if ports is not None:
                 stack.enter_context(self.lent(ports, settings=chosen, surroundings=surroundings))
@@ -244,12 +269,14 @@ class Endpoint(Transacting):
     ) -> tuple[Runner, ...]:
         """Give what works on these ports, side by side: the worker, and those that finish or remove what others left."""
         grace, after, upkeep = settings.worker.grace, settings.relay_after, ports.upkeep
-        worker: Runner = (working := Worker(ports, settings.worker, surroundings=surroundings, board=board))
+        janitor = Janitor(ports, grace=grace, surroundings=surroundings) if upkeep.has_chores else None
+        ask = janitor.ask if janitor is not None else lambda: None
+        worker: Runner = (working := Worker(ports, settings.worker, surroundings=surroundings, board=board, ask=ask))
         if upkeep.drops is not None:
-            worker = CountedWorker(working, upkeep.drops, endpoint=self.name, surroundings=surroundings)
+            in_store = upkeep.tokens is None
+            worker = CountedWorker(working, upkeep.drops, endpoint=self.name, in_store=in_store, surroundings=surroundings)
         relay = Relay(ports, after=after, grace=grace, doorbell=self._doorbell, surroundings=surroundings)
-        swept = (Sweeper(ports, grace=grace, surroundings=surroundings),) if upkeep.is_swept else ()
-        return worker, relay, *swept
+        return worker, relay, *(() if janitor is None else (janitor,))
 
     async def run(
         self,
@@ -289,21 +316,40 @@ class Endpoint(Transacting):
         A server that is away at start holds nobody up: the block begins, and the worker keeps trying beside it. A wrong
         set-up is raised here when it shows at start; what ends the worker later is raised at the exit.
         """
-        stop, ready = asyncio.Event(), asyncio.Event()
-        run = self.run(stop, settings=settings, surroundings=surroundings, observer=observer, board=board, ready=ready)
-        working = asyncio.create_task(run, name=f"onceonly {self.name}")
-        try:
-            await _first(working, ready)
+
+        def run(stop: asyncio.Event, ready: asyncio.Event) -> Coroutine[Any, Any, None]:
+            return self.run(stop, settings=settings, surroundings=surroundings, observer=observer, board=board, ready=ready)
+
+        async with beside(run, name=f"onceonly {self.name}"):
             yield
-        finally:  # stops the task, in whatever way the block ended
-            stop.set()
-            await working
+
+    @asynccontextmanager
+    async def sending(
+        self, *, settings: Settings | None = None, surroundings: Surroundings = LIVE, observer: Observer | None = None
+    ) -> AsyncIterator[None]:
+        """Send what transactions of this process commit, beside the block, and what others left; receive nothing.
+
+        Otherwise as `running`: for an application whose messages are handled elsewhere.
+        """
+        chosen = settings or self.settings
+
+        async def run(stop: asyncio.Event, ready: asyncio.Event) -> None:
+            opening = self.opened_patiently(
+                stop, settings=chosen, surroundings=surroundings, observer=observer, away=ready, sends=True
+            )
+            async with opening as ports:
+                if ports is not None:
+                    _, *upkeep = self.runners(ports, chosen, surroundings=surroundings)
+                    ready.set()
+                    await run_all(upkeep, stop)
+
+        async with beside(run, name=f"onceonly {self.name} sending"):
+            yield
 
     async def _prepared(
-        self, stack: AsyncExitStack, chosen: Settings, surroundings: Surroundings, observer: Observer | None
+        self, stack: AsyncExitStack, plans: Plans, chosen: Settings, surroundings: Surroundings, *, observer: Observer | None
     ) -> Callable[[], AbstractAsyncContextManager[Ports]]:
         """Open lifespan and providers; gives what opens the adapters, as often as it takes."""
-        plans = self._plan(chosen)
         if self._lifespan is not None:
             await stack.enter_async_context(self._lifespan(self))
         made: dict[Any, object] = {}
@@ -312,20 +358,29 @@ class Endpoint(Transacting):
 
         def make(traits: Traits, blobs: Things | None = None) -> EndpointHandlers:
             rules = _rules(chosen, traits.max_body)
-            return EndpointHandlers(plans, rules, surroundings, made, blobs=_place(chosen, blobs))
+            place = None if chosen.blobs is None else BlobPlace(blobs)
+            return EndpointHandlers(plans, rules, surroundings, made, blobs=place, peers=chosen.all_peers)
 
-        events = tuple(sorted(plans.handlers))
-        entities = _have_entities(plans)
-        return partial(wire, chosen, make, events=events, entities=entities, surroundings=surroundings, observer=observer)
+        events, responders = tuple(sorted(plans.handlers)), bool(plans.responders)
+        asked = partial(wire, events=events, entities=_have_entities(plans), responders=responders)
+        return partial(asked, chosen, make, surroundings=surroundings, observer=observer)
 
-    def _plan(self, settings: Settings) -> Plans:
-        return plan(
+    def _plan(self, settings: Settings, *, sends: bool = False) -> Plans:
+        offer, subscribers = offer_of(settings.store), _subscribers(settings)
+        plans = plan(
             self._handlers,
             self._providers,
             endpoint=self.name,
-            offer=offer_of(settings.store),
-            subscribers=_subscribers(settings),
+            offer=offer,
+            subscribers=subscribers,
+            only_sends=bool(settings.control.processed_by) or (sends and not settings.keeps_documents(entities=False)),
+            responders=self._responders,
         )
+        own = [each for each in plans.handlers.values() if each.retry is not None or each.timeout is not None]
+        for each in own:  # what an endpoint's settings promise together, its handlers may not break
+            for problem in settings.retention_problems(each.retry, each.timeout):
+                raise InvalidHandler(f"endpoint {self.name!r} cannot start: handler {each.function.name}: {problem}")
+        return plans
 
     def _function(self, function: Callable[..., Any], frame: FrameType | None) -> Function:
         if not is_function(function):
@@ -343,16 +398,3 @@ def _rules(settings: Settings, max_body: int) -> Rules:
 
 def _subscribers(settings: Settings) -> Subscribers | None:
     return settings.deduplication.subscribers if isinstance(settings.deduplication, Tokens) else None
-
-
-def _place(settings: Settings, blobs: Things | None) -> BlobPlace | None:
-    return None if settings.blobs is None else BlobPlace(blobs)
-
-
-async def _first(working: asyncio.Task[None], ready: asyncio.Event) -> None:
-    """Return once it is ready; raises what kept it from that."""
-    waiting = asyncio.create_task(ready.wait())
-    await asyncio.wait({working, waiting}, return_when=asyncio.FIRST_COMPLETED)
-    waiting.cancel()
-    if working.done():
-        working.result()

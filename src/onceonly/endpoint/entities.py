@@ -16,6 +16,7 @@ from onceonly.endpoint.signatures import Parameter, words
 from onceonly.model.entities import Deleted, Entities
 from onceonly.model.errors import HandlerFailed
 from onceonly.model.message import FailureKind, Message, Unreadable
+from onceonly.model.wording import an
 from onceonly.ports.store import Resources
 from onceonly.serialization.bodies import SUPPORTED, BodyError, Codec, codec_for, is_anonymous
 from onceonly.serialization.entities import (
@@ -69,14 +70,17 @@ class EntityPlan(NamedTuple):
 
     def open(self, message: Message, body: object, resources: Resources) -> "Work":
         """Give the handler its entity. Raises HandlerFailed when there is a state that is none of this class."""
-        entities = cast("Entities", resources.get(Entities))
-        state = entities.read(message.unit)
+        return self.begin(message.unit, cast("Entities", resources.get(Entities)), lambda: self.key_of(body))
+
+    def begin(self, unit: str, entities: Entities, key: Callable[[], object]) -> "Work":
+        """Begin to work on an entity that was loaded; `key` tells its key to a fresh one. Raises HandlerFailed."""
+        state = entities.read(unit)
         if state is None:
-            entity = None if self.is_optional else self._fresh(message.unit, body)
+            entity = None if self.is_optional else self._fresh(unit, key)
         else:
-            entity = self._decoded(state, FailureKind.EXCEPTION, f"the state that is kept of {message.unit} cannot be used")
+            entity = self._decoded(state, FailureKind.EXCEPTION, f"the state that is kept of {unit} cannot be used")
         before = None if entity is None else self.encoded(entity)
-        return Work(self, entities, message.unit, entity, before if state is not None else None, before)
+        return Work(self, entities, unit, entity, before if state is not None else None, before)
 
     def encoded(self, entity: object) -> bytes:
         """Give the state of an entity. Raises HandlerFailed."""
@@ -89,8 +93,8 @@ class EntityPlan(NamedTuple):
         """Make sure that this state can be read again: else it would fail every later message. Raises HandlerFailed."""
         self._decoded(state, FailureKind.EXCEPTION, f"the {self.name} that the handler left could not be read again")
 
-    def _fresh(self, unit: str, body: object) -> Any:
-        state = blank(self.kind, self.field, self.key_of(body) if self.field else None)
+    def _fresh(self, unit: str, key: Callable[[], object]) -> Any:
+        state = blank(self.kind, self.field, key() if self.field else None)
         return self._decoded(state, FailureKind.REJECTED, f"no fresh {self.name} can be made for {unit}")
 
     def _decoded(self, state: bytes, kind: FailureKind, reason: str) -> Any:
@@ -133,7 +137,7 @@ class Work(NamedTuple):
         return None if state == self.before else state  # a fresh one that was only looked at is not kept
 
     def _no_entity(self, left: object) -> HandlerFailed:
-        what = "the class Deleted" if left is Deleted else f"a {type(left).__name__}"
+        what = "the class Deleted" if left is Deleted else an(type(left).__name__)
         may = f"a handler of {self.plan.name} returns nothing, {words(self.plan.kind)}(...) or Deleted()"
         return failed(FailureKind.EXCEPTION, f"the handler returned {what}; {may}")
 

@@ -7,9 +7,10 @@ from typing import NamedTuple
 
 from onceonly.model.errors import InvalidEffect
 from onceonly.model.message import Headers, Message, Send
+from onceonly.model.ring import INSTANT
 from onceonly.model.settings import NAME_RULE, is_endpoint_name
+from onceonly.model.wording import an
 from onceonly.serialization.bodies import BodyError, encode_body, type_name
-from onceonly.serialization.identity import INSTANT
 
 LATEST = int(datetime(9999, 12, 31, tzinfo=UTC).timestamp() * 1000)
 Delay = timedelta | float
@@ -45,7 +46,7 @@ class Envelopes:
         due = _due(wish, now)
         name = wish.type if wish.type is not None else type_name(body.__class__)
         if not name or not name.strip():
-            raise InvalidEffect(f'a {body.__class__.__name__} does not know its message type: pass type="..."')
+            raise InvalidEffect(f'{an(body.__class__.__name__)} does not know its message type: pass type="..."')
         if self._subscribers is not None and not wish.to and name not in self._subscribers:
             raise InvalidEffect(
                 f"cannot publish {name}: nobody knows for whom to mint its token; name the endpoints that take it, or none, "
@@ -64,7 +65,7 @@ class Envelopes:
             body=encoded,
             time=self._time(now),
             datacontenttype=content_type,
-            extensions=tuple([item for item in (*cause, (INSTANT, str(due or now))) if item[1]]),
+            extensions=tuple([item for item in (*cause, (INSTANT, str(max(due, now)))) if item[1]]),
         )
         return Send(message=message, to=wish.to, due=due)
 

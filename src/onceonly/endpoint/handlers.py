@@ -2,21 +2,24 @@
 
 import asyncio
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from typing import Any, NamedTuple
 
 from onceonly.endpoint.blobs import BlobPlace
-from onceonly.endpoint.context import Context
+from onceonly.endpoint.context import Context, Places
 from onceonly.endpoint.entities import DECODED
 from onceonly.endpoint.envelopes import Envelopes, Subscribers
 from onceonly.endpoint.failures import blame, failed
 from onceonly.endpoint.limits import TimeLimit, TimeLimits
 from onceonly.endpoint.plans import HandlerPlan, Plans
 from onceonly.endpoint.reading import read
+from onceonly.endpoint.requests import RequestPlace
 from onceonly.model.errors import Conflict, HandlerFailed, OnceOnlyError, TryAgain
 from onceonly.model.message import Delivery, Failure, FailureKind, Message, Unreadable
+from onceonly.model.peer import Peer
 from onceonly.model.record import Decision
+from onceonly.model.remote import Response
 from onceonly.model.retry import Retry, Verdict, judge
 from onceonly.ports.store import Resources
 from onceonly.runtime.surroundings import Surroundings
@@ -52,14 +55,15 @@ class EndpointHandlers:
         made: Mapping[Any, object],
         *,
         blobs: BlobPlace | None = None,
+        peers: Sequence[Peer] = (),
     ) -> None:
-        """Serve these plans; without `blobs` handlers can create none."""
+        """Serve these plans; without `blobs` handlers can create none, without `peers` have nothing executed elsewhere."""
         self._plans = plans
         self._types = tuple(sorted(plans.handlers))
         self._rules = rules
         self._surroundings = surroundings
         self._made = made
-        self._blobs = blobs
+        self._reach = Places(blobs, RequestPlace(tuple(peers), frozenset(plans.handlers)) if peers else None)
         self._places = {type_: each.entity.place for type_, each in plans.handlers.items() if each.entity is not None}
         self._envelopes = Envelopes(rules.endpoint, max_body=rules.max_body, subscribers=rules.subscribers)
         self._limits = TimeLimits()
@@ -81,7 +85,9 @@ class EndpointHandlers:
             needs_token=rules.subscribers is not None,
         )
 
-    async def handle(self, message: Message, resources: Resources, attempt: str = "") -> Decision:
+    async def handle(
+        self, message: Message, resources: Resources, attempt: str = "", response: Response | None = None
+    ) -> Decision:
         """Run the handler that takes this message. Raises HandlerFailed; what the store's own machinery raises passes.
 
         A type that no handler takes is rejected here, not in `read`: by now the store knows that the message is new. One
@@ -90,12 +96,27 @@ class EndpointHandlers:
         plan = self._plans.handlers.get(message.type)
         if plan is None:
             raise failed(FailureKind.REJECTED, self._no_handler(message.type))
-        body = _decode(plan, message)
-        context = Context(self._envelopes, message, now=self._surroundings.clock.now(), attempt=attempt, blobs=self._blobs)
+        places = self._reach._replace(response=response)
+        context = Context(self._envelopes, message, now=self._surroundings.clock.now(), attempt=attempt, places=places)
+        _, decision = await self._take(plan, resources, context)
+        return decision
+
+    async def respond(self, message: Message, resources: Resources) -> tuple[object, Decision]:
+        """Run the responder of an operation, which the message is named after; gives what it returned as well.
+
+        Raises HandlerFailed; what the store's own machinery raises passes.
+        """
+        plan = self._plans.responders[message.type]
+        context = Context(self._envelopes, message, now=self._surroundings.clock.now())
+        return await self._take(plan, resources, context)
+
+    async def _take(self, plan: HandlerPlan, resources: Resources, context: Context) -> tuple[object, Decision]:
+        """Run one handler, within its time; gives what it returned, and what it decided."""
+        body = _decode(plan, context.message)
         limit = TimeLimit(self._limits, plan.timeout or self._rules.timeout)
         try:
             async with resources.attempt():
-                await self._run(plan, body, resources, context=context, limit=limit)
+                left = await self._run(plan, body, resources, context=context, limit=limit)
         except (HandlerFailed, TryAgain, Conflict) as error:  # the store's, and what `_run` made of the user's
             if isinstance(error, HandlerFailed) and limit.expired:
                 raise self._timed_out(plan) from error
@@ -112,7 +133,7 @@ class EndpointHandlers:
             raise blame(plan.function, error) from error
         finally:
             decision = context.end()
-        return decision
+        return left, decision
 
     def verdict(self, message: Message, failure: Failure, *, attempts: int, history: tuple[Failure, ...]) -> Verdict:
         """Decide by the handler's own retry policy, or the endpoint's."""
@@ -121,7 +142,9 @@ class EndpointHandlers:
         clock, chance = self._surroundings.clock, self._surroundings.chance
         return judge(policy, failure, attempts=attempts, history=history, now=clock.now(), chance=chance.fraction())
 
-    async def _run(self, plan: HandlerPlan, body: object, resources: Resources, *, context: Context, limit: TimeLimit) -> None:
+    async def _run(
+        self, plan: HandlerPlan, body: object, resources: Resources, *, context: Context, limit: TimeLimit
+    ) -> object:
         """Make what the handler asks for, run it, and clean up: all of it inside the attempt and its time."""
         made: dict[Any, object] = {**self._made, Context: context}
         with limit:
@@ -138,6 +161,7 @@ class EndpointHandlers:
                     raise blame(plan.function, error) from error
             if work is not None:
                 work.save(left)
+        return left
 
     def _timed_out(self, plan: HandlerPlan) -> HandlerFailed:
         seconds = plan.timeout or self._rules.timeout

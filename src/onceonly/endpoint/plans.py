@@ -5,6 +5,7 @@ Everything that is wrong is found here, before anything runs, and reported at on
 
 import inspect
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from onceonly.endpoint.context import Context
@@ -14,7 +15,9 @@ from onceonly.endpoint.providers import ProviderPlan, Providers, plan_providers
 from onceonly.endpoint.registration import RegisteredHandler, RegisteredProvider, Scope
 from onceonly.endpoint.signatures import Flavour, Function, Parameter, words
 from onceonly.model.errors import InvalidHandler
+from onceonly.model.peer import is_operation
 from onceonly.model.retry import Retry
+from onceonly.model.wording import an
 from onceonly.serialization.bodies import SUPPORTED, BodyError, Codec, codec_for, is_supported, type_name
 from onceonly.wiring.schemes import SQL, Offer
 
@@ -44,19 +47,44 @@ class Plans(NamedTuple):
 
     handlers: Mapping[str, HandlerPlan]
     process: tuple[ProviderPlan, ...]
+    responders: Mapping[str, HandlerPlan] = MappingProxyType({})
+    """Those that execute what other services ask for, by operation."""
 
 
-def plan(
+def plan(  # noqa: PLR0913 - what a user has registered, and what that may use
     handlers: Sequence[RegisteredHandler],
     providers: Sequence[RegisteredProvider],
     *,
     endpoint: str,
     offer: Offer,
     subscribers: Subscribers | None = None,
+    only_sends: bool = False,
+    responders: Sequence[RegisteredHandler] = (),
 ) -> Plans:
-    """Plan everything; `subscribers` are those of `Tokens`. Raises InvalidHandler listing all that is wrong."""
+    """Plan everything; `subscribers` are those of `Tokens`. Who `only_sends` needs no handlers.
+
+    Raises InvalidHandler listing all that is wrong.
+    """
     problems: list[str] = []
     available = plan_providers(providers, offer, problems)
+    found = _by_type(handlers, available, offer, problems)
+    responding = _by_type(responders, available, offer, problems)
+    problems += [
+        f"responder {each!r}: an operation is named by letters, digits and . _ ~ -" for each in _unspeakable(responding)
+    ]
+    problems += _same_names(found.values())
+    problems += _undeclared(found.values(), endpoint, subscribers or {})
+    if not (handlers or responders or only_sends):
+        problems.append(_nothing_to_do(endpoint, offer))
+    if problems:
+        lines = "".join(f"\n  * {problem}" for problem in problems)
+        raise InvalidHandler(f"endpoint {endpoint!r} cannot start:{lines}")
+    return Plans(found, tuple(each for each in available.ordered if each.scope is Scope.PROCESS), responding)
+
+
+def _by_type(
+    handlers: Sequence[RegisteredHandler], available: Providers, offer: Offer, problems: list[str]
+) -> dict[str, HandlerPlan]:
     found: dict[str, HandlerPlan] = {}
     for registered in handlers:
         planned = _plan_handler(registered, available, offer, problems)
@@ -66,14 +94,18 @@ def plan(
             both = f"{found[planned.type].function.name} and {planned.function.name}"
             problems.append(f"{both} both take {planned.type!r}; one type has one handler")
         found[planned.type] = planned
-    problems += _same_names(found.values())
-    problems += _undeclared(found.values(), endpoint, subscribers or {})
-    if not handlers:
-        problems.append(f"no handler is registered; write @{endpoint}.handler above a function")
-    if problems:
-        lines = "".join(f"\n  * {problem}" for problem in problems)
-        raise InvalidHandler(f"endpoint {endpoint!r} cannot start:{lines}")
-    return Plans(found, tuple(each for each in available.ordered if each.scope is Scope.PROCESS))
+    return found
+
+
+def _nothing_to_do(endpoint: str, offer: Offer) -> str:
+    problem = f"no handler is registered; write @{endpoint}.handler above a function"
+    if offer.asynchronous & SQL.asynchronous:
+        return problem
+    return f"{problem}, or, where it only sends, name who looks: control=ControlMessages(processed_by=...)"
+
+
+def _unspeakable(responders: Iterable[str]) -> Iterable[str]:
+    return [operation for operation in responders if not is_operation(operation)]
 
 
 def _plan_handler(registered: RegisteredHandler, providers: Providers, offer: Offer, problems: list[str]) -> HandlerPlan | None:
@@ -140,7 +172,7 @@ def _plan_body(parameters: Sequence[Parameter], name: str | None, wrong: list[st
         return None, None
     type_ = name if name is not None else type_name(first.annotation)
     if not type_ or not type_.strip():
-        wrong.append(f'a {words(first.annotation)} does not know its message type; write @handler(type="...")')
+        wrong.append(f'{an(words(first.annotation))} does not know its message type; write @handler(type="...")')
     try:
         return type_, codec_for(first.annotation)
     except BodyError as error:
@@ -171,4 +203,4 @@ def _unfilled(name: str, annotation: Any, offered: str, providers: Providers) ->
     if annotation is inspect.Parameter.empty:
         return f"{name} has no annotation, so nothing can be injected"
     made = ", ".join((offered, *(words(kind) for kind in providers.by_kind)))
-    return f"{name}: nothing gives a {words(annotation)}; there is {made}, and what @provide factories make"
+    return f"{name}: nothing gives {an(words(annotation))}; there is {made}, and what @provide factories make"

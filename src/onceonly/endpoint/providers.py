@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, get_args, get_origin
 from onceonly.endpoint.context import Context
 from onceonly.endpoint.registration import RegisteredProvider, Scope
 from onceonly.endpoint.signatures import Flavour, Function, words
+from onceonly.model.wording import an
 from onceonly.wiring.schemes import Offer
 
 _YIELDING = {
@@ -120,7 +121,7 @@ def _plan_one(
         elif found is not None or needed is not None:
             arguments[name] = annotation if found is None else found
         elif not has_default:
-            wrong.append(f"{name}: nothing gives a {'value' if annotation is inspect.Parameter.empty else words(annotation)}")
+            wrong.append(f"{name}: nothing gives {an('value' if annotation is inspect.Parameter.empty else words(annotation))}")
     problems += [f"provider {function.name}: {each}" for each in wrong]
     return ProviderPlan(function, kind, scope, arguments)
 

@@ -54,6 +54,10 @@ def read(
         fields["extensions"] += ((DECIDED, "rule"),)  # travels with every copy, so that the rule is never asked twice
     message = Received(**fields, attempts=delivery.attempts)
     message.__dict__["identity"] = found  # known already: the property need not make it again
+    try:
+        message.instant  # noqa: B018 - kept with the message; no sender of ours writes what cannot be read
+    except ValueError as error:
+        return Unreadable(reason=f"cannot be read: {error}", message=message)
     if len(delivery.body) > max_body:
         return Unreadable(reason=f"too large: {len(delivery.body)} bytes, and {max_body} is the limit", message=message)
     if needs_token and not message.token:

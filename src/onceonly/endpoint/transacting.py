@@ -8,17 +8,17 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from onceonly.algorithms.transaction import Ways
+from onceonly.endpoint.registration import RegisteredHandler
 from onceonly.endpoint.transactions import Means, Transaction, asked
 from onceonly.model.record import Record
 from onceonly.ports.bundle import Ports
 from onceonly.runtime.doorbell import Doorbell
 from onceonly.runtime.surroundings import LIVE, Surroundings
 from onceonly.wiring.settings import Settings
-from onceonly.wiring.transactions import dispatch_within, outside, required, session_of
+from onceonly.wiring.transactions import Registered, dispatch_within, outside, required, session_of
 
 MAX_BODY = 256 * 1024
 """Bytes of a body where the transport's own limit is not known: what the smallest of the usual brokers take."""
-MAX_COMMIT = timedelta(seconds=30)
 _Dispatch = Callable[[Sequence[Record]], Awaitable[None]]
 
 
@@ -37,6 +37,7 @@ class Transacting:
 
     settings: Settings
     _doorbell: Doorbell
+    _handlers: list[RegisteredHandler]
     _running: list[Running]
 
     def transaction(
@@ -44,7 +45,7 @@ class Transacting:
         *,
         idempotency_key: str | None = None,
         request: object = None,
-        max_commit: timedelta = MAX_COMMIT,
+        max_commit: timedelta | None = None,
     ) -> Transaction:
         """Open a transaction outside of any handler, such as in a web request: `async with shop.transaction() as tx:`.
 
@@ -56,11 +57,14 @@ class Transacting:
         the block. `request` is what was asked, bytes or something that can be written as JSON; the same key with another
         request raises KeyReused. A second attempt waits for one that is under way, as long as for any lock.
 
-        The commit happens within `max_commit` of the beginning, an hour at most, or not at all: that raises Failed. Opened in a
-        process that has not opened the endpoint it makes a connection of its own; enter `shop.running()` or `shop.opened()`
-        around many. Raises InvalidKey, TransactionMisused; `Transaction` says what its block raises.
+        The commit happens within `max_commit` of the beginning, or not at all: that raises Failed. It is the endpoint's unless
+        given, an hour at most, and less than the retention. Opened in a process that has not opened the endpoint it makes a
+        connection of its own; enter `shop.running()` or `shop.opened()` around many. Raises InvalidKey, TransactionMisused;
+        `Transaction` says what its block raises.
         """
-        return Transaction(asked(idempotency_key, request, max_commit), self._means)
+        settings = self.settings
+        limit = settings.max_commit if max_commit is None else max_commit
+        return Transaction(asked(idempotency_key, request, limit, retention=settings.retention), self._means)
 
     async def transact(
         self,
@@ -68,7 +72,7 @@ class Transacting:
         *,
         idempotency_key: str | None = None,
         request: object = None,
-        max_commit: timedelta = MAX_COMMIT,
+        max_commit: timedelta | None = None,
     ) -> Any:
         """Run `function(tx)` in a transaction, and give its answer; with a key once, and every retry gets that answer.
 
@@ -93,27 +97,42 @@ class Transacting:
         finally:
             self._running.remove(running)
 
+    def lent_ports(self) -> Ports | None:
+        """Give the ports that are open in this event loop; None when the endpoint is not open here."""
+        loop = asyncio.get_running_loop()
+        lent = (running for running in reversed(self._running) if running.ports is not None and running.loop is loop)
+        return next((running.ports for running in lent), None)
+
+    def surroundings_here(self) -> Surroundings:
+        """Give time and chance, as the endpoint was opened with them."""
+        return self._running[-1].surroundings if self._running else LIVE
+
     @asynccontextmanager
     async def _means(self) -> AsyncIterator[Means]:
         """Give what transactions work with: the ports that are open in this event loop, else some of their own."""
         loop = asyncio.get_running_loop()
         for running in reversed(self._running):
             if running.ports is not None and running.loop is loop:
-                ways = Ways(required(running.ports.transactions, running.settings), running.ports.admission)
-                dispatch = partial(self._dispatch, partial(dispatch_within, ports=running.ports, settings=running.settings))
-                yield self._means_of(running, ways, dispatch)
+                ports = running.ports
+                transactions = required(ports.transactions, running.settings)
+                ways = Ways(transactions, ports.admission, ports.controls, ports.transport)
+                yield self._means_of(running, ways, partial(dispatch_within, ports=ports, settings=running.settings))
                 return
         chosen = self._running[-1] if self._running else Running(self.settings, MAX_BODY, LIVE)  # of another event loop
-        async with outside(chosen.settings, surroundings=chosen.surroundings) as opened:
-            yield self._means_of(chosen, opened.ways, partial(self._dispatch, opened.dispatch))
+        has = Registered(handlers=bool(self._handlers), entities=any(each.entity is not None for each in self._handlers))
+        async with outside(chosen.settings, has, surroundings=chosen.surroundings) as opened:
+            yield self._means_of(chosen, opened.ways, opened.dispatch)
 
-    def _means_of(self, running: Running, ways: Ways, dispatch: _Dispatch) -> Means:
+    def _means_of(self, running: Running, ways: Ways, directly: _Dispatch) -> Means:
+        """Where control messages look after a transaction no relay finds its record: it is sent by this very task."""
+        dispatch = directly if ways.controls else partial(self._dispatch, directly)
+        longest = running.settings.control.max_commit // timedelta(milliseconds=1) if ways.controls else 0
         kind = session_of(running.settings.store)
-        return Means(self.settings.name, ways, dispatch, running.max_body, running.surroundings, kind)
+        return Means(self.settings.name, ways, dispatch, running.max_body, running.surroundings, kind, longest)
 
     async def _dispatch(self, directly: _Dispatch, records: Sequence[Record]) -> None:
         """Leave it to the relay of this process, if there is one: it waits for nobody, and tries again."""
         if self._doorbell.is_heard:
-            self._doorbell.ring([record.identity for record in records])
+            self._doorbell.ring(records)
         else:
             await directly(records)

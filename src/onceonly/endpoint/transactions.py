@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar, cast
 from onceonly.algorithms.transaction import Ways, begin, complete, enclosed, transact
 from onceonly.endpoint.envelopes import Envelopes, Wish
 from onceonly.endpoint.sending import Sending
+from onceonly.endpoint.transaction_entities import HeldEntities
+from onceonly.model.durations import in_words
 from onceonly.model.errors import Conflict, InvalidEffect, InvalidKey, SetupError, TransactionMisused
 from onceonly.model.identity import outgoing_id
 from onceonly.model.record import Effect, Record
@@ -20,12 +22,13 @@ from onceonly.ports.transactions import OpenTransaction
 from onceonly.runtime.surroundings import Surroundings
 from onceonly.serialization.answers import decode_answer, encode_answer, request_fingerprint
 from onceonly.serialization.bodies import BodyError
+from onceonly.wiring.settings import LONGEST_COMMIT
 
 if TYPE_CHECKING:
     from onceonly.stores.sql.transactions import Session
 
-LONGEST_COMMIT = timedelta(hours=1)
 _Resource = TypeVar("_Resource")
+_Entity = TypeVar("_Entity")
 
 
 class Asked(NamedTuple):
@@ -37,7 +40,10 @@ class Asked(NamedTuple):
 
 
 class Means(NamedTuple):
-    """What a transaction of this process works with. `dispatch` sends what is committed, or sees to it that it is sent."""
+    """What a transaction of this process works with. `dispatch` sends what is committed, or sees to it that it is sent.
+
+    `max_commit` is the longest, in milliseconds, that an attempt may take where control messages look how it ended; else 0.
+    """
 
     endpoint: str
     ways: Ways
@@ -45,6 +51,7 @@ class Means(NamedTuple):
     max_body: int
     surroundings: Surroundings
     session: type[Any] | None
+    max_commit: int = 0
 
 
 OpenMeans = Callable[[], AbstractAsyncContextManager[Means]]
@@ -73,6 +80,7 @@ class Transaction(Sending):
         self._answer: bytes | None = None
         self._is_known = False
         self._opened: OpenTransaction | None = None
+        self._held: HeldEntities
         self._enclosed: AbstractAsyncContextManager[None]
         self._means: Means
         self._opening: Opening
@@ -87,7 +95,7 @@ class Transaction(Sending):
         """
         self._check()
         if self._means.session is None:
-            raise SetupError(f"tx.sql: the store of endpoint {self._means.endpoint!r} is no SQL database; use tx.get(...)")
+            raise SetupError(f"tx.sql: the store of endpoint {self._means.endpoint!r} is no SQL database; use tx.entity(...)")
         session: Session = self.get(self._means.session)
         return session
 
@@ -113,6 +121,23 @@ class Transaction(Sending):
         except BodyError as error:
             raise InvalidEffect(f"the answer cannot be kept: {error}") from error
 
+    async def entity(self, kind: type[_Entity], key: object, *, fresh: _Entity | None = None) -> _Entity:
+        """Give an entity, to be changed in place and saved by the commit; asked for again, the same object.
+
+        `key` is a str, an int, a UUID or an enum of these. One that the store does not have is `fresh`, or else a new one: all
+        defaults, and the key in the one field without a default. A store that is no SQL database commits one entity in one
+        transaction. Raises TransactionMisused, for a second one there too; CommitRefused, Conflict, Failed, Unknown.
+        """
+        self._check()
+        found = await self._held.open(kind, key, fresh)
+        self._check()
+        return found
+
+    def delete(self, entity: object) -> None:
+        """Delete what `entity` has given, once all is committed. Raises TransactionMisused."""
+        self._check()
+        self._held.delete(entity)
+
     def get(self, kind: type[_Resource]) -> _Resource:
         """Give what a handler gets by this annotation, such as an `AsyncConnection`.
 
@@ -132,7 +157,7 @@ class Transaction(Sending):
             else:
                 self._enclosed = enclosed(found)
                 await self._enclosed.__aenter__()
-                self._opened, self._resources = found, found.resources
+                self._use(found)
         except BaseException:
             await self._end()
             raise
@@ -147,18 +172,18 @@ class Transaction(Sending):
         returned is not the answer then. The next attempt gets that.
         """
         try:
-            if self._opened is not None:
+            if self._opened is not None and error is None:
+                await self._complete(self._opened, await self._leave())
+            elif self._opened is not None:
                 await self._enclosed.__aexit__(kind, error, trace)
-                if error is None:
-                    await self._complete(self._opened)
         finally:
             await self._end()
 
     async def run(self, function: "Callable[[Transaction], Awaitable[object]]") -> Any:
         """Do what `Endpoint.transact` says."""
 
-        async def block(resources: Resources) -> Decided:
-            self._resources = resources
+        async def block(opened: OpenTransaction) -> Decided:
+            self._use(opened)
             answer = await function(self)
             if answer is not None:
                 self.answer = answer
@@ -183,6 +208,12 @@ class Transaction(Sending):
         except BaseException:
             self._stage = _Stage.OVER
             raise
+        if means.max_commit and self._asked.max_commit > means.max_commit:
+            await self._end()
+            raise TransactionMisused(
+                f"max_commit is {self._asked.max_commit} ms, and the control messages of endpoint {means.endpoint!r} give an "
+                f"attempt {means.max_commit} ms: make it shorter, or change control=ControlMessages(max_commit=...)"
+            )
         self._envelopes = Envelopes(means.endpoint, max_body=means.max_body)
         self._opening = Opening(
             endpoint=means.endpoint,
@@ -192,9 +223,22 @@ class Transaction(Sending):
             fingerprint=self._asked.fingerprint,
         )
 
-    async def _complete(self, opened: OpenTransaction) -> None:
+    def _use(self, opened: OpenTransaction) -> None:
+        self._opened, self._resources, self._held = opened, opened.resources, HeldEntities(opened)
+
+    async def _leave(self) -> Decided:
+        """Leave the block; what cannot be kept ends it as if the block had raised that."""
+        try:
+            decided = self._decided()
+        except Exception as error:
+            await self._enclosed.__aexit__(type(error), error, error.__traceback__)
+            raise
+        await self._enclosed.__aexit__(None, None, None)
+        return decided
+
+    async def _complete(self, opened: OpenTransaction, decided: Decided) -> None:
         self._stage = _Stage.OVER
-        done = await complete(self._opening, opened, self._decided(), self._means.ways)
+        done = await complete(self._opening, opened, decided, self._means.ways)
         if done.is_known:
             raise Conflict("another attempt with this idempotency key was committed first: try again to get its answer")
         await self._means.dispatch(done.records)
@@ -204,6 +248,7 @@ class Transaction(Sending):
         await self._stack.aclose()
 
     def _decided(self) -> Decided:
+        self._held.save()
         return Decided(tuple(self._effects), self._answer)
 
     def _capture(self, body: object, wish: Wish) -> None:
@@ -217,7 +262,7 @@ class Transaction(Sending):
         """Refuse what is not done in the block, by its task, for the first time."""
         if self._stage is not _Stage.OPEN:
             raise TransactionMisused(f"this transaction {self._stage.value}")
-        if asyncio.current_task() is not self._task:
+        if _this_task() is not self._task:
             raise TransactionMisused("this transaction belongs to the task that entered its block, and this is another task")
         if self._is_known:
             raise TransactionMisused(
@@ -225,10 +270,22 @@ class Transaction(Sending):
             )
 
 
-def asked(key: str | None, request: object, max_commit: object) -> Asked:
-    """Check what a user asks for. Raises InvalidKey, TransactionMisused."""
+def _this_task() -> asyncio.Task[Any] | None:
+    try:
+        return asyncio.current_task()
+    except RuntimeError:  # a thread without an event loop
+        return None
+
+
+def asked(key: str | None, request: object, max_commit: object, *, retention: timedelta | None) -> Asked:
+    """Check what a user asks for, of an endpoint that keeps answers for `retention`. Raises InvalidKey, TransactionMisused."""
     if not isinstance(max_commit, timedelta) or not timedelta(milliseconds=1) <= max_commit <= LONGEST_COMMIT:
         raise TransactionMisused(f"max_commit must be a timedelta of 1 ms to {LONGEST_COMMIT}, not {max_commit!r}")
+    if retention is not None and retention <= max_commit:
+        raise TransactionMisused(
+            f"max_commit of {in_words(max_commit)} is not shorter than the retention of {in_words(retention)}: "
+            "the answer to a client's key could be forgotten before its transaction is committed"
+        )
     milliseconds = max_commit // timedelta(milliseconds=1)
     if key is None:
         return Asked("", b"", milliseconds)

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
 
+from onceonly.algorithms.control import CONTROL
 from onceonly.model.message import Delivery, Headers, Send
 from onceonly.model.record import Answer
 from onceonly.ports.transport import Depth, Topology, Transport
@@ -38,7 +39,7 @@ class Tape:
 class TapedTransport:
     """Passes on what concerns the endpoint's own queue; commands to other endpoints are TAKEN, and nobody gets them.
 
-    Retry copies are no messages of the endpoint's own, and are not written down.
+    Retry copies and control messages are no messages of the endpoint's own, and are not written down.
     """
 
     def __init__(self, inner: Transport, endpoint: str, tape: Tape) -> None:
@@ -57,7 +58,8 @@ class TapedTransport:
         answered = iter(await self._inner.send(inward) if inward else ())
         answers = tuple(next(answered) if send.to in ("", self._endpoint) else Answer.TAKEN for send in sends)
         taken = [send for send, answer in zip(sends, answers, strict=True) if answer is Answer.TAKEN]
-        self._tape.write(send for send in taken if not is_retry_copy(send, self._endpoint))
+        own = [send for send in taken if send.message.type != CONTROL]
+        self._tape.write(send for send in own if not is_retry_copy(send, self._endpoint))
         return answers
 
     async def ack(self, deliveries: Sequence[Delivery]) -> None:

@@ -14,8 +14,12 @@ class Entities:
 
     def __init__(self, loaded: Mapping[str, bytes | None]) -> None:
         """Begin with what was loaded; None for an entity that does not exist."""
-        self._loaded = loaded
+        self._loaded = dict(loaded)
         self._changed: dict[str, bytes | None] = {}
+
+    def add(self, key: str, state: bytes | None) -> None:
+        """Take in one more that was loaded; one that is there already stays as it is."""
+        self._loaded.setdefault(key, state)
 
     def read(self, key: str) -> bytes | None:
         """Give the state as earlier handlers of this unit left it, or None. Raises LookupError for what was not loaded."""

@@ -5,15 +5,18 @@
       TryAgain         the operation may be tried again from the start
         Failed           definite: nothing happened
           CommitRefused    the store refused this unit's own changes (a constraint, a foreign commit)
+            Unusable         whatever its handler does: the entity's key or document is none that can serve
+          LeftToNewer      a newer version wrote what has to be read: its processes can, this one cannot
         Unknown          it may have happened: never compensate, never retry in place
       Conflict         definite: someone else won
         Outrun           someone else changed the same entity first: a smaller unit would have lost as well
 
-`Reject` and `RetryLater` are raised by users' handlers; `HandlerFailed` and `NotNow` carry a handler's end to the algorithm.
+`Reject` and `RetryLater` are raised by users' handlers; `HandlerFailed` and `NotNow` carry a handler's end to the algorithm,
+`ResponseGone` what a follow-up message did not find.
 Adapters classify by allow-list: what the server did not say for sure is `Unknown`.
 """
 
-from onceonly.model.message import Failure
+from onceonly.model.message import Failure, Message
 
 
 class OnceOnlyError(Exception):
@@ -72,6 +75,14 @@ class CommitRefused(Failed):
     """Definite: the store refused the changes of this unit, so some message in it is to blame."""
 
 
+class Unusable(CommitRefused):
+    """Definite: no attempt at this unit can ever succeed, for its entity cannot be read or kept where it would have to be."""
+
+
+class LeftToNewer(Failed):
+    """Definite: nothing happened, for a newer onceonly wrote what had to be read. Its processes can read it."""
+
+
 class Unknown(TryAgain):
     """It may have happened and it may not; only looking again tells."""
 
@@ -99,6 +110,15 @@ class RetryLater(OnceOnlyError):
 
 class NotNow(OnceOnlyError):
     """The time budget of this batch is used: leave the message out of the unit, uncounted."""
+
+
+class ResponseGone(OnceOnlyError):
+    """The response that a message follows up is not there, as far as one read says."""
+
+    def __init__(self, message: Message) -> None:
+        """Keep the message."""
+        super().__init__(f"there is no response for message {message.id!r}")
+        self.message = message
 
 
 class HandlerFailed(OnceOnlyError):

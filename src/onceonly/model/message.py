@@ -7,6 +7,7 @@ from functools import cached_property
 from msgspec import Struct
 
 from onceonly.model.identity import Identity, fingerprint
+from onceonly.model.ring import INSTANT, read_instant
 from onceonly.model.token import TOKEN
 
 Headers = tuple[tuple[str, str], ...]
@@ -40,6 +41,14 @@ class Message(Struct, frozen=True, kw_only=True, dict=True, omit_defaults=True):
     def fingerprint(self) -> bytes:
         """Eight bytes of the body's hash."""
         return fingerprint(self.body)
+
+    @cached_property
+    def instant(self) -> int:
+        """When its sender stored it, or wants it delivered: milliseconds since 1970, 0 when nobody says so.
+
+        Raises ValueError, saying why, when what is said is no instant.
+        """
+        return read_instant(self.extension(INSTANT))
 
     @property
     def token(self) -> str:

@@ -1,27 +1,33 @@
 """What a handler decided, what is committed of it, and what came of dispatching it."""
 
+from collections.abc import Iterable
 from enum import Enum
 
 from msgspec import Struct
 
 from onceonly.model.identity import Identity
 from onceonly.model.message import Send
+from onceonly.model.remote import Call
 from onceonly.model.thing import Thing
 from onceonly.model.token import Token
 
 Effect = Send
-"""What is dispatched after the commit: messages. Things, such as blobs, are made before it."""
+"""What is sent after the commit: messages. Things, such as blobs, are made before it."""
 
 
 class Decision(Struct, frozen=True):
-    """The effects one handler captured, in order, and the things it wants made. Its state changes sit in the unit."""
+    """The effects one handler captured, in order, and the things it wants made. Its state changes sit in the unit.
+
+    `calls` are those to make at other services before the effects are sent.
+    """
 
     effects: tuple[Effect, ...] = ()
     things: tuple[Thing, ...] = ()
+    calls: tuple[Call, ...] = ()
 
 
 class Record(Struct, frozen=True):
-    """A decision as committed: the message it answers, and the effects still to dispatch.
+    """A decision as committed: the message it answers, the calls to make at other services, and the effects to dispatch then.
 
     `unit` is the key of the unit it was committed in (an entity's, empty elsewhere). `token` is the one its message came with,
     `minted` are those that its own messages carry. `attempt` and `things` belong to the attempt that commits it, and are not
@@ -35,6 +41,12 @@ class Record(Struct, frozen=True):
     minted: tuple[Token, ...] = ()
     attempt: str = ""
     things: tuple[Thing, ...] = ()
+    calls: tuple[Call, ...] = ()
+
+    @property
+    def owes(self) -> bool:
+        """Whether anything is left to do after the commit."""
+        return bool(self.effects or self.calls)
 
 
 class Answer(Enum):
@@ -43,3 +55,9 @@ class Answer(Enum):
     TAKEN = "taken"
     REFUSED = "refused"
     UNKNOWN = "unknown"
+
+
+def together(answers: Iterable[Answer]) -> Answer:
+    """Give the answer for all of a record's effects: the worst one."""
+    given = frozenset(answers)
+    return next((worst for worst in (Answer.REFUSED, Answer.UNKNOWN) if worst in given), Answer.TAKEN)

@@ -1,5 +1,7 @@
 """The retry policy: pure arithmetic over how often a message failed. Time and chance are arguments."""
 
+import math
+
 from msgspec import Struct
 
 from onceonly.model.message import Failure, FailureKind
@@ -40,8 +42,20 @@ class Retry(Struct, frozen=True, kw_only=True):
             return 0.0
         if attempts > self.immediate + self.delayed:
             return None
-        grown = self.first_delay * self.factor ** (attempts - self.immediate - 1)
+        grown = self.first_delay * self.factor ** min(attempts - self.immediate - 1, self._growing())
         return float(min(grown, self.max_delay) * (1 + self.jitter * chance))
+
+    def longest_delays(self) -> float:
+        """Give the seconds that all delays take together, when chance makes each as long as it can be."""
+        growing = min(self.delayed, self._growing())
+        grown = self.first_delay * (growing if self.factor == 1 else (self.factor**growing - 1) / (self.factor - 1))
+        return (grown + (self.delayed - growing) * self.max_delay) * (1 + self.jitter)
+
+    def _growing(self) -> int:
+        """Tell after how many delays they have grown to `max_delay`."""
+        if self.factor == 1:
+            return self.delayed
+        return math.ceil(math.log(self.max_delay / self.first_delay) / math.log(self.factor))
 
 
 class Verdict(Struct, frozen=True, kw_only=True):

@@ -4,9 +4,11 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any
+from itertools import pairwise
+from typing import Any, TypeGuard
 
 from onceonly.model.errors import SetupError
+from onceonly.model.wording import an
 
 NAME_RULE = "an endpoint's name is a lower-case letter, then at most 62 lower-case letters, digits, '-', '_' or '.'"
 
@@ -18,15 +20,16 @@ _NAME = re.compile(r"[a-z][a-z0-9_.-]{0,62}")
 class History:
     """Deduplication by claims that the store itself keeps, at least for `retention`.
 
-    Nothing evicts claims in this version, so a copy is known however late it comes; `retention` says how long it must be.
+    In a SQL database the endpoint that first uses the tables decides it for all that share them. A copy of a message from an
+    endpoint that comes later is a dead letter, "behind the horizon"; one of a message from elsewhere is handled again.
     """
 
     retention: timedelta = timedelta(days=7)
 
     def __post_init__(self) -> None:
         """Refuse what cannot work. Raises SetupError."""
-        if self.retention <= timedelta():
-            raise SetupError("History: retention must be a timedelta longer than 0")
+        if not _is_longer_than_nothing(self.retention):
+            raise SetupError(f"History: retention must be a timedelta longer than 0, not {self.retention!r}")
 
 
 @dataclass(frozen=True)
@@ -61,12 +64,14 @@ class Tokens:
 
     `url` names where tokens are, which every endpoint that sends to another shares with it; empty means the endpoint's own
     SQL database. `subscribers` names, for every type of event that this endpoint publishes or handles, the endpoints that
-    take it. Tokens that were prepared longer ago than `sweep_after` and never became live are cleaned up.
+    take it. Tokens that were prepared longer ago than `sweep_after` and never became live are cleaned up. `retention` is for
+    the edge alone: so long the answers to clients' keys of transactions are kept.
     """
 
     url: str = ""
     subscribers: Mapping[str, Sequence[str]] = field(default_factory=dict)
     sweep_after: timedelta = timedelta(minutes=10)
+    retention: timedelta = timedelta(days=7)
 
     def __post_init__(self) -> None:
         """Refuse what cannot work. Raises SetupError that lists everything that is wrong."""
@@ -79,13 +84,81 @@ class Tokens:
             yield f'url must name a place, such as "dynamodb://region/table", or be empty, not {_safely(self.url)}'
         if not _is_longer_than_nothing(self.sweep_after):
             yield f"sweep_after must be a timedelta longer than 0, not {self.sweep_after!r}"
+        if not _is_longer_than_nothing(self.retention):
+            yield f"retention must be a timedelta longer than 0, not {self.retention!r}"
         if isinstance(self.subscribers, Mapping):
             yield from _subscriber_problems(self.subscribers)
         else:
-            yield f"subscribers must map types of events to the names of endpoints, not be a {type(self.subscribers).__name__}"
+            found = an(type(self.subscribers).__name__)
+            yield f"subscribers must map types of events to the names of endpoints, not be {found}"
+
+
+LONGEST_ANSWERS = timedelta(days=30)
+
+
+@dataclass(frozen=True)
+class ControlMessages:
+    """How transactions are finished whose process died, with a store that cannot be searched (document services).
+
+    Each is announced, before its commit, by a delayed message to the endpoint's queue: a worker looks how it ended, `delays`
+    after one another, and at the last look an attempt that is not there is given up for good. So `max_commit`, the longest time
+    from a transaction's beginning to its commit, must be over by then. Clients' answers, and what tells that an attempt is
+    over, are kept for `retention`. `processed_by` names the endpoint whose worker looks, on the same store: for an application
+    that only sends, and has no worker of its own.
+    """
+
+    delays: Sequence[timedelta] = (
+        timedelta(seconds=10),
+        timedelta(seconds=30),
+        timedelta(minutes=2),
+        timedelta(minutes=10),
+        timedelta(minutes=30),
+    )
+    max_commit: timedelta = timedelta(minutes=5)
+    retention: timedelta = timedelta(days=1)
+    processed_by: str = ""
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot work. Raises SetupError that lists everything that is wrong."""
+        _refuse("ControlMessages", self._problems())
+        object.__setattr__(self, "delays", tuple(self.delays))  # nobody changes it behind our back
+
+    @property
+    def span(self) -> timedelta:
+        """How long after its announcement an attempt is looked for."""
+        return sum(self.delays, timedelta())
+
+    def _problems(self) -> Iterator[str]:
+        if self.processed_by != "" and not is_endpoint_name(self.processed_by):
+            yield f"processed_by: {self.processed_by!r}: {NAME_RULE}"
+        if not _are_delays(self.delays):
+            yield f"delays must be a list of timedeltas longer than 0, not {self.delays!r}"
+            return
+        if not _is_longer_than_nothing(self.max_commit) or not _is_longer_than_nothing(self.retention):
+            yield "max_commit and retention must be timedeltas longer than 0"
+            return
+        if any(later < earlier for earlier, later in pairwise(self.delays)):
+            yield f"delays must grow, and {', '.join(map(str, self.delays))} do not"
+        if self.span <= self.max_commit:
+            yield (
+                f"the delays are {self.span} together, and a commit may come {self.max_commit} after the beginning: it would "
+                "be given up before; make the delays longer, or max_commit shorter"
+            )
+        if self.retention < self.span + self.max_commit:
+            yield (
+                f"retention is {self.retention}, and the last look comes {self.span + self.max_commit} after the beginning "
+                "(delays and max_commit together): what it looks for must still be there"
+            )
+        if self.retention > LONGEST_ANSWERS:
+            yield f"retention must be {LONGEST_ANSWERS.days} days at most, not {self.retention}"
 
 
 Deduplication = History | DedupStore | Tokens | Off
+
+
+def is_duration(value: object) -> TypeGuard[timedelta]:
+    """Tell whether this is a duration at all; zero and less than that are."""
+    return isinstance(value, timedelta)
 
 
 def is_url(url: object) -> bool:
@@ -109,13 +182,17 @@ def _subscriber_problems(subscribers: Mapping[Any, Any]) -> Iterator[str]:
             yield f"subscribers[{type_!r}]: {', '.join(map(repr, wrong))}: {NAME_RULE}"
 
 
+def _are_delays(delays: object) -> bool:
+    return isinstance(delays, Sequence) and len(delays) > 0 and all(map(_is_longer_than_nothing, delays))
+
+
 def _is_longer_than_nothing(duration: object) -> bool:
     return isinstance(duration, timedelta) and duration > timedelta()
 
 
 def _safely(url: object) -> str:
     """Say what somebody took for a URL, and show nothing that may hold a password."""
-    return "this text" if isinstance(url, str) and url else repr(url) if url == "" else f"a {type(url).__name__}"
+    return "this text" if isinstance(url, str) and url else repr(url) if url == "" else an(type(url).__name__)
 
 
 def _refuse(setting: str, problems: Iterator[str]) -> None:

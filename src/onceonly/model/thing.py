@@ -3,15 +3,20 @@
 from msgspec import Struct
 
 from onceonly.model.identity import Identity
+from onceonly.model.message import Headers
 
 
 class Thing(Struct, frozen=True, kw_only=True):
-    """Something to make: its kind (such as "blob"), its name, which begins with the attempt's id, and its data."""
+    """Something to make: its kind (such as "blob"), its name, which begins with the attempt's id, and its data.
+
+    `headers` go with it where its kind has such.
+    """
 
     kind: str
     name: str
     data: bytes
     content_type: str = "application/octet-stream"
+    headers: Headers = ()
 
 
 class Row(Struct, frozen=True, kw_only=True):

@@ -46,3 +46,21 @@ class Kept(Struct, frozen=True):
 def key_of(endpoint: str, key: str) -> bytes:
     """Give the 16 bytes under which an endpoint keeps the answer to a client's key."""
     return hash_of(endpoint.encode(), key.encode())
+
+
+class Control(Struct, frozen=True, kw_only=True):
+    """What a control message says: look how this attempt ended, in the store's document `unit`, for the `look`-th time.
+
+    `endpoint` is whose transaction it is, which may be another than the one that is asked to look.
+    """
+
+    endpoint: str
+    attempt: str
+    key: str = ""
+    unit: str = ""
+    look: int = 1
+
+    @property
+    def identity(self) -> Identity:
+        """Under which the record is found."""
+        return Identity(self.endpoint, self.attempt)

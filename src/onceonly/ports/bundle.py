@@ -6,8 +6,9 @@ from onceonly.ports.admission import Admission
 from onceonly.ports.dead_letters import DeadLetters
 from onceonly.ports.effects import Effects
 from onceonly.ports.handlers import Handlers
+from onceonly.ports.remote import Calls, Responders
 from onceonly.ports.store import Store
-from onceonly.ports.transactions import Transactions
+from onceonly.ports.transactions import Controls, Transactions
 from onceonly.ports.transport import Transport
 from onceonly.ports.upkeep import NOTHING, Upkeep
 
@@ -25,6 +26,11 @@ class Ports(NamedTuple):
     upkeep: Upkeep = NOTHING
     transactions: Transactions | None = None
     """None with a store that has none."""
+    controls: Controls | None = None
+    """None with a store that can be searched for what a process left behind."""
+    calls: Calls | None = None
+    responders: Responders | None = None
+    """What other services may have executed here; None where an endpoint has no responders."""
 
 
 class Finishing(Protocol):
@@ -45,3 +51,11 @@ class Finishing(Protocol):
     @property
     def transport(self) -> Transport:
         """What takes the messages."""
+
+
+class Relaying(Finishing, Protocol):
+    """The ports of a relay: those that finish, and whose they are."""
+
+    @property
+    def endpoint(self) -> str:
+        """The endpoint's name."""

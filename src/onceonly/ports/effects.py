@@ -9,7 +9,8 @@ from typing import Protocol
 
 from onceonly.model.identity import Identity
 from onceonly.model.message import Message
-from onceonly.model.record import Record
+from onceonly.model.record import Answer, Record
+from onceonly.model.remote import Response
 from onceonly.model.thing import Row, Thing
 
 
@@ -30,6 +31,15 @@ class Effects(Protocol):
 
     async def clean(self, records: Sequence[Record]) -> None:
         """Unmake what all other attempts at these messages made: one of them was committed."""
+
+    async def call(self, records: Sequence[Record]) -> Mapping[Identity, Answer]:
+        """Make the calls of committed records at other services; answers for each record that has any."""
+
+    async def response(self, message: Message) -> Response | None:
+        """Give the response that a message follows up; None for a message that follows nothing up.
+
+        Raises ResponseGone when there is none as of now, CommitRefused, Failed, Unknown.
+        """
 
 
 class Things(Protocol):

@@ -4,6 +4,7 @@ from typing import Protocol
 
 from onceonly.model.message import Delivery, Failure, Message, Unreadable
 from onceonly.model.record import Decision
+from onceonly.model.remote import Response
 from onceonly.model.retry import Verdict
 from onceonly.ports.store import Resources
 
@@ -14,10 +15,13 @@ class Handlers(Protocol):
     def read(self, delivery: Delivery) -> Message | Unreadable:
         """Give the message a delivery brings, or why it is none of this endpoint's. Pure."""
 
-    async def handle(self, message: Message, resources: Resources, attempt: str = "") -> Decision:
+    async def handle(
+        self, message: Message, resources: Resources, attempt: str = "", response: Response | None = None
+    ) -> Decision:
         """Run the handler. Raises HandlerFailed when it failed, NotNow when the batch has used its time.
 
-        `attempt` begins the names of all things that it makes; without one it can make none.
+        `attempt` begins the names of all things that it makes; without one it can make none. `response` is the one that the
+        message follows up, if it does.
 
         May be non-deterministic; the result of exactly one run is kept.
         """

@@ -6,11 +6,12 @@ Unknown (it may have happened). Anything else an adapter lets through is taken a
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from onceonly.model.identity import Identity
 from onceonly.model.message import Message
 from onceonly.model.record import Record
+from onceonly.model.ring import Bar
 
 
 class Resources(Protocol):
@@ -31,8 +32,15 @@ class Resources(Protocol):
         """Run a synchronous handler with the unit's synchronous resources: `function(get)`, where `get(kind)` finds them."""
 
 
+class Barred(NamedTuple):
+    """A message that the store can neither claim nor know again, and why."""
+
+    message: Message
+    bar: Bar
+
+
 class Unit(Protocol):
-    """One unit of work. What `begin` found is in four disjoint tuples, together all the messages it was asked for."""
+    """One unit of work. What `begin` found is in five disjoint tuples, together all the messages it was asked for."""
 
     key: str
     """What its messages have in common: their entity's key, or empty where the store needs nothing of the kind."""
@@ -45,6 +53,8 @@ class Unit(Protocol):
     """Handled before, nothing left to do."""
     clashing: tuple[Message, ...]
     """The identity was handled with another body."""
+    barred: tuple[Barred, ...]
+    """Not claimed, and nobody can tell whether they were handled: they must not be, now."""
     resources: Resources
 
     async def commit(self, records: Sequence[Record]) -> None:
@@ -79,11 +89,19 @@ class Store(Protocol):
         Forgetting twice is fine. Raises Failed, Unknown.
         """
 
-    async def undispatched(self, older_than: int, limit: int, *, after: Identity | None = None) -> tuple[Record, ...]:
+    async def undispatched(self, older_than: int, limit: int) -> tuple[Record, ...]:
         """List records stored before `older_than` (milliseconds since 1970), oldest first, at most `limit`.
 
-        With `after` the list begins behind that record, and is empty when there is no such record any more. Raises Failed,
-        Unknown.
+        Raises Failed, Unknown.
+        """
+
+    async def take(self, older_than: int, limit: int, *, lease: int, after: Identity | None = None) -> tuple[Record, ...]:
+        """Give records stored before `older_than`, and for `lease` milliseconds let no other call give them.
+
+        At most `limit`, in an order of the store's own that never changes; with `after` those behind that record, whether it
+        is still there or not. What another call is taking at this moment is passed over. It only saves sending the same twice:
+        nothing is locked, whoever dispatches need not have taken, and a record that is taken may be read, dispatched and
+        forgotten by anybody. Raises Failed, Unknown.
         """
 
     async def find(self, identities: Sequence[Identity]) -> tuple[Record, ...]:

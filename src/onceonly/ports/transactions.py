@@ -1,22 +1,34 @@
 """Transactions: units that a user opens, with a client's key kept in the same commit. Outcomes as in `ports.store`."""
 
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
+from onceonly.model.identity import Identity
 from onceonly.model.record import Record
 from onceonly.model.transaction import Kept, Opening
 from onceonly.ports.store import Resources
+from onceonly.ports.surroundings import Clock
 
 
 class OpenTransaction(Protocol):
     """One open transaction, which ends by `commit` or `abandon`."""
 
     resources: Resources
+    unit: str
+    """Where its record will be, as `Record.unit` says it; empty where records are found without."""
+
+    async def load(self, unit: str) -> None:
+        """Load an entity, so that `resources` have it among their entities; once for each.
+
+        Raises TransactionMisused for one more than the store can commit together, CommitRefused for a key that is too long or
+        a state that is none, Conflict, Failed, Unknown.
+        """
 
     async def commit(self, record: Record | None, answer: bytes | None) -> None:
         """Make business state, the record if there is one, and the client's key with its answer final in one atomic step.
 
-        Never later than `max_commit` after the opening, by the store's own clock: that is Failed. A key that was committed
-        meanwhile is a Conflict. Raises Conflict, CommitRefused, Failed, Unknown.
+        Never later than `max_commit` after the opening, by the store's own clock where it has one: that is Failed. A key that
+        was committed meanwhile is a Conflict, and so is an attempt that was buried. Raises Conflict, CommitRefused, Failed,
+        Unknown.
         """
 
     def abandon(self) -> None:
@@ -35,3 +47,36 @@ class Transactions(Protocol):
 
     async def kept(self, key: str) -> Kept | None:
         """Give what is committed under a client's key; a read that is linearizable with commits. Raises Failed, Unknown."""
+
+
+class Attempts(Protocol):
+    """How attempts at transactions ended, for whoever gets a control message. Each read is linearizable with commits."""
+
+    async def kept(self, key: str, endpoint: str) -> Kept | None:
+        """Give what is committed under a client's key of this endpoint, by whichever attempt. Raises Failed, Unknown."""
+
+    async def record(self, identity: Identity, unit: str) -> Record | None:
+        """Give the record of an attempt. One without effects was dispatched, or is the tombstone; None: not committed, so far.
+
+        With a client's key None may also mean that it was dispatched and forgotten. Raises Failed, Unknown.
+        """
+
+    async def bury(self, identity: Identity, unit: str) -> None:
+        """Insert a tombstone, unless there is a record: from now on this attempt cannot be committed.
+
+        It stays until the attempt's deadline and its last control message have passed. Raises Conflict when there is a record,
+        or somebody else was faster, CommitRefused, Failed, Unknown.
+        """
+
+
+class Controls(NamedTuple):
+    """How the control messages of an endpoint travel, with a store that cannot be searched.
+
+    The look number n is `delays[n - 1]` milliseconds after the one before; the last of them ends with a tombstone. They go to
+    the endpoint `to`, which asks `attempts`.
+    """
+
+    attempts: Attempts
+    delays: tuple[int, ...]
+    to: str
+    clock: Clock

@@ -1,7 +1,10 @@
-"""Upkeep: what an endpoint does beside handling, from time to time, where it keeps more than a store and a queue."""
+"""Upkeep: what an endpoint does beside handling, from time to time, so that nothing grows for ever."""
 
+from contextlib import AbstractAsyncContextManager
 from typing import NamedTuple, Protocol
 
+from onceonly.model.journal import Journal
+from onceonly.ports.ring import Ring
 from onceonly.ports.token_store import TokenStore
 
 
@@ -29,11 +32,46 @@ class Expires(Protocol):
         """Remove some of what has expired; gives how much, `limit` where there may be more. Raises Failed, Unknown."""
 
 
+class ClientKeys(Protocol):
+    """The keys of clients with the answers to them, of all endpoints of a database."""
+
+    async def remove_keys(self, older_than: int, limit: int = 1000) -> int:
+        """Remove some that were stored before `older_than` (milliseconds since 1970), `limit` at most; gives how many.
+
+        `limit` means that there may be more. What somebody else is removing is passed over. Raises Failed, Unknown.
+        """
+
+
+class Leadership(Protocol):
+    """Who of all processes is the leader just now."""
+
+    def leading(self) -> AbstractAsyncContextManager[bool]:
+        """Enclose the leader's work; tells whether this is the one, at once. It ends with the process, however that ends."""
+
+
+class Journals(Protocol):
+    """The janitor's journal of one endpoint, which all processes see."""
+
+    async def read(self) -> Journal | None:
+        """Give it as it is; None before the first round. Raises Failed, Unknown."""
+
+    async def write(self, journal: Journal) -> None:
+        """Put this one in its place, durably. Raises Failed, Unknown."""
+
+    async def longest_retention(self) -> int:
+        """Give the longest retention, in milliseconds, of all endpoints whose clients' keys are kept together.
+
+        Raises Failed, Unknown.
+        """
+
+
 class Upkeep(NamedTuple):
-    """What one endpoint has to keep in order: nothing, unless it has tokens elsewhere, or makes things.
+    """What one endpoint has to keep in order; nothing, unless its store or something beside it grows.
 
     `after` is how old, in seconds, something must be before it is taken for left behind. `tokens` may hold prepared ones.
     `drops` counts the messages that were dropped because no token of theirs was live. In `marks` a dedup store's marks expire.
+    The `ring` holds claims, `keys` those of clients, for `retention` milliseconds at least. A round is due every `interval`
+    seconds; without `leads` it is left to other processes. Where there is no `leader`, several may be at it, which is harmless.
     """
 
     after: float = 600.0
@@ -41,11 +79,18 @@ class Upkeep(NamedTuple):
     things: Sweeps | None = None
     drops: Counter | None = None
     marks: Expires | None = None
+    ring: Ring | None = None
+    keys: ClientKeys | None = None
+    leader: Leadership | None = None
+    journals: Journals | None = None
+    interval: float = 60.0
+    retention: int = 0
+    leads: bool = True
 
     @property
-    def is_swept(self) -> bool:
-        """Tell whether there is anything to look for from time to time."""
-        return any(each is not None for each in (self.tokens, self.things, self.marks))
+    def has_chores(self) -> bool:
+        """Tell whether there is anything to look after from time to time."""
+        return any(each is not None for each in (self.tokens, self.things, self.marks, self.ring, self.keys))
 
 
 NOTHING = Upkeep()

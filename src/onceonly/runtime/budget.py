@@ -5,6 +5,7 @@ from weakref import WeakKeyDictionary
 from onceonly.model.errors import NotNow
 from onceonly.model.message import Delivery, Failure, Message, Unreadable
 from onceonly.model.record import Decision
+from onceonly.model.remote import Response
 from onceonly.model.retry import Verdict
 from onceonly.ports.handlers import Handlers
 from onceonly.ports.store import Resources
@@ -28,12 +29,14 @@ class Budgeted:
         """Read as ever."""
         return self._handlers.read(delivery)
 
-    async def handle(self, message: Message, resources: Resources, attempt: str = "") -> Decision:
+    async def handle(
+        self, message: Message, resources: Resources, attempt: str = "", response: Response | None = None
+    ) -> Decision:
         """Handle it, or raise NotNow when this unit has used its time."""
         now = self._timer.seconds()
         if now >= self._until.setdefault(resources, now + self._budget):
             raise NotNow("the unit has used its time")
-        return await self._handlers.handle(message, resources, attempt)
+        return await self._handlers.handle(message, resources, attempt, response)
 
     def verdict(self, message: Message, failure: Failure, *, attempts: int, history: tuple[Failure, ...]) -> Verdict:
         """Judge as ever."""

@@ -3,10 +3,15 @@
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import TypeAlias
 
 from onceonly.model.identity import Identity
+from onceonly.model.record import Record
 
-Hear = Callable[[Sequence[Identity]], None]
+Told: TypeAlias = Identity | Record
+"""A record that is committed for sure, or the identity of one that may be."""
+
+Hear = Callable[[Sequence[Told]], None]
 
 
 class Doorbell:
@@ -22,7 +27,7 @@ class Doorbell:
 
     @contextmanager
     def listen(self, hear: Hear) -> Iterator[None]:
-        """Let `hear` be called in this event loop, with the identities of records that may be committed."""
+        """Let `hear` be called in this event loop, with what is told."""
         entry = (asyncio.get_running_loop(), hear)
         self._listening.append(entry)
         try:
@@ -30,11 +35,11 @@ class Doorbell:
         finally:
             self._listening.remove(entry)
 
-    def ring(self, identities: Sequence[Identity]) -> None:
+    def ring(self, told: Sequence[Told]) -> None:
         """Tell one listener, the last that came; nobody, when nobody listens. Raises nothing, waits for nothing."""
         for loop, hear in reversed(tuple(self._listening)):
             try:
-                loop.call_soon_threadsafe(hear, identities)
+                loop.call_soon_threadsafe(hear, told)
             except RuntimeError:  # that loop is closed
                 continue
             return

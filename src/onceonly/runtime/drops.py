@@ -1,13 +1,15 @@
 """The tally of what a worker dropped, written down where it outlives the process.
 
 A copy of a message that was handled has no live token any more, and is dropped: that is how tokens work. So is every message
-once the tokens themselves are lost, and nothing else would show it. The number is for people.
+once the tokens themselves are lost, and nothing else would show it. The number is for people. Copies that come together count
+once, and those that come with the first one, whose token is live, not at all.
 """
 
 import asyncio
 import logging
 from contextlib import suppress
 
+from onceonly.algorithms.delivery import Report
 from onceonly.model.errors import OnceOnlyError
 from onceonly.ports.upkeep import Counter
 from onceonly.runtime.surroundings import LIVE, Surroundings, pause
@@ -21,15 +23,23 @@ LAST_WRITE = 2.0
 _log = logging.getLogger("onceonly.drops")
 
 
+def dropped(report: Report, *, in_store: bool) -> int:
+    """Tell how many messages came without a live token. One whose tokens are in the store is idle then, for its claim looks."""
+    return report.dropped + (report.idle if in_store else 0)
+
+
 class CountedWorker:
     """A worker that has the messages it dropped counted, about once a second and at its end.
 
     What cannot be written now is written later; after an answer that was lost it may count twice, never not at all.
     """
 
-    def __init__(self, worker: Worker, counter: Counter, *, endpoint: str, surroundings: Surroundings = LIVE) -> None:
-        """Run this worker, and add to this counter."""
+    def __init__(
+        self, worker: Worker, counter: Counter, *, endpoint: str, in_store: bool, surroundings: Surroundings = LIVE
+    ) -> None:
+        """Run this worker, and add to this counter; `in_store` tells whether the tokens are in the store's own database."""
         self.worker = worker
+        self._in_store = in_store
         self._counter = counter
         self._endpoint = endpoint
         self._surroundings = surroundings
@@ -55,17 +65,17 @@ class CountedWorker:
         await self._write()  # what was dropped during the last one
 
     async def _write(self) -> None:
-        dropped = self.worker.report.known - self._written
-        if not dropped:
+        fresh = dropped(self.worker.report, in_store=self._in_store) - self._written
+        if not fresh:
             return
         try:
-            await self._counter.add(dropped)
+            await self._counter.add(fresh)
         except Exception as error:  # noqa: BLE001 - an outage, however a driver words it, ends no count
             self._went_bad(error)
             return
-        self._written += dropped
+        self._written += fresh
         self._trouble = False
-        _log.info("dropped, for no token of theirs is live", extra={"endpoint": self._endpoint, "count": dropped})
+        _log.info("dropped, for no token of theirs is live", extra={"endpoint": self._endpoint, "count": fresh})
 
     def _went_bad(self, error: Exception) -> None:
         if self._trouble:

@@ -27,9 +27,13 @@ class EnclosedStore:
         """Forget as ever."""
         await self._store.forget(records)
 
-    async def undispatched(self, older_than: int, limit: int, *, after: Identity | None = None) -> tuple[Record, ...]:
+    async def undispatched(self, older_than: int, limit: int) -> tuple[Record, ...]:
         """List as ever."""
-        return await self._store.undispatched(older_than, limit, after=after)
+        return await self._store.undispatched(older_than, limit)
+
+    async def take(self, older_than: int, limit: int, *, lease: int, after: Identity | None = None) -> tuple[Record, ...]:
+        """Take as ever."""
+        return await self._store.take(older_than, limit, lease=lease, after=after)
 
     async def find(self, identities: Sequence[Identity]) -> tuple[Record, ...]:
         """Find as ever."""

@@ -10,7 +10,7 @@ from types import TracebackType
 
 from onceonly.algorithms.intake import OTHER_BODY
 from onceonly.model.dead_letter import DeadLetter
-from onceonly.model.errors import CommitRefused, Conflict, OnceOnlyError, TryAgain
+from onceonly.model.errors import CommitRefused, Conflict, LeftToNewer, OnceOnlyError, TryAgain
 from onceonly.model.identity import Identity
 from onceonly.model.message import FailureKind, Send
 from onceonly.model.record import Answer
@@ -72,13 +72,15 @@ def log_to_stderr(*, json_lines: bool = False, level: str = "INFO") -> None:
 class Logs:
     """An observer that says what a person should know: retries, dead letters, outages. Nothing for a message that succeeds.
 
-    An outage is said once when a call begins to fail, and once when it works again.
+    An outage is said once when a call begins to fail, and once when it works again. That something is left to processes of a
+    newer version is said once for each endpoint: for this process that does not change.
     """
 
     def __init__(self, logger: logging.Logger | None = None) -> None:
         """Write to this logger, or to `onceonly`."""
         self._logger = logger or logging.getLogger("onceonly")
         self._failing: set[tuple[str, Point]] = set()
+        self._outdated: set[str] = set()
 
     def around(self, call: Call) -> AbstractAsyncContextManager[object]:
         """Watch this call; handlers' failures show as retries and dead letters."""
@@ -104,10 +106,14 @@ class Logs:
             return  # a crash, a lost race, a message's own failure: said elsewhere, or nothing to say
         if isinstance(error, OnceOnlyError) and not isinstance(error, TryAgain):
             return
-        if key not in self._failing:
+        endpoint, point = key
+        extra = {"endpoint": endpoint, "reason": f"{type(error).__name__}: {error}"}
+        if isinstance(error, LeftToNewer):
+            if endpoint not in self._outdated:
+                self._outdated.add(endpoint)
+                self._logger.warning("what a newer onceonly wrote is left to its processes: upgrade this one", extra=extra)
+        elif key not in self._failing:
             self._failing.add(key)
-            endpoint, point = key
-            extra = {"endpoint": endpoint, "reason": f"{type(error).__name__}: {error}"}
             self._logger.warning("%s fails", point, extra=extra)
 
     def _all_retried(self, endpoint: str, taken: Sequence[Send]) -> None:

@@ -7,15 +7,17 @@ from onceonly.model.dead_letter import DeadLetter
 from onceonly.model.identity import Identity
 from onceonly.model.message import Delivery, Failure, Message, Send, Unreadable
 from onceonly.model.record import Answer, Decision, Record
+from onceonly.model.remote import Response, requested
 from onceonly.model.retry import Verdict
 from onceonly.ports.admission import Admission
 from onceonly.ports.bundle import Ports
 from onceonly.ports.dead_letters import DeadLetters, Filter
 from onceonly.ports.effects import Effects
 from onceonly.ports.handlers import Handlers
-from onceonly.ports.store import Resources, Store, Unit
+from onceonly.ports.store import Barred, Resources, Store, Unit
 from onceonly.ports.transport import Depth, Topology, Transport
-from onceonly.runtime.observed_transactions import observed_transactions
+from onceonly.runtime.observed_transactions import observed_calls, observed_controls, observed_transactions
+from onceonly.runtime.observed_upkeep import observed_upkeep
 from onceonly.runtime.observer import Call, Observer, Point
 
 
@@ -32,8 +34,11 @@ def observed(ports: Ports, observer: Observer | None) -> Ports:
         effects=ports.effects if isinstance(ports.effects, NoThings) else ObservedEffects(ports.effects, endpoint, observer),
         transport=ObservedTransport(ports.transport, endpoint, observer),
         dead_letters=ObservedDeadLetters(ports.dead_letters, endpoint, observer),
-        upkeep=ports.upkeep,
+        upkeep=observed_upkeep(ports.upkeep, endpoint, observer),
         transactions=observed_transactions(ports.transactions, endpoint, observer),
+        controls=observed_controls(ports.controls, endpoint, observer),
+        calls=observed_calls(ports.calls, endpoint, observer),
+        responders=ports.responders,
     )
 
 
@@ -66,11 +71,18 @@ class ObservedStore:
         async with self._observer.around(Call(Point.FORGET, self._endpoint, records)):
             await self._store.forget(records)
 
-    async def undispatched(self, older_than: int, limit: int, *, after: Identity | None = None) -> tuple[Record, ...]:
+    async def undispatched(self, older_than: int, limit: int) -> tuple[Record, ...]:
         """Observe `undispatched`."""
         call = Call(Point.UNDISPATCHED, self._endpoint)
         async with self._observer.around(call):
-            call.result = found = await self._store.undispatched(older_than, limit, after=after)
+            call.result = found = await self._store.undispatched(older_than, limit)
+        return found
+
+    async def take(self, older_than: int, limit: int, *, lease: int, after: Identity | None = None) -> tuple[Record, ...]:
+        """Observe `take`."""
+        call = Call(Point.TAKE, self._endpoint)
+        async with self._observer.around(call):
+            call.result = found = await self._store.take(older_than, limit, lease=lease, after=after)
         return found
 
     async def find(self, identities: Sequence[Identity]) -> tuple[Record, ...]:
@@ -103,6 +115,7 @@ class ObservedUnit:
         self.owed: tuple[Record, ...] = unit.owed
         self.done: tuple[Message, ...] = unit.done
         self.clashing: tuple[Message, ...] = unit.clashing
+        self.barred: tuple[Barred, ...] = unit.barred
         self.resources: Resources = unit.resources
 
     async def commit(self, records: Sequence[Record]) -> None:
@@ -126,11 +139,13 @@ class ObservedHandlers:
         """Pass through: pure."""
         return self._handlers.read(delivery)
 
-    async def handle(self, message: Message, resources: Resources, attempt: str = "") -> Decision:
+    async def handle(
+        self, message: Message, resources: Resources, attempt: str = "", response: Response | None = None
+    ) -> Decision:
         """Observe `handle`."""
         call = Call(Point.HANDLE, self._endpoint, (message,))
         async with self._observer.around(call):
-            call.result = decision = await self._handlers.handle(message, resources, attempt)
+            call.result = decision = await self._handlers.handle(message, resources, attempt, response)
         return decision
 
     def verdict(self, message: Message, failure: Failure, *, attempts: int, history: tuple[Failure, ...]) -> Verdict:
@@ -203,6 +218,24 @@ class ObservedEffects:
         """Observe `clean`."""
         async with self._observer.around(Call(Point.CLEAN, self._endpoint, records)):
             await self._effects.clean(records)
+
+    async def call(self, records: Sequence[Record]) -> Mapping[Identity, Answer]:
+        """Observe `call`, where any is made."""
+        if not any(record.calls for record in records):
+            return await self._effects.call(records)
+        call = Call(Point.CALL, self._endpoint, records)
+        async with self._observer.around(call):
+            call.result = answers = await self._effects.call(records)
+        return answers
+
+    async def response(self, message: Message) -> Response | None:
+        """Observe `response`, where one is read."""
+        if not requested(message):
+            return await self._effects.response(message)
+        call = Call(Point.RESPONSE, self._endpoint, (message,))
+        async with self._observer.around(call):
+            call.result = response = await self._effects.response(message)
+        return response
 
 
 class ObservedTransport:

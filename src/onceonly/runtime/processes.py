@@ -13,6 +13,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from onceonly.model.health import Pulse
 from onceonly.runtime.board import Board, Column, Row
 from onceonly.runtime.child import SIGNALS, begin, new_event_loop, stopping_on_signals
 
@@ -60,7 +61,8 @@ class Child:
         self.process: SpawnProcess | None = None
         self.pid = 0
         self.ended = asyncio.Event()
-        self.since = 0.0
+        self.since = self.turned = 0.0
+        self.has_turned = False
         self.on_purpose = False
         self.young_deaths = 0
 
@@ -68,7 +70,8 @@ class Child:
         """Take in a process that was just started, and watch for its end."""
         self.process, self.pid = process, process.pid or 0
         self.ended = asyncio.Event()
-        self.since, self.on_purpose = time.monotonic(), False
+        self.since, self.on_purpose, self.has_turned = time.monotonic(), False, False
+        self.turned = self.since
         asyncio.get_running_loop().add_reader(process.sentinel, self._over, process.sentinel)
 
     def clear(self) -> int:
@@ -89,6 +92,17 @@ class Child:
         if alive:
             os.kill(self.pid, number)
         return alive
+
+    def turns(self, now: float, *, is_sure: bool) -> None:
+        """Note that its event loop turned by now; not `is_sure` when this process itself did not look in time."""
+        self.turned = now
+        self.has_turned |= is_sure
+
+    def pulse(self) -> Pulse:
+        """Tell how it is."""
+        runs = self.process is not None and not self.ended.is_set()
+        starts, silent = runs and not self.has_turned, time.monotonic() - self.turned
+        return Pulse(process=self.index, pid=self.pid if runs else 0, runs=runs, starts=starts, silent=round(silent, 1))
 
     def delay(self) -> float:
         """Give the seconds to wait before the replacement: more and more for a child that dies at once again and again."""
@@ -133,6 +147,10 @@ class Supervisor:
     def pids(self) -> dict[int, int]:
         """Give the process ids of the children that run, by index."""
         return {child.index: child.pid for child in self._children if child.process is not None and not child.ended.is_set()}
+
+    def pulses(self) -> tuple[Pulse, ...]:
+        """Tell of each place whether a process fills it, and since when its event loop has not turned."""
+        return tuple(child.pulse() for child in self._children)
 
     def kill(self, index: int) -> bool:
         """Kill one child with SIGKILL; it is replaced at once. Tells whether there was one that was not killed before."""
@@ -196,6 +214,7 @@ class Supervisor:
             late = now - checked > 2 * period + 1  # it was this process that did not run, or the whole machine
             checked = now
             if tick != seen or late:
+                child.turns(now, is_sure=tick != seen)
                 seen, until = tick, now + (self._watchdog or 0.0)
             elif self._watchdog is not None and now > until:
                 self._tell(ChildEventKind.UNRESPONSIVE, child)

@@ -1,26 +1,30 @@
 """The poller around `algorithms/relay`: when to look for records, and what to say. It decides nothing about a message.
 
-told      a commit in this process rang: find exactly those records, at once
-look      read the records that are older than `relay_after`, page by page, past those that are refused
+told      a commit in this process rang: send exactly those records, at once, and find those that only may be committed
+look      take the records that are older than `relay_after`, page by page; what one relay has taken others leave to it
 rest      until the next look, a commit, or the stop
 """
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from onceonly.algorithms.relay import Relayed, relay
 from onceonly.model.errors import OnceOnlyError
 from onceonly.model.identity import Identity
 from onceonly.model.record import Record
-from onceonly.ports.bundle import Ports
-from onceonly.runtime.doorbell import Doorbell
+from onceonly.ports.bundle import Relaying
+from onceonly.runtime.doorbell import Doorbell, Told
 from onceonly.runtime.pace import Pace
 from onceonly.runtime.surroundings import LIVE, Surroundings, pause
+from onceonly.runtime.turning import run_turning
 
 PAGE = 100
 LONGEST_IDLE = 10.0
 """Seconds between two looks when there is nothing to find, spread by chance up to half as much again."""
+LEASE = 10.0
+"""Seconds for which others leave to a relay what it has taken. What it took before it died waits for so long."""
 MOST_REFUSED_IDLE = 60.0
 """Seconds between two looks when all that is found is refused: each look sends it once more."""
 MOST_TOLD = 10_000
@@ -33,12 +37,12 @@ _log = logging.getLogger("onceonly.relay")
 class Relay:
     """Dispatches the records of one endpoint that nobody else dispatches, until it is told to stop.
 
-    Correct alone or beside any number of others, in this process or elsewhere. `after` is in seconds; `grace` is how long a
-    stop waits for what is in work. An outage of any port makes it wait and try again, for ever.
+    Correct alone or beside any number of others, in this process or elsewhere, with which it shares the work. `after` is in
+    seconds; `grace` is how long a stop waits for what is in work. An outage of any port makes it wait and try again, for ever.
     """
 
     def __init__(
-        self, ports: Ports, *, after: float, grace: float, doorbell: Doorbell, surroundings: Surroundings = LIVE
+        self, ports: Relaying, *, after: float, grace: float, doorbell: Doorbell, surroundings: Surroundings = LIVE
     ) -> None:
         """Prepare to run; nothing is read before `run`."""
         self._ports = ports
@@ -48,7 +52,7 @@ class Relay:
         self._surroundings = surroundings
         self._pace = Pace(PAGE, surroundings.chance)
         self._rung = asyncio.Event()
-        self._told: list[Identity] = []
+        self._told: list[Told] = []
         self._was_told = False
         self._look_at = surroundings.timer.seconds()
         self._idle = self._shortest = min(after, LONGEST_IDLE)
@@ -59,23 +63,16 @@ class Relay:
     async def run(self, stop: asyncio.Event) -> None:
         """Work until `stop` is set, then finish what is in work, and what a commit has just told, within the grace time."""
         with self._doorbell.listen(self._hear):
-            turning = asyncio.create_task(self._turn_until(stop))
-            stopped = asyncio.create_task(stop.wait())
-            try:
-                await asyncio.wait({turning, stopped}, return_when=asyncio.FIRST_COMPLETED)
-                self._rung.set()
-                await asyncio.wait({turning}, timeout=self._grace)
-            finally:  # ends tasks; calls no port
-                for task in (turning, stopped):
-                    task.cancel()
-                await asyncio.gather(turning, stopped, return_exceptions=True)
-        if not turning.cancelled():
-            turning.result()
+            await run_turning(self._turn_until(stop), stop, rung=self._rung, grace=self._grace)
 
-    def _hear(self, identities: Sequence[Identity]) -> None:
-        self._told.extend(identities)
-        self._told[MOST_TOLD:] = []  # the next look finds the others
+    def _hear(self, told: Sequence[Told]) -> None:
+        has_many = len(self._told) >= PAGE  # of those that wait for their turn only the names are kept
+        self._remember([_identity(each) for each in told] if has_many else told)
         self._rung.set()
+
+    def _remember(self, told: Sequence[Told]) -> None:
+        self._told.extend(told)
+        self._told[MOST_TOLD:] = []  # some look finds the others
 
     async def _turn_until(self, stop: asyncio.Event) -> None:
         while not stop.is_set():
@@ -95,48 +92,62 @@ class Relay:
         told = () if self._was_told and self._to_wait() <= 0 else tuple(self._told)
         self._was_told = bool(told)
         try:
-            unsure = await self._relay_told(told) if told else await self._relay_page()
+            relayed = await self._relay_told(told) if told else await self._relay_page()
         except Exception as error:  # noqa: BLE001 - an outage, however a driver words it, kills no relay
             self._went_bad(error)
             return self._pace.after_outage()
-        if unsure:
+        if relayed.unsure:
             self._went_bad(None)
             return self._pace.after_outage()
+        if self._trouble and self._told and relayed == Relayed():
+            return self._pace.after_outage()  # nothing was sent, so nobody knows whether it is over
         self._recovered()
         return 0.0 if self._told else max(0.0, self._to_wait())
 
     def _to_wait(self) -> float:
         return self._look_at - self._surroundings.timer.seconds()
 
-    async def _relay_told(self, told: Sequence[Identity]) -> Sequence[Record]:
-        """Relay what commits told, some of it at a time; what is not sent for sure is tried again, as far as it is few."""
+    async def _relay_told(self, told: Sequence[Told]) -> Relayed:
+        """Relay what commits told, some of it at a time."""
         some = told[:PAGE]
         self._told[: len(some)] = []
-        try:
-            relayed = await self._relay(await self._ports.store.find(some))
-        except Exception:
-            self._told.extend(some)  # behind the others, which may fare better
-            raise
-        self._told.extend(record.identity for record in relayed.unsure)
-        self._told[MOST_TOLD:] = []  # the next look finds the others
-        return relayed.unsure
+        unsure = [each for each in some if not isinstance(each, Record)]
+        with self._told_again([_identity(each) for each in some]):
+            found = await self._ports.store.find(unsure) if unsure else ()
+            return await self._relay([*(each for each in some if isinstance(each, Record)), *found])
 
-    async def _relay_page(self) -> Sequence[Record]:
+    async def _relay_page(self) -> Relayed:
         """Relay the next page of old records. What stays is passed over until all behind it had its turn."""
         older_than = self._surroundings.clock.now() - round(self._after * 1000)
-        records = await self._ports.store.undispatched(older_than, PAGE, after=self._look.behind)
-        relayed = await self._relay(records)
+        take = self._ports.store.take
+        records = await take(older_than, PAGE, lease=round(LEASE * 1000), after=self._look.behind)
+        with self._told_again([record.identity for record in records]):
+            relayed = await self._relay(records)
         self._look.add(records, relayed)
         if len(records) < PAGE:
-            self._end_look()
-        return relayed.unsure
+            await self._end_look()
+        return relayed
 
     async def _relay(self, records: Sequence[Record]) -> Relayed:
-        return await relay(records, self._ports) if records else Relayed()
+        relayed = await relay(records, self._ports) if records else Relayed()
+        self._remember([record.identity for record in relayed.unsure])
+        return relayed
 
-    def _end_look(self) -> None:
+    @contextmanager
+    def _told_again(self, identities: Sequence[Identity]) -> Iterator[None]:
+        """Try these again soon if the block fails: for a while no other relay takes them."""
+        try:
+            yield
+        except Exception:
+            self._remember(identities)  # behind the others, which may fare better
+            raise
+
+    async def _end_look(self) -> None:
         """Learn from a whole look: how long to wait for the next, and what is refused."""
-        look, self._look = self._look, Look()
+        look = self._look
+        if not look.refused and self._refused:  # gone, or taken by another relay just now
+            look.refused = [record.identity for record in await self._ports.store.find(sorted(self._refused)[:PAGE])]
+        self._look = Look()
         is_stuck = bool(look.refused) and not look.finished
         self._idle = min(MOST_REFUSED_IDLE, self._idle * 2) if is_stuck else self._shortest
         self._look_at = self._surroundings.timer.seconds() + self._idle * (1 + self._surroundings.chance.fraction() / 2)
@@ -162,7 +173,8 @@ class Relay:
             _log.info("relay recovered", extra={"endpoint": self._ports.endpoint})
 
     def _tell_refused(self, look: "Look") -> None:
-        known, self._refused = self._refused, frozenset(look.refused)
+        known = self._refused
+        self._refused = known.union(look.refused) if look.refused else frozenset()
         if self._refused - known:
             _log.warning(
                 "relay: the broker refuses what is committed; it is kept, and tried again",
@@ -176,20 +188,23 @@ class Relay:
             _log.info("relay: nothing is refused any more", extra={"endpoint": self._ports.endpoint})
 
 
+def _identity(told: Told) -> Identity:
+    return told.identity if isinstance(told, Record) else told
+
+
 class Look:
     """One pass over all old records, page by page: how far it is, and what it found."""
 
     def __init__(self) -> None:
-        """Begin at the oldest."""
+        """Begin at the first."""
         self.behind: Identity | None = None
         self.refused: list[Identity] = []
         self.words: set[str] = set()
         self.finished = False
 
     def add(self, records: Sequence[Record], relayed: Relayed) -> None:
-        """Take a page in. What was finished is gone, so the next page begins behind the last record that stays."""
-        left = {record.identity for record in (*relayed.refused, *relayed.unsure)}
-        self.behind = next((record.identity for record in reversed(records) if record.identity in left), self.behind)
+        """Take a page in; the next one begins behind it."""
+        self.behind = records[-1].identity if records else self.behind
         self.refused += [record.identity for record in relayed.refused]
         self.words |= {f"{e.message.type} to {e.to or 'its subscribers'}" for r in relayed.refused for e in r.effects}
         self.finished |= bool(relayed.finished)

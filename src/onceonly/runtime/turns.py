@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 from onceonly.model.message import Message
 from onceonly.model.record import Record
-from onceonly.ports.store import Resources, Store, Unit
+from onceonly.ports.store import Barred, Resources, Store, Unit
 from onceonly.runtime.enclosed import EnclosedStore
 
 
@@ -80,6 +80,7 @@ class TurningUnit:
         self.owed: tuple[Record, ...] = unit.owed
         self.done: tuple[Message, ...] = unit.done
         self.clashing: tuple[Message, ...] = unit.clashing
+        self.barred: tuple[Barred, ...] = unit.barred
         self.resources: Resources = unit.resources
 
     async def commit(self, records: Sequence[Record]) -> None:

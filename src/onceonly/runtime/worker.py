@@ -7,7 +7,7 @@ stop      receive no more; finish what is in work within the grace time; give ba
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from typing import Any, Protocol
 
@@ -48,7 +48,8 @@ class Worker:
     """Runs the handlers of one endpoint on what its transport brings, until it is told to stop.
 
     Correct alone or beside any number of others, in this process or elsewhere. `board` is the row where it counts; what it
-    counts is for people. An outage of any port makes it wait and try again, for ever. Pass `observer` here or wrap the
+    counts is for people. `ask` is called when messages wait for a slot of claims that nobody has recycled yet. An outage of any
+    port makes it wait and try again, for ever. Pass `observer` here or wrap the
     ports with `observed` before, not both.
     """
 
@@ -60,6 +61,7 @@ class Worker:
         observer: Observer | None = None,
         surroundings: Surroundings = LIVE,
         board: Row | None = None,
+        ask: Callable[[], object] = lambda: None,
     ) -> None:
         """Prepare to run; nothing is received before `run`."""
         ports = observed(ports, observer)
@@ -69,6 +71,7 @@ class Worker:
         self._settings = settings
         self._surroundings = surroundings
         self._row = board
+        self._ask = ask
         turns, room = asyncio.Semaphore(settings.concurrency), asyncio.Semaphore(SIDE_BY_SIDE)
         self._loops = [
             Loop(self._ports, settings, surroundings, turn=Turn(turns), room=room)
@@ -155,8 +158,10 @@ class Worker:
 
     def _learn(self, report: Report, taken: int) -> float:
         self.report += report
+        if report.unrecycled:
+            self._ask()
         self._count(known=report.known, handled=report.handled, dead=report.dead, retried=report.retried)
-        if report.unsure:
+        if report.unsure > report.newer:
             self._went_bad(UNSURE, None, report.trouble)
         elif self._trouble:
             self._recovered()

@@ -181,5 +181,6 @@ def _history(text: str) -> tuple[Failure, ...]:
     except (
         msgspec.MsgspecError,
         RecursionError,
+        UnicodeEncodeError,
     ):  # a foreign header that happens to carry our name is no reason to lose a message
         return ()

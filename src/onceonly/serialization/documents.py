@@ -10,6 +10,14 @@ KEY is the claim key in hexadecimal digits, `owes` a record as SQL stores keep i
 since 1970. `state` is null for an entity that does not exist or was deleted: its records outlive it.
 
 What is finished, forgotten, cancelled or removed makes a document smaller, so that a full one can always be tidied up.
+
+Where transactions were at work it also says (format 2, for an older version would lose it when it saves the document):
+
+     "records": {ATTEMPT: {"body": "", "done": 1767225600000, "until": 1767312000000}},
+     "keys": {CLIENT: {"attempt": "...", "fingerprint": HASH, "answer": BASE64, "until": 1767312000000}},
+     "leads_to": "entity/Account/A"
+
+`until` is the instant up to which it is kept. `leads_to` is in the document of a client's key alone: where the key is kept.
 """
 
 from base64 import b64decode, b64encode
@@ -18,35 +26,42 @@ from collections.abc import Mapping
 import msgspec
 from msgspec import Raw, Struct
 
-from onceonly.model.errors import CommitRefused, Failed, SchemaTooNew
+from onceonly.model.errors import LeftToNewer, SchemaTooNew, Unusable
 from onceonly.model.identity import Identity
 from onceonly.model.record import Record
+from onceonly.model.transaction import Kept as KeptKey
 from onceonly.serialization.records import decode_record, encode_record
 
 FORMAT = 1
+WITH_TRANSACTIONS = 2
+"""A document in which a transaction left something."""
 _NULL = b"null"
 
 
 class Kept(Struct, frozen=True, omit_defaults=True):
-    """What a document knows about one message: the hash of its body, and what it owes, or when it was finished."""
+    """What a document knows about one message: the hash of its body, and what it owes, or when it was finished.
+
+    Or about one attempt at a transaction, which has no body: it is kept up to the instant `until`.
+    """
 
     body: str
     owes: str = ""
     done: int = 0
+    until: int = 0
 
     @classmethod
-    def of(cls, fingerprint: bytes, record: Record) -> "Kept":
+    def of(cls, fingerprint: bytes, record: Record, *, until: int = 0) -> "Kept":
         """Keep a record that was just committed."""
-        return cls(fingerprint.hex(), b64encode(encode_record(record)).decode())
+        return cls(fingerprint.hex(), b64encode(encode_record(record)).decode(), until=until)
 
     def record(self, identity: Identity, unit: str) -> Record:
-        """Give the record; one that owes nothing has no effects. Raises CommitRefused, Failed, as `decode_entity` does."""
+        """Give the record; one that owes nothing has no effects. Raises Unusable, LeftToNewer, as `decode_entity` does."""
         if not self.owes:
             return Record(identity, unit=unit)
         try:
             return decode_record(identity, b64decode(self.owes, validate=True), unit)
         except SchemaTooNew as error:
-            raise Failed(f"a record in document {unit!r} was {error}") from error
+            raise LeftToNewer(f"a record in document {unit!r} was {error}") from error
         except ValueError as error:  # also what the decoder raises
             raise _foreign(unit, error) from error
 
@@ -59,12 +74,46 @@ class Registered(Struct, frozen=True):
     cancelled: bool = False
 
 
+class ClientKey(Struct, frozen=True, omit_defaults=True):
+    """A client's key inside a document: which attempt was committed under it, what was asked, and the answer."""
+
+    attempt: str
+    fingerprint: str
+    until: int
+    answer: str | None = None
+
+    @classmethod
+    def of(cls, kept: KeptKey, *, until: int) -> "ClientKey":
+        """Keep what is committed under a key."""
+        answer = None if kept.answer is None else b64encode(kept.answer).decode()
+        return cls(kept.attempt, kept.fingerprint.hex(), until, answer)
+
+    def kept(self, unit: str) -> KeptKey:
+        """Give what is committed under it. Raises CommitRefused for what is none of ours."""
+        try:
+            answer = None if self.answer is None else b64decode(self.answer, validate=True)
+            return KeptKey(self.attempt, bytes.fromhex(self.fingerprint), answer)
+        except ValueError as error:
+            raise _foreign(unit, error) from error
+
+
 class EntityDocument(Struct, frozen=True):
-    """One document, taken apart. `state` is JSON text, None when there is no entity."""
+    """One document, taken apart. `state` is JSON text, None when there is no entity.
+
+    `leads_to` is empty but in the document of a client's key: the document in which the key is committed, if it is.
+    """
 
     state: bytes | None = None
     records: Mapping[str, Kept] = {}
     register: Mapping[str, Registered] = {}
+    keys: Mapping[str, ClientKey] = {}
+    leads_to: str = ""
+
+    @property
+    def format(self) -> int:
+        """The format that can hold all of it."""
+        has_transactions = self.keys or self.leads_to or any(each.until for each in self.records.values())
+        return WITH_TRANSACTIONS if has_transactions else FORMAT
 
 
 class _Stored(Struct, frozen=True, omit_defaults=True):
@@ -72,6 +121,8 @@ class _Stored(Struct, frozen=True, omit_defaults=True):
     state: Raw = Raw(_NULL)
     records: dict[str, Kept] = {}
     register: dict[str, Registered] = {}
+    keys: dict[str, ClientKey] = {}
+    leads_to: str = ""
 
 
 class _Format(Struct, frozen=True):
@@ -87,26 +138,27 @@ _encode = msgspec.json.Encoder().encode
 def encode_entity(document: EntityDocument) -> bytes:
     """Give the bytes to store."""
     state = Raw(document.state if document.state is not None else _NULL)
-    return _encode(_Stored(FORMAT, state, dict(document.records), dict(document.register)))
+    parts = (dict(document.records), dict(document.register), dict(document.keys))
+    return _encode(_Stored(document.format, state, *parts, document.leads_to))
 
 
 def decode_entity(key: str, stored: bytes | None) -> EntityDocument:
     """Take a document apart; None is one that does not exist yet.
 
-    Raises CommitRefused for what is none of ours, so that its messages become dead letters, and Failed for one that a newer
-    onceonly wrote: other processes can read it.
+    Raises Unusable for what is none of ours, so that its messages become dead letters at once, and LeftToNewer for one that a
+    newer onceonly wrote.
     """
     if stored is None:
         return EntityDocument()
     try:
         format_ = _decode_format(stored).onceonly
-        if format_ > FORMAT:
-            raise Failed(f"document {key!r} was written by a newer onceonly (format {format_}); upgrade this process")
+        if format_ > WITH_TRANSACTIONS:
+            raise LeftToNewer(f"document {key!r} was written by a newer onceonly (format {format_}); upgrade this process")
         found = _decode(stored)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise _foreign(key, error) from error
     state = None if bytes(found.state) == _NULL else bytes(found.state)
-    return EntityDocument(state, found.records, found.register)
+    return EntityDocument(state, found.records, found.register, found.keys, found.leads_to)
 
 
 def is_json(state: bytes) -> bool:
@@ -118,5 +170,5 @@ def is_json(state: bytes) -> bool:
     return True
 
 
-def _foreign(key: str, error: Exception) -> CommitRefused:
-    return CommitRefused(f"document {key!r} was not written by onceonly, or was changed by hand: {error}")
+def _foreign(key: str, error: Exception) -> Unusable:
+    return Unusable(f"document {key!r} was not written by onceonly, or was changed by hand: {error}")

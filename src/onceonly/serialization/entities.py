@@ -12,6 +12,7 @@ from uuid import UUID
 import msgspec
 from msgspec.inspect import type_info
 
+from onceonly.model.wording import an
 from onceonly.serialization.bodies import BodyError, is_anonymous, is_supported
 
 LONGEST_UNIT = 255
@@ -68,7 +69,7 @@ def _key_text(key: object) -> str:
         return key
     if isinstance(key, int | UUID) and not isinstance(key, bool):
         return str(key)
-    what = "None" if key is None else f"a {type(key).__name__}"
+    what = "None" if key is None else an(type(key).__name__)
     raise BodyError(f"its key is {what}; a key is a str, an int, a UUID or an enum of these")
 
 

@@ -11,9 +11,9 @@ from msgspec import Struct
 
 from onceonly.model.identity import Identity
 from onceonly.model.message import Delivery
+from onceonly.model.ring import INSTANT
 from onceonly.serialization.cloudevents import Event, is_copy
 
-INSTANT = "onceonlytime"
 DECIDED = "onceonlyidentity"
 
 

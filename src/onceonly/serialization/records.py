@@ -7,17 +7,22 @@ from onceonly.model.errors import SchemaTooNew
 from onceonly.model.identity import Identity
 from onceonly.model.message import Headers, Message
 from onceonly.model.record import Effect, Record
+from onceonly.model.remote import Call
 from onceonly.model.token import Token
 
 FORMAT = b"\x01"
 WITH_TOKENS = b"\x02"
 """A record whose message came with a token, or whose messages carry some: an older version would lose them."""
+WITH_CALLS = b"\x03"
+"""A record that has other services called."""
 
+_Calls = tuple[tuple[Effect, ...], str, tuple[Token, ...], tuple[Call, ...]]
 _Tokens = tuple[tuple[Effect, ...], str, tuple[Token, ...]]
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode_effects = msgspec.msgpack.Decoder(tuple[Effect, ...]).decode
 _decode_tokens = msgspec.msgpack.Decoder(_Tokens).decode
+_decode_calls = msgspec.msgpack.Decoder(_Calls).decode
 _decode_message = msgspec.msgpack.Decoder(Message).decode
 _decode_letter = msgspec.msgpack.Decoder(DeadLetter).decode
 _decode_headers = msgspec.json.Decoder(Headers).decode
@@ -26,6 +31,8 @@ _encode_headers = msgspec.json.Encoder().encode
 
 def encode_record(record: Record) -> bytes:
     """Give the bytes to store of what a record still owes; their size is what a record costs."""
+    if record.calls:
+        return WITH_CALLS + _encode((record.effects, record.token, record.minted, record.calls))
     if record.token or record.minted:
         return WITH_TOKENS + _encode((record.effects, record.token, record.minted))
     return FORMAT + _encode(record.effects)
@@ -36,6 +43,9 @@ def decode_record(identity: Identity, stored: bytes, unit: str = "") -> Record:
     if stored[:1] == WITH_TOKENS:
         effects, token, minted = _decode_tokens(memoryview(stored)[1:])
         return Record(identity, effects, unit=unit, token=token, minted=minted)
+    if stored[:1] == WITH_CALLS:
+        effects, token, minted, calls = _decode_calls(memoryview(stored)[1:])
+        return Record(identity, effects, unit=unit, token=token, minted=minted, calls=calls)
     _check(stored)
     return Record(identity, _decode_effects(memoryview(stored)[1:]), unit=unit)
 

@@ -5,11 +5,13 @@ from collections.abc import Sequence
 import msgspec
 from msgspec.structs import replace
 
+from onceonly.model.errors import SchemaTooNew
 from onceonly.model.identity import Identity
 from onceonly.model.thing import Row
-from onceonly.ports.documents import Change
+from onceonly.ports.documents import Change, Document
 from onceonly.serialization.documents import EntityDocument, Registered
 from onceonly.stores.documents import DocumentStore
+from onceonly.stores.listing import listed
 
 LISTED = "register/"
 _LEFT_AFTER = 3_600_000
@@ -93,16 +95,12 @@ class DocumentRegister:
 
     async def old(self, older_than: int, limit: int) -> tuple[Row, ...]:
         """List rows by the list beside the documents; see the port."""
-        found: list[Row] = []
-        after = ""
-        while len(found) < limit:
-            keys = await self._store.documents.keys(self._listed(""), after=after)
-            if not keys:
-                break
-            after = keys[-1]
-            loaded = await self._store.documents.load(keys)
-            found += [row for each in loaded.values() if (row := _decode(each.body)).at < older_than]
-        return tuple(found[:limit])
+
+        def read(key: str, document: Document) -> Row | None:
+            row = _read(key, document)
+            return row if row.at < older_than else None
+
+        return await listed(self._store.documents, self._listed(""), read, limit)
 
     def _listed(self, attempt: str) -> str:
         return f"{LISTED}{self._store.endpoint}/{attempt}"
@@ -112,6 +110,15 @@ class DocumentRegister:
         loaded = (await self._store.documents.load([key])).get(key)
         if loaded is not None:
             await self._store.documents.save([Change(key=key, body=None, expected=loaded.version)])
+
+
+def _read(key: str, document: Document) -> Row:
+    try:
+        return _decode(document.body)
+    except msgspec.DecodeError as error:
+        raise SchemaTooNew(
+            f"{key!r} is no register row that this onceonly can read ({error}); upgrade this process, or remove it"
+        ) from error
 
 
 def _left(unit: str, document: EntityDocument, *, before: int) -> dict[str, Row]:

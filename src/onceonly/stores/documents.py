@@ -11,12 +11,12 @@ from datetime import timedelta
 from msgspec.structs import replace
 
 from onceonly.model.entities import Entities
-from onceonly.model.errors import CommitRefused, Conflict, Failed, Outrun
+from onceonly.model.errors import CommitRefused, Conflict, Failed, Outrun, Unusable
 from onceonly.model.identity import Identity, claim_key
 from onceonly.model.message import Message
 from onceonly.model.record import Record
 from onceonly.ports.documents import Change, Document, DocumentLimits, Documents, Version
-from onceonly.ports.store import Resources
+from onceonly.ports.store import Barred, Resources
 from onceonly.ports.surroundings import Clock
 from onceonly.serialization.documents import EntityDocument, Kept, decode_entity, encode_entity, is_json
 from onceonly.stores.document_resources import DocumentResources
@@ -25,12 +25,16 @@ Edit = Callable[[str, EntityDocument], EntityDocument]
 """A rule that makes one document of another; giving the same one back changes nothing."""
 
 ENTITY, MESSAGE, BUCKET = "entity/", "message/", "bucket/"
+KEY, ATTEMPT = "key/", "attempt/"
+"""Documents of transactions: of a client's key, and of an attempt without a key and without an entity."""
 TRIES = 20
 """How often a change that depends on no handler is made again after another worker was faster."""
-_MARGIN = 3_600_000
-"""Milliseconds for which history is kept beyond its time: what clocks may differ by."""
+MARGIN = 3_600_000
+"""Milliseconds for which things are kept beyond their time: what clocks may differ by."""
 _EARLIER = 30 * 86_400_000
 """Milliseconds for which history is kept that was left by an earlier setting."""
+_BOUND = 30 * 86_400_000
+"""Milliseconds for which it is kept where a client's key leads: longer than any answer."""
 _MOST_ROOM = 16 * 1024
 
 
@@ -55,29 +59,33 @@ class DocumentStore:
         self.history = None if history is None else round(history.total_seconds() * 1000)
 
     async def begin(self, messages: Sequence[Message], *, isolated: bool = False) -> "DocumentUnit":
-        """Load the one document of these messages; see the port. Raises CommitRefused for a document that is none of ours."""
+        """Load the one document of these messages; see the port. Raises Unusable for a document that is none of ours."""
         (key,) = {self.unit_key(message) for message in messages}
-        self._check_key(key)
+        self.check_key(key)
         loaded = (await self.documents.load([key])).get(key)
         return DocumentUnit(self, key, loaded, messages, isolated=isolated)
 
     def keeps(self, record: Record) -> bool:
         """Tell whether its record is to be emptied, or, where no history is kept, to be removed."""
-        return self.history is None or bool(record.effects)
+        return self.history is None or record.owes
 
     async def forget(self, records: Sequence[Record]) -> None:
         """Empty these records, or remove them where no history is kept; documents that others change meanwhile, again."""
         by_unit: dict[str, set[str]] = {}
-        for record in records:
-            by_unit.setdefault(record.unit, set()).add(self.name_of(record.identity))
+        for record in records:  # a message's, or a transaction's of an endpoint that has others look after its own
+            by_unit.setdefault(record.unit, set()).update((self.name_of(record.identity), attempt_name(record.identity)))
 
         def forgotten(key: str, document: EntityDocument) -> EntityDocument:
             return self._without(document, by_unit[key])
 
         await self.edit(list(by_unit), forgotten)
 
-    async def undispatched(self, older_than: int, limit: int, *, after: Identity | None = None) -> tuple[Record, ...]:
+    async def undispatched(self, older_than: int, limit: int) -> tuple[Record, ...]:
         """List nothing: documents are not searched; a record's message comes again until it is finished."""
+        return ()
+
+    async def take(self, older_than: int, limit: int, *, lease: int, after: Identity | None = None) -> tuple[Record, ...]:
+        """Give nothing, for the same reason."""
         return ()
 
     async def find(self, identities: Sequence[Identity]) -> tuple[Record, ...]:
@@ -107,7 +115,7 @@ class DocumentStore:
         """Change documents by a rule that depends on no handler, as often as others are faster. Raises Failed, Unknown."""
         left = list(keys)
         for key in left:
-            self._check_key(key)
+            self.check_key(key)
         for _ in range(TRIES):
             if not left:
                 return
@@ -126,25 +134,45 @@ class DocumentStore:
     def change_of(self, key: str, document: EntityDocument, version: Version) -> Change:
         """Give the write of a document. One without an entity may be dropped when its history is over and nothing is owed."""
         expires = 0
-        if key.startswith(MESSAGE) and self.history is not None:
-            is_over = not document.register and not any(each.owes for each in document.records.values())
-            expires = self.clock.now() + self.history + _MARGIN if is_over else 0
+        is_over = not document.register and not any(each.owes for each in document.records.values())
+        if is_over and key.startswith(MESSAGE) and self.history is not None:
+            expires = self.clock.now() + self.history + MARGIN
+        elif is_over and key.startswith((KEY, ATTEMPT)):
+            until = (*(each.until for each in document.records.values()), *(each.until for each in document.keys.values()))
+            expires = MARGIN + max(self.clock.now() + (_BOUND if document.leads_to else 0), *until, 0)
         return Change(key=key, body=encode_entity(document), expected=version, expires=expires)
 
     def trimmed(self, document: EntityDocument) -> EntityDocument:
-        """Leave out what was finished longer ago than history goes back."""
-        oldest = self.clock.now() - (_EARLIER if self.history is None else self.history) - _MARGIN
-        kept = {name: each for name, each in document.records.items() if not 0 < each.done < oldest}
-        return replace(document, records=kept)
+        """Leave out what was finished longer ago than history goes back, and what transactions left up to some instant."""
+        now = self.clock.now() - MARGIN
+        oldest = now - (_EARLIER if self.history is None else self.history)
+        records = {
+            name: each
+            for name, each in document.records.items()
+            if not each.done or (each.until > now if each.until else each.done >= oldest)
+        }
+        return replace(document, records=records, keys={name: each for name, each in document.keys.items() if each.until > now})
 
-    def _check_key(self, key: str) -> None:
+    def check_size(self, change: Change, document: EntityDocument) -> None:
+        """Make sure that a commit leaves room. Raises CommitRefused."""
+        limits, size = self.documents.limits, len(change.body or b"")
+        if size > limits.body - room(limits):
+            finished = sum(each.done > 0 for each in document.records.values())
+            raise CommitRefused(
+                f"document {change.key!r} would have {size:,} bytes with {finished} messages of its history, and "
+                f"{limits.service} holds {limits.body:,}: make the entity smaller, or keep its history elsewhere "
+                "(DedupStore, Tokens)"
+            )
+
+    def check_key(self, key: str) -> None:
+        """Make sure that a document can have this key. Raises CommitRefused."""
         limits = self.documents.limits
         try:
             size = len(key.encode())
         except UnicodeEncodeError as error:
-            raise CommitRefused(f"entity key {key[:60]!r} is no text: it has half a surrogate pair") from error
+            raise Unusable(f"entity key {key[:60]!r} is no text: it has half a surrogate pair") from error
         if size > limits.key:
-            raise CommitRefused(f"entity key {key[:60]!r}... is too long: {limits.service} takes {limits.key} bytes")
+            raise Unusable(f"entity key {key[:60]!r}... is too long: {limits.service} takes {limits.key} bytes")
 
     def _edited(self, key: str, loaded: Document | None, change: Edit) -> Change | None:
         before = decode_entity(key, loaded.body if loaded else None)
@@ -152,17 +180,23 @@ class DocumentStore:
         return None if after == before else self.change_of(key, after, loaded.version if loaded else "")
 
     def _without(self, document: EntityDocument, names: set[str]) -> EntityDocument:
-        records = dict(document.records)
+        records, now = dict(document.records), self.clock.now()
         for name in names & records.keys():
-            if self.history is None:
+            before = records[name]
+            if before.until <= now if before.until else self.history is None:
                 del records[name]
-            elif records[name].owes:
-                records[name] = Kept(records[name].body, done=self.clock.now())
+            elif before.owes:
+                records[name] = Kept(before.body, done=now, until=before.until)
         return replace(document, records=records)
 
     def name_of(self, identity: Identity) -> str:
         """Give the name of a message's record in its document."""
         return claim_key(self.endpoint, identity).hex()
+
+
+def attempt_name(identity: Identity) -> str:
+    """Give the name of the record of an attempt at a transaction, whichever endpoint looks for it."""
+    return claim_key(identity.source, identity).hex()
 
 
 class DocumentUnit:
@@ -180,9 +214,10 @@ class DocumentUnit:
         same = [m for m in messages if m.identity in known and known[m.identity].body == m.fingerprint.hex()]
         records = {m.identity: known[m.identity].record(m.identity, key) for m in same}
         self.new = tuple(m for m in messages if m.identity not in known)
-        self.owed = tuple(records[m.identity] for m in same if records[m.identity].effects)
-        self.done = tuple(m for m in same if not records[m.identity].effects)
+        self.owed = tuple(records[m.identity] for m in same if records[m.identity].owes)
+        self.done = tuple(m for m in same if not records[m.identity].owes)
         self.clashing = tuple(m for m in messages if m.identity in known and m not in same)
+        self.barred: tuple[Barred, ...] = ()
         units = {m.unit for m in messages if m.unit}
         self._entities = Entities(dict.fromkeys(units, document.state))
         self.resources: Resources = DocumentResources(self._entities, isolated=isolated)
@@ -195,23 +230,13 @@ class DocumentUnit:
         self._is_over = True
         document = self._store.trimmed(self._changed(records))
         change = self._store.change_of(self.key, document, self._version)
-        self._check_size(len(change.body or b""), document)
+        self._store.check_size(change, document)
         if (await self._store.documents.save([change]))[0] is None:
             raise Outrun(f"another worker changed {self.key!r} first")
 
     def abandon(self) -> None:
         """Give up: nothing was written."""
         self._is_over = True
-
-    def _check_size(self, size: int, document: EntityDocument) -> None:
-        limits = self._store.documents.limits
-        if size > limits.body - room(limits):
-            finished = sum(each.done > 0 for each in document.records.values())
-            raise CommitRefused(
-                f"document {self.key!r} would have {size:,} bytes with {finished} messages of its history, and "
-                f"{limits.service} holds {limits.body:,}: make the entity smaller, or keep its history elsewhere "
-                "(DedupStore, Tokens)"
-            )
 
     def _changed(self, records: Sequence[Record]) -> EntityDocument:
         bodies = {message.identity: message.fingerprint for message in self.new}
@@ -224,9 +249,9 @@ class DocumentUnit:
         state = next(iter(self._entities.changes().values()), self._document.state)
         if state is not self._document.state and state is not None and not is_json(state):
             raise CommitRefused(f"the state of {self.key!r} is no JSON, and would make the document useless")
-        return EntityDocument(state, {**self._document.records, **kept}, register)
+        return replace(self._document, state=state, records={**self._document.records, **kept}, register=register)
 
     def _kept(self, fingerprint: bytes, record: Record) -> Kept:
-        if self._store.history is not None and not record.effects:
+        if self._store.history is not None and not record.owes:
             return Kept(fingerprint.hex(), done=self._store.clock.now())
         return Kept.of(fingerprint, record)

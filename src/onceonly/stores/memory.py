@@ -18,8 +18,9 @@ from onceonly.model.message import Message
 from onceonly.model.record import Record
 from onceonly.model.transaction import Kept
 from onceonly.ports.dead_letters import Filter
-from onceonly.ports.store import Resources
+from onceonly.ports.store import Barred, Resources
 from onceonly.ports.surroundings import Clock
+from onceonly.stores.memory_taking import Wanted, in_order
 
 Note = tuple[str, Any]
 Claim = tuple[Identity, bytes]
@@ -34,10 +35,11 @@ class OpenUnit(Struct, frozen=True):
 
 
 class Stored(Struct, frozen=True):
-    """A committed record with effects, and when it was stored, in milliseconds since 1970."""
+    """A committed record with effects, and when it was stored and last taken, in milliseconds since 1970."""
 
     record: Record
     at: int
+    taken: int | None = None
 
 
 class StoreWorld(Struct, frozen=True):
@@ -57,6 +59,7 @@ class Found(Struct, frozen=True):
     owed: tuple[Record, ...]
     done: tuple[Message, ...]
     clashing: tuple[Message, ...]
+    barred: tuple[Barred, ...] = ()
 
 
 class Changes(Struct, frozen=True):
@@ -97,7 +100,7 @@ def commit(world: StoreWorld, token: Hashable, changes: Changes, now: int) -> St
     kept = frozenset(claim for claim in unit.claims if claim[0] in handled)
     if {identity for identity, _ in kept} & {identity for identity, _ in world.claims}:
         return closed, Raises(Conflict, "another unit committed a claim of this one first")
-    stored = tuple(Stored(record, now) for record in changes.records if record.effects)
+    stored = tuple(Stored(record, now) for record in changes.records if record.owes)
     final = StoreWorld(world.claims | kept, world.records + stored, world.notes + changes.notes, closed.open)
     return replace(final, keys=world.keys), None
 
@@ -113,13 +116,17 @@ def forget(world: StoreWorld, identities: tuple[Identity, ...]) -> Step:
     return replace(world, records=tuple(stored for stored in world.records if stored.record.identity not in gone)), None
 
 
-def undispatched(world: StoreWorld, older_than: int, limit: int, after: Identity | None = None) -> Step:
-    """List old records, oldest first, those behind the record of `after` if that is asked for."""
+def undispatched(world: StoreWorld, older_than: int, limit: int) -> Step:
+    """List old records, oldest first."""
     found = [stored.record for stored in sorted(world.records, key=lambda stored: stored.at) if stored.at < older_than]
-    if after is not None:
-        place = next((number for number, record in enumerate(found) if record.identity == after), len(found))
-        found = found[place + 1 :]
     return world, tuple(found[:limit])
+
+
+def take(world: StoreWorld, wanted: Wanted) -> Step:
+    """Mark records as taken now, and give them."""
+    chosen = wanted.choose(world.records)
+    marked = tuple(replace(s, taken=wanted.now) if s.record.identity in chosen else s for s in world.records)
+    return replace(world, records=marked), in_order(marked, chosen)
 
 
 def find(world: StoreWorld, identities: tuple[Identity, ...]) -> Step:
@@ -217,6 +224,7 @@ class MemoryUnit:
         """Wrap what `begin` found."""
         self.key = ""
         self.new, self.owed, self.done, self.clashing = found.new, found.owed, found.done, found.clashing
+        self.barred = found.barred
         self._notebook = Notebook()
         self.resources: Resources = MemoryResources(self._notebook, isolated=isolated)
         self._store = store
@@ -249,16 +257,22 @@ class MemoryStore:
 
     def keeps(self, record: Record) -> bool:
         """Tell whether there are effects to forget; the claim stays."""
-        return bool(record.effects)
+        return record.owes
 
     async def forget(self, records: Sequence[Record]) -> None:
         """Drop records; see the port."""
         identities = tuple(record.identity for record in records)
         await self._driver.perform(Operation("forget", self.place, forget, (identities,), many=True))
 
-    async def undispatched(self, older_than: int, limit: int, *, after: Identity | None = None) -> tuple[Record, ...]:
+    async def undispatched(self, older_than: int, limit: int) -> tuple[Record, ...]:
         """List records; see the port."""
-        records: tuple[Record, ...] = await self._perform("undispatched", undispatched, (older_than, limit, after))
+        records: tuple[Record, ...] = await self._perform("undispatched", undispatched, (older_than, limit))
+        return records
+
+    async def take(self, older_than: int, limit: int, *, lease: int, after: Identity | None = None) -> tuple[Record, ...]:
+        """Take records; see the port."""
+        wanted = Wanted(older_than, limit, lease, self._clock.now(), after)
+        records: tuple[Record, ...] = await self._perform("take", take, (wanted,))
         return records
 
     async def find(self, identities: Sequence[Identity]) -> tuple[Record, ...]:

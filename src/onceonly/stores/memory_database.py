@@ -18,6 +18,7 @@ from onceonly.model.record import Record
 from onceonly.model.token import Token
 from onceonly.ports.surroundings import Clock
 from onceonly.stores.memory import Changes, Found, MemoryStore, MemoryUnit, Note
+from onceonly.stores.memory_taking import Wanted, in_order
 
 
 class Holding(Struct, frozen=True):
@@ -28,11 +29,12 @@ class Holding(Struct, frozen=True):
 
 
 class Owned(Struct, frozen=True):
-    """A committed record with effects, whose it is, and when it was stored, in milliseconds since 1970."""
+    """A committed record with effects, whose it is, and when it was stored and last taken, in milliseconds since 1970."""
 
     endpoint: str
     record: Record
     at: int
+    taken: int | None = None
 
 
 class DatabaseWorld(Struct, frozen=True):
@@ -78,7 +80,7 @@ def commit(world: DatabaseWorld, token: Hashable, changes: Changes, stamp: tuple
     if not consumed <= unit.tokens & world.tokens:
         return closed, Raises(Conflict, "another unit consumed a token of this one first")
     minted = [token for record in changes.records for token in record.minted]
-    stored = tuple(Owned(endpoint, record, now) for record in changes.records if record.effects)
+    stored = tuple(Owned(endpoint, record, now) for record in changes.records if record.owes)
     return DatabaseWorld(
         tokens=(world.tokens - consumed).union(minted),
         records=world.records + stored,
@@ -93,15 +95,18 @@ def forget(world: DatabaseWorld, identities: tuple[Identity, ...], endpoint: str
     return replace(world, records=left), None
 
 
-def undispatched(world: DatabaseWorld, older_than: int, page: tuple[int, Identity | None], endpoint: str) -> Step:
-    """List an endpoint's old records, oldest first, those behind the record of `after` if that is asked for."""
+def undispatched(world: DatabaseWorld, older_than: int, limit: int, endpoint: str) -> Step:
+    """List an endpoint's old records, oldest first."""
     old = sorted((each for each in world.records if each.endpoint == endpoint and each.at < older_than), key=lambda e: e.at)
-    found = [each.record for each in old]
-    limit, after = page
-    if after is not None:
-        place = next((number for number, record in enumerate(found) if record.identity == after), len(found))
-        found = found[place + 1 :]
-    return world, tuple(found[:limit])
+    return world, tuple(each.record for each in old[:limit])
+
+
+def take(world: DatabaseWorld, wanted: Wanted, endpoint: str) -> Step:
+    """Mark records of an endpoint as taken now, and give them."""
+    own = [each for each in world.records if each.endpoint == endpoint]
+    chosen = wanted.choose(own)
+    marked = (replace(e, taken=wanted.now) if e in own and e.record.identity in chosen else e for e in world.records)
+    return replace(world, records=tuple(marked)), in_order(own, chosen)
 
 
 def find(world: DatabaseWorld, identities: tuple[Identity, ...], endpoint: str) -> Step:
@@ -142,10 +147,16 @@ class MemoryDatabase(MemoryStore):
         identities = tuple(record.identity for record in records)
         await self._driver.perform(Operation("forget", self.place, forget, (identities, self._endpoint), many=True))
 
-    async def undispatched(self, older_than: int, limit: int, *, after: Identity | None = None) -> tuple[Record, ...]:
+    async def undispatched(self, older_than: int, limit: int) -> tuple[Record, ...]:
         """List records; see the port."""
-        arguments = (older_than, (limit, after), self._endpoint)
+        arguments = (older_than, limit, self._endpoint)
         records: tuple[Record, ...] = await self._perform("undispatched", undispatched, arguments)
+        return records
+
+    async def take(self, older_than: int, limit: int, *, lease: int, after: Identity | None = None) -> tuple[Record, ...]:
+        """Take records; see the port."""
+        wanted = Wanted(older_than, limit, lease, self._clock.now(), after)
+        records: tuple[Record, ...] = await self._perform("take", take, (wanted, self._endpoint))
         return records
 
     async def find(self, identities: Sequence[Identity]) -> tuple[Record, ...]:

@@ -7,7 +7,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from onceonly.drivers.memory import Driver, Operation, Place, Raises, Step, WallClock
-from onceonly.model.errors import CommitRefused, Conflict, Failed
+from onceonly.model.errors import CommitRefused, Conflict, Failed, SetupError
 from onceonly.model.identity import Identity
 from onceonly.model.record import Record
 from onceonly.model.transaction import Kept, Opening
@@ -99,10 +99,15 @@ class MemoryTransaction:
         """Begin with an empty notebook."""
         self._notebook = Notebook()
         self.resources: Resources = MemoryResources(self._notebook, isolated=False)
+        self.unit = ""
         self._transactions = transactions
         self._token = token
         self._opening = opening
         self._since = transactions.clock.now()
+
+    async def load(self, unit: str) -> None:
+        """Load nothing: here are no entities. Raises SetupError."""
+        raise SetupError(f"no {unit!r}: a memory store keeps entities for an endpoint with a handler that works on some")
 
     async def commit(self, record: Record | None, answer: bytes | None) -> None:
         """Make everything final in one step; see the port."""

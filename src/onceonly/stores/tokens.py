@@ -17,6 +17,7 @@ from onceonly.model.token import Owner, Prepared, Token
 from onceonly.ports.documents import Change, Document, Documents
 from onceonly.ports.surroundings import Clock
 from onceonly.stores.compare_and_set import Decide, compare_and_set
+from onceonly.stores.listing import listed
 
 _PREFIX = "token/"
 _REMEMBERED = 10_000
@@ -91,14 +92,12 @@ class DocumentTokens:
 
     async def prepared(self, older_than: int, limit: int) -> tuple[Prepared, ...]:
         """List tokens, in the order of their keys; see the port. It reads live ones on the way too."""
-        found: list[Prepared] = []
-        after = ""
-        while len(found) < limit and (page := await self._documents.keys(_PREFIX, after=after)):
-            loaded = await self._documents.load(page)
-            bodies = [(name, _read(name, loaded[name])) for name in page if name in loaded]
-            found += [_prepared(name, body) for name, body in bodies if body.state == "prepared" and body.at < older_than]
-            after = page[-1]
-        return tuple(found[:limit])
+
+        def read(name: str, document: Document) -> Prepared | None:
+            body = _read(name, document)
+            return _prepared(name, body) if body.state == "prepared" and body.at < older_than else None
+
+        return await listed(self._documents, _PREFIX, read, limit)
 
     async def add(self, tokens: Sequence[Token]) -> None:
         """Make these live at once, for messages that come from outside; harmless for those that are. Raises Failed, Unknown."""

@@ -5,6 +5,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
 from onceonly.model.record import Record
+from onceonly.model.token import Token
 from onceonly.testing.samples import message
 from onceonly.testing.store_subject import (
     ONE_EFFECT,
@@ -18,6 +19,10 @@ from onceonly.testing.store_subject import (
 )
 from onceonly.testing.suite import Suite
 
+FORGOTTEN = "test_a_forgotten_message_is_done"
+"""The rule of `StoreSuite` that such a store does not keep."""
+NOT_KEPT = "another place knows what is done, and the store forgets"
+"""The reason to waive it."""
 RECORD = Record(message().identity)
 _MOMENT = 0.5  # seconds in which a unit that waits for nobody is over
 
@@ -65,6 +70,15 @@ class ForgetfulStoreSuite(Suite):
             store = await subject.store()
             assert store.keeps(RECORD)
             assert store.keeps(Record(message().identity, ONE_EFFECT))
+
+    async def test_a_record_gives_back_what_it_was_committed_with(self) -> None:
+        """The token that its message came with, and those it minted."""
+        minted = (Token("1", "billing"), Token("1", "mail"))
+        record = Record(message().identity, ONE_EFFECT, token="t", minted=minted)  # noqa: S106 - no secret
+        async with self.open_forgetful_store() as subject:
+            unit = await (await subject.store()).begin([message()])
+            await unit.commit([record])
+            assert (await look(subject, message())).owed == (record,)
 
     async def test_others_are_not_forgotten(self) -> None:
         """Only those that are named."""

@@ -1,20 +1,30 @@
-"""Dedup store and tokens on a place for documents: whoever has a subject for the documents has theirs as well.
+"""Dedup store, tokens and transactions on a place for documents: whoever has a subject for the documents has theirs as well.
 
 The test of a service binds to it as it binds to the DocumentsSuite, with the same `open_documents`.
 """
 
+import json
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import timedelta
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
+from onceonly.model.entities import Entities
+from onceonly.model.record import Record
+from onceonly.ports.transactions import OpenTransaction
 from onceonly.stores.dedup import DocumentDedupStore
+from onceonly.stores.document_transactions import DocumentTransactions
+from onceonly.stores.documents import DocumentStore
 from onceonly.stores.tokens import DocumentTokens
 from onceonly.testing.dedup_suite import DedupSubject, DedupSuite
 from onceonly.testing.documents_subject import DocumentsSubject, Moment
+from onceonly.testing.suite import ENDPOINT
 from onceonly.testing.token_suite import TokenSubject, TokenSuite
+from onceonly.testing.transaction_suite import AttemptsSubject, AttemptSuite, EntitySuite, TransactionSubject, TransactionSuite
 
 RETENTION = timedelta(days=7)
+EVERYTHING = "everything"
+"""The entity that is the business data of transactions."""
 
 
 class Later:
@@ -68,17 +78,52 @@ class TokensOnDocuments(Later):
         return DocumentTokens(await self.subject.cut(moment), clock=self)
 
 
+class TransactionsOnDocuments(Later):
+    """Transactions on documents, under test: their business data is one entity."""
+
+    async def transactions(self, endpoint: str = ENDPOINT) -> DocumentTransactions:
+        """Open them."""
+        return DocumentTransactions(await self.store(endpoint), retention=RETENTION // timedelta(milliseconds=1))
+
+    async def attempts(self) -> DocumentTransactions:
+        """Open them, for whoever gets control messages."""
+        return await self.transactions()
+
+    async def store(self, endpoint: str = ENDPOINT) -> DocumentStore:
+        """Open the store."""
+        return DocumentStore(await self.subject.documents(), endpoint, clock=self, history=RETENTION)
+
+    async def write(self, opened: OpenTransaction, key: str, value: str) -> None:
+        """Write into the entity."""
+        await opened.load(EVERYTHING)
+        entities = cast("Entities", opened.resources.get(Entities))
+        rows = json.loads(entities.read(EVERYTHING) or b"{}")
+        entities.write(EVERYTHING, json.dumps({**rows, key: value}).encode())
+
+    async def read(self) -> dict[str, str]:
+        """Read the entity."""
+        state = (await (await self.store()).look(f"entity/{EVERYTHING}")).state
+        return cast("dict[str, str]", json.loads(state)) if state else {}
+
+    async def record(self, record: Record) -> Record | None:
+        """Read it."""
+        return await (await self.attempts()).record(record.identity, record.unit)
+
+
 class OnDocuments(NamedTuple):
     """What is built on documents, as subjects of their suites."""
 
     dedup: DedupOnDocuments
     tokens: TokensOnDocuments
+    transactions: TransactionsOnDocuments
 
 
 def dedup_and_token_subjects(documents: DocumentsSubject, *, moves_clock: bool = False) -> OnDocuments:
-    """Give the subjects for the DedupSuite and the TokenSuite on this place; both may share it."""
+    """Give the subjects for the suites of what is built on this place; all may share it."""
     return OnDocuments(
-        DedupOnDocuments(documents, moves_clock=moves_clock), TokensOnDocuments(documents, moves_clock=moves_clock)
+        DedupOnDocuments(documents, moves_clock=moves_clock),
+        TokensOnDocuments(documents, moves_clock=moves_clock),
+        TransactionsOnDocuments(documents, moves_clock=moves_clock),
     )
 
 
@@ -108,3 +153,23 @@ class DocumentTokenSuite(TokenSuite):
         """Open tokens in the place."""
         async with self.open_documents() as documents:
             yield dedup_and_token_subjects(documents).tokens
+
+
+class DocumentTransactionSuite(TransactionSuite, EntitySuite, AttemptSuite):
+    """Every promise of transactions, kept on documents. Override `open_documents`."""
+
+    def open_documents(self) -> AbstractAsyncContextManager[DocumentsSubject]:
+        """Give an empty place, and clean up afterwards."""
+        raise NotImplementedError
+
+    @asynccontextmanager
+    async def open_transactions(self) -> AsyncIterator[TransactionSubject]:
+        """Open transactions in the place."""
+        async with self.open_attempts() as subject:
+            yield subject
+
+    @asynccontextmanager
+    async def open_attempts(self) -> AsyncIterator[AttemptsSubject]:
+        """Open transactions in the place."""
+        async with self.open_documents() as documents:
+            yield dedup_and_token_subjects(documents).transactions

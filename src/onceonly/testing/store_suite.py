@@ -27,6 +27,8 @@ from onceonly.testing.store_subject import (
 )
 from onceonly.testing.suite import OTHER, Suite, raises
 
+LEASE = 10_000  # milliseconds
+
 
 class StoreSuite(Suite):
     """Every promise of a store. Override `open_store`."""
@@ -353,28 +355,59 @@ class StoreSuite(Suite):
             found = await (await subject.store()).undispatched(LATER, 2)
             assert [record.identity.id for record in found] == ["m1", "m2"]
 
-    async def test_undispatched_continues_behind_a_record(self) -> None:
-        """Page by page each is listed once, also those stored at one instant, and then nothing."""
+    async def test_take_gives_each_record_once_within_the_lease(self) -> None:
+        """Page by page, whoever takes; then nothing, until the lease is over."""
         ids = [f"m{number}" for number in range(7)]
         async with self.open_store() as subject:
-            for some in (ids[:5], ids[5:]):
-                await handle(subject, *map(message, some), decided=ONE_EFFECT)
-                await subject.pass_time(1)
-            store = await subject.store()
-            pages = [await store.undispatched(LATER, 2)]
-            while pages[-1]:
-                pages.append(await store.undispatched(LATER, 2, after=pages[-1][-1].identity))
-                assert len(pages) <= len(ids)
-            listed = [record.identity.id for page in pages for record in page]
-            assert (sorted(listed), sorted(listed[:5])) == (ids, ids[:5])
+            await handle(subject, *map(message, ids), decided=ONE_EFFECT)
+            one, other = await subject.store(), await subject.store()
+            pages = [await store.take(LATER, 2, lease=LEASE) for store in (one, other, one, other, one)]
+            assert sorted(record.identity.id for page in pages for record in page) == ids
+            assert [len(page) for page in pages] == [2, 2, 2, 1, 0]
+            await subject.pass_time(LEASE + 1)
+            assert len(await other.take(LATER, 100, lease=LEASE)) == len(ids)
 
-    async def test_undispatched_behind_a_forgotten_record_is_empty(self) -> None:
-        """Nobody knows any more where it was; its caller begins anew another time."""
+    async def test_take_gives_only_what_is_older(self) -> None:
+        """A record stored at the very instant asked for is not older than it."""
         async with self.open_store() as subject:
-            await handle(subject, message("m1"), message("m2"), decided=ONE_EFFECT)
+            await handle(subject, message("m1"), decided=ONE_EFFECT)
+            await subject.pass_time(1)
+            between = subject.now()
+            await handle(subject, message("m2"), decided=ONE_EFFECT)
+            found = await (await subject.store()).take(between, 10, lease=LEASE)
+            assert [record.identity.id for record in found] == ["m1"]
+
+    async def test_take_gives_only_the_endpoints_own(self) -> None:
+        """And marks no others."""
+        async with self.open_store() as subject:
+            await handle(subject, message(), decided=ONE_EFFECT)
+            assert await (await subject.store("other")).take(LATER, 10, lease=LEASE) == ()
+            assert await (await subject.store()).take(LATER, 10, lease=LEASE) == (Record(message().identity, ONE_EFFECT),)
+
+    async def test_take_goes_on_behind_a_record_that_may_be_gone(self) -> None:
+        """In an order that is always the same, also when no lease keeps the same from being given again."""
+        ids = [f"m{number}" for number in range(7)]
+        async with self.open_store() as subject:
+            await handle(subject, *map(message, ids), decided=ONE_EFFECT)
             store = await subject.store()
-            await store.forget([Record(message("m1").identity)])
-            assert await store.undispatched(LATER, 10, after=message("m1").identity) == ()
+            pages = [await store.take(LATER, 2, lease=0)]
+            while pages[-1]:
+                last = pages[-1][-1]
+                if len(pages) % 2:
+                    await store.forget([last])
+                pages.append(await store.take(LATER, 2, lease=0, after=last.identity))
+                assert len(pages) <= len(ids)
+            assert sorted(record.identity.id for page in pages for record in page) == ids
+
+    async def test_what_is_taken_is_listed_found_and_forgotten_all_the_same(self) -> None:
+        """Taking is no lock."""
+        async with self.open_store() as subject:
+            await handle(subject, message(), decided=ONE_EFFECT)
+            store = await subject.store()
+            (record,) = await store.take(LATER, 10, lease=LEASE)
+            assert await store.find([record.identity]) == await undispatched(subject) == (record,)
+            await store.forget([record])
+            assert await undispatched(subject) == ()
 
     async def test_find_gives_records_in_the_order_asked(self) -> None:
         """With all that they were committed with."""

@@ -193,6 +193,8 @@ class RabbitMQTransport:
         return await publish(await self._channel(), parcels, self._link.address.timeout)
 
     async def _channel(self) -> Channel:
+        if self._publisher is not None and is_open(self._publisher):
+            return self._publisher
         async with self._opening:
             if self._publisher is None or not is_open(self._publisher):
                 self._known.clear()

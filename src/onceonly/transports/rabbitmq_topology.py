@@ -10,6 +10,7 @@ each digit, then the destination.
 """
 
 from collections.abc import Sequence
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Any
 
@@ -23,6 +24,7 @@ TICK = 1000  # milliseconds
 NEVER = 1_000_000_000  # deliveries: a limit would count conflicts; RabbitMQ 4 has one of 20 unless told otherwise
 _LONGEST = 80  # of the 127 bytes of an exchange's name, and the 255 of a routing key
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_")
+_WITH_DOTS = _PLAIN | {"."}
 DELAYS = "delays"
 _QUORUM: dict[str, Any] = {"x-queue-type": "quorum"}
 
@@ -40,7 +42,7 @@ class Names(Struct, frozen=True):
 
     def exchange(self, event: str) -> str:
         """Name the exchange of an event type: plain where AMQP allows it, else escaped, and hashed when it is long."""
-        return f"{self.prefix}event:{_written(event, _PLAIN | {'.'})}"
+        return f"{self.prefix}event:{_written(event, _WITH_DOTS)}"
 
     def level(self, number: int) -> str:
         """Name the queue and the exchange of a level; below the lowest is the exchange of what is due."""
@@ -173,6 +175,7 @@ def _level_arguments(names: Names, number: int) -> dict[str, Any]:
     }
 
 
+@lru_cache(1000)
 def _written(name: str, plain: frozenset[str]) -> str:
     """Write a name in these characters, every other byte as a colon and two digits; no two names become one."""
     parts = (letter if letter in plain else "".join(f":{byte:02x}" for byte in letter.encode()) for letter in name)

@@ -38,7 +38,7 @@ def properties(headers: Headers, *, due: int = 0) -> OwnProperties | None:
             table[name] = [*(table[name] if isinstance(table[name], list) else [table[name]]), value]
         else:
             table[name] = value
-    return OwnProperties(app_id=OURS, content_type=content_type, delivery_mode=2, headers=table)
+    return OwnProperties(app_id=OURS, content_type=content_type, headers=table)
 
 
 def headers_of(message: Delivered) -> Headers:
@@ -99,7 +99,8 @@ def _fits(headers: Headers) -> bool:
     total = 0
     try:
         for name, value in headers:
-            long, size = len(name.encode()), len(value.encode())
+            long = len(name) if name.isascii() else len(name.encode())
+            size = len(value) if value.isascii() else len(value.encode())
             if long > _LONGEST_NAME or (name == _CONTENT_TYPE and size > _LONGEST_TYPE):
                 return False
             total += 2 * long + size + 12  # names may be written twice; lengths and types take some bytes

@@ -8,7 +8,16 @@ from typing import Any, Protocol
 from onceonly.algorithms.intake import OTHER_BODY
 from onceonly.model.identity import Identity, fingerprint
 from onceonly.stores.memory import StoreWorld
-from onceonly.verify.besides import dead_tokens, left_over, missing_things
+from onceonly.verify.besides import (
+    BARRED,
+    dead_tokens,
+    evicted_records,
+    left_over,
+    missing_things,
+    refused_early,
+    wrong_answers,
+    wrongly_executed,
+)
 from onceonly.verify.keeping import Views
 from onceonly.verify.parts import Parts
 from onceonly.verify.workload import BY, Behaviour, Workload, effect_text, name_of
@@ -82,14 +91,17 @@ class Auditor:
                 if name.count(".") != depth:
                     yield f"stray: {name!r} was handled{self._where(endpoint)}, where nobody sent it"
             yield from self._torn(endpoint, world)
+        yield from wrong_answers(self._workload, self._parts.stores(store), self._stores(store))
         yield from missing_things(self._workload, self._parts.stores(store), self._stores(store))
+        yield from wrongly_executed(self._workload, self._parts.stores(store), self._stores(store))
+        yield from evicted_records(self._workload, self._parts.stores(store))
 
     def _torn(self, endpoint: str, world: Any) -> Iterator[str]:
         """Compare rows with claims: a handler that failed leaves no row, and takes none of the others of its unit."""
         claimed = {body for _, body in world.claims}
         written = {fingerprint(text.encode()) for text, _ in world.notes}
         for text, mark in world.notes:
-            if fingerprint(text.encode()) not in claimed and text not in self._workload.transactions:
+            if fingerprint(text.encode()) not in claimed and text not in self._workload.unclaimed:
                 yield f"torn: attempt {mark} of {name_of(text)!r} left a row{self._where(endpoint)}, but no claim"
         for identity, body in world.claims:
             if body not in written:
@@ -132,6 +144,9 @@ class Auditor:
         for letter in self._parts.known[LETTERS].values[letters].letters:
             text = letter.body.decode()
             name = name_of(text)
+            if letter.reason in BARRED:  # it may have been handled: a person decides
+                yield from refused_early(self._parts.stores(store), letter, excuses)
+                continue
             if letter.finish_only and text not in handled[letter.endpoint]:
                 yield f"wrong letter: {name!r} is kept as handled, but no attempt was committed"
             blameless = self._workload.behaviour(name) is Behaviour.WORKS and not self._workload.may_be_given_up

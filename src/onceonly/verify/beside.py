@@ -23,6 +23,7 @@ FROM_NOWHERE = Receipt(number=0, times=0)
 LOOK, PAGE = "to look", 10
 TOKENS_SWEPT = ("token-prepared", "load", "save", "token-discard")
 THINGS_SWEPT = ("keys", "load", "save", "thing-names")
+REQUESTS_SWEPT = ("keys", "load", "save", "remote-delete")
 LATER = 1
 """An instant by which all is old that was stored at the beginning of time, where the checker's clock stands still."""
 
@@ -68,7 +69,12 @@ def transaction_roles(workload: Workload) -> tuple[Role, ...]:
 def sweeper_roles(workload: Workload, *, sweepers: int) -> tuple[Role, ...]:
     """Give each endpoint that leaves something to sweep so many sweepers."""
     senders = workload.endpoints[: -1 if workload.quiet else None]
-    reached = (*(TOKENS_SWEPT if workload.keeping is Keeping.TOKENS else ()), *(THINGS_SWEPT if workload.things else ()))
+    swept = (
+        (TOKENS_SWEPT, workload.keeping is Keeping.TOKENS),
+        (THINGS_SWEPT, workload.things),
+        (REQUESTS_SWEPT, workload.calls),
+    )
+    reached = tuple(dict.fromkeys(point for points, is_there in swept if is_there for point in points))
     return tuple(
         Role(
             endpoint=endpoint,
@@ -78,7 +84,7 @@ def sweeper_roles(workload: Workload, *, sweepers: int) -> tuple[Role, ...]:
             workers=sweepers,
             sweeps=(
                 *([TOKENS] if workload.keeping is Keeping.TOKENS else []),
-                *([f"store of {endpoint}"] if workload.things else []),
+                *([f"store of {endpoint}"] if workload.makes else []),
             ),
             reaches=reached,
             begins=waking,
@@ -100,7 +106,7 @@ async def _sweep(programs: Programs, ports: Ports) -> None:
     with suppress(OnceOnlyError):  # the runtime rests, and looks again
         if handlers.workload.keeping is Keeping.TOKENS:
             await programs.sweeper.sweep(tokens_of(programs, handlers.driver), LATER, PAGE, ports)
-        if handlers.workload.things:
+        if handlers.workload.makes:
             await effects.sweep(LATER, PAGE)
 
 

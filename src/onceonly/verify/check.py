@@ -4,8 +4,11 @@ from msgspec import Struct
 
 from onceonly.model.retry import Retry
 from onceonly.verify.beside import relay_roles, sweeper_roles, transaction_roles
+from onceonly.verify.clients import client_roles
+from onceonly.verify.executing import executing_roles
 from onceonly.verify.programs import Patch
 from onceonly.verify.roles import Role, endpoint_roles, older_roles
+from onceonly.verify.upkeep import upkeep_roles
 from onceonly.verify.workload import BILLING, SHOP, Keeping, Workload, copies
 from onceonly.verify.world import Bounds, count
 
@@ -18,7 +21,10 @@ class Check(Struct, frozen=True, kw_only=True):
     bounds: Bounds
     workers: int = 2
     relays: int = 0
+    executors: int = 2
+    """How many answer other services, where any ask."""
     sweepers: int = 0
+    janitors: int = 0
     older: tuple[Patch, ...] = ()
     """What makes an older version of the shipping code, which one more worker runs."""
     batch: int = 1
@@ -34,8 +40,11 @@ class Check(Struct, frozen=True, kw_only=True):
             *workers,
             *older_roles(self.workload, self.older, batch=self.batch),
             *transaction_roles(self.workload),
+            *client_roles(self.workload),
+            *executing_roles(self.workload, workers=self.executors),
             *relay_roles(self.workload, relays=self.relays),
             *sweeper_roles(self.workload, sweepers=self.sweepers),
+            *upkeep_roles(self.workload, janitors=self.janitors),
         )
 
     @property
@@ -46,6 +55,10 @@ class Check(Struct, frozen=True, kw_only=True):
         copied = [f"{count(len(arrivals), 'copy', 'copies')} of {count(messages, 'message', 'messages')}"] if arrivals else []
         transactions = len(self.workload.transactions)
         started = [count(transactions, "transaction", "transactions")] if transactions else []
+        clients = len(self.workload.clients)
+        started += [count(clients, "client's attempt", "clients' attempts")] if clients else []
+        asked = len(self.workload.asked)
+        started += [f"{count(asked, 'request', 'requests')} of another service"] if asked else []
         endpoints = len(self.workload.endpoints)
         where = " at each endpoint" if endpoints > 1 else ""
         each = f"{count(self.workers, 'worker', 'workers')}{where}"
@@ -54,8 +67,9 @@ class Check(Struct, frozen=True, kw_only=True):
         relays = [f"{count(self.relays, 'relay', 'relays')}{where}"] if self.relays else []
         older = ["1 worker of an older version"] if self.older else []
         sweepers = [count(self.sweepers, "sweeper", "sweepers")] if self.sweepers else []
+        janitors = [count(self.janitors, "janitor", "janitors")] if self.janitors else []
         kept = [self.workload.keeping.value] if self.workload.keeping is not Keeping.CLAIMS else []
-        return ", ".join([*chained, *copied, *started, *busy, *older, *relays, *sweepers, *kept, self.bounds.text()])
+        return ", ".join([*chained, *copied, *started, *busy, *older, *relays, *sweepers, *janitors, *kept, self.bounds.text()])
 
 
 TWICE = copies("a", "a")

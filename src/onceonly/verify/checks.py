@@ -3,7 +3,10 @@
 from msgspec.structs import replace
 
 from onceonly.model.retry import Retry
+from onceonly.verify.attempted import ATTEMPTED
+from onceonly.verify.called import CALLED
 from onceonly.verify.check import CHAIN, GIVEN_UP, GIVING_UP, HASTY, IMPATIENT, ONE_OF_EACH, TWICE, Check
+from onceonly.verify.forgotten import FORGOTTEN
 from onceonly.verify.kept import KEPT
 from onceonly.verify.workload import NOWHERE, Arrival, Behaviour, Workload, copies
 from onceonly.verify.world import Bounds
@@ -222,4 +225,7 @@ CHECKS: tuple[Check, ...] = (
         batch=2,
     ),
     *KEPT,
+    *ATTEMPTED,
+    *CALLED,
+    *FORGOTTEN,
 )

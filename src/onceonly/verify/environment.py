@@ -24,6 +24,7 @@ from onceonly.verify.workload import BLAMED, SINK, End, Workload, names_of
 from onceonly.verify.world import (
     BROKER,
     LEDGER,
+    STORE,
     WORKERS,
     Bounds,
     BrokerPart,
@@ -75,7 +76,7 @@ class Environment:
         self._told: dict[tuple[Way, int, int], list[Told]] = {}
         self._arriving: dict[tuple[int, int], list[tuple[int, Batch]]] = {}
         self._turns: dict[tuple[int, int, int], Turn] = {}
-        self._begun: dict[tuple[int, int, int, bool], list[Move]] = {}
+        self._begun: dict[tuple[int, int, int, int, bool], list[Move]] = {}
         self._ends: dict[tuple[int, int, Any], Move | None] = {}
         self._landings: dict[tuple[int, int, int], list[Move]] = {}
         self._stores = {role.endpoint: cast.store_of(role) for role in cast.roles}
@@ -232,21 +233,25 @@ class Environment:
     # What sets an idle worker going.
 
     def _beginning(self, number: int, state: State) -> list[Move]:
-        sweeps = self._cast.roles[number].sweeps
+        role = self._cast.roles[number]
+        sweeps = role.sweeps
         if sweeps and not self.parts.owe(state, (), sweeps):
             return []  # it would look, find nothing, and have changed nothing
         early = bool(sweeps) and not self._is_idle(state)
-        key = (number, state[BROKER], state[LEDGER], early)
+        key = (number, state[BROKER], state[LEDGER], state[STORE] if role.waits else NOBODY, early)
         found = self._begun.get(key)
         if found is None:
-            role, known = self._cast.roles[number], self.parts.ledger(state[LEDGER])
+            known = self.parts.ledger(state[LEDGER])
             ledger = known.spend("sweeps") if early else known
-            found = self._begun[key] = list(self._begins(role, number, state[BROKER], ledger)) if ledger else []
+            found = self._begun[key] = list(self._begins(number, state[BROKER], state[STORE], ledger)) if ledger else []
             self.happened.update(move.label.kind for move in found)
         return found
 
-    def _begins(self, role: Role, number: int, broker: int, ledger: Ledger) -> Iterator[Move]:
+    def _begins(self, number: int, broker: int, store: int, ledger: Ledger) -> Iterator[Move]:
+        role = self._cast.roles[number]
         for part, batch in self._arrived(role, number, broker):
+            if role.waits and role.waits(self.parts.stores(store), self.parts.bare(BROKER, broker), batch):
+                continue
             said = Label(role.label + role.point, batch_text(batch), "applied")
             now = Changed(BROKER, part, ledger)
             yield from self._continued(self.trie.root(batch), said, now)

@@ -25,6 +25,9 @@ ONE_APPLIED, ONE_NOT, ONE_LATER = "one unknown, applied", "one unknown, not appl
 _UNKNOWN = (UNKNOWN_APPLIED, UNKNOWN_NOT, LANDS_LATER)
 FORMS: dict[str, tuple[str, ...]] = {
     "begin": (CONFLICT, FAILED, UNKNOWN_NOT),
+    "open": (CONFLICT, FAILED, UNKNOWN_NOT),
+    "kept": (FAILED,),
+    "recycle": (FAILED, UNKNOWN_APPLIED, UNKNOWN_NOT),  # what lands later, another janitor does
     "load": (FAILED,),
     "save": (FAILED, *_UNKNOWN),  # a repeated one finds another version, for ever
     "keys": (FAILED,),
@@ -38,6 +41,14 @@ FORMS: dict[str, tuple[str, ...]] = {
     "thing-create": (FAILED, *_UNKNOWN, DUPLICATED),
     "thing-delete": (FAILED, *_UNKNOWN, DUPLICATED),
     "thing-names": (FAILED,),
+    "remote-put": (FAILED, *_UNKNOWN, DUPLICATED),
+    "remote-call": (FAILED, *_UNKNOWN, DUPLICATED),
+    "remote-get": (FAILED,),
+    "remote-delete": (FAILED, *_UNKNOWN, DUPLICATED),
+    "call-put": (FAILED, *_UNKNOWN, DUPLICATED),
+    "call-request": (FAILED,),
+    "call-bury": (FAILED, *_UNKNOWN, DUPLICATED),
+    "call-remove": (FAILED, *_UNKNOWN, DUPLICATED),
     "commit": (CONFLICT, FAILED, *_UNKNOWN),
     "forget": (CONFLICT, FAILED, *_UNKNOWN, DUPLICATED),
     "dead-letter": (CONFLICT, FAILED, *_UNKNOWN, DUPLICATED),
@@ -49,7 +60,7 @@ FORMS: dict[str, tuple[str, ...]] = {
 
 Of a call over many items any part may happen as well; of one that only reads, every failure is the same.
 """
-LATE = frozenset({"commit", "send", "save", "token-prepare", "thing-create"})
+LATE = frozenset({"commit", "send", "save", "token-prepare", "thing-create", "remote-put", "remote-call", "call-put"})
 """What may still be under way when its process dies. What else may be is as if it had happened, or had not: it adds nothing."""
 
 
@@ -124,7 +135,7 @@ def failures(operation: Operation, part: Any, *, blocking: bool) -> Iterator[For
     """Fail a call in every form it can fail in."""
     if operation.point not in FORMS or operation.function(part, *operation.arguments) is None:
         return
-    if operation.point == "begin":
+    if operation.point in {"begin", "open"}:
         yield from (
             Form(form, part, raises(kind)) for form, kind in zip(FORMS["begin"], (Conflict, Failed, Unknown), strict=True)
         )

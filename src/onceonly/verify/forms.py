@@ -21,8 +21,10 @@ def in_order(store: Any) -> Any:
     """Sort what has no order, so that equal stores are equal; what is beside the stores has none to sort."""
     if not hasattr(store, "notes"):
         return store
+    kept = {"keys": tuple(sorted(store.keys, key=repr))} if getattr(store, "keys", ()) else {}
     return replace(
         store,
+        **kept,
         records=tuple(sorted(store.records, key=repr)),
         notes=tuple(sorted(store.notes)),
         open=tuple(sorted(store.open, key=repr)),

@@ -4,13 +4,19 @@ from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any
 
+from msgspec import Struct
+
 from onceonly.drivers.memory import Driver, Place
 from onceonly.model.identity import Identity, claim_key, fingerprint
+from onceonly.model.remote import HTTP
+from onceonly.model.transaction import Kept, key_of
 from onceonly.ports.bundle import Ports
+from onceonly.ports.transactions import Controls
 from onceonly.serialization.documents import decode_entity
 from onceonly.stores.document_register import LISTED
 from onceonly.stores.memory import Stored, StoreWorld
 from onceonly.verify.asking import Asking
+from onceonly.verify.passing import SLICING, OnTime, first_ring
 from onceonly.verify.programs import Programs
 from onceonly.verify.workload import (
     BLOB,
@@ -25,10 +31,18 @@ from onceonly.verify.workload import (
     name_of,
 )
 
-TOKENS, DEDUP, THINGS = "tokens", "dedup store", "things of kind blob"
+TOKENS, DEDUP, THINGS, REMOTE = "tokens", "dedup store", "things of kind blob", "the other service"
 """The names of places beside the stores."""
+ANSWERS = "answers"
+"""The name of the place that knows what clients were told."""
 LONG = timedelta(days=7)
 """How long documents keep history; no time passes under the checker."""
+
+
+class AnswersWorld(Struct, frozen=True):
+    """What clients were told: the number of the attempt's client, and the answer."""
+
+    told: frozenset[tuple[str, str]] = frozenset()
 
 
 class FreshIds:
@@ -48,6 +62,9 @@ def ports_of(workload: Workload, programs: Programs, driver: Asking, *, endpoint
     clock = Standing()
     plain: Driver = driver
     store = store_of(workload, programs, driver, endpoint=endpoint)
+    transactions = _transactions_of(workload, programs, driver, store, endpoint=endpoint)
+    is_searched = workload.keeping not in WITH_ENTITIES
+    controls = None if is_searched or not transactions else Controls(transactions, (1,) * workload.looks, endpoint, clock)
     return Ports(
         endpoint=endpoint,
         store=store,
@@ -56,6 +73,8 @@ def ports_of(workload: Workload, programs: Programs, driver: Asking, *, endpoint
         effects=_effects_of(workload, programs, driver, store),
         transport=programs.transports.MemoryTransport(plain, endpoint, clock=clock),
         dead_letters=programs.stores.MemoryDeadLetters(plain, clock=clock),
+        transactions=transactions,
+        controls=controls,
     )
 
 
@@ -64,11 +83,23 @@ def store_of(workload: Workload, programs: Programs, driver: Asking, *, endpoint
     clock = Standing()
     if workload.keeping is Keeping.CLAIMS:
         return programs.stores.MemoryStore(driver, endpoint, clock=clock, blocking=workload.blocking)
+    if workload.keeping is Keeping.RING:
+        timed = OnTime(driver)
+        return programs.ring.MemoryRingStore(timed, endpoint, slicing=SLICING, clock=clock, blocking=workload.blocking)
     if workload.keeping is Keeping.DATABASE:
         return programs.database.MemoryDatabase(driver, endpoint, clock=clock)
     documents = programs.memory_documents.MemoryDocuments(driver, f"store of {endpoint}")
     history = LONG if workload.keeping is Keeping.HISTORY else None
     return programs.documents.DocumentStore(documents, endpoint, clock=clock, history=history)
+
+
+def _transactions_of(workload: Workload, programs: Programs, driver: Asking, store: Any, *, endpoint: str) -> Any:
+    if not workload.clients:
+        return None
+    if workload.keeping in WITH_ENTITIES:
+        return programs.document_transactions.DocumentTransactions(store, retention=1)
+    blocking = workload.blocking
+    return programs.transactions.MemoryTransactions(driver, endpoint, clock=Standing(), blocking=blocking)
 
 
 def place_of(workload: Workload, programs: Programs, endpoint: str) -> Place:
@@ -83,10 +114,17 @@ def tokens_of(programs: Programs, driver: Asking) -> Any:
     return programs.tokens.MemoryTokens(driver, clock=Standing())
 
 
+def calls_of(programs: Programs, driver: Asking, *, endpoint: str) -> Any:
+    """Give what an endpoint keeps of what other services ask."""
+    return programs.calls.MemoryCalls(driver, endpoint, clock=Standing())
+
+
 def first_worlds(workload: Workload, programs: Programs) -> dict[str, Any]:
     """Give what the stores hold at the beginning, and what is beside them, by their places' names."""
     places = [place_of(workload, programs, endpoint) for endpoint in workload.endpoints]
     worlds = {place.name: place.empty for place in places}
+    if workload.keeping is Keeping.RING:
+        worlds = {place.name: first_ring(programs) for place in places}
     live = workload.tokens()
     if workload.keeping is Keeping.DATABASE:
         worlds = {places[0].name: programs.database.DatabaseWorld(tokens=live)}
@@ -94,6 +132,13 @@ def first_worlds(workload: Workload, programs: Programs) -> dict[str, Any]:
         worlds[TOKENS] = programs.tokens.TokensWorld(live=live)
     if workload.keeping is Keeping.DEDUP:
         worlds[DEDUP] = programs.dedup.DedupWorld()
+    if workload.clients:
+        worlds[ANSWERS] = AnswersWorld()
+    if workload.calls or workload.followed:
+        worlds[REMOTE] = programs.remote.RemoteWorld(workload.answered(), workload.answered())
+    if workload.asked:
+        calls = calls_of(programs, Asking(None), endpoint=workload.endpoints[0])
+        worlds[calls.place.name] = calls.place.empty
     if workload.things:
         worlds[THINGS] = programs.things.ThingsWorld()
     return worlds
@@ -111,11 +156,13 @@ def _admission_of(workload: Workload, programs: Programs, driver: Asking, *, end
 
 
 def _effects_of(workload: Workload, programs: Programs, driver: Asking, store: Any) -> Any:
-    if not workload.things:
+    if not workload.makes:
         return programs.effects.NoThings()
-    things = {BLOB: programs.things.MemoryThings(driver, BLOB)}
+    remote = programs.remote.MemoryRemote(driver) if workload.calls or workload.followed else None
+    things = {BLOB: programs.things.MemoryThings(driver, BLOB)} if workload.things else {}
     register = programs.register.DocumentRegister(store)
-    return programs.effects.Registered(store, register, things, ids=FreshIds(driver), clock=Standing())
+    kinds = {**things, HTTP: remote} if remote else things
+    return programs.effects.Registered(store, register, kinds, ids=FreshIds(driver), clock=Standing(), remote=remote)
 
 
 def leaves_garbage(world: Any) -> bool:
@@ -133,17 +180,31 @@ class Views:
         self._workload = workload
         self._places = {endpoint: place_of(workload, programs, endpoint).name for endpoint in workload.endpoints}
         self._names = identities_of(workload, programs)
+        first = workload.endpoints[0]
+        attempts = {attempt: Identity(first, attempt) for attempt in workload.attempts}
+        self._attempts = {claim_key(first, identity): identity for identity in attempts.values()}
+        self._keys = {key_of(first, client.key).hex(): client.key for client in workload.clients if client.key}
 
     def stores(self, worlds: Mapping[str, Any]) -> dict[str, StoreWorld]:
         """Show the store of each endpoint; `worlds` are by their places' names."""
         return {endpoint: self._view(endpoint)(worlds, endpoint) for endpoint in self._workload.endpoints}
 
     def _view(self, _endpoint: str) -> Callable[[Mapping[str, Any], str], StoreWorld]:
-        return {Keeping.CLAIMS: self._plain, Keeping.DATABASE: self._database}.get(self._workload.keeping, self._documents)
+        views = {Keeping.CLAIMS: self._plain, Keeping.RING: self._ring, Keeping.DATABASE: self._database}
+        return views.get(self._workload.keeping, self._documents)
 
     def _plain(self, worlds: Mapping[str, Any], endpoint: str) -> StoreWorld:
         store: StoreWorld = worlds[self._places[endpoint]]
         return store
+
+    def _ring(self, worlds: Mapping[str, Any], endpoint: str) -> StoreWorld:
+        """What was handled counts as claimed, also when it is forgotten: what matters is that it is not handled again."""
+        world = worlds[self._places[endpoint]]
+        claims = {claim for held in world.slots for claim in held.claims} | {claim for claim, _ in world.arrivals}
+        bodies = {name_of(text): fingerprint(text.encode()) for text, _ in world.notes}
+        claims |= {(identity, bodies[name]) for identity, name in self._names[endpoint].items() if name in bodies}
+        records = tuple(Stored(each.record, each.at) for each in world.records)
+        return StoreWorld(frozenset(claims), records, world.notes, tuple(world.open))
 
     def _database(self, worlds: Mapping[str, Any], endpoint: str) -> StoreWorld:
         """A row whose message's token is gone, and a record, are what says that it was handled."""
@@ -159,6 +220,7 @@ class Views:
 
     def _documents(self, worlds: Mapping[str, Any], endpoint: str) -> StoreWorld:
         names = {claim_key(endpoint, identity): identity for identity in self._names[endpoint]}
+        keys: list[tuple[str, Kept]] = []
         claims: set[tuple[Identity, bytes]] = set()
         notes: list[tuple[str, str]] = []
         records: list[Stored] = []
@@ -167,18 +229,26 @@ class Views:
                 continue
             document = decode_entity(each.key, each.body)
             notes += decode_rows(document.state)
+            committed = [(self._keys[name], found.kept(each.key)) for name, found in document.keys.items()]
+            keys += committed
+            if each.key == document.leads_to:  # nothing else is committed with a key of its own document
+                notes += [(self._workload.attempts[kept.attempt].name, kept.attempt) for _, kept in committed]
             for key, kept in document.records.items():
-                identity = names[bytes.fromhex(key)]
+                identity = self._attempts.get(bytes.fromhex(key)) or names[bytes.fromhex(key)]
+                if identity in self._attempts.values():
+                    owed = kept.record(identity, each.key)
+                    records += [Stored(owed, 0)] if owed.effects else []
+                    continue
                 claims.add((identity, bytes.fromhex(kept.body)))
                 record = kept.record(identity, each.key)
-                if record.effects or self._workload.keeping is not Keeping.HISTORY:
+                if record.owes or self._workload.keeping is not Keeping.HISTORY:
                     records.append(Stored(record, 0))
         recorded = {identity for identity, _ in claims}
         bodies = {name_of(text): fingerprint(text.encode()) for text, _ in notes}
         for identity, name in self._names[endpoint].items():
             if identity not in recorded and self._is_done_elsewhere(worlds, endpoint, identity, name in bodies):
                 claims.add((identity, bodies.get(name, b"")))
-        return StoreWorld(frozenset(claims), tuple(records), tuple(notes), ())
+        return StoreWorld(frozenset(claims), tuple(records), tuple(notes), (), tuple(keys))
 
     def _is_done_elsewhere(self, worlds: Mapping[str, Any], endpoint: str, identity: Identity, has_row: bool) -> bool:  # noqa: FBT001
         if self._workload.keeping is Keeping.DEDUP:

@@ -16,7 +16,7 @@ MADE = (*ON_DOCUMENTS, "thing-create")
 OLDER = (
     Patch(
         "stores.documents",
-        "        if self._store.history is not None and not record.effects:\n"
+        "        if self._store.history is not None and not record.owes:\n"
         "            return Kept(fingerprint.hex(), done=self._store.clock.now())\n",
         "",
     ),

@@ -3,8 +3,10 @@
 from msgspec.structs import replace
 
 from onceonly.model.retry import Retry
-from onceonly.verify.check import CHAIN, GIVEN_UP, GIVING_UP, HASTY, IMPATIENT, TWICE, Check
-from onceonly.verify.workload import Arrival, Behaviour, Keeping, Workload, copies
+from onceonly.verify.check import CHAIN, GIVEN_UP, GIVING_UP, HASTY, IMPATIENT, ONE_OF_EACH, TWICE, Check
+from onceonly.verify.forgotten import AHEAD, LATE, REFUSING
+from onceonly.verify.passing import OLD
+from onceonly.verify.workload import Arrival, Behaviour, Client, Keeping, Workload, copies
 from onceonly.verify.world import Bounds
 
 THREE = copies("a", "a", "a")
@@ -86,6 +88,26 @@ DEEP: tuple[Check, ...] = (
         bounds=Bounds(crashes=2, expiries=1, failures=1),
         relays=1,
         reaches=GIVING_UP,
+    ),
+    Check(
+        name="a control message, two attempts with one key, and two workers",
+        workload=Workload(arrivals=(), clients=(Client("t", key="k"), Client("t", key="k")), keeping=Keeping.HISTORY),
+        bounds=Bounds(crashes=1),
+        reaches=("load", "ack"),
+    ),
+    Check(
+        name="a ring, two slices of one slot, a crash and a lease that ends early",
+        workload=Workload(arrivals=(*LATE[:1], *AHEAD[:1]), keeping=Keeping.RING),
+        bounds=Bounds(crashes=1, expiries=1),
+        janitors=2,
+        reaches=REFUSING,
+    ),
+    Check(
+        name="a ring, and copies that come late, and a failed call",
+        workload=Workload(arrivals=LATE, keeping=Keeping.RING),
+        bounds=ONE_OF_EACH,
+        janitors=2,
+        reaches=REFUSING,
     ),
 )
 
@@ -260,6 +282,47 @@ LARGE: tuple[Check, ...] = (
         workers=3,
         sweepers=1,
         batch=2,
+        patience=ENDLESS,
+    ),
+    Check(
+        name="large, clients, control messages and two workers",
+        workload=Workload(
+            arrivals=(),
+            clients=(
+                Client("t", key="k"),
+                Client("t", key="k", entity="f"),
+                Client("t", key="k", entity=""),
+                Client("u", key="l"),
+                Client("v"),
+            ),
+            keeping=Keeping.HISTORY,
+            looks=2,
+        ),
+        bounds=Bounds(crashes=2, expiries=2, failures=3),
+        workers=2,
+        batch=2,
+        patience=ENDLESS,
+        reaches=("load", "ack"),
+    ),
+    Check(
+        name="large, clients and relays",
+        workload=Workload(
+            arrivals=(),
+            clients=(*(Client("t", key="k", request="this") for _ in range(3)), Client("t", key="k", request="that")),
+        ),
+        bounds=Bounds(crashes=2, failures=4),
+        workers=0,
+        relays=2,
+    ),
+    Check(
+        name="large, a ring",
+        workload=Workload(
+            arrivals=(*LATE, *AHEAD, *copies("c", instant=OLD)), behaviours=(("c", Behaviour.UNSTEADY),), keeping=Keeping.RING
+        ),
+        bounds=MANY_FAULTS,
+        workers=3,
+        janitors=2,
+        batch=3,
         patience=ENDLESS,
     ),
 )

@@ -12,20 +12,31 @@ from onceonly.model.errors import OnceOnlyError
 MODULES = (
     "onceonly.model.identity",
     "onceonly.algorithms.admission",
+    "onceonly.algorithms.sweeper",
+    "onceonly.algorithms.remote_call",
     "onceonly.algorithms.effects",
     "onceonly.algorithms.intake",
     "onceonly.algorithms.outbox",
-    "onceonly.algorithms.delivery",
     "onceonly.algorithms.relay",
+    "onceonly.algorithms.control",
+    "onceonly.algorithms.transaction",
+    "onceonly.algorithms.remote_execution",
+    "onceonly.algorithms.delivery",
     "onceonly.algorithms.sweeper",
     "onceonly.stores.memory",
+    "onceonly.stores.memory_transactions",
+    "onceonly.stores.memory_ring",
     "onceonly.stores.memory_database",
     "onceonly.stores.memory_dedup",
     "onceonly.stores.memory_tokens",
     "onceonly.stores.memory_things",
+    "onceonly.stores.memory_transactions",
+    "onceonly.stores.memory_calls",
+    "onceonly.stores.memory_remote",
     "onceonly.stores.memory_documents",
     "onceonly.stores.documents",
     "onceonly.stores.document_register",
+    "onceonly.stores.document_transactions",
     "onceonly.transports.memory",
 )
 """Each comes after those it imports."""
@@ -53,15 +64,22 @@ class Programs(NamedTuple):
     effects: Any
     delivery: Any
     relay: Any
+    transaction: Any
     sweeper: Any
     stores: Any
+    transactions: Any
+    ring: Any
     database: Any
     dedup: Any
     tokens: Any
     things: Any
+    calls: Any
+    remote: Any
+    execution: Any
     memory_documents: Any
     documents: Any
     register: Any
+    document_transactions: Any
     transports: Any
 
 
@@ -120,14 +138,21 @@ def _together(modules: Mapping[str, ModuleType]) -> Programs:
         effects=modules["onceonly.algorithms.effects"],
         delivery=modules["onceonly.algorithms.delivery"],
         relay=modules["onceonly.algorithms.relay"],
+        transaction=modules["onceonly.algorithms.transaction"],
         sweeper=modules["onceonly.algorithms.sweeper"],
         stores=modules["onceonly.stores.memory"],
+        transactions=modules["onceonly.stores.memory_transactions"],
+        ring=modules["onceonly.stores.memory_ring"],
         database=modules["onceonly.stores.memory_database"],
         dedup=modules["onceonly.stores.memory_dedup"],
         tokens=modules["onceonly.stores.memory_tokens"],
         things=modules["onceonly.stores.memory_things"],
+        calls=modules["onceonly.stores.memory_calls"],
+        remote=modules["onceonly.stores.memory_remote"],
+        execution=modules["onceonly.algorithms.remote_execution"],
         memory_documents=modules["onceonly.stores.memory_documents"],
         documents=modules["onceonly.stores.documents"],
         register=modules["onceonly.stores.document_register"],
+        document_transactions=modules["onceonly.stores.document_transactions"],
         transports=modules["onceonly.transports.memory"],
     )

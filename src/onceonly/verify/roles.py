@@ -1,6 +1,6 @@
 """What the workers of a world do: which program, on which endpoint, and what sets it going. Data, one row for each kind."""
 
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from itertools import chain, combinations
 from typing import Any
 
@@ -12,8 +12,9 @@ from onceonly.model.message import Delivery
 from onceonly.ports.bundle import Ports
 from onceonly.verify.asking import Asking
 from onceonly.verify.keeping import place_of, ports_of
+from onceonly.verify.passing import is_to_come
 from onceonly.verify.programs import Patch, Programs, older
-from onceonly.verify.workload import Workload
+from onceonly.verify.workload import Keeping, Workload
 
 Batch = tuple[Delivery, ...]
 Begun = tuple[Any, Batch]
@@ -67,6 +68,8 @@ class Role(Struct, frozen=True, kw_only=True):
     batch: int = 1
     begins: Callable[[Any, "Role", Any], Iterator[Begun]] = receiving
     program: Callable[[Programs, Batch, Ports], Coroutine[Any, Any, Any]] = delivering
+    waits: Callable[[Mapping[str, Any], Any, Batch], bool] | None = None
+    """Tells by the stores, and by the broker as it was, that something does not set it going yet."""
 
 
 def sharing(broker: Any, role: "Role", transports: Any) -> Iterator[Begun]:
@@ -94,8 +97,9 @@ def older_roles(workload: Workload, patches: tuple[Patch, ...], *, batch: int) -
 
 def endpoint_roles(workload: Workload, *, workers: int, batch: int) -> tuple[Role, ...]:
     """Give each endpoint so many workers, of which each takes so many deliveries at once."""
+    waits = is_to_come if workload.keeping is Keeping.RING else None
     return tuple(
-        Role(endpoint=endpoint, queue=endpoint, label=label, workers=workers, batch=batch)
+        Role(endpoint=endpoint, queue=endpoint, label=label, workers=workers, batch=batch, waits=waits)
         for endpoint, label in zip(workload.endpoints, workload.labels, strict=True)
     )
 

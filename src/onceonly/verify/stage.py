@@ -23,7 +23,7 @@ from onceonly.verify.reductions import makes_no_difference
 from onceonly.verify.roles import Cast
 from onceonly.verify.wording import about, batch_text, receipt_text
 from onceonly.verify.workload import BLAMED, End, names_of
-from onceonly.verify.world import BROKER, LEDGER, Ledger
+from onceonly.verify.world import BROKER, LEDGER, STORE, Ledger
 
 WORLD = -1
 """Who does what no worker does: leases end, late calls land."""
@@ -136,6 +136,8 @@ class Stage:
         if role.sweeps and not self.parts.owe(self.numbers, (), role.sweeps):
             return
         for world, batch in role.begins(before, role, self._transports):
+            if role.waits and role.waits(self.parts.stores(self.numbers[STORE]), before, batch):
+                continue
             if not lost:
                 yield Option(who, role.label + role.point, batch, BROKER, Form(APPLIED, world, batch), spends)
             elif world != before:

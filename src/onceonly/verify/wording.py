@@ -7,6 +7,7 @@ from onceonly.drivers.memory import Operation
 from onceonly.model.dead_letter import DeadLetter
 from onceonly.model.identity import Identity
 from onceonly.model.message import Delivery, Message, Send
+from onceonly.model.remote import Call as Called
 from onceonly.model.thing import Thing
 from onceonly.model.token import Token
 from onceonly.ports.documents import Change
@@ -17,7 +18,7 @@ def about(operation: Operation, names: Mapping[Identity, str]) -> str:
     """Say in a few words what a call is about; `names` are those of messages whose id alone says too little."""
     first = operation.arguments[0] if operation.arguments else ()
     if operation.point == "commit":
-        changes = operation.arguments[1]
+        changes = getattr(operation.arguments[1], "changes", operation.arguments[1])
         return ", ".join(f"{_named(record.identity, names)} ({len(record.effects)} to send)" for record in changes.records)
     return ", ".join(_text(item, names) for item in (first if isinstance(first, tuple) else (first,)))
 
@@ -49,6 +50,7 @@ _RULES: tuple[tuple[type, Callable[[Any], str]], ...] = (
     (DeadLetter, lambda letter: f"{letter.body.decode()!r}: {letter.reason}"),
     (Change, _change_text),
     (Thing, lambda thing: thing.name),
+    (Called, lambda call: f"{call.verb} {call.url}"),
     (Token, lambda token: f"{token.id} of {token.endpoint}"),
     (bytes, bytes.hex),
 )

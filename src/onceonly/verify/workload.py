@@ -14,7 +14,9 @@ from onceonly.model.errors import HandlerFailed, NotNow
 from onceonly.model.identity import Identity
 from onceonly.model.message import Delivery, Failure, FailureKind, Headers, Message, Send, Unreadable
 from onceonly.model.record import Decision
+from onceonly.model.remote import HTTP, REQUEST, Call, Response, Verb, requested
 from onceonly.model.retry import Retry, Verdict, judge
+from onceonly.model.ring import INSTANT
 from onceonly.model.thing import Thing
 from onceonly.model.token import TOKEN, Token
 from onceonly.ports.store import Resources
@@ -25,6 +27,10 @@ from onceonly.verify.programs import Programs
 SHOP, BILLING, SINK, NOWHERE = "shop", "billing", "sink", "nowhere"
 CALLERS = "callers"
 """Where transactions wait for their beginning."""
+CLIENTS = "clients"
+"""Where clients' attempts at transactions wait for their beginning."""
+WIRE = "wire"
+"""Where requests of other services are on their way."""
 BLOB = "blob"
 BY = " by "
 """Between what a message is and the attempt that sent it."""
@@ -38,6 +44,7 @@ class Keeping(Enum):
     """How endpoints know what they handled, and in what kind of store."""
 
     CLAIMS = "claims in the store"
+    RING = "claims that are forgotten"
     HISTORY = "records in entities"
     DEDUP = "a dedup store"
     TOKENS = "tokens"
@@ -78,10 +85,25 @@ class Arrival(Struct, frozen=True):
     id: str
     name: str
     source: str = SOURCE
+    instant: int = 0
+    """What its sender's clock showed, where time passes; 0 for nothing."""
 
     def message(self) -> Message:
         """Give it as its sender made it."""
-        return Message(id=self.id, source=self.source, type=KIND, body=self.name.encode())
+        extensions = ((INSTANT, str(self.instant)),) if self.instant else ()
+        return Message(id=self.id, source=self.source, type=KIND, body=self.name.encode(), extensions=extensions)
+
+
+class Client(Struct, frozen=True):
+    """One attempt of a client's at a transaction of the first endpoint, from which it wants an answer.
+
+    `name` is what it does: attempts of one name are attempts at the same. `entity` is what it does it to, empty for nothing.
+    """
+
+    name: str
+    key: str = ""
+    request: str = ""
+    entity: str = ENTITY
 
 
 class Workload(Struct, frozen=True, kw_only=True):
@@ -103,10 +125,20 @@ class Workload(Struct, frozen=True, kw_only=True):
     """On which entity the handler of which name works, where entities are kept and it is not the one entity of all others."""
     things: int = 0
     """How many things each handled message makes at the first endpoint."""
+    calls: int = 0
+    """How many requests each handled message makes of another service at the first endpoint; what it sends follows them up."""
+    followed: bool = False
+    """That the arrivals follow up requests which another service has executed."""
+    asked: tuple[str, ...] = ()
+    """What other services ask of the first endpoint, such as "ASK a"; see `executing`."""
     transactions: tuple[str, ...] = ()
     """What transactions of the first endpoint commit, whose processes die before they have sent it."""
     told: tuple[str, ...] = ()
     """Those of them that relays are told of."""
+    clients: tuple[Client, ...] = ()
+    """Attempts that clients may make at any moment, each once, in processes that may die."""
+    looks: int = 1
+    """How often it is looked how an attempt of theirs ended."""
     retry: Retry = NEVER_TIRED
     blocking: bool = True
     may_be_given_up: bool = False
@@ -145,7 +177,33 @@ class Workload(Struct, frozen=True, kw_only=True):
     def sends(self) -> tuple[Send, ...]:
         """Give all arrivals as they were sent."""
         asked = tuple(Send(message=Arrival(name, name).message(), to=CALLERS) for name in self.transactions)
-        return tuple(Send(message=self._arriving(arrival), to=self.endpoints[0]) for arrival in self.arrivals) + asked
+        clients = tuple(Send(message=Arrival(name, name).message(), to=CLIENTS) for name in self.client_names)
+        called = tuple(asking(text) for text in self.asked)
+        arriving = tuple(Send(message=self._arriving(arrival), to=self.endpoints[0]) for arrival in self.arrivals)
+        return (*arriving, *asked, *clients, *called)
+
+    @property
+    def client_names(self) -> tuple[str, ...]:
+        """Give each client's attempt a name of its own."""
+        return tuple(f"{client.name}, attempt {number}" for number, client in enumerate(self.clients, start=1))
+
+    @property
+    def attempts(self) -> dict[str, Client]:
+        """Give the clients by the ids of their attempts, which come of the numbers of what sets them going."""
+        before = len(self.arrivals) + len(self.transactions)
+        return {f"{before + number}.1.1": client for number, client in enumerate(self.clients, start=1)}
+
+    @property
+    def unclaimed(self) -> frozenset[str]:
+        """Name what is committed without a claim: by transactions, by clients, and for other services."""
+        return frozenset(
+            (*self.transactions, *(client.name for client in self.clients), *(text.partition(" ")[2] for text in self.asked))
+        )
+
+    @property
+    def makes(self) -> int:
+        """Tell how many things each handled message makes at the first endpoint, before its commit."""
+        return self.things + self.calls + self.followed
 
     def tokens(self) -> frozenset[Token]:
         """Give the tokens that the arrivals came with, live at the beginning."""
@@ -154,12 +212,27 @@ class Workload(Struct, frozen=True, kw_only=True):
 
     def _arriving(self, arrival: Arrival) -> Message:
         token = ((TOKEN, f"token of {arrival.id} of {arrival.source}"),) if self.keeping in WITH_TOKENS else ()
-        return replace(arrival.message(), extensions=token)
+        request = ((REQUEST, _request_of(arrival)),) if self.followed else ()
+        message = arrival.message()
+        return replace(message, extensions=(*message.extensions, *token, *request))
+
+    def answered(self) -> frozenset[tuple[str, bytes]]:
+        """Give what other services have executed at the beginning."""
+        return frozenset((_request_of(each), each.name.encode()) for each in self.arrivals if self.followed)
 
 
-def copies(*names: str) -> tuple[Arrival, ...]:
+def _request_of(arrival: Arrival) -> str:
+    return f"request of {arrival.id}"
+
+
+def asking(text: str) -> Send:
+    """Give a request of another service on its way here."""
+    return Send(message=Message(id=text, source=CALLERS, type=KIND, body=text.encode()), to=WIRE)
+
+
+def copies(*names: str, instant: int = 0) -> tuple[Arrival, ...]:
     """Give one arrival for each name; equal names are copies of one message."""
-    return tuple(Arrival(name, name) for name in names)
+    return tuple(Arrival(name, name, instant=instant) for name in names)
 
 
 class Standing:
@@ -185,7 +258,9 @@ class CheckedHandlers:
         """Read the CloudEvent."""
         return _read(delivery.headers, delivery.body, self.workload.entity(name_of(delivery.body.decode())))
 
-    async def handle(self, message: Message, resources: Resources, attempt: str = "") -> Decision:
+    async def handle(
+        self, message: Message, resources: Resources, attempt: str = "", response: Response | None = None
+    ) -> Decision:
         """Write a row, then end as the checker chooses."""
         text = message.body.decode()
         end = await self.driver.choose(name_of(text))
@@ -199,7 +274,14 @@ class CheckedHandlers:
             if end is End.REFUSED:
                 notebook: Any = resources.get(self._programs.stores.Notebook)
                 notebook.refuse("a deferred constraint")
-        return Decision(self.effects(message.identity, text, mark), self._things(text, mark, attempt))
+        self._check(message, response)
+        effects = self.effects(message.identity, text, mark)
+        if not self._calls:
+            return Decision(effects, self._things(text, mark, attempt))
+        url = f"{attempt}/0"
+        followed = replace(effects[0], message=replace(effects[0].message, extensions=((REQUEST, url),)))
+        request = Thing(kind=HTTP, name=url, data=followed.message.body)
+        return Decision((followed, *effects[1:]), (request,), (Call(Verb.POST, url),))
 
     def verdict(self, message: Message, failure: Failure, *, attempts: int, history: tuple[Failure, ...]) -> Verdict:
         """Judge by the workload's policy, at an instant and with a chance that are always the same."""
@@ -221,6 +303,15 @@ class CheckedHandlers:
         else:
             notebook: Any = resources.get(self._programs.stores.Notebook)
             notebook.write(text, mark)
+
+    @property
+    def _calls(self) -> int:
+        return self.workload.calls if self._endpoint == self.workload.endpoints[0] else 0
+
+    def _check(self, message: Message, response: Response | None) -> None:
+        """Make sure that what follows a request up finds its response. Raises RuntimeError, which nothing expects."""
+        if requested(message) and (response is None or response.body != message.body):
+            raise RuntimeError(f"{message.body!r} was given the response {response!r}")
 
     def _things(self, text: str, mark: str, attempt: str) -> tuple[Thing, ...]:
         count = self.workload.things if self._endpoint == self.workload.endpoints[0] else 0

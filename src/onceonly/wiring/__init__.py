@@ -2,17 +2,19 @@
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from onceonly.algorithms.effects import NoThings, Registered
 from onceonly.model.errors import SetupError
 from onceonly.model.identity import Identity
 from onceonly.model.record import Record
-from onceonly.model.settings import DedupStore, Off, Tokens
+from onceonly.model.remote import HTTP
+from onceonly.model.settings import Off, Tokens
 from onceonly.ports.bundle import Ports
 from onceonly.ports.dead_letters import DeadLetters
 from onceonly.ports.effects import Register, Things
 from onceonly.ports.handlers import Handlers
+from onceonly.ports.remote import Responders
 from onceonly.ports.store import Store
 from onceonly.ports.surroundings import Clock
 from onceonly.ports.transport import Topology, Traits, Transport
@@ -22,8 +24,10 @@ from onceonly.runtime.observer import Observer
 from onceonly.runtime.surroundings import LIVE, Surroundings
 from onceonly.wiring.blobs import open_blobs
 from onceonly.wiring.deduplication import open_admission
+from onceonly.wiring.lasting import require_records
 from onceonly.wiring.naming import named
-from onceonly.wiring.opened import OpenedAdmission, OpenedStore
+from onceonly.wiring.opened import OpenedAdmission, OpenedFinishing, OpenedStore
+from onceonly.wiring.remote import Peers, open_calls, open_peers
 from onceonly.wiring.schemes import has_no_tables, keeps_documents, offer_of, require, scheme_of, shown
 from onceonly.wiring.settings import Settings
 from onceonly.wiring.transactions import open_transactions
@@ -31,6 +35,7 @@ from onceonly.wiring.transactions import open_transactions
 if TYPE_CHECKING:
     from onceonly.drivers.schema import Schema
     from onceonly.drivers.sql import Database
+    from onceonly.wiring.sql import Sampled
 
 AMQP = frozenset({"amqp", "amqps"})
 
@@ -38,12 +43,16 @@ __all__ = [
     "Enlisted",
     "Settings",
     "enlist",
+    "measure",
     "offer_of",
+    "open_all_of_store",
     "open_database",
     "open_dead_letters",
+    "open_finishing",
     "open_register",
     "open_store",
     "open_transport",
+    "require_records",
     "schemas",
     "shown",
     "temporary_transport",
@@ -84,19 +93,21 @@ class Transports(Protocol):
 
 
 @asynccontextmanager
-async def wire(
+async def wire(  # noqa: PLR0913 - all that it must know of an endpoint, by name
     settings: Settings,
     make_handlers: Callable[[Traits, Things | None], Handlers],
     *,
     events: Sequence[str] = (),
     entities: bool = False,
+    responders: bool = False,
     surroundings: Surroundings = LIVE,
     observer: Observer | None = None,
 ) -> AsyncIterator[Ports]:
     """Open everything an endpoint's algorithm talks to, and declare its queue and its subscriptions to `events`.
 
     `make_handlers` is told of the transport and of the place for blobs, if there is one; `entities` says that some handlers
-    work on entities. The ports are enclosed by `observer`. Raises SetupError: an unknown
+    work on entities, `responders` that what it gives is Responders as well, so that there must be a place for requests.
+    The ports are enclosed by `observer`. Raises SetupError: an unknown
     scheme, a missing driver, missing or newer tables; TryAgain when a server is away. Both name the setting it is about.
     """
     require(settings.store, "store")
@@ -104,34 +115,65 @@ async def wire(
     async with AsyncExitStack() as stack:
         with named(settings, "store", settings.store):
             opening = _open_store(settings, entities=entities, surroundings=surroundings)
-            store, dead_letters, register = await stack.enter_async_context(opening)
+            opened = await stack.enter_async_context(opening)
+            store, dead_letters, register = opened.store, opened.dead_letters, opened.register
             transacting = open_transactions(settings, entities=entities, surroundings=surroundings)
-            transactions = await stack.enter_async_context(transacting)
+            transactions, controls = await stack.enter_async_context(transacting)
+            calls = await open_calls(stack, settings, surroundings) if responders else None
         if settings.dead_letters is not None:
             with named(settings, "dead_letters", settings.dead_letters):
                 letters = open_dead_letters(settings.dead_letters, surroundings=surroundings)
                 dead_letters = await stack.enter_async_context(letters)
         deciding = await open_admission(stack, settings, surroundings)
         blobs = await _open_blobs(stack, settings, register)
-        effects = _effects(store, register, blobs, surroundings)
+        remote = await open_peers(stack, settings, register, surroundings)
+        effects = _effects(store, register, blobs, remote, surroundings=surroundings)
         with named(settings, "transport", settings.transport):
-            opened = open_transport(settings.transport, settings.name, surroundings=surroundings)
-            transport = await stack.enter_async_context(opened)
+            reaching = open_transport(settings.transport, settings.name, surroundings=surroundings)
+            transport = await stack.enter_async_context(reaching)
+        handlers = make_handlers(transport.traits, blobs)
         ports = Ports(
             endpoint=settings.name,
             store=store,
-            handlers=make_handlers(transport.traits, blobs),
+            handlers=handlers,
             admission=deciding.admission,
             effects=effects or NoThings(),
             transport=transport,
             dead_letters=dead_letters,
-            upkeep=_upkeep(settings, deciding, effects),
+            upkeep=_upkeep(settings, deciding, effects, opened),
             transactions=transactions,
+            controls=controls,
+            calls=calls,
+            responders=None if calls is None else cast("Responders", handlers),
         )
         watched = observed(ports, observer)
-        with named(settings, "transport", settings.transport):
-            await watched.transport.declare([Topology(endpoint=settings.name, events=tuple(events))])
+        if events or not settings.control.processed_by:  # an application that only sends has no queue
+            with named(settings, "transport", settings.transport):
+                await watched.transport.declare([Topology(endpoint=settings.name, events=tuple(events))])
         yield watched
+
+
+@asynccontextmanager
+async def open_finishing(settings: Settings, *, surroundings: Surroundings = LIVE) -> AsyncIterator[OpenedFinishing]:
+    """Open what a relay needs in a process that does not run the endpoint; declares no queue.
+
+    Raises SetupError, also where no record could be found: one that is kept nowhere, in another process's memory or in
+    documents; TryAgain when a server is away. Both name the setting it is about.
+    """
+    require_records(settings)
+    require(settings.transport, "transport")
+    async with AsyncExitStack() as stack:
+        with named(settings, "store", settings.store):
+            opened = await stack.enter_async_context(_open_store(settings, entities=False, surroundings=surroundings))
+        deciding = await open_admission(stack, settings, surroundings)
+        blobs = await _open_blobs(stack, settings, opened.register)
+        remote = await open_peers(stack, settings, opened.register, surroundings)
+        effects = _effects(opened.store, opened.register, blobs, remote, surroundings=surroundings)
+        with named(settings, "transport", settings.transport):
+            opening = open_transport(settings.transport, settings.name, surroundings=surroundings)
+            transport = await stack.enter_async_context(opening)
+            await transport.declare(())  # no queue: it only connects, so that a broker which is away or refuses is told now
+        yield OpenedFinishing(settings.name, opened.store, deciding.admission, effects or NoThings(), transport)
 
 
 async def _open_blobs(stack: AsyncExitStack, settings: Settings, register: Register | None) -> Things | None:
@@ -146,16 +188,33 @@ async def _open_blobs(stack: AsyncExitStack, settings: Settings, register: Regis
         return await stack.enter_async_context(open_blobs(settings.blobs))
 
 
-def _effects(store: Store, register: Register | None, blobs: Things | None, surroundings: Surroundings) -> Registered | None:
-    if register is None or blobs is None:
+def _effects(
+    store: Store, register: Register | None, blobs: Things | None, peers: Peers | None, *, surroundings: Surroundings
+) -> Registered | None:
+    things: dict[str, Things] = {} if blobs is None else {"blob": blobs}
+    if peers is not None:
+        things[HTTP] = peers
+    if register is None or not things:
         return None
-    return Registered(store, register, {"blob": blobs}, ids=surroundings.ids, clock=surroundings.clock)
+    return Registered(store, register, things, ids=surroundings.ids, clock=surroundings.clock, remote=peers)
 
 
-def _upkeep(settings: Settings, deciding: OpenedAdmission, things: Sweeps | None) -> Upkeep:
+def _upkeep(settings: Settings, deciding: OpenedAdmission, things: Sweeps | None, opened: OpenedStore) -> Upkeep:
     chosen = settings.deduplication
-    after = chosen.sweep_after.total_seconds() if isinstance(chosen, Tokens) else NOTHING.after
-    return Upkeep(after=after, tokens=deciding.tokens, things=things, drops=deciding.drops, marks=deciding.marks)
+    return Upkeep(
+        after=chosen.sweep_after.total_seconds() if isinstance(chosen, Tokens) else NOTHING.after,
+        tokens=deciding.tokens,
+        things=things,
+        drops=deciding.drops,
+        marks=deciding.marks,
+        ring=opened.ring,
+        keys=opened.keys,
+        leader=opened.leader,
+        journals=opened.journals,
+        interval=settings.interval.total_seconds(),
+        retention=round(settings.retention.total_seconds() * 1000) if settings.retention is not None else 0,
+        leads=settings.janitor,
+    )
 
 
 @asynccontextmanager
@@ -165,6 +224,13 @@ async def open_store(
     """Open an endpoint's store, and the dead letters beside it. Raises SetupError."""
     async with _open_store(settings, entities=entities, surroundings=surroundings) as opened:
         yield opened.store, opened.dead_letters
+
+
+@asynccontextmanager
+async def open_all_of_store(settings: Settings, *, surroundings: Surroundings = LIVE) -> AsyncIterator[OpenedStore]:
+    """Open an endpoint's store with all that is beside it, for whoever looks after it. Raises SetupError."""
+    async with _open_store(settings, entities=False, surroundings=surroundings) as opened:
+        yield opened
 
 
 @asynccontextmanager
@@ -178,15 +244,11 @@ async def open_register(settings: Settings, *, surroundings: Surroundings = LIVE
 
 def _open_store(settings: Settings, *, entities: bool, surroundings: Surroundings) -> AbstractAsyncContextManager[OpenedStore]:
     require(settings.store, "store")
-    if _is_memory(settings.store) and (entities or settings.blobs is not None or _forgets(settings)):
+    if _is_memory(settings.store) and settings.keeps_documents(entities=entities):
         from onceonly.wiring.memory import open_store_on_documents  # noqa: PLC0415 - only when it is named
 
         return open_store_on_documents(settings, clock=surroundings.clock)
     return _stores(settings.store).open_store(settings, clock=surroundings.clock)
-
-
-def _forgets(settings: Settings) -> bool:
-    return isinstance(settings.deduplication, DedupStore | Tokens)
 
 
 def enlist(settings: Settings, session: object, committed: Callable[[Sequence[Identity]], None]) -> Enlisted:
@@ -239,6 +301,13 @@ def open_database(
         raise SetupError(f"{role}={shown(setting)!r} is no database: it has no tables to look after")
     opened: AbstractAsyncContextManager[Database] = _sql().open_database(setting, clock=surroundings.clock)
     return opened
+
+
+async def measure(setting: Any, rows: int, rate: float, *, name: str, seconds: Callable[[], float]) -> "Sampled":
+    """Measure on a SQL database what so many claims and tokens take, in tables that are gone afterwards. Raises SetupError."""
+    async with open_database(setting) as database:
+        sampled: Sampled = await _sql().measure_in(database, rows, rate, name=name, seconds=seconds)
+        return sampled
 
 
 def schemas(*roles: str) -> "tuple[Schema, ...]":

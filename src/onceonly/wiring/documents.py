@@ -3,6 +3,7 @@
 import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import timedelta
 from importlib import import_module
 from typing import Any, NamedTuple
 
@@ -12,7 +13,9 @@ from onceonly.ports.dead_letters import DeadLetters
 from onceonly.ports.documents import Documents
 from onceonly.ports.surroundings import Clock
 from onceonly.stores.document_dead_letters import DocumentDeadLetters
+from onceonly.stores.document_journal import DocumentJournals
 from onceonly.stores.document_register import DocumentRegister
+from onceonly.stores.document_transactions import DocumentTransactions
 from onceonly.stores.documents import DocumentStore
 from onceonly.wiring.opened import OpenedStore
 from onceonly.wiring.schemes import SCHEMES, keeps_documents, scheme_of, shown
@@ -20,7 +23,8 @@ from onceonly.wiring.settings import Settings
 from onceonly.wiring.shared import Shared
 
 _log = logging.getLogger("onceonly.documents")
-_told: set[tuple[str, str]] = set()
+TOLD: set[tuple[str, str]] = set()
+"""What was logged about places. A process that starts others hands it to them, so that it is said once for all."""
 
 
 class _Place(NamedTuple):
@@ -67,7 +71,15 @@ async def open_store(settings: Settings, *, clock: Clock) -> AsyncIterator[Opene
     """Give a store on documents, the dead letters and the register beside it. Raises SetupError for what it cannot do."""
     async with open_documents(settings.store, clock=clock) as documents:
         store = store_on(documents, settings, clock)
-        yield OpenedStore(store, DocumentDeadLetters(documents, clock=clock), DocumentRegister(store))
+        journals = DocumentJournals(documents, settings.name)
+        yield OpenedStore(store, DocumentDeadLetters(documents, clock=clock), DocumentRegister(store), journals=journals)
+
+
+@asynccontextmanager
+async def open_transactions_on_documents(settings: Settings, *, clock: Clock) -> AsyncIterator[DocumentTransactions]:
+    """Give the transactions of a store on documents."""
+    async with open_documents(settings.store, clock=clock) as documents:
+        yield transactions_on(documents, settings, clock)
 
 
 @asynccontextmanager
@@ -86,11 +98,17 @@ def store_on(documents: Documents, settings: Settings, clock: Clock) -> Document
     return DocumentStore(documents, settings.name, clock=clock, history=history)
 
 
+def transactions_on(documents: Documents, settings: Settings, clock: Clock) -> DocumentTransactions:
+    """Make an endpoint's transactions."""
+    retention = settings.control.retention // timedelta(milliseconds=1)
+    return DocumentTransactions(store_on(documents, settings, clock), retention=retention)
+
+
 def tell(setting: object, warnings: Sequence[str]) -> None:
-    """Log what somebody should know about a place, once in the life of this process."""
+    """Log what somebody should know about a place, once in the life of this process and of those it starts."""
     for warning in warnings:
-        if (shown(setting), warning) not in _told:
-            _told.add((shown(setting), warning))
+        if (shown(setting), warning) not in TOLD:
+            TOLD.add((shown(setting), warning))
             _log.warning("%s: %s", shown(setting), warning)
 
 

@@ -10,12 +10,15 @@ from onceonly.model.settings import History
 from onceonly.ports.dead_letters import DeadLetters
 from onceonly.ports.surroundings import Clock
 from onceonly.ports.transport import Topology, Transport
+from onceonly.stores.document_journal import DocumentJournals
 from onceonly.stores.document_register import DocumentRegister
+from onceonly.stores.document_transactions import DocumentTransactions
 from onceonly.stores.memory import MemoryDeadLetters, MemoryStore
+from onceonly.stores.memory_calls import MemoryCalls
 from onceonly.stores.memory_documents import MemoryDocuments
 from onceonly.stores.memory_transactions import MemoryTransactions
 from onceonly.transports.memory import MemoryTransport
-from onceonly.wiring.documents import store_on
+from onceonly.wiring.documents import store_on, transactions_on
 from onceonly.wiring.opened import OpenedStore
 from onceonly.wiring.settings import Settings
 from onceonly.wiring.shared import Shared
@@ -52,8 +55,9 @@ async def open_store(settings: Settings, *, clock: Clock) -> AsyncIterator[Opene
 async def open_store_on_documents(settings: Settings, *, clock: Clock) -> AsyncIterator[OpenedStore]:
     """Give a store on documents in memory, and the same dead letters beside it."""
     async with open_world(settings.store) as world:
-        store = store_on(MemoryDocuments(world), settings, clock)
-        yield OpenedStore(store, MemoryDeadLetters(world, clock=clock), DocumentRegister(store))
+        documents = MemoryDocuments(world)
+        store, journals = store_on(documents, settings, clock), DocumentJournals(documents, settings.name)
+        yield OpenedStore(store, MemoryDeadLetters(world, clock=clock), DocumentRegister(store), journals=journals)
 
 
 @asynccontextmanager
@@ -68,6 +72,20 @@ async def open_transactions(settings: Settings, *, clock: Clock) -> AsyncIterato
     """Give the transactions of a store."""
     async with open_world(str(settings.store)) as world:
         yield MemoryTransactions(world, settings.name, clock=clock)
+
+
+@asynccontextmanager
+async def open_transactions_on_documents(settings: Settings, *, clock: Clock) -> AsyncIterator[DocumentTransactions]:
+    """Give the transactions of a store on documents in memory."""
+    async with open_world(str(settings.store)) as world:
+        yield transactions_on(MemoryDocuments(world), settings, clock)
+
+
+@asynccontextmanager
+async def open_calls(settings: Settings, *, clock: Clock) -> AsyncIterator[MemoryCalls]:
+    """Give what an endpoint was asked by others."""
+    async with open_world(str(settings.store)) as world:
+        yield MemoryCalls(world, settings.name, clock=clock)
 
 
 @asynccontextmanager

@@ -4,18 +4,38 @@ from typing import NamedTuple
 
 from onceonly.ports.admission import Admission
 from onceonly.ports.dead_letters import DeadLetters
-from onceonly.ports.effects import Register
+from onceonly.ports.effects import Effects, Register
+from onceonly.ports.ring import Ring
 from onceonly.ports.store import Store
 from onceonly.ports.token_store import TokenStore
-from onceonly.ports.upkeep import Counter, Expires
+from onceonly.ports.transport import Transport
+from onceonly.ports.upkeep import ClientKeys, Counter, Expires, Journals, Leadership
 
 
 class OpenedStore(NamedTuple):
-    """A store, the dead letters beside it, and the register of things that its commits take rows away from, if it has one."""
+    """A store, the dead letters beside it, and the register of things that its commits take rows away from, if it has one.
+
+    `ring` is there where the store's own claims are the history, and are forgotten in time. The others are what its janitors
+    share, as far as the store can have it: `keys` of clients, who is the `leader`, and their `journals`.
+    """
 
     store: Store
     dead_letters: DeadLetters
     register: Register | None = None
+    ring: Ring | None = None
+    keys: ClientKeys | None = None
+    leader: Leadership | None = None
+    journals: Journals | None = None
+
+
+class OpenedFinishing(NamedTuple):
+    """What finishes the records of one endpoint, in a process that does not run it."""
+
+    endpoint: str
+    store: Store
+    admission: Admission
+    effects: Effects
+    transport: Transport
 
 
 class OpenedAdmission(NamedTuple):

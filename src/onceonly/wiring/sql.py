@@ -1,22 +1,39 @@
 """The SQL adapters, put together: databases are shared by URL within a process, and have their tables before they are used."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 from onceonly.drivers.schema import Schema, check, create, create_user_tables, drop
 from onceonly.drivers.sql import Database, place_of, pool_of
 from onceonly.drivers.sql import open_database as connect
 from onceonly.drivers.whereabouts import whereabouts
 from onceonly.model.errors import Failed, SetupError
+from onceonly.model.measured import Measurements
 from onceonly.model.settings import History, Off
 from onceonly.ports.dead_letters import DeadLetters
 from onceonly.ports.surroundings import Clock
 from onceonly.ports.transport import Topology, Transport
+from onceonly.runtime.surroundings import LIVE
 from onceonly.stores.sql import DOCUMENTS_SCHEMA as DOCUMENTS
-from onceonly.stores.sql import Keeping, SqlDeadLetters, SqlDocuments, SqlRegister, SqlStore, SqlTokens, SqlTransactions
+from onceonly.stores.sql import HTTP_SCHEMA as HTTP
+from onceonly.stores.sql import (
+    Keeping,
+    SqlCalls,
+    SqlDeadLetters,
+    SqlDocuments,
+    SqlJournals,
+    SqlKeys,
+    SqlRegister,
+    SqlRing,
+    SqlStore,
+    SqlTokens,
+    SqlTransactions,
+)
 from onceonly.stores.sql.enlisted import Committed, Enlisted, Home
 from onceonly.stores.sql.enlisted import enlist as enlist_session
+from onceonly.stores.sql.measuring import Sample, measure
+from onceonly.stores.sql.slicing import RETENTION
 from onceonly.stores.sql.tables import SCHEMA as STORE
 from onceonly.transports.sql import SqlTransport
 from onceonly.transports.sql_tables import SCHEMA as QUEUE
@@ -25,7 +42,7 @@ from onceonly.wiring.opened import OpenedStore
 from onceonly.wiring.settings import Settings
 from onceonly.wiring.shared import Shared
 
-SCHEMAS = {"store": STORE, "transport": QUEUE, "documents": DOCUMENTS}
+SCHEMAS = {"store": STORE, "transport": QUEUE, "documents": DOCUMENTS, "http": HTTP}
 
 _DATABASES: Shared[Database] = Shared(Database.close)
 
@@ -47,8 +64,44 @@ async def open_store(settings: Settings, *, clock: Clock) -> AsyncIterator[Opene
         metadata: Any = settings.metadata
         if metadata is not None and database.creates:
             await create_user_tables(database, metadata)
-        store = SqlStore(database, settings.name, keeping=_keeping(settings), isolation=settings.isolation)
-        yield OpenedStore(store, SqlDeadLetters(database), SqlRegister(database, settings.name))
+        keeping = _keeping(settings)
+        retention = _retention(settings)
+        mine = None if clock is LIVE.clock else clock  # where a test moves time, it moves for claims as well
+        store = SqlStore(
+            database, settings.name, keeping=keeping, isolation=settings.isolation, retention=retention, clock=mine
+        )
+        ring = SqlRing(database, retention=retention, clock=mine) if keeping is Keeping.HISTORY else None
+        if ring is not None:
+            await store.prepare()
+        yield OpenedStore(
+            store,
+            SqlDeadLetters(database),
+            SqlRegister(database, settings.name),
+            ring,
+            keys=None if keeping is Keeping.NOTHING else SqlKeys(database),
+            leader=ring or SqlRing(database, clock=mine),
+            journals=SqlJournals(database, settings.name),
+        )
+
+
+class Sampled(NamedTuple):
+    """What was measured, and whether a slot is emptied in a time that hardly depends on how much is in it."""
+
+    measurements: Measurements
+    whole: bool
+
+
+async def measure_in(database: Database, rows: int, rate: float, *, name: str, seconds: Callable[[], float]) -> Sampled:
+    """Measure what so many claims and tokens take. Raises SetupError when this user may make no tables."""
+    try:
+        sample = Sample(rows, rate, database.clock.now())
+        found = await measure(database, sample, name=name, seconds=seconds)
+    except Failed as error:
+        if database.is_refused(error):
+            words = f"the sample needs tables of its own, and this user may not make them ({error})"
+            raise SetupError(f"{words}: name a user who may, with --store") from error
+        raise
+    return Sampled(found, whole=not database.dialect.embedded)
 
 
 @asynccontextmanager
@@ -72,6 +125,14 @@ async def open_transactions(settings: Settings, *, clock: Clock) -> AsyncIterato
     """Give the transactions of a store that is open, with its tables."""
     async with open_database(settings.store, clock=clock) as database:
         yield SqlTransactions(database, settings.name, keeping=_keeping(settings), isolation=settings.isolation)
+
+
+@asynccontextmanager
+async def open_calls(settings: Settings, *, clock: Clock) -> AsyncIterator[SqlCalls]:
+    """Give what an endpoint was asked by others, beside a store that is open."""
+    async with open_database(settings.store, clock=clock) as database:
+        await _ensure(database, HTTP)
+        yield SqlCalls(database, settings.name, keeping=_keeping(settings), isolation=settings.isolation)
 
 
 def are_one_file(one: Any, other: Any) -> bool:
@@ -115,6 +176,11 @@ async def temporary_transport(
             yield
         finally:
             await drop(database, QUEUE)
+
+
+def _retention(settings: Settings) -> int:
+    chosen = settings.deduplication
+    return round(chosen.retention.total_seconds() * 1000) if isinstance(chosen, History) else RETENTION
 
 
 def _keeping(settings: Settings) -> Keeping:

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import timedelta
 from importlib import import_module
 from typing import Any, NamedTuple
 
@@ -12,31 +13,42 @@ from onceonly.algorithms.relay import relay
 from onceonly.algorithms.transaction import Ways
 from onceonly.model.errors import SetupError
 from onceonly.model.record import Record
-from onceonly.model.settings import History, Off
-from onceonly.ports.admission import Admission
+from onceonly.model.settings import Off
 from onceonly.ports.bundle import Finishing
-from onceonly.ports.effects import Effects
 from onceonly.ports.store import Store
-from onceonly.ports.transactions import Transactions
-from onceonly.ports.transport import Transport
+from onceonly.ports.transactions import Attempts, Controls, Transactions
 from onceonly.runtime.surroundings import LIVE, Surroundings
 from onceonly.wiring.deduplication import open_admission
 from onceonly.wiring.naming import named
-from onceonly.wiring.schemes import has_no_tables, offer_of, scheme_of, shown
+from onceonly.wiring.opened import OpenedFinishing
+from onceonly.wiring.schemes import offer_of, scheme_of, shown
 from onceonly.wiring.settings import Settings
 
 _log = logging.getLogger("onceonly.transaction")
 
 
-class _Finishing(NamedTuple):
-    store: Store
-    admission: Admission
-    effects: Effects
-    transport: Transport
+class Registered(NamedTuple):
+    """What an endpoint has: any handlers at all, and such as work on entities."""
+
+    handlers: bool = True
+    entities: bool = False
+
+
+ANYTHING = Registered()
+
+
+class OpenedTransactions(NamedTuple):
+    """The transactions of a store; none where there are none. `controls` where it cannot be searched."""
+
+    transactions: Transactions | None = None
+    controls: Controls | None = None
 
 
 class Outside:
-    """The ways of transactions in a process in which the endpoint does not run; its transport is opened for each dispatch."""
+    """The ways of transactions in a process in which the endpoint does not run.
+
+    Its transport is opened for each dispatch, where none is open already for control messages.
+    """
 
     def __init__(self, settings: Settings, store: Store, ways: Ways, surroundings: Surroundings) -> None:
         self.ways = ways
@@ -51,41 +63,73 @@ class Outside:
         if not records:
             return
         async with left_to_the_relay(self._settings), AsyncExitStack() as stack:
-            opening = open_transport(self._settings.transport, self._settings.name, surroundings=self._surroundings)
-            transport = await stack.enter_async_context(opening)
-            await relay(records, _Finishing(self._store, self.ways.admission, NoThings(), transport))
+            transport = self.ways.transport
+            if transport is None:
+                opening = open_transport(self._settings.transport, self._settings.name, surroundings=self._surroundings)
+                transport = await stack.enter_async_context(opening)
+            await relay(records, OpenedFinishing(self._settings.name, self._store, self.ways.admission, NoThings(), transport))
 
 
 @asynccontextmanager
 async def open_transactions(
     settings: Settings, *, entities: bool = False, surroundings: Surroundings = LIVE
-) -> AsyncIterator[Transactions | None]:
-    """Open the transactions of an endpoint's store; gives None where there are none. Raises SetupError."""
+) -> AsyncIterator[OpenedTransactions]:
+    """Open the transactions of an endpoint's store, if it has any. Raises SetupError."""
     is_memory = isinstance(settings.store, str) and scheme_of(settings.store) == "memory"
-    is_plain = isinstance(settings.deduplication, History) and settings.blobs is None and not entities
-    on_documents = not is_plain if is_memory else isinstance(settings.store, str) and has_no_tables(settings.store)
-    if on_documents or isinstance(settings.deduplication, Off):
-        yield None
+    if isinstance(settings.deduplication, Off):
+        yield OpenedTransactions()
+        return
+    if settings.keeps_documents(entities=entities):
+        family = import_module(f"onceonly.wiring.{'memory' if is_memory else 'documents'}")
+        async with family.open_transactions_on_documents(settings, clock=surroundings.clock) as transactions:
+            yield OpenedTransactions(transactions, _controls(transactions, settings, surroundings))
         return
     if is_memory:
         from onceonly.wiring import memory as adapters  # noqa: PLC0415 - only when it is named
     else:
         from onceonly.wiring import sql as adapters  # type: ignore[no-redef]  # noqa: PLC0415 - imports a driver
     async with adapters.open_transactions(settings, clock=surroundings.clock) as transactions:
-        yield transactions
+        yield OpenedTransactions(transactions)
+
+
+def _controls(attempts: Attempts, settings: Settings, surroundings: Surroundings) -> Controls:
+    chosen = settings.control
+    delays = tuple(delay // timedelta(milliseconds=1) for delay in chosen.delays)
+    return Controls(attempts, delays, chosen.processed_by or settings.name, surroundings.clock)
 
 
 @asynccontextmanager
-async def outside(settings: Settings, *, surroundings: Surroundings = LIVE) -> AsyncIterator[Outside]:
+async def outside(
+    settings: Settings, has: Registered = ANYTHING, *, surroundings: Surroundings = LIVE
+) -> AsyncIterator[Outside]:
     """Open what a transaction needs in a process in which the endpoint does not run. Raises SetupError, Failed, Unknown."""
-    from onceonly.wiring import open_store  # noqa: PLC0415 - which imports this module
+    from onceonly.wiring import open_store, open_transport  # noqa: PLC0415 - which imports this module
 
+    if settings.keeps_documents(entities=has.entities):
+        check_processed(settings, has)
     async with AsyncExitStack() as stack:
         with named(settings, "store", settings.store):
-            store, _ = await stack.enter_async_context(open_store(settings, surroundings=surroundings))
-            transactions = await stack.enter_async_context(open_transactions(settings, surroundings=surroundings))
+            opening = open_store(settings, entities=has.entities, surroundings=surroundings)
+            store, _ = await stack.enter_async_context(opening)
+            begun = open_transactions(settings, entities=has.entities, surroundings=surroundings)
+            transactions, controls = await stack.enter_async_context(begun)
         deciding = await open_admission(stack, settings, surroundings)
-        yield Outside(settings, store, Ways(required(transactions, settings), deciding.admission), surroundings)
+        ways = Ways(required(transactions, settings), deciding.admission)
+        if controls is not None:
+            with named(settings, "transport", settings.transport):
+                opened = open_transport(settings.transport, settings.name, surroundings=surroundings)
+                ways = ways._replace(controls=controls, transport=await stack.enter_async_context(opened))
+        yield Outside(settings, store, ways, surroundings)
+
+
+def check_processed(settings: Settings, has: Registered) -> None:
+    """Make sure that somebody gets the control messages. Raises SetupError."""
+    if not has.handlers and not settings.control.processed_by:
+        raise SetupError(
+            f"endpoint {settings.name!r} has no handlers, so nobody runs it, and nobody would look after its transactions "
+            f"when this process dies: name an endpoint that runs on the same store ({shown(settings.store)}) and transport: "
+            'control=ControlMessages(processed_by="...")'
+        )
 
 
 def required(transactions: Transactions | None, settings: Settings) -> Transactions:
@@ -97,7 +141,7 @@ def required(transactions: Transactions | None, settings: Settings) -> Transacti
             f"transactions of endpoint {settings.name!r} need deduplication=History() or another: with Off() no record is kept,"
             " so a crash would lose what they send"
         )
-    raise SetupError(f"transactions need a SQL store; that of endpoint {settings.name!r} is {shown(settings.store)}")
+    raise SetupError(f"the store of endpoint {settings.name!r}, {shown(settings.store)}, has no transactions")
 
 
 @asynccontextmanager
@@ -109,7 +153,8 @@ async def left_to_the_relay(settings: Settings) -> AsyncIterator[None]:
     except Exception as error:  # noqa: BLE001 - an outage, however a driver words it; the record is there
         reason = f"{type(error).__name__}: {error}"
         _log.warning(
-            "committed, but not sent yet: that is left to the relay", extra={"endpoint": settings.name, "reason": reason}
+            "committed, but not sent yet: that is left to the relay, or to the control message",
+            extra={"endpoint": settings.name, "reason": reason},
         )
 
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from sqlalchemy import Connection
 
 from onceonly.model.entities import Changes
-from onceonly.model.errors import CommitRefused, Conflict
+from onceonly.model.errors import CommitRefused, Conflict, Unusable
 from onceonly.model.message import Message
 from onceonly.stores.sql.portions import chunks, packets
 from onceonly.stores.sql.scope import Scope
@@ -17,19 +17,23 @@ Loaded = Mapping[str, bytes | None]
 _NONE: Loaded = {}
 
 
-def load(connection: Connection, scope: Scope, messages: Sequence[Message]) -> Loaded:
-    """Load the entities of these messages and lock them, in key order against deadlocks.
+def load_all(connection: Connection, scope: Scope, messages: Sequence[Message]) -> Loaded:
+    """Load the entities of these messages; see `load`."""
+    return load(connection, scope, list({message.unit for message in messages if message.unit}))
 
-    One that does not exist cannot be locked: of two units that make it, one finds it there at its commit. Raises CommitRefused
+
+def load(connection: Connection, scope: Scope, units: Sequence[str]) -> Loaded:
+    """Load entities and lock them, in key order against deadlocks.
+
+    One that does not exist cannot be locked: of two units that make it, one finds it there at its commit. Raises Unusable
     for a key that is too long.
     """
-    units = {message.unit for message in messages if message.unit}
     if not units:
         return _NONE
     keys = sorted(units, key=_in_bytes)
     for key in keys:
         if len(_in_bytes(key)) > ENTITY_KEY_BYTES:
-            raise CommitRefused(f"entity key {key[:60]!r}... is too long: a SQL store takes {ENTITY_KEY_BYTES} bytes")
+            raise Unusable(f"entity key {key[:60]!r}... is too long: a SQL store takes {ENTITY_KEY_BYTES} bytes")
     loaded: dict[str, bytes | None] = dict.fromkeys(keys)
     for some in chunks(keys):
         rows = scope.database.dialect.lock(connection, scope.tables.entities, some, key="key", returning=("key", "state"))

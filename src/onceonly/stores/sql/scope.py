@@ -3,14 +3,22 @@
 from typing import NamedTuple
 
 from onceonly.drivers.sql import Database
+from onceonly.model.ring import Slicing
+from onceonly.ports.surroundings import Clock
 from onceonly.stores.sql.keeping import Keeping
 from onceonly.stores.sql.tables import Tables
 
 
 class Scope(NamedTuple):
-    """A database and the tables in it, the endpoint that works there, and what is kept."""
+    """A database and the tables in it, the endpoint that works there, and what is kept.
+
+    `slicing` is how time is cut, None until that is known: no message with an instant may be claimed before. `clock` decides
+    what is forgotten instead of the database's own, if there is one.
+    """
 
     database: Database
     tables: Tables
     endpoint: str
     keeping: Keeping
+    slicing: Slicing | None = None
+    clock: Clock | None = None

@@ -1,15 +1,15 @@
-"""The statements of the store, on a synchronous connection inside the unit's database transaction."""
+"""The statements about records, on a synchronous connection inside a database transaction, and what a claim found."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, Table, and_, or_, select
+from sqlalchemy import Connection, Table, select
 
 from onceonly.drivers.dialect import Dialect
-from onceonly.model.errors import Conflict
 from onceonly.model.identity import Identity, claim_key
 from onceonly.model.message import Message
 from onceonly.model.record import Record
+from onceonly.ports.store import Barred
 from onceonly.serialization.records import decode_record, encode_record
 from onceonly.stores.sql.portions import chunks
 from onceonly.stores.sql.tables import Tables
@@ -22,6 +22,7 @@ class Found(NamedTuple):
     owed: tuple[Record, ...] = ()
     done: tuple[Message, ...] = ()
     clashing: tuple[Message, ...] = ()
+    barred: tuple[Barred, ...] = ()
 
 
 class Old(NamedTuple):
@@ -31,37 +32,8 @@ class Old(NamedTuple):
     limit: int
 
 
-class Known(NamedTuple):
-    """What is stored about a message handled before."""
-
-    fingerprint: bytes
-    effects: bytes | None
-
-
-def claim(connection: Connection, tables: Tables, dialect: Dialect, messages: Mapping[bytes, Message]) -> Found:
-    """Claim messages by their keys: first the claim, in key order against deadlocks, then a current read of the rest.
-
-    Raises Conflict when one was claimed, and no longer is when it is read.
-    """
-    rows = [{"key": key, "fingerprint": message.fingerprint} for key, message in sorted(messages.items(), key=_first)]
-    claimed = {row.key for row in dialect.insert_absent(connection, tables.claims, rows, key=["key"])}
-    known = _read_known(connection, tables, dialect, [key for key in messages if key not in claimed])
-    return Found(
-        new=tuple(message for key, message in messages.items() if key in claimed),
-        owed=tuple(
-            decode_record(messages[key].identity, row.effects)
-            for key, row in known.items()
-            if row.effects is not None and row.fingerprint == messages[key].fingerprint
-        ),
-        done=tuple(
-            messages[key] for key, row in known.items() if row.effects is None and row.fingerprint == messages[key].fingerprint
-        ),
-        clashing=tuple(messages[key] for key, row in known.items() if row.fingerprint != messages[key].fingerprint),
-    )
-
-
-def row_of(endpoint: str, record: Record, now: int) -> dict[str, Any]:
-    """Give the values of a record's row, by the names of its columns."""
+def row_of(endpoint: str, record: Record, now: int, claim: bytes | None = None) -> dict[str, Any]:
+    """Give the values of a record's row, by the names of its columns; `claim` is its message's key in the ring."""
     return {
         "key": claim_key(endpoint, record.identity),
         "endpoint": endpoint,
@@ -69,6 +41,7 @@ def row_of(endpoint: str, record: Record, now: int) -> dict[str, Any]:
         "id": record.identity.id,
         "effects": encode_record(record),
         "stored_at": now,
+        "claim": claim,
     }
 
 
@@ -78,16 +51,12 @@ def delete_keys(connection: Connection, dialect: Dialect, keys: Sequence[bytes],
         dialect.remove(connection, tables, some, key="key")
 
 
-def read_undispatched(
-    connection: Connection, tables: Tables, endpoint: str, *, old: Old, after: Identity | None
-) -> tuple[Record, ...]:
-    """Read the records stored before an instant, oldest first, or those of them behind the record of `after`."""
+def read_undispatched(connection: Connection, tables: Tables, endpoint: str, old: Old) -> tuple[Record, ...]:
+    """Read the records stored before an instant, oldest first."""
     records = tables.records.c
     query = select(records.source, records.id, records.effects).where(records.endpoint == endpoint)
-    if after is not None:
-        query = query.where(_behind(tables.records, claim_key(endpoint, after)))
     ordered = query.where(records.stored_at < old.than).order_by(records.stored_at, records.key).limit(old.limit)
-    return tuple(_record(row) for row in connection.execute(ordered))
+    return tuple(record_in(row) for row in connection.execute(ordered))
 
 
 def read_records(
@@ -97,33 +66,9 @@ def read_records(
     records = tables.records.c
     query = select(records.key, records.source, records.id, records.effects).where(dialect.among(records.key, "keys"))
     rows = {row.key: row for some in chunks([*identities]) for row in connection.execute(query, {"keys": some})}
-    return tuple(_record(rows[key]) for key in identities if key in rows)
+    return tuple(record_in(rows[key]) for key in identities if key in rows)
 
 
-def _read_known(connection: Connection, tables: Tables, dialect: Dialect, keys: Sequence[bytes]) -> dict[bytes, Known]:
-    if not keys:
-        return {}
-    claims, records = tables.claims.c, tables.records.c
-    joined = tables.claims.outerjoin(tables.records, claims.key == records.key)
-    selected = select(claims.key, claims.fingerprint, records.effects).select_from(joined)
-    query = dialect.current(selected.where(dialect.among(claims.key, "keys")))
-    rows = {row.key: row for some in chunks(keys) for row in connection.execute(query, {"keys": some})}
-    if len(rows) < len(keys):
-        raise Conflict("another worker has finished and forgotten a message that was being claimed")
-    return {key: Known(rows[key].fingerprint, rows[key].effects) for key in keys}
-
-
-def _behind(records: Table, key: bytes) -> ColumnElement[bool]:
-    """Compare with the row of this key as the list is ordered; nothing is behind a row that is not there."""
-    last = records.alias()
-    since = select(last.c.stored_at).where(last.c.key == key).scalar_subquery()
-    stored_at = records.c.stored_at
-    return or_(stored_at > since, and_(stored_at == since, records.c.key > key))
-
-
-def _record(row: Any) -> Record:
+def record_in(row: Any) -> Record:
+    """Give the record that a row holds."""
     return decode_record(Identity(row.source, row.id), row.effects)
-
-
-def _first(pair: tuple[bytes, Message]) -> bytes:
-    return pair[0]

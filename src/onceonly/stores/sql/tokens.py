@@ -27,7 +27,7 @@ def consume(connection: Connection, scope: Scope, messages: Sequence[Message]) -
 
     Of several messages with one token the first has it. Raises Conflict when a token was given back meanwhile.
     """
-    database, tables, endpoint, _ = scope
+    database, tables, endpoint = scope[:3]
     by_key: dict[bytes, Message] = {}
     for message in messages:
         if message.token:

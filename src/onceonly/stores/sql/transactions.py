@@ -1,9 +1,9 @@
 """Transactions of a user's in a SQL database: a unit without messages, and a client's key beside its records."""
 
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
-from sqlalchemy import Connection, bindparam, select, update
+from sqlalchemy import Connection, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from onceonly.drivers.dialect import Limit, Purpose, checked_isolation
@@ -69,7 +69,6 @@ class SqlTransactions:
             "key": key,
             "fingerprint": opening.fingerprint,
             "attempt": opening.attempt,
-            "answer": None,
             "stored_at": self._database.clock.now(),
         }
         if self._database.dialect.insert_absent(connection, self._tables.keys, [row], key=["key"]):
@@ -89,6 +88,11 @@ class SqlTransaction:
         self._opening = opening
         self._limit = limit
         self.resources = self._unit.resources
+        self.unit = ""
+
+    async def load(self, unit: str) -> None:
+        """Load an entity and lock it, in the order in which they are asked for; see the port."""
+        await self._unit.load(unit)
 
     async def commit(self, record: Record | None, answer: bytes | None) -> None:
         """Write record and answer, and commit in time; see the port."""
@@ -96,18 +100,14 @@ class SqlTransaction:
 
         def last(connection: Connection) -> None:
             if self._opening.key and answer is not None:
-                key = key_of(self._opening.endpoint, self._opening.key)
-                connection.execute(_answer(self._scope.tables), {"of": key, "given": answer})
+                row = {"key": key_of(self._opening.endpoint, self._opening.key), "answer": answer}
+                self._scope.database.dialect.update_last(connection, self._scope.tables.keys, row, key="key")
 
         await self._unit.commit(records, last=last, limit=self._limit)
 
     def abandon(self) -> None:
         """Give up; see the port."""
         self._unit.abandon()
-
-
-def _answer(tables: Tables) -> Any:
-    return update(tables.keys).where(tables.keys.c.key == bindparam("of")).values(answer=bindparam("given"))
 
 
 def _read(connection: Connection, tables: Tables, key: bytes) -> Kept | None:

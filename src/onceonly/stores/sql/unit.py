@@ -9,16 +9,16 @@ from onceonly.drivers.dialect import Limit
 from onceonly.drivers.transaction import DatabaseTransaction
 from onceonly.model.entities import Entities
 from onceonly.model.errors import CommitRefused, Conflict, Failed
-from onceonly.model.identity import claim_key
 from onceonly.model.record import Record
 from onceonly.model.token import Token
 from onceonly.ports.store import Resources
-from onceonly.stores.sql.entities import Loaded, save
+from onceonly.stores.sql.claims import slot_key, unclaim
+from onceonly.stores.sql.entities import Loaded, load, save
 from onceonly.stores.sql.keeping import Keeping
 from onceonly.stores.sql.register import spend
 from onceonly.stores.sql.resources import SqlResources
 from onceonly.stores.sql.scope import Scope
-from onceonly.stores.sql.statements import Found, delete_keys, row_of
+from onceonly.stores.sql.statements import Found, row_of
 from onceonly.stores.sql.tokens import give
 
 Last = Callable[[Connection], None]
@@ -33,13 +33,23 @@ class SqlUnit:
         self.owed = found.owed
         self.done = found.done
         self.clashing = found.clashing
+        self.barred = found.barred
         self.resources: Resources
-        self._loaded = loaded
+        self._loaded = dict(loaded)
         self._entities = Entities(loaded)
         self._resources = self.resources = SqlResources(scope.database, transaction, self._entities, isolated=isolated)
         self._scope = scope
         self._transaction = transaction
         self._is_over = False
+
+    async def load(self, unit: str) -> None:
+        """Load one more entity, and lock it. Raises CommitRefused for a key that is too long, Conflict, Failed, Unknown."""
+        if unit in self._loaded:
+            return
+        with self._scope.database.translate(locked=Conflict):
+            found = await self._transaction.connection.run_sync(load, self._scope, [unit])
+        self._loaded.update(found)
+        self._entities.add(unit, found[unit])
 
     async def commit(self, records: Sequence[Record], *, last: Last | None = None, limit: Limit | None = None) -> None:
         """Write, also what `last` writes, and commit within the limit; see the port."""
@@ -75,7 +85,7 @@ class SqlUnit:
 
     def _keep(self, records: tuple[Record, ...], connection: Connection) -> None:
         """Write the records, and free the messages that were not handled, by what `begin` took of them."""
-        database, tables, endpoint, keeping = self._scope
+        database, tables, endpoint, keeping = self._scope[:4]
         now = database.clock.now()
         handled = {record.identity for record in records}
         unhandled = [message for message in self.new if message.identity not in handled]
@@ -83,7 +93,8 @@ class SqlUnit:
             minted = [token for record in records for token in record.minted]
             give(connection, self._scope, [*minted, *(Token(each.token, endpoint) for each in unhandled)])
         else:
-            keys = sorted(claim_key(endpoint, message.identity) for message in unhandled)
-            delete_keys(connection, database.dialect, keys, tables.claims)
-        rows = [row_of(endpoint, record, now) for record in records if record.effects or record.minted]
+            unclaim(connection, self._scope, unhandled)
+        kept = [record for record in records if record.owes or record.minted]
+        claims = {message.identity: slot_key(self._scope, message) for message in self.new} if kept else {}
+        rows = [row_of(endpoint, record, now, claims.get(record.identity)) for record in kept]
         database.dialect.insert_last(connection, tables.records, rows)

@@ -43,6 +43,16 @@ class _EffectsOnly(WrappedStore):
         return bool(record.effects)
 
 
+class TokenLosingForgetful(WrappedForgetful):
+    """Gives back the effects of a record, and nothing else."""
+
+    async def begin(self, store: Store, messages: Sequence[Message], *, isolated: bool) -> WrappedUnit:
+        """Strip what is owed."""
+        unit = await super().begin(store, messages, isolated=isolated)
+        unit.owed = tuple(Record(record.identity, record.effects, unit=record.unit) for record in unit.owed)
+        return unit
+
+
 class HastyForgetful(WrappedForgetful):
     """Forgets a message without effects as soon as it is committed."""
 

@@ -6,57 +6,110 @@ from onceonly.model.identity import Identity
 from onceonly.model.record import Record
 from onceonly.ports.store import Store
 from onceonly.testing.broken.wrapped_stores import WrappedStores
-from onceonly.testing.store_subject import LATER
+from onceonly.testing.store_subject import LATER, StoreSubject
 
 
 class NewestFirstStore(WrappedStores):
     """Lists records the wrong way round."""
 
-    async def undispatched(self, store: Store, older_than: int, limit: int, *, after: Identity | None) -> tuple[Record, ...]:
+    async def undispatched(self, store: Store, older_than: int, limit: int) -> tuple[Record, ...]:
         """Reverse."""
-        return (await store.undispatched(older_than, 1000, after=after))[::-1][:limit]
+        return (await store.undispatched(older_than, 1000))[::-1][:limit]
 
 
 class OverlappingStore(WrappedStores):
     """Lists records of the very instant too."""
 
-    async def undispatched(self, store: Store, older_than: int, limit: int, *, after: Identity | None) -> tuple[Record, ...]:
+    async def undispatched(self, store: Store, older_than: int, limit: int) -> tuple[Record, ...]:
         """Go one millisecond too far."""
-        return await store.undispatched(older_than + 1, limit, after=after)
+        return await store.undispatched(older_than + 1, limit)
 
 
 class UnlimitedStore(WrappedStores):
     """Lists all records."""
 
-    async def undispatched(self, store: Store, older_than: int, limit: int, *, after: Identity | None) -> tuple[Record, ...]:
+    async def undispatched(self, store: Store, older_than: int, limit: int) -> tuple[Record, ...]:
         """Ignore the limit."""
-        return await store.undispatched(older_than, 1000, after=after)
+        return await store.undispatched(older_than, 1000)
+
+
+_Which = tuple[int, int]
+
+
+class GreedyStore(WrappedStores):
+    """Takes what somebody else has taken: two relays send everything twice."""
+
+    async def take(self, store: Store, which: _Which, *, lease: int, after: Identity | None) -> tuple[Record, ...]:
+        """Have no lease last."""
+        return await store.take(*which, lease=0, after=after)
+
+
+class HoardingStore(WrappedStores):
+    """Takes for ever: what a relay held that died, nobody sends."""
+
+    async def take(self, store: Store, which: _Which, *, lease: int, after: Identity | None) -> tuple[Record, ...]:
+        """Have no lease end."""
+        return await store.take(*which, lease=LATER, after=after)
+
+
+class HastyStore(WrappedStores):
+    """Takes what is not old enough."""
+
+    async def take(self, store: Store, which: _Which, *, lease: int, after: Identity | None) -> tuple[Record, ...]:
+        """Go one millisecond too far."""
+        return await store.take(which[0] + 1, which[1], lease=lease, after=after)
+
+
+class UnlimitedTakingStore(WrappedStores):
+    """Takes all records."""
+
+    async def take(self, store: Store, which: _Which, *, lease: int, after: Identity | None) -> tuple[Record, ...]:
+        """Ignore the limit."""
+        return await store.take(which[0], 1000, lease=lease, after=after)
 
 
 class FirstPageStore(WrappedStores):
-    """Lists the oldest records again and again: one that is refused for ever hides all behind it."""
+    """Takes the same first records whenever it may: some that are refused for ever hide all behind them."""
 
-    async def undispatched(self, store: Store, older_than: int, limit: int, *, after: Identity | None) -> tuple[Record, ...]:
+    async def take(self, store: Store, which: _Which, *, lease: int, after: Identity | None) -> tuple[Record, ...]:
         """Ignore where to begin."""
-        return await store.undispatched(older_than, limit)
+        return await store.take(*which, lease=lease)
 
 
-class SkippingStore(WrappedStores):
-    """Leaves one record out between two pages."""
+class ForeignTakingStore(WrappedStores):
+    """Takes another endpoint's records too."""
 
-    async def undispatched(self, store: Store, older_than: int, limit: int, *, after: Identity | None) -> tuple[Record, ...]:
-        """Begin one too late."""
-        found = await store.undispatched(older_than, limit + 1, after=after)
-        return found[:limit] if after is None else found[1:]
+    async def take(self, store: Store, which: _Which, *, lease: int, after: Identity | None) -> tuple[Record, ...]:
+        """Look into both."""
+        found = await store.take(*which, lease=lease, after=after)
+        return found or await (await self.inner.store()).take(*which, lease=lease, after=after)
 
 
-class ForgivingCursorStore(WrappedStores):
-    """Begins again from the start when it does not know where to go on, so that its caller never comes to an end."""
+class LockingStore(WrappedStores):
+    """Hides what is taken from those who look."""
 
-    async def undispatched(self, store: Store, older_than: int, limit: int, *, after: Identity | None) -> tuple[Record, ...]:
-        """Begin again."""
+    def __init__(self, inner: StoreSubject) -> None:
+        super().__init__(inner)
+        self._taken: set[Identity] = set()
+
+    async def take(self, store: Store, which: _Which, *, lease: int, after: Identity | None) -> tuple[Record, ...]:
+        """Note what is taken."""
+        found = await store.take(*which, lease=lease, after=after)
+        self._taken |= {record.identity for record in found}
+        return found
+
+    async def undispatched(self, store: Store, older_than: int, limit: int) -> tuple[Record, ...]:
+        """Leave out what is taken."""
+        return tuple(r for r in await store.undispatched(older_than, limit) if r.identity not in self._taken)
+
+
+class LostCursorStore(WrappedStores):
+    """Does not know where to go on behind a record that is gone."""
+
+    async def take(self, store: Store, which: _Which, *, lease: int, after: Identity | None) -> tuple[Record, ...]:
+        """Give nothing then."""
         is_known = after is None or await store.find([after])
-        return await store.undispatched(older_than, limit, after=after if is_known else None)
+        return await store.take(*which, lease=lease, after=after) if is_known else ()
 
 
 class UnorderedFindStore(WrappedStores):

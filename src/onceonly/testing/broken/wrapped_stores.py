@@ -18,6 +18,7 @@ class WrappedUnit:
     def __init__(self, owner: "WrappedStores", unit: Unit, store: Store) -> None:
         self.key = unit.key
         self.new, self.owed, self.done, self.clashing = unit.new, unit.owed, unit.done, unit.clashing
+        self.barred = unit.barred
         self.resources = owner.resources(unit)
         self.inner, self.store = unit, store
         self.is_over = False
@@ -53,9 +54,13 @@ class WrappedStore:
         """Forget, as the wrapper does it."""
         await self._owner.forget(self._inner, records)
 
-    async def undispatched(self, older_than: int, limit: int, *, after: Identity | None = None) -> tuple[Record, ...]:
+    async def undispatched(self, older_than: int, limit: int) -> tuple[Record, ...]:
         """List, as the wrapper does it."""
-        return await self._owner.undispatched(self._inner, older_than, limit, after=after)
+        return await self._owner.undispatched(self._inner, older_than, limit)
+
+    async def take(self, older_than: int, limit: int, *, lease: int, after: Identity | None = None) -> tuple[Record, ...]:
+        """Take, as the wrapper does it."""
+        return await self._owner.take(self._inner, (older_than, limit), lease=lease, after=after)
 
     async def find(self, identities: Sequence[Identity]) -> tuple[Record, ...]:
         """Find, as the wrapper does it."""
@@ -124,9 +129,13 @@ class WrappedStores:
         """Forget records."""
         await store.forget(records)
 
-    async def undispatched(self, store: Store, older_than: int, limit: int, *, after: Identity | None) -> tuple[Record, ...]:
+    async def undispatched(self, store: Store, older_than: int, limit: int) -> tuple[Record, ...]:
         """List records."""
-        return await store.undispatched(older_than, limit, after=after)
+        return await store.undispatched(older_than, limit)
+
+    async def take(self, store: Store, which: tuple[int, int], *, lease: int, after: Identity | None) -> tuple[Record, ...]:
+        """Take records; `which` is older than what, and how many."""
+        return await store.take(*which, lease=lease, after=after)
 
     async def find(self, store: Store, identities: Sequence[Identity]) -> tuple[Record, ...]:
         """Find records."""

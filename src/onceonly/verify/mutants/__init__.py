@@ -9,10 +9,26 @@ from onceonly.verify.mutants.kept import ENTITIES
 from onceonly.verify.mutants.known_bad import Mutant
 from onceonly.verify.mutants.outbox import OUTBOX
 from onceonly.verify.mutants.relay import RELAY
+from onceonly.verify.mutants.requests import CALLING, EXECUTION
+from onceonly.verify.mutants.rings import RINGS
 from onceonly.verify.mutants.shell import SHELL
 from onceonly.verify.mutants.things import THINGS
 from onceonly.verify.mutants.tokens import TOKENS
+from onceonly.verify.mutants.transactions import TRANSACTIONS
 
-MUTANTS: tuple[Mutant, ...] = (*OUTBOX, *SHELL, *ADAPTERS, *CHAINED, *RELAY, *ENTITIES, *TOKENS, *THINGS)
+MUTANTS: tuple[Mutant, ...] = (
+    *OUTBOX,
+    *SHELL,
+    *ADAPTERS,
+    *CHAINED,
+    *RELAY,
+    *ENTITIES,
+    *TOKENS,
+    *THINGS,
+    *TRANSACTIONS,
+    *EXECUTION,
+    *CALLING,
+    *RINGS,
+)
 
 __all__ = ["MUTANTS", "Mutant"]

@@ -12,7 +12,7 @@ ADMITS = "        admitted = await ports.admission.admits(asked)  # only now: an
 _AFTER_FORGET = '    # Crash here, "after-forget"'
 _FENCED = "        if (await self.documents.save([change]))[0] is None:\n"
 
-FORGOTTEN_FIRST = (outbox(RETIRE, ""), outbox(_AFTER_FORGET, RETIRE + _AFTER_FORGET))
+FORGOTTEN_FIRST = (outbox(RETIRE, ""), outbox(_AFTER_FORGET, RETIRE.replace("finished", "records") + _AFTER_FORGET))
 RETIRED_FIRST = (outbox(DISPATCHED, "    await ports.admission.retire(owed)\n" + DISPATCHED),)
 ASKED_FIRST = (
     outbox(BEGIN, "    asked_before = await ports.admission.admits(messages)\n" + BEGIN),
@@ -41,7 +41,8 @@ ENTITIES: tuple[Mutant, ...] = (
         (HISTORY,),
         (
             documents(
-                "            if self.history is None:\n                del records[name]\n",
+                "            if before.until <= now if before.until else self.history is None:\n"
+                "                del records[name]\n",
                 "            if True:\n                del records[name]\n",
             ),
         ),
@@ -84,7 +85,7 @@ ENTITIES: tuple[Mutant, ...] = (
     Mutant(
         "what is done elsewhere only acknowledged",
         (DEDUP_LATE,),
-        (outbox("    left = [record for record in dropped if ports.store.keeps(record)]\n", "    left = []\n"),),
+        (outbox("    await _forget_and_ack(dropped, deliveries, ports)\n", "    await ports.transport.ack(deliveries)\n"),),
     ),
     Mutant(
         "stale dedup store",

@@ -4,7 +4,7 @@ from onceonly.verify.mutants.known_bad import COPIES, ONE, REFUSED, UNSTEADY, Mu
 
 _COMMIT = "            await unit.commit(records)\n"
 _KNOWN = "*(record for record in known if record.identity in admitted)"
-_LEFT = "    left = [record for record in finished if"
+_LEFT = "    left = [record for record in records if"
 _TAKEN_ONLY = "if answers.get(r.identity, Answer.TAKEN) is Answer.TAKEN),\n        kept="
 
 OUTBOX: tuple[Mutant, ...] = (

@@ -163,7 +163,7 @@ SHELL: tuple[Mutant, ...] = (
         (ONE, COPIES),
         (
             delivery(
-                "        return Ran(unsure=tuple(items), trouble=(_words(error),))\n",
+                "        return Ran(unsure=tuple(items), newer=newer, trouble=(_words(error),))\n",
                 "        failed = tuple((item.message.identity, KILLED) for item in items)\n"
                 "        return Ran(processed=(Processed(failed=failed),))\n",
             ),

@@ -46,8 +46,8 @@ THINGS: tuple[Mutant, ...] = (
         (OVERTAKEN,),
         (
             effects(
-                "                await self._clean(row)\n            except",
-                "                await self._unmake(row)\n            except",
+                _CLEANED + "            await self._unmake(row)\n            await self._register.remove(row)\n",
+                "        await self._unmake(row)\n",
             ),
         ),
     ),

@@ -1,4 +1,4 @@
-"""The sweeper: what was never committed goes once it is old; what is confirmed, live or young stays, whatever fails."""
+"""The janitor sweeps: what was never committed goes once it is old; what is confirmed, live or young stays, whatever fails."""
 
 import asyncio
 import logging
@@ -18,8 +18,8 @@ from onceonly.model.thing import Thing
 from onceonly.model.token import Owner, Prepared, Token
 from onceonly.ports.bundle import Ports
 from onceonly.ports.upkeep import Upkeep
+from onceonly.runtime.janitor import Janitor
 from onceonly.runtime.surroundings import Surroundings, SystemIds
-from onceonly.runtime.sweeper import Sweeper
 from onceonly.stores.document_register import DocumentRegister
 from onceonly.stores.documents import DocumentStore
 from onceonly.stores.memory_documents import MemoryDocuments
@@ -38,6 +38,13 @@ class Attic:
 
     def __init__(self) -> None:
         live, self.clock, self.timer = Live(), ManualClock(), PassingTimer()
+        passing = self.timer.sleep
+
+        async def sleep(seconds: float) -> None:
+            self.clock.advance(round(seconds * 1000))
+            await passing(seconds)
+
+        self.timer.sleep = sleep  # type: ignore[method-assign] # the wall clock goes with it
         self.documents = MemoryDocuments(live)
         self.store = DocumentStore(self.documents, SHOP, clock=self.clock, history=None)
         self.tokens = WatchedTokens(self.documents, clock=self.clock)
@@ -51,14 +58,14 @@ class Attic:
         await self.tokens.prepare(dict.fromkeys(tokens, Owner(SHOP, self.unit, ORDER)))
 
     async def run(self, until: Callable[[], bool]) -> None:
-        """Run a sweeper until a condition holds at one of its looks."""
+        """Run a janitor until a condition holds at one of its looks."""
         stop = asyncio.Event()
         self.tokens.looked = lambda: stop.set() if until() else None
         nothing = object()
         ports = Ports(SHOP, self.store, *[nothing] * 5, Upkeep(AFTER, self.tokens, self.effects))  # type: ignore[arg-type] # unused
         surroundings = Surroundings(clock=self.clock, chance=NoChance(), timer=self.timer)
         async with asyncio.timeout(20):
-            await Sweeper(ports, grace=5.0, surroundings=surroundings).run(stop)
+            await Janitor(ports, grace=5.0, surroundings=surroundings).run(stop)
 
     async def left(self) -> list[str]:
         """List the tokens there are."""
@@ -97,10 +104,10 @@ async def test_tokens_of_an_attempt_that_was_never_committed_go_once_they_are_ol
     attic = Attic()
     await attic.prepare(A, B)
     attic.clock.advance(OLD - 2)
-    await attic.run(attic.looks(2))
+    await attic.run(attic.looks(1))
     assert len(await attic.left()) == 2
     attic.clock.advance(2)
-    await attic.run(attic.looks(4))
+    await attic.run(attic.looks(2))
     assert await attic.left() == []
 
 
@@ -145,7 +152,7 @@ async def test_what_an_attempt_made_is_unmade_once_it_is_old() -> None:
     attempts += [(await attic.effects.register([message()]))[ORDER]]
     await attic.things.create(Thing(kind="blob", name=f"{attempts[1]}/receipt", data=b"1"))
     attic.clock.advance(OLD // 2 + 1)
-    await attic.run(attic.looks(2))
+    await attic.run(attic.looks(1))
     assert await attic.things.names() == (f"{attempts[1]}/receipt",)
     assert list(await attic.documents.keys("register/")) == [f"register/{SHOP}/{attempts[1]}"]
 
@@ -157,9 +164,9 @@ async def test_it_looks_twice_in_the_time_after_which_something_is_old() -> None
     assert attic.timer.seconds() == pytest.approx(4 * AFTER / 2)
 
 
-async def test_an_outage_ends_no_sweeper(caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_outage_ends_no_janitor(caplog: pytest.LogCaptureFixture) -> None:
     """It is said once, and so is its end."""
-    caplog.set_level(logging.INFO, "onceonly.sweeper")
+    caplog.set_level(logging.INFO, "onceonly.janitor")
     attic = Attic()
     attic.tokens.failures = 3
     await attic.prepare(A)
@@ -167,10 +174,20 @@ async def test_an_outage_ends_no_sweeper(caplog: pytest.LogCaptureFixture) -> No
     await attic.run(attic.looks(5))
     assert await attic.left() == []
     assert words(caplog.records) == [
-        "sweeper cannot look; trying again with growing delays",
-        "sweeper removed tokens that were never committed",
-        "sweeper recovered",
+        "janitor: sweeping tokens fails; everything else goes on",
+        "janitor: sweeping tokens works again",
     ]
+
+
+async def test_tokens_that_are_away_keep_nothing_else_from_being_swept() -> None:
+    """Attempts are in the store, which answers."""
+    attic = Attic()
+    attempt = (await attic.effects.register([message()]))[ORDER]
+    await attic.things.create(Thing(kind="blob", name=f"{attempt}/receipt", data=b"1"))
+    attic.tokens.failures = 1_000_000
+    attic.clock.advance(OLD)
+    await attic.run(attic.looks(2))
+    assert await attic.things.names() == ()
 
 
 def words(records: Sequence[logging.LogRecord]) -> list[str]:

@@ -1,0 +1,102 @@
+"""One run: every round of everything, then forgetting, in each database."""
+
+from collections.abc import Callable
+
+from msgspec import Struct
+
+from benchmarks.retention import others, postgresql
+from benchmarks.retention.emptying import emptying
+from benchmarks.retention.findings import Database, Rate, Sizes
+from benchmarks.retention.keys import Keys
+
+RETENTION = 12 * 3600 * 1000
+"""Milliseconds: twelve slices of one hour."""
+READY = 6
+"""For how many times the rate of the first round's claims batches are made ready beside an emptying."""
+
+Say = Callable[[str], None]
+
+
+class Plan(Struct, frozen=True, kw_only=True):
+    """How much: claims in a full table, for each round, in a slot that is recycled, and in the other databases."""
+
+    claims: int
+    each: int
+    slot: int
+    others: int
+    rounds: int
+    emptied: int
+    batch: int = 100
+
+
+FULL = Plan(claims=5_000_000, each=100_000, slot=1_000_000, others=500_000, rounds=5, emptied=3)
+QUICK = Plan(claims=500_000, each=50_000, slot=300_000, others=100_000, rounds=3, emptied=2)
+TINY = Plan(claims=12_000, each=1_000, slot=3_000, others=6_000, rounds=2, emptied=1)
+
+
+async def measure_postgresql(server_url: str, plan: Plan, say: Say) -> tuple[Database, str]:
+    """Measure in PostgreSQL; gives its version as well."""
+    async with postgresql.opened(server_url, RETENTION) as ground:
+        say(f"PostgreSQL: {plan.slot:,} claims in order, then shuffled")
+        in_order, shuffled = await ground.sizes(plan.slot)
+        say(f"PostgreSQL: filling with {plan.claims:,} claims, and a classic table with as many")
+        await ground.fill(plan.claims)
+        sizes = Sizes(in_order=in_order, shuffled=shuffled, classic=await ground.size("classic"))
+        found = Database(
+            claims=plan.claims, batch=plan.batch, sizes=sizes, full=Rate(), empty=Rate(), classic=Rate(), classic_empty=Rate()
+        )
+        places = {
+            "full": ground.full,
+            "empty": ground.empty,
+            "bare": ground.bare,
+            "classic": ground.classic,
+            "classic_empty": ground.classic_empty,
+        }
+        keys = Keys(ground.start, ground.slicing.width)
+        await ground.clear()
+        for place in places.values():  # nothing is measured before the server has read what it needs
+            await ground.claim(place, keys.batches(plan.batch, plan.batch))
+        for number in range(plan.rounds):
+            await ground.clear()
+            batches = keys.batches(plan.each, plan.batch)
+            for name, place in places.items():
+                claims, wal = await ground.claim(place, batches)
+                rate: Rate = getattr(found, name)
+                rate.claims.append(round(claims, 1))
+                rate.wal.append(round(wal, 1))
+                say(f"PostgreSQL: round {number + 1}: {name}: {claims:,.0f} claims/s, {wal:.0f} bytes of log each")
+        for _ in range(plan.emptied):
+            work = await ground.recycle_oldest(plan.slot)
+            found.emptied.append(await emptying(ground, ground.full, work, batch=plan.batch, ready=READY * plan.each))
+            say(f"PostgreSQL: recycled {plan.slot:,} claims in {found.emptied[-1].seconds:g} s")
+        for _ in range(plan.emptied):
+            work = await ground.delete_oldest(min(plan.slot, plan.claims // (plan.emptied + 1)))
+            found.deleted.append(await emptying(ground, ground.classic, work, batch=plan.batch, ready=READY * plan.each))
+            say(f"PostgreSQL: deleted from the classic table in {found.deleted[-1].seconds:g} s")
+        return found, await ground.version()
+
+
+async def measure_other(ground: others.Ground, name: str, plan: Plan, say: Say) -> Database:
+    """Measure in another database: through the library, with nobody beside."""
+    say(f"{name}: filling with {plan.others:,} claims, and a classic table with as many")
+    keys = Keys(ground.start, ground.slicing.width)
+    empty, classic_empty, full, classic = Rate(), Rate(), Rate(), Rate()
+    for into, beside in ((empty, classic_empty), (full, classic)):
+        for _ in range(plan.rounds):
+            rates = await ground.claim(keys.batches(plan.each // 10, plan.batch))
+            into.claims.append(round(rates[0], 1))
+            beside.claims.append(round(rates[1], 1))
+        if into is empty:
+            await ground.fill(plan.others)
+    ring, table = await ground.sizes()
+    return Database(
+        claims=plan.others,
+        batch=plan.batch,
+        sizes=Sizes(in_order=ring, classic=table),
+        full=full,
+        empty=empty,
+        classic=classic,
+        classic_empty=classic_empty,
+        emptied=[await ground.recycle()],
+        deleted=[await ground.delete()],
+    )

@@ -1,0 +1,172 @@
+"""SQLite and MariaDB, through the library's own calls, against a classic table that is claimed in the same way."""
+
+import os
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+from uuid import uuid4
+
+from sqlalchemy import BigInteger, Column, Connection, Index, MetaData, String, Table, delete, func, insert, select, text
+from sqlalchemy.engine import make_url
+
+from benchmarks.retention.findings import Emptying
+from benchmarks.retention.keys import Batch, Keys
+from benchmarks.retention.postgresql import Standing
+from onceonly.drivers.columns import TRANSACTIONAL
+from onceonly.drivers.schema import create
+from onceonly.drivers.sql import Database
+from onceonly.model.ring import Slicing
+from onceonly.ports.ring import Recycling
+from onceonly.stores.sql.ring import SqlRing
+from onceonly.stores.sql.slicing import label_row
+from onceonly.stores.sql.tables import tables
+from onceonly.wiring import open_database, schemas
+
+AT_ONCE = 5000
+CLASSIC = Table(
+    "classic",
+    MetaData(),
+    Column("message_id", String(36), primary_key=True),
+    Column("handled_at", BigInteger, nullable=False),
+    **TRANSACTIONAL,
+)
+Index("classic_handled_at", CLASSIC.c.handled_at)
+
+
+class Ground:
+    """A database of the run's own."""
+
+    def __init__(self, database: Database, slicing: Slicing, clock: Standing) -> None:
+        self._database, self.slicing, self._clock = database, slicing, clock
+        self._ring = SqlRing(database, retention=slicing.retention, clock=clock)
+        self.start = slicing.start(clock.now())
+        self._slots = tables(database.prefix, database.schema).slots
+        self._slot = self._slots[slicing.slot(self.start)]
+        self._filled = 0
+
+    async def make(self) -> None:
+        """Make the classic table."""
+        async with self._database.writing() as connection:
+            await connection.run_sync(CLASSIC.metadata.create_all)
+
+    async def fill(self, claims: int) -> None:
+        """Put claims into the slots of earlier slices, and as many rows into the classic table."""
+        slices = self.slicing.full
+        for back in range(1, slices + 1):
+            start = self.start - back * self.slicing.width
+            slot = self._slots[self.slicing.slot(start)]
+            for batch in Keys(start, self.slicing.width, seed=1000 + back).batches(claims // slices, AT_ONCE):
+                rows = [{"key": key, "fingerprint": each} for key, each in zip(batch.keys, batch.fingerprints, strict=True)]
+                classic = [{"message_id": name, "handled_at": start} for name in batch.texts]
+                async with self._database.writing() as connection:
+                    await connection.run_sync(self._insert, slot, rows)
+                    await connection.run_sync(self._insert, CLASSIC, classic)
+                self._filled += len(rows)
+
+    async def claim(self, batches: Sequence[Batch]) -> tuple[float, float]:
+        """Claim batch by batch, each a transaction, in the ring and in the classic table; gives claims a second in each."""
+        label, found = label_row(self.start), []
+        for kind in ("ring", "classic"):
+            begun = time.perf_counter()
+            for batch in batches:
+                async with self._database.writing() as connection:
+                    new = await connection.run_sync(self._claim if kind == "ring" else self._claim_classic, batch, label)
+                if new != len(batch.keys):
+                    raise RuntimeError(f"{new} of {len(batch.keys)} claims were new")
+            found.append(sum(len(batch.keys) for batch in batches) / (time.perf_counter() - begun))
+        return found[0], found[1]
+
+    async def sizes(self) -> tuple[float, float]:
+        """Give the bytes for each claim in the ring, and in the classic table; 0 where the database does not tell."""
+        async with self._database.reading() as connection:
+            return await connection.run_sync(self._sizes)
+
+    async def recycle(self) -> Emptying:
+        """Recycle the oldest slot; nobody else is there."""
+        self._clock.go_on(self.slicing.width)
+        oldest = min((slot for slot in await self._ring.slots() if slot.start), key=lambda slot: slot.start)
+        begun = time.perf_counter()
+        found = await self._ring.recycle(oldest.number)
+        if found is not Recycling.RECYCLED:
+            raise RuntimeError(f"slot {oldest.number} was not recycled: {found.value}")
+        return Emptying(seconds=round(time.perf_counter() - begun, 4), undisturbed=0, beside=0, longest=0)
+
+    async def delete(self) -> Emptying:
+        """Delete as many from the classic table, at once."""
+        begun = time.perf_counter()
+        async with self._database.writing() as connection:
+            oldest = await connection.scalar(select(func.min(CLASSIC.c.handled_at)))
+            await connection.execute(delete(CLASSIC).where(CLASSIC.c.handled_at == oldest))
+        return Emptying(seconds=round(time.perf_counter() - begun, 4), undisturbed=0, beside=0, longest=0)
+
+    def _insert(self, connection: Connection, table: Table, rows: list[dict[str, Any]]) -> None:
+        connection.execute(insert(table), rows)
+
+    def _claim(self, connection: Connection, batch: Batch, label: dict[str, Any]) -> int:
+        rows = [{"key": key, "fingerprint": each} for key, each in zip(batch.keys, batch.fingerprints, strict=True)]
+        return len(self._database.dialect.insert_behind(connection, self._slot, label, rows, key="key") or ())
+
+    def _claim_classic(self, connection: Connection, batch: Batch, _label: dict[str, Any]) -> int:
+        rows = [{"message_id": name, "handled_at": self.start} for name in batch.texts]
+        return len(self._database.dialect.insert_absent(connection, CLASSIC, rows, key=["message_id"]))
+
+    def _sizes(self, connection: Connection) -> tuple[float, float]:
+        slots = [slot.name for slot in self._slots]
+        if connection.dialect.name == "sqlite":
+            query = text("select sum(pgsize) from dbstat where name in (select value from json_each(:names))")
+            classic = ["classic", "classic_handled_at", "sqlite_autoindex_classic_1"]
+            found = [connection.scalar(query, {"names": _json(names)}) for names in (slots, classic)]
+        else:
+            for name in (*slots, "classic"):
+                connection.exec_driver_sql(f"ANALYZE TABLE {name}").all()
+            query = text(
+                "select sum(data_length + index_length) from information_schema.tables"
+                " where table_schema = database() and json_contains(:names, json_quote(table_name))"
+            )
+            found = [connection.scalar(query, {"names": _json(names)}) for names in (slots, ["classic"])]
+        counted = [sum(connection.scalar(select(func.count()).select_from(slot)) or 0 for slot in self._slots)]
+        counted.append(connection.scalar(select(func.count()).select_from(CLASSIC)) or 0)
+        ring, classic_bytes = (float(size) / count for size, count in zip(found, counted, strict=True))
+        return ring, classic_bytes
+
+
+def _json(names: Sequence[str]) -> str:
+    return "[" + ", ".join(f'"{name}"' for name in names) + "]"
+
+
+@asynccontextmanager
+async def opened_sqlite(retention: int) -> AsyncIterator[Ground]:
+    """Make a file in a folder of its own, and remove it at the end."""
+    with TemporaryDirectory(prefix="onceonly-retention-") as folder:
+        async with _opened(f"sqlite:///{Path(folder) / 'store.db'}", retention) as ground:
+            yield ground
+
+
+@asynccontextmanager
+async def opened_mariadb(server_url: str, retention: int) -> AsyncIterator[Ground]:
+    """Make a database, and drop it at the end."""
+    name = f"onceonly_bench_{os.getpid()}_{uuid4().hex[:8]}"
+    async with open_database(server_url) as server:
+        async with server.engine.connect() as connection:
+            await connection.exec_driver_sql(f"CREATE DATABASE {name}")
+        try:
+            url = make_url(server_url).set(database=name).render_as_string(hide_password=False)
+            async with _opened(url, retention) as ground:
+                yield ground
+        finally:
+            async with server.engine.connect() as connection:
+                await connection.exec_driver_sql(f"DROP DATABASE {name}")
+
+
+@asynccontextmanager
+async def _opened(url: str, retention: int) -> AsyncIterator[Ground]:
+    async with AsyncExitStack() as stack:
+        database = await stack.enter_async_context(open_database(url))
+        await create(database, *schemas("store"))
+        clock = Standing(int(time.time() * 1000))
+        ground = Ground(database, await SqlRing(database, retention=retention, clock=clock).slicing(), clock)
+        await ground.make()
+        yield ground

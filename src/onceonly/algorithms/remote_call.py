@@ -1,0 +1,63 @@
+"""The remote call: what makes a request to another service be executed once, from its caller's side. Protocols, section 6.
+
+    register   a row that permits the attempt r to be committed
+    PUT r      the request waits at the other side, and nothing is executed. Unknown: leave; the next attempt is another r
+    commit     business state + POST r + the follow-up message, in the write that takes the row away
+    POST r     executed, and what came of it is stored there. No answer for sure: leave; it is asked again
+    follow up  sent only now; a unit of its own: claim, GET r, commit with DELETE r
+    DELETE r   of request and response; and of every r whose attempt can never be committed
+
+The other side is `algorithms/remote_execution`. Crash before the commit: the request waits, nobody has it executed, and whoever
+cancels its row deletes it. Crash after it: the record is owed, and POST is asked again, as often as it takes. The follow-up
+message is sent when the response is there, and only who has handled that message has the response deleted: so who handles it
+finds one, or is late, or the other side has lost it.
+"""
+
+from collections.abc import Sequence
+
+from onceonly.model.errors import Conflict, HandlerFailed, OnceOnlyError, ResponseGone
+from onceonly.model.identity import Identity
+from onceonly.model.message import Failure, FailureKind, Message
+from onceonly.model.record import Answer, Record, together
+from onceonly.model.remote import Call, Response, Verb, requested
+from onceonly.ports.bundle import Ports
+from onceonly.ports.remote import Remote
+
+
+async def perform(records: Sequence[Record], remote: Remote) -> dict[Identity, Answer]:
+    """Make the calls of committed records; answers for each record that has any: TAKEN only when each of its calls was."""
+    calls = [call for record in records for call in record.calls]
+    answers = iter(await remote.perform(calls)) if calls else iter(())
+    return {record.identity: together([next(answers) for _ in record.calls]) for record in records if record.calls}
+
+
+async def response_of(message: Message, remote: Remote) -> Response | None:
+    """Give what the message follows up; None for one that follows nothing up. Raises ResponseGone, Failed, Unknown."""
+    url = requested(message)
+    if not url:
+        return None
+    response = await remote.response(url)
+    if response is None:
+        raise ResponseGone(message)
+    return response
+
+
+def forgetting(message: Message) -> tuple[Call, ...]:
+    """Give the call that ends the request which a message follows up."""
+    url = requested(message)
+    return (Call(Verb.DELETE, url),) if url else ()
+
+
+async def gone(error: ResponseGone, ports: Ports) -> OnceOnlyError:
+    """Look again at a message whose response was not there: whoever handled it has deleted that; if nobody did, it is lost.
+
+    Gives what to raise: Conflict, uncounted, or HandlerFailed for the dead letters.
+    """
+    message = error.message
+    again = await ports.store.begin([message])
+    is_new = message in again.new
+    again.abandon()
+    if not is_new or not await ports.admission.admits([message]):
+        return Conflict(f"another worker has followed the request up: {error}")
+    reason = f"response lost: {requested(message)} has no response any more, and nobody has handled it here"
+    return HandlerFailed(Failure(kind=FailureKind.REJECTED, reason=reason))

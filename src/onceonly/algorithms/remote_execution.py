@@ -1,0 +1,75 @@
+"""The remote execution: what makes a request of another service be executed once, from the side that is asked. Section 6.
+
+    PUT r      keep the request, unless r was deleted, or its deadline is over
+    POST r     the response first, then the request; commit business state + response + record; dispatch; only then answer
+    DELETE r   a tombstone and no request, in one write; then no response
+
+PUT is repeated by proxies and clients at will, so it is the tombstone that ends a request, for as long as a PUT may still come.
+POST may come as often as it likes: while there is a response that is the answer, and without a request nothing is executed. The
+response is looked for first: the other way round, both may be deleted in between, and it would be executed again. Whoever is
+answered asks no more, so the answer comes after the dispatch.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+
+from onceonly.algorithms.relay import relay
+from onceonly.model.errors import Conflict, Unknown
+from onceonly.model.identity import Identity
+from onceonly.model.record import Record
+from onceonly.model.remote import Request
+from onceonly.model.transaction import Decided, Kept, Opening
+from onceonly.ports.bundle import Finishing
+from onceonly.ports.remote import Calls
+from onceonly.ports.store import Resources
+
+Execution = Callable[[Request, Resources], Awaitable[Decided]]
+"""The user's work on a request: opaque; the result of exactly one run is kept."""
+
+
+async def keep(key: str, request: Request, calls: Calls, *, deadline: int, now: int) -> bool:
+    """Do what a PUT asks for; False when it comes too late, or after a DELETE. Raises Failed, Unknown."""
+    return deadline > now and await calls.put(key, request, deadline)
+
+
+async def execute(opening: Opening, execution: Execution, calls: Calls, ports: Finishing) -> bytes | None:
+    """Do what a POST asks for; gives the response, whose messages are dispatched, or None when there is no such request.
+
+    Raises what the execution raises, Conflict, CommitRefused, Failed, Unknown: the caller is to ask again.
+    """
+    opened = await calls.open(opening)  # the response first: this fences everything below
+    if isinstance(opened, Kept):
+        await _dispatch(await ports.store.find([Identity(opening.endpoint, opened.attempt)]), ports)
+        return opened.answer
+    records: tuple[Record, ...] = ()
+    try:
+        request = await opened.request()  # only now: an earlier answer may be stale
+        if request is None:
+            opened.abandon()
+            return None
+        decided = await execution(request, opened.resources)
+        if decided.effects:
+            records = await ports.admission.prepare([Record(opening.identity, decided.effects)])
+        await opened.commit(next(iter(records), None), decided.answer)
+    except Conflict:
+        opened.abandon()
+        await ports.admission.discard(records)  # definite: nothing of this attempt happened
+        raise
+    except BaseException:
+        opened.abandon()  # and never compensate: after Unknown the commit may have happened
+        raise
+    # Crash here, "after-commit": 1 committed, 2 not answered, 3 POST comes again, 4 the response is there, 5 it is dispatched.
+    await _dispatch(records, ports)
+    return decided.answer
+
+
+async def bury(key: str, calls: Calls, *, until: int) -> None:
+    """Do what a DELETE asks for, of a request that there is or not. Raises Failed, Unknown."""
+    await calls.bury(key, until)
+    # Crash here, "after-bury": 1 no request, 2 the response is there, 3 a POST is given it, 4 DELETE comes again.
+    await calls.remove(key)
+
+
+async def _dispatch(records: Sequence[Record], ports: Finishing) -> None:
+    """Dispatch what was committed with a response, before anybody gets it: nobody asks again then. Raises Failed, Unknown."""
+    if records and len((await relay(records, ports)).finished) < len(records):
+        raise Unknown("executed, but what it sends was not taken by the broker yet")

@@ -1,0 +1,89 @@
+"""`/live` and `/ready`: what the parent of all processes answers about them, at one address."""
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from http import HTTPStatus
+from pathlib import Path
+from typing import Annotated, TypeAlias
+
+import typer
+
+from onceonly.endpoint import Endpoint
+from onceonly.model.address import Address, parse_address
+from onceonly.model.errors import SetupError
+from onceonly.model.health import Level, ProcessHealth, Verdict, liveness, readiness
+from onceonly.runtime.http import Reply, serving
+from onceonly.runtime.processes import Supervisor
+from onceonly.runtime.surroundings import LIVE
+from onceonly.runtime.vitals import read_vitals
+from onceonly.wiring.settings import Settings
+
+HealthOption: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--health",
+        envvar="ONCEONLY_HEALTH",
+        metavar="HOST:PORT",
+        help="Answer GET /live and /ready here; a port alone: this machine.",
+    ),
+]
+
+
+class Desk:
+    """Knows how all processes are; `stopping` tells whether they are being stopped."""
+
+    def __init__(self, endpoints: Sequence[str], supervisor: Supervisor, folder: Path, *, patience: float) -> None:
+        """Answer for these endpoints. A process whose loop does not turn for `patience` seconds hangs."""
+        self._endpoints = endpoints
+        self._supervisor = supervisor
+        self._folder = folder
+        self._patience = patience
+        self.stopping: Callable[[], bool] = bool
+
+    def live(self) -> Reply:
+        """Tell whether any process is alive: they may all be starting."""
+        return _reply(liveness(self._supervisor.pulses(), self._patience))
+
+    def ready(self) -> Reply:
+        """Tell whether messages of all endpoints are handled."""
+        if self.stopping():
+            return _reply(Verdict(status=Level.FAILING, reasons=("the processes are being stopped",)))
+        processes = [
+            ProcessHealth(pulse=pulse, endpoints=() if pulse.starts else read_vitals(vitals_path(self._folder, pulse.process)))
+            for pulse in self._supervisor.pulses()
+        ]
+        if not processes:
+            return _reply(Verdict(status=Level.FAILING, reasons=("no process has been started yet: see the log",)))
+        return _reply(readiness(processes, self._endpoints, patience=self._patience, now=LIVE.clock.now()))
+
+    @asynccontextmanager
+    async def open(self, address: Address | None) -> AsyncIterator[Address | None]:
+        """Answer at this address; nowhere without one. Raises SetupError."""
+        if address is None:
+            yield None
+            return
+        async with serving(address, {"/live": self.live, "/ready": self.ready}) as listening:
+            yield listening
+
+
+def vitals_path(folder: Path, process: int) -> Path:
+    """Name the file in which a process leaves how it finds its endpoints."""
+    return folder / f"vitals-{process}"
+
+
+def address_of(option: str | None, loaded: Sequence[tuple[Endpoint, Settings]]) -> Address | None:
+    """Give the one address to answer at: that of the command line, else that of the endpoints. Raises SetupError."""
+    said = {option} if option is not None else {settings.health for _, settings in loaded if settings.health is not None}
+    if len(said) > 1:
+        raise SetupError(
+            f"these endpoints have different addresses for health ({', '.join(sorted(said))}), and run in one command: "
+            "give one with --health"
+        )
+    try:
+        return parse_address(said.pop()) if said else None
+    except ValueError as error:
+        raise SetupError(f"--health: {error}") from error
+
+
+def _reply(verdict: Verdict) -> Reply:
+    return Reply(HTTPStatus.SERVICE_UNAVAILABLE if verdict.status is Level.FAILING else HTTPStatus.OK, verdict)

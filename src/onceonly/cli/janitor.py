@@ -1,0 +1,71 @@
+"""`onceonly janitor`: clean up now, once; for a timer of your own where `janitor=False`, and for whoever cannot wait."""
+
+import asyncio
+from typing import Annotated
+
+import typer
+from msgspec import Struct
+
+from onceonly.cli.child import wiring_of
+from onceonly.cli.loading import load_all
+from onceonly.cli.output import NEGATIVE, say, show_json, show_table
+from onceonly.cli.places import Instead, JsonOption, StoreOption, TransportOption
+from onceonly.cli.reaching import ANY_TIME, answering
+from onceonly.endpoint import Endpoint
+from onceonly.model.journal import Done
+from onceonly.runtime.janitor import Janitor
+from onceonly.runtime.logs import Logs
+from onceonly.wiring.settings import Settings
+
+
+class Round(Struct, frozen=True, kw_only=True):
+    """What one round for one endpoint did: "done", "failed", "busy" (another process is at it) or "nothing to do"."""
+
+    endpoint: str
+    state: str
+    chores: dict[str, Done] = {}
+    troubles: tuple[str, ...] = ()
+
+
+def janitor(
+    endpoints: Annotated[list[str], typer.Argument(metavar="MODULE:ENDPOINT", help="Endpoints to clean up after.")],
+    *,
+    store: StoreOption = None,
+    transport: TransportOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Do all of the janitor's chores now, due or not, in this process; `onceonly run` does them by itself.
+
+    Exit code 1 when a chore failed, a slot is late, or another process is at it just now.
+    """
+    instead = Instead(store, transport)
+    rounds = asyncio.run(_clean_up([(endpoint, instead.settings(endpoint)) for endpoint in load_all(endpoints)]))
+    if as_json:
+        show_json(rounds)
+    else:
+        for each in rounds:
+            rows = [(name, done.count, done.took / 1000, done.reason or "done") for name, done in each.chores.items()]
+            if rows:
+                show_table(f"{each.endpoint}: {each.state}", ("chore", "count", "seconds", "result"), rows)
+            else:
+                say(f"{each.endpoint}: {each.state}")
+            for trouble in each.troubles:
+                say(f"warning: {each.endpoint}: {trouble}")
+    if any(each.state in {"failed", "busy"} or each.troubles for each in rounds):
+        raise typer.Exit(NEGATIVE)
+
+
+async def _clean_up(found: list[tuple[Endpoint, Settings]]) -> list[Round]:
+    return [await _one(endpoint, settings) for endpoint, settings in found]
+
+
+async def _one(endpoint: Endpoint, settings: Settings) -> Round:
+    async with answering("store", settings.store, ANY_TIME), wiring_of(endpoint, settings, Logs()) as ports:
+        if not ports.upkeep.has_chores:
+            return Round(endpoint=endpoint.name, state="nothing to do")
+        journal = await Janitor(ports, grace=settings.worker.grace).clean_up()
+    if journal is None:
+        return Round(endpoint=endpoint.name, state="busy")
+    troubles = tuple(f"{trouble.part}: {trouble.reason}" for trouble in journal.troubles(journal.at))
+    state = "failed" if journal.is_failing() else "done"
+    return Round(endpoint=endpoint.name, state=state, chores=journal.chores, troubles=troubles)

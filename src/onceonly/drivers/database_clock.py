@@ -1,0 +1,36 @@
+"""The database's own clock: the one that every process sees alike, and that decides what may be forgotten."""
+
+from typing import Any
+
+from sqlalchemy import BigInteger, Connection, select
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.functions import FunctionElement
+
+from onceonly.drivers.columns import MYSQL
+
+
+class DatabaseNow(FunctionElement[int]):
+    """Milliseconds since 1970, as an expression; fit for the default of a column."""
+
+    type = BigInteger()
+    inherit_cache = True
+
+
+@compiles(DatabaseNow, "postgresql")
+def _postgresql(*_: Any, **__: Any) -> str:
+    return "CAST(extract(epoch FROM clock_timestamp()) * 1000 AS bigint)"
+
+
+@compiles(DatabaseNow, *MYSQL)
+def _mariadb(*_: Any, **__: Any) -> str:
+    return "(CAST(UNIX_TIMESTAMP(NOW(3)) * 1000 AS SIGNED))"
+
+
+@compiles(DatabaseNow, "sqlite")
+def _sqlite(*_: Any, **__: Any) -> str:
+    return "CAST((julianday('now') - 2440587.5) * 86400000 + 0.5 AS INTEGER)"
+
+
+def database_now(connection: Connection) -> int:
+    """Read the clock."""
+    return int(connection.scalar(select(DatabaseNow())) or 0)

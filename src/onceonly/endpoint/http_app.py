@@ -1,0 +1,293 @@
+"""The ASGI application at which other services have something executed once: PUT, POST, GET, DELETE (docs/http.md)."""
+
+import json
+import logging
+import re
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from onceonly.algorithms.remote_execution import bury, execute, keep
+from onceonly.endpoint.failures import failed
+from onceonly.model.errors import Conflict, HandlerFailed, OnceOnlyError, TryAgain
+from onceonly.model.message import FailureKind, Headers, Message
+from onceonly.model.remote import LARGEST, Request, Response
+from onceonly.model.transaction import Decided, Opening
+from onceonly.ports.bundle import Ports
+from onceonly.ports.remote import Calls, Responders
+from onceonly.ports.store import Resources
+from onceonly.runtime.surroundings import Surroundings
+from onceonly.serialization.bodies import BodyError, encode_body
+from onceonly.serialization.remote import (
+    DEADLINE,
+    OPERATION,
+    PROTOCOL,
+    STATUS,
+    VERSION,
+    decode_response,
+    encode_response,
+)
+
+if TYPE_CHECKING:
+    from onceonly.endpoint.endpoint import Endpoint
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Principal = Callable[[Scope], str | None]
+"""Tells who calls."""
+
+LONGEST_DEADLINE = 86_400_000
+"""Milliseconds ahead that a deadline may be: tombstones stand as long."""
+MARGIN = 600_000
+"""Milliseconds for which a tombstone stands beyond the deadline: what a PUT may take that came just in time."""
+LONGEST_EXECUTION = 3_600_000
+
+_ID = re.compile(r"[A-Za-z0-9._~-]{1,200}")
+_NOT_KEPT = frozenset(
+    {"accept", "accept-encoding", "authorization", "connection", "content-length", "content-type", "cookie", "expect", "host"}
+    | {"proxy-authorization", "te", "trailer", "transfer-encoding", "upgrade", "user-agent"}
+)
+"""Headers that are about the connection, or a secret: responders do not see them."""
+_log = logging.getLogger("onceonly.http")
+
+
+class Answered(NamedTuple):
+    """What goes back over the wire."""
+
+    status: int
+    body: bytes = b""
+    headers: Mapping[str, str] = {}
+
+    @classmethod
+    def words(cls, status: int, words: str) -> "Answered":
+        """Answer with words for people."""
+        return cls(status, f"{words}\n".encode(), {"content-type": "text/plain; charset=utf-8"})
+
+
+NO_DEADLINE = Answered.words(400, f"{DEADLINE} must be an instant in milliseconds since 1970, a day ahead at most")
+
+
+class Asked(NamedTuple):
+    """One request of the protocol, taken apart: `key` names the request r, and whose it is."""
+
+    method: str
+    id: str
+    key: str
+    headers: Mapping[str, str]
+
+
+class TooLarge(OnceOnlyError):
+    """The body has more bytes than are taken."""
+
+
+class HttpApp:
+    """The application of one endpoint. It may be mounted anywhere: the last part of the path is the request."""
+
+    def __init__(self, endpoint: "Endpoint", *, principal: Principal | None) -> None:
+        self._endpoint = endpoint
+        self._principal = principal
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one connection, as ASGI has it."""
+        if scope["type"] == "lifespan":
+            await self._live(receive, send)
+        elif scope["type"] == "http":
+            await _send(send, await self._answer(scope, receive))
+        else:
+            raise RuntimeError(f"this application serves HTTP, and no {scope['type']}")
+
+    async def _live(self, receive: Receive, send: Send) -> None:
+        """Keep the endpoint open from startup to shutdown."""
+        await receive()
+        async with AsyncExitStack() as stack:
+            try:
+                await stack.enter_async_context(self._endpoint.opened())
+            except OnceOnlyError as error:
+                await send({"type": "lifespan.startup.failed", "message": str(error)})
+                return
+            await send({"type": "lifespan.startup.complete"})
+            await receive()
+        await send({"type": "lifespan.shutdown.complete"})
+
+    async def _answer(self, scope: Scope, receive: Receive) -> Answered:
+        """Answer; whatever is no answer of the protocol's makes the caller ask again."""
+        headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
+        if headers.get(PROTOCOL) != VERSION:
+            return Answered.words(501, f"this is for services that speak {PROTOCOL}: {VERSION}")
+        id_ = str(scope["path"]).rpartition("/")[2]
+        if not _ID.fullmatch(id_):
+            return Answered.words(400, "the last part of the path must name a request, by letters, digits and . _ ~ -")
+        who = self._principal(scope) if self._principal is not None else ""
+        if who is None:
+            return Answered.words(401, "nobody knows who calls")._replace(headers={"www-authenticate": "Bearer", PROTOCOL: ""})
+        return await self._settle(Asked(scope["method"], id_, f"{who}\0{id_}", headers), receive)
+
+    async def _settle(self, asked: Asked, receive: Receive) -> Answered:
+        """Serve what can be served here; what nobody can tell for sure is asked again."""
+        ports = self._endpoint.lent_ports()
+        if ports is None or ports.calls is None or ports.responders is None:
+            _log.error("an HTTP request came, and the endpoint is not open here, or has no responders")
+            return Answered.words(503, "not open here: serve this application with its lifespan, or within endpoint.running()")
+        here = Here(ports, ports.calls, ports.responders, self._endpoint.surroundings_here())
+        try:
+            return await self._serve(asked, receive, here)
+        except HandlerFailed as error:
+            _log.warning("a responder failed", extra={"endpoint": ports.endpoint, "reason": error.failure.reason})
+            later = error.failure.kind is FailureKind.LATER
+            return Answered.words(503 if later else 500, "nothing happened; ask again")
+        except (Conflict, TryAgain) as error:
+            _log.info("a request has to be asked again", extra={"endpoint": ports.endpoint, "reason": str(error)})
+            return Answered.words(503, "not for sure; ask again")
+
+    async def _serve(self, asked: Asked, receive: Receive, here: "Here") -> Answered:
+        now = here.surroundings.clock.now()
+        match asked.method:
+            case "PUT":
+                return await self._put(asked, receive, here)
+            case "POST":
+                return await _post(asked, here)
+            case "GET":
+                kept = await here.calls.kept(asked.key)
+                return _as_read(kept.answer) if kept and kept.answer is not None else Answered.words(404, "no response")
+            case "DELETE":
+                deadline = _deadline(asked, now)
+                if deadline is None:
+                    return NO_DEADLINE
+                await bury(asked.key, here.calls, until=max(deadline, now) + MARGIN)
+                return Answered(204)
+            case _:
+                return Answered.words(405, "there is PUT, POST, GET and DELETE")
+
+    async def _put(self, asked: Asked, receive: Receive, here: "Here") -> Answered:
+        operation, known = asked.headers.get(OPERATION, ""), self._endpoint.operations()
+        deadline = _deadline(asked, here.surroundings.clock.now())
+        if deadline is None:
+            return NO_DEADLINE
+        if operation not in known:
+            return Answered.words(404, f"no responder executes {operation!r:.100}; there is {', '.join(known)}")
+        try:
+            body = await _body(receive)
+        except TooLarge as error:
+            return Answered.words(413, str(error))
+        sent: Headers = tuple(
+            (name, value)
+            for name, value in sorted(asked.headers.items())
+            if name not in _NOT_KEPT and not name.startswith("onceonly-")
+        )
+        kind = asked.headers.get("content-type", "application/octet-stream")
+        request = Request(operation=operation, body=body, content_type=kind, headers=sent)
+        if await keep(asked.key, request, here.calls, deadline=deadline, now=here.surroundings.clock.now()):
+            return Answered(204)
+        return Answered.words(
+            410, "too late: its deadline is over, or it was deleted before it came, or is there with another body"
+        )
+
+
+class Here(NamedTuple):
+    """What requests are served with."""
+
+    ports: Ports
+    calls: Calls
+    responders: Responders
+    surroundings: Surroundings
+
+
+async def _post(asked: Asked, here: Here) -> Answered:
+    opening = Opening(
+        endpoint=here.ports.endpoint,
+        attempt=here.surroundings.ids.fresh(),
+        max_commit=LONGEST_EXECUTION,
+        key=asked.key,
+    )
+
+    async def run(request: Request, resources: Resources) -> Decided:
+        left, decision = await here.responders.respond(_message(asked, request), resources)
+        return Decided(decision.effects, encode_response(_response(left)))
+
+    try:
+        answer = await execute(opening, run, here.calls, here.ports)
+    except HandlerFailed as error:
+        if error.failure.kind is not FailureKind.REJECTED:
+            raise
+        answer = await execute(opening, _refusing(error.failure.reason), here.calls, here.ports)
+    return Answered.words(410, "there is no such request") if answer is None else _as_answered(decode_response(answer))
+
+
+def _refusing(reason: str) -> Callable[[Request, Resources], Awaitable[Decided]]:
+    """Execute nothing, and answer why: what the responder did before it said so was given up."""
+
+    async def refuse(_request: Request, _resources: Resources) -> Decided:
+        body = json.dumps({"rejected": reason}).encode()
+        return Decided((), encode_response(Response(status=422, body=body)))
+
+    return refuse
+
+
+def _response(left: object) -> Response:
+    """Make a response of what a responder returned. Raises HandlerFailed."""
+    if left is None:
+        return Response(status=204)
+    if not isinstance(left, Response):
+        try:
+            body, kind = encode_body(left)
+        except BodyError as error:
+            raise failed(FailureKind.EXCEPTION, f"a responder returned what cannot be sent: {error}") from error
+        left = Response(body=body, content_type=kind)
+    if not (200 <= left.status < 300 or 400 <= left.status < 500):  # noqa: PLR2004 - what is an answer for good
+        raise failed(FailureKind.EXCEPTION, f"a responder answered {left.status}: a response is 200 to 299 or 400 to 499")
+    if len(left.body) > LARGEST:
+        raise failed(FailureKind.EXCEPTION, f"a responder answered {len(left.body):,} bytes, and {LARGEST:,} is the limit")
+    return left
+
+
+def _message(asked: Asked, request: Request) -> Message:
+    """Put a request as a message of its operation's type."""
+    trace = tuple((name, value) for name, value in request.headers if name == "traceparent")
+    return Message(
+        id=asked.id,
+        source="http",
+        type=request.operation,
+        body=request.body,
+        datacontenttype=request.content_type,
+        extensions=trace,
+        headers=request.headers,
+    )
+
+
+def _as_answered(response: Response) -> Answered:
+    return Answered(response.status, response.body, {"content-type": response.content_type} if response.body else {})
+
+
+def _as_read(stored: bytes) -> Answered:
+    response = decode_response(stored)
+    return Answered(200, response.body, {"content-type": response.content_type, STATUS: str(response.status)})
+
+
+def _deadline(asked: Asked, now: int) -> int | None:
+    text = asked.headers.get(DEADLINE, "")
+    deadline = int(text) if text.isascii() and text.isdecimal() and len(text) < 16 else None  # noqa: PLR2004 - year 30000
+    return deadline if deadline is not None and deadline <= now + LONGEST_DEADLINE else None
+
+
+async def _body(receive: Receive) -> bytes:
+    """Read all of a body. Raises TooLarge, and Unknown when the caller went away."""
+    body = bytearray()
+    while True:
+        event = await receive()
+        if event["type"] == "http.disconnect":
+            raise TryAgain("the caller went away")
+        body += event.get("body", b"")
+        if len(body) > LARGEST:
+            raise TooLarge(f"a request has {LARGEST:,} bytes at most")
+        if not event.get("more_body"):
+            return bytes(body)
+
+
+async def _send(send: Send, answered: Answered) -> None:
+    headers = {PROTOCOL: VERSION, "content-length": str(len(answered.body)), **answered.headers}
+    if answered.status == 204:  # noqa: PLR2004 - it has no body
+        del headers["content-length"]
+    raw = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items() if value]
+    await send({"type": "http.response.start", "status": answered.status, "headers": raw})
+    await send({"type": "http.response.body", "body": answered.body})

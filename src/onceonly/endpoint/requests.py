@@ -1,0 +1,100 @@
+"""Requests: what a handler has executed at another service, captured like a message; and the response to follow up."""
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from onceonly.model.errors import InvalidEffect
+from onceonly.model.message import Headers
+from onceonly.model.peer import MOST, Peer, headers_problem, name_of, url_of
+from onceonly.model.remote import HTTP, LARGEST, Call, Response, Verb
+from onceonly.model.thing import Thing
+from onceonly.serialization.bodies import BodyError, encode_body, type_name
+from onceonly.serialization.remote import OPERATION
+
+
+class RequestPlace(NamedTuple):
+    """The services that an endpoint's handlers can ask, and the types of the messages that its handlers take."""
+
+    peers: tuple[Peer, ...]
+    types: frozenset[str]
+
+
+class Requests:
+    """The requests of one handler's run. Valid until the handler ends."""
+
+    def __init__(
+        self, place: RequestPlace | None, attempt: str, response: Response | None, follow: Callable[[object, str], None]
+    ) -> None:
+        """Ask in the name of this attempt; `follow` sends the endpoint a message that follows up the request at a URL."""
+        self._place = place
+        self._attempt = attempt
+        self._response = response
+        self._follow = follow
+        self._things: list[Thing] = []
+        self._ended = False
+
+    @property
+    def response(self) -> Response:
+        """What the other service answered, once and for all, to the request that this handler's message follows up.
+
+        Raises InvalidEffect when the message follows nothing up.
+        """
+        if self._response is None:
+            raise InvalidEffect("this message follows up no request: only one that went to post(..., then=...) has a response")
+        return self._response
+
+    async def post(self, url: str, body: object, *, then: object, headers: Mapping[str, str] | None = None) -> str:
+        """Have another service execute something once, if this handler is committed; `then` is handled here afterwards.
+
+        `url` is that of a peer and the name of an operation, `body` what a message's body may be. `then` is a message that one
+        of this endpoint's handlers takes; it finds the response in `context.http.response`, also one that says 4xx. `headers`
+        go with the request. Gives the URL of this one request. Nothing is executed before the commit. Raises InvalidEffect
+        for what can never be asked: at no peer of the endpoint, too large, more than 4 requests of one peer.
+        """
+        place = self._require()
+        peer, operation = self._peer_of(place, url)
+        if problem := headers_problem(headers or {}):
+            raise InvalidEffect(f"cannot ask {url!r:.200}: {problem}")
+        if type_name(type(then)) not in place.types:
+            raise InvalidEffect(
+                f"cannot ask {url!r:.200}: no handler of this endpoint takes a {type(then).__name__} afterwards"
+            )
+        try:
+            encoded, kind = encode_body(body)
+        except BodyError as error:
+            raise InvalidEffect(f"cannot ask {url!r:.200}: {error}") from error
+        if len(encoded) > LARGEST:
+            raise InvalidEffect(f"cannot ask {url!r:.200}: {len(encoded):,} bytes, and {LARGEST:,} is the limit")
+        count = sum(url_of(thing.name).rpartition("/")[0] == peer.url for thing in self._things)
+        if count >= MOST:
+            raise InvalidEffect(f"{MOST} requests of {peer.url} are the most for one handler: send a message for others")
+        name = name_of(self._attempt, count, peer.url)
+        self._follow(then, url_of(name))
+        sent: Headers = (*((each.lower(), value) for each, value in (headers or {}).items()), (OPERATION, operation))
+        self._things.append(Thing(kind=HTTP, name=name, data=encoded, content_type=kind, headers=sent))
+        return url_of(name)
+
+    def end(self) -> tuple[tuple[Thing, ...], tuple[Call, ...]]:
+        """Close this; gives the requests that are to wait, and the calls that have them executed."""
+        self._ended = True
+        return tuple(self._things), tuple(Call(Verb.POST, url_of(thing.name)) for thing in self._things)
+
+    def _require(self) -> RequestPlace:
+        if self._ended:
+            raise InvalidEffect("a request was made after its handler had ended; nothing can be asked any more")
+        if self._place is None:
+            raise InvalidEffect(
+                "this endpoint knows no other service: name those that it may ask where it is made, such as "
+                'Endpoint(..., peers=["https://payments.example/onceonly"])'
+            )
+        if not self._attempt:
+            raise InvalidEffect("nothing can be asked here: no register has this attempt, so nobody could clean up after it")
+        return self._place
+
+    def _peer_of(self, place: RequestPlace, url: object) -> tuple[Peer, str]:
+        if isinstance(url, str):
+            for peer in place.peers:
+                if operation := peer.operation(url):
+                    return peer, operation
+        known = ", ".join(f"{peer.url}/OPERATION" for peer in place.peers)
+        raise InvalidEffect(f"cannot ask {url!r:.200}: the services that this endpoint may ask are at {known}")

@@ -1,0 +1,120 @@
+"""For FastAPI: `lifespan`, a class of routes whose requests are done once, and `Tx`, which gives their transaction."""
+
+import inspect
+from collections.abc import Callable, Coroutine
+from functools import wraps
+from inspect import Parameter
+from typing import Annotated, Any, ClassVar, Self
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from onceonly.endpoint import Endpoint, Transaction
+from onceonly.integrations.idempotency_key import NAME
+from onceonly.integrations.requests import SAFE, Principal, Terms, attempt_of, by_authorization, transaction_of
+from onceonly.integrations.starlette import lifespan
+from onceonly.model.errors import DriverMissing, SetupError
+
+try:
+    from fastapi import Depends, Header
+    from fastapi.dependencies.models import Dependant
+    from fastapi.dependencies.utils import get_dependant
+    from fastapi.routing import APIRoute
+except ModuleNotFoundError as error:
+    raise DriverMissing("fastapi is not installed: pip install 'onceonly[fastapi]'") from error
+
+__all__ = ["OnceOnlyRoute", "Tx", "lifespan", "transaction"]
+
+_OPENING = "onceonly_opening"
+_KEY = "What tells this request from others: a new one for each new request, the same one when it is repeated."
+
+
+async def transaction(request: Request) -> Transaction:
+    """Give the request's open transaction; a dependency, of endpoints and of what they depend on. Raises TransactionMisused."""
+    return await transaction_of(request)
+
+
+Tx = Annotated[Transaction, Depends(transaction)]
+"""The annotation by which an endpoint or a dependency gets the transaction: `async def place(order: Order, tx: Tx)`."""
+
+
+async def _take_part(request: Request, _key: Annotated[str | None, Header(alias=NAME, description=_KEY)] = None) -> None:
+    """Open the transaction of a request whose endpoint does not ask for it; and describe the header."""
+    if (attempt := attempt_of(request)) is not None:
+        await attempt.transaction()
+
+
+class OnceOnlyRoute(APIRoute):
+    """A route whose requests are done once: `APIRouter(route_class=OnceOnlyRoute.of(shop))`.
+
+    Dependencies that do not use the transaction come first, such as who asks; then it is opened, and a request that was done
+    before gets the response that is kept. What the endpoint returns is committed with it before the first byte is sent; what it
+    raises rolls back. Requests with a safe method, such as GET, are served as ever. Raises SetupError for an endpoint that
+    cannot take part.
+    """
+
+    terms: ClassVar[Terms | None] = None
+
+    @classmethod
+    def of(
+        cls,
+        endpoint: Endpoint,
+        *,
+        key_required: bool = True,
+        principal: Principal = by_authorization,
+        max_body: int = 1 << 20,
+        wait: float = 2.0,
+    ) -> type[Self]:
+        """Give the class of routes for this endpoint's transactions. The options are those of `Terms`."""
+        terms = Terms(endpoint=endpoint, key_required=key_required, principal=principal, max_body=max_body, wait=wait)
+        return type(cls.__name__, (cls,), {"terms": terms})
+
+    def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
+        if not {method.upper() for method in options.get("methods") or ["GET"]} <= SAFE:
+            if self.terms is None:
+                raise SetupError(f"{path}: say whose transactions these are, route_class=OnceOnlyRoute.of(shop)")
+            endpoint = _taking_part(path, endpoint)
+        super().__init__(path, endpoint, **options)
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """Serve requests that may change something once, and others as ever."""
+        plain, terms = super().get_route_handler(), self.terms
+
+        async def serve(request: Request) -> Response:
+            if terms is None or request.method in SAFE:
+                return await plain(request)
+            return await terms.serve(request, plain)
+
+        return serve
+
+
+def _taking_part(path: str, endpoint: Callable[..., Any]) -> Callable[..., Any]:
+    """Give an endpoint whose last parameter has the transaction opened, if nothing before did.
+
+    FastAPI solves dependencies in the order of the parameters: those that use the transaction are put behind the others.
+    """
+    if not inspect.iscoroutinefunction(endpoint):
+        raise SetupError(
+            f"{path}: {getattr(endpoint, '__name__', endpoint)} must be an `async def` that returns its response: a transaction"
+            " belongs to one task, and is over when the response is sent"
+        )
+    signature = inspect.signature(endpoint)
+    if _OPENING in signature.parameters:
+        return endpoint  # a router that is included may make its routes anew
+
+    @wraps(endpoint)
+    async def serve(**values: Any) -> Any:
+        del values[_OPENING]
+        return await endpoint(**values)
+
+    late = {each.name for each in get_dependant(path=path, call=endpoint).dependencies if _uses_transaction(each)}
+    parameters = [each.replace(kind=Parameter.KEYWORD_ONLY) for each in signature.parameters.values()]
+    parameters.sort(key=lambda each: each.name in late)
+    opening = Parameter(_OPENING, Parameter.KEYWORD_ONLY, annotation=Annotated[None, Depends(_take_part)])
+    vars(serve)["__signature__"] = signature.replace(parameters=[*parameters, opening])
+    return serve
+
+
+def _uses_transaction(dependant: Dependant) -> bool:
+    """Tell whether a dependency, or one of its own, opens the transaction."""
+    return dependant.call is transaction or any(map(_uses_transaction, dependant.dependencies))

@@ -1,0 +1,32 @@
+"""What a client is told when its request is refused: problem details (RFC 9457), with a word in `code` for programs."""
+
+import msgspec
+from starlette.responses import Response
+
+MEDIA_TYPE = "application/problem+json"
+TRY_AGAIN = 1
+"""Seconds after which a client may ask again."""
+
+_TITLES = {
+    400: "Bad Request",
+    409: "Conflict",
+    413: "Content Too Large",
+    422: "Unprocessable Content",
+    503: "Service Unavailable",
+}
+
+
+class Refused(Exception):
+    """A request that is answered with a problem, and was not done. With `retry` the client may repeat it soon."""
+
+    def __init__(self, status: int, code: str, detail: str, *, retry: bool = False) -> None:
+        """Keep what the client is told."""
+        super().__init__(detail)
+        self.status, self.code, self.detail, self.retry = status, code, detail, retry
+
+    @property
+    def response(self) -> Response:
+        """Give the response that says it."""
+        said = {"title": _TITLES[self.status], "status": self.status, "code": self.code, "detail": self.detail}
+        headers = {"retry-after": str(TRY_AGAIN)} if self.retry else None
+        return Response(msgspec.json.encode(said), self.status, headers, MEDIA_TYPE)

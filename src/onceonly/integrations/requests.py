@@ -1,0 +1,194 @@
+"""Serving one HTTP request once, whichever framework has routed it.
+
+read      the key and the whole body, within limits; nothing is open yet
+open      the transaction, with the key: a request that was done before gets the response that is kept
+respond   the endpoint's own work, up to a response in memory
+commit    data, messages, key and response, together
+then      the first byte is sent
+
+What is *returned* below 500 is committed and kept. What is *raised*, and any 5xx, is rolled back and kept nowhere: a retry is
+served anew.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from hashlib import sha256
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.types import Message, Receive
+
+from onceonly.endpoint import Endpoint, Transaction
+from onceonly.integrations.idempotency_key import NAME, MalformedKey, read_key
+from onceonly.integrations.kept_responses import decode_response, encode_response
+from onceonly.integrations.problems import Refused
+from onceonly.model.errors import CommitRefused, Conflict, InvalidKey, KeyReused, TransactionMisused, TryAgain, Unknown
+
+SAFE = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
+"""Methods that change nothing (RFC 9110, 9.2.1): their requests get no transaction."""
+SERVER_ERROR = 500
+Respond = Callable[[Request], Awaitable[Response]]
+Principal = Callable[[Request], str | None]
+
+_ATTEMPT = "onceonly.attempt"
+_log = logging.getLogger("onceonly.http")
+
+
+def by_authorization(request: Request) -> str | None:
+    """Tell clients from each other by the header `Authorization`, of which only a hash is kept."""
+    return request.headers.get("authorization")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Terms:
+    """On what terms an endpoint's requests are served.
+
+    Without `key_required` a request may come without a key: it is a transaction as well, and a repeated one is done again.
+    `principal` tells who asks: the same key from somebody else is refused. A body may have `max_body` bytes. A request whose
+    key is taken waits `wait` seconds for who has it.
+    """
+
+    endpoint: Endpoint
+    key_required: bool = True
+    principal: Principal = by_authorization
+    max_body: int = 1 << 20
+    wait: float = 2.0
+
+    async def serve(self, request: Request, respond: Respond) -> Response:
+        """Give the response that `respond` makes, once all that it promises is committed. Raises what that raises."""
+        try:
+            key = self._key(request)
+            limited = Request(request.scope, self._limited(request.receive))
+            return await Attempt(self, limited, key, await self._body(limited)).run(respond)
+        except Refused as refused:
+            return refused.response
+
+    def _key(self, request: Request) -> str | None:
+        try:
+            key = read_key(request.headers.getlist(NAME))
+        except MalformedKey as error:
+            raise Refused(400, "malformed-key", str(error)) from error
+        if key is None and self.key_required:
+            detail = (
+                f"send a header {NAME}, a string in quotes: a new one for each new request, the same one when you repeat it"
+            )
+            raise Refused(400, "key-missing", detail)
+        return key
+
+    async def _body(self, request: Request) -> bytes:
+        """Read the whole body before anything is locked: a client may take its time."""
+        try:
+            return await request.body()
+        except ClientDisconnect as error:
+            raise Refused(400, "incomplete", "the request ended before its body did") from error
+
+    def _limited(self, receive: Receive) -> Receive:
+        size = 0
+
+        async def limited() -> Message:
+            nonlocal size
+            message = await receive()
+            size += len(message.get("body", b""))
+            if size > self.max_body:
+                raise Refused(413, "too-large", f"the body of this request may have {self.max_body} bytes")
+            return message
+
+        return limited
+
+
+class Attempt:
+    """One request that is being served, and its transaction, which is opened when it is first asked for."""
+
+    def __init__(self, terms: Terms, request: Request, key: str | None, body: bytes) -> None:
+        self._terms = terms
+        self._request = request
+        self._key = key
+        self._body = body
+        self._stack = AsyncExitStack()
+        self._transaction: Transaction | None = None
+
+    async def run(self, respond: Respond) -> Response:
+        """Give the response, once it is committed. Raises Refused, what `respond` raises, CommitRefused."""
+        self._request.scope[_ATTEMPT] = self
+        try:
+            async with self._stack:
+                response = await respond(self._request)
+                self._keep(response)
+        except _Instead as instead:
+            return instead.response
+        except CommitRefused:
+            raise  # by the endpoint's own data: trying again cannot help
+        except (TryAgain, Conflict) as error:
+            raise self._unavailable(error) from error
+        return response
+
+    async def transaction(self) -> Transaction:
+        """Give the transaction; the first call opens it. Raises Refused, and what ends the request if it was done before."""
+        if self._transaction is None:
+            self._transaction = tx = await self._open()
+            if tx.is_known:
+                raise _Instead(decode_response(tx.answer))
+        return self._transaction
+
+    async def _open(self) -> Transaction:
+        try:
+            tx = self._terms.endpoint.transaction(idempotency_key=self._key, request=self._asked())
+            async with asyncio.timeout(self._terms.wait if self._key else None):
+                return await self._stack.enter_async_context(tx)
+        except KeyReused as error:
+            detail = f"this {NAME} was used before, for another request: send a new one with each new request"
+            raise Refused(422, "key-reused", detail) from error
+        except InvalidKey as error:
+            raise Refused(400, "malformed-key", str(error)) from error
+        except (TimeoutError, Conflict) as error:
+            if self._key is None:
+                raise
+            detail = f"a request with this {NAME} is being worked on, or the database is busy: repeat it to get its answer"
+            raise Refused(409, "in-progress", detail, retry=True) from error
+
+    def _asked(self) -> object:
+        """Give what must be equal whenever a key comes again; of all of it only a hash is kept."""
+        url, principal = self._request.url, self._terms.principal(self._request)
+        return [self._request.method, url.path, url.query, principal, sha256(self._body).hexdigest()]
+
+    def _keep(self, response: Response) -> None:
+        if response.status_code >= SERVER_ERROR:
+            raise _Instead(response)
+        answer = encode_response(response)
+        if self._key is not None and self._transaction is not None:
+            self._transaction.answer = answer
+
+    def _unavailable(self, error: Exception) -> Refused:
+        reason = f"{type(error).__name__}: {error}"
+        _log.warning("a request could not be committed", extra={"endpoint": self._terms.endpoint.name, "reason": reason})
+        if not isinstance(error, Unknown):
+            return Refused(503, "not-done", "nothing was done: repeat the request", retry=True)
+        if self._key is None:
+            return Refused(503, "unknown", f"nobody knows whether it was done, and without an {NAME} nobody can find out")
+        return Refused(503, "unknown", f"nobody knows yet whether it was done: repeat it with the same {NAME}", retry=True)
+
+
+class _Instead(Exception):
+    """Ends a transaction without committing it: this is the response."""
+
+    def __init__(self, response: Response) -> None:
+        super().__init__(response.status_code)
+        self.response = response
+
+
+def attempt_of(request: Request) -> Attempt | None:
+    """Give the attempt that serves this request; None where no transaction does."""
+    found: Attempt | None = request.scope.get(_ATTEMPT)
+    return found
+
+
+async def transaction_of(request: Request) -> Transaction:
+    """Give the transaction of a request, opening it. Raises TransactionMisused where there can be none."""
+    attempt = attempt_of(request)
+    if attempt is None:
+        words = "has no transaction" if request.method not in SAFE else "changes nothing, so it has no transaction"
+        raise TransactionMisused(f"{request.method} {request.url.path} {words}; see the class of its route")
+    return await attempt.transaction()

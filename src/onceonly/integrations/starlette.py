@@ -1,0 +1,61 @@
+"""For Starlette: `lifespan`, and `once`, a decorator of functions that serve requests."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from functools import wraps
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from onceonly.endpoint import Endpoint, Transaction
+from onceonly.integrations.requests import Principal, Terms, by_authorization, transaction_of
+
+Serving = Callable[[Request, Transaction], Awaitable[Response]]
+
+__all__ = ["Principal", "Serving", "lifespan", "once"]
+
+
+def lifespan(*endpoints: Endpoint, worker: bool = False) -> Callable[[Any], AbstractAsyncContextManager[None]]:
+    """Make the lifespan of an application whose requests use these endpoints: `Starlette(lifespan=lifespan(shop))`.
+
+    The process sends what its transactions commit, and what others have left; with `worker` it handles messages as well. A
+    broker or database that is away at start holds nobody up. A wrong set-up is raised at start.
+    """
+
+    @asynccontextmanager
+    async def around(_app: object) -> AsyncIterator[None]:
+        async with AsyncExitStack() as stack:
+            for endpoint in endpoints:
+                await stack.enter_async_context(endpoint.running() if worker else endpoint.sending())
+            yield
+
+    return around
+
+
+def once(
+    endpoint: Endpoint,
+    *,
+    key_required: bool = True,
+    principal: Principal = by_authorization,
+    max_body: int = 1 << 20,
+    wait: float = 2.0,
+) -> Callable[[Serving], Callable[[Request], Awaitable[Response]]]:
+    """Have a function serve each request once: `@once(shop)` above `async def place(request, tx)`.
+
+    It gets the open transaction; what it returns is committed with it before the first byte is sent, and given to every retry
+    with the same `Idempotency-Key`. What it raises rolls back. The options are those of `Terms`.
+    """
+    terms = Terms(endpoint=endpoint, key_required=key_required, principal=principal, max_body=max_body, wait=wait)
+
+    def decorate(function: Serving) -> Callable[[Request], Awaitable[Response]]:
+        async def respond(request: Request) -> Response:
+            return await function(request, await transaction_of(request))
+
+        @wraps(function)
+        async def serve(request: Request) -> Response:
+            return await terms.serve(request, respond)
+
+        return serve
+
+    return decorate

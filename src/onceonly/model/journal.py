@@ -1,0 +1,82 @@
+"""The janitor's journal: what was done last for an endpoint, what fails, and what is late. Pure: instants are arguments."""
+
+from collections.abc import Iterator
+
+from msgspec import Struct
+
+from onceonly.model.durations import in_words
+from onceonly.model.health import Trouble
+
+PATIENCE = 300_000
+"""Milliseconds that a janitor may be overdue before anybody is told, at least."""
+AGAIN = 60.0
+"""Seconds after which a chore that failed is done again, at the latest."""
+
+
+class Done(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How one chore went last: when it ended, how many milliseconds it took, and how much it did.
+
+    `failing_since` is 0 unless it failed; `reason` says why. Instants are milliseconds since 1970.
+    """
+
+    at: int
+    took: int = 0
+    count: int = 0
+    failing_since: int = 0
+    reason: str = ""
+
+
+class LateSlot(Struct, frozen=True, kw_only=True):
+    """A slot of claims that could have been recycled for so many milliseconds, and was not.
+
+    It `stops` its messages when they come by now.
+    """
+
+    number: int
+    late: int
+    reason: str
+    stops: bool = False
+
+
+class Journal(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What all janitors of an endpoint know: the chores as they went last, by name; written by whoever leads.
+
+    `interval` is how many milliseconds lie between two rounds, `retention` for how many the endpoint keeps what copies are
+    known by, `by` names the process.
+    """
+
+    at: int
+    interval: int
+    retention: int = 0
+    by: str = ""
+    chores: dict[str, Done] = {}
+    late: tuple[LateSlot, ...] = ()
+
+    def is_due(self, chore: str, every: float, now: int) -> bool:
+        """Tell whether a chore is to be done again, `every` so many seconds, and sooner if it failed.
+
+        It is as well when the clock that wrote it was ahead.
+        """
+        done = self.chores.get(chore)
+        return done is None or not 0 <= now - done.at < (min(every, AGAIN) if done.failing_since else every) * 1000
+
+    def is_failing(self) -> bool:
+        """Tell whether some chore failed when it was done last."""
+        return any(done.failing_since for done in self.chores.values())
+
+    def overdue(self, now: int) -> int:
+        """Give for how many milliseconds nobody was at it, 0 while that is no matter."""
+        rested = now - self.at
+        return rested if rested > max(3 * self.interval, PATIENCE) else 0
+
+    def troubles(self, now: int) -> Iterator[Trouble]:
+        """Say what is wrong. Only a slot that messages are waiting for stops anything."""
+        for name, done in sorted(self.chores.items()):
+            if done.failing_since:
+                yield Trouble(part="janitor", reason=f"{name}: {done.reason}", since=done.failing_since, stops=False)
+        if overdue := self.overdue(now):
+            words = f"it is due every {in_words(self.interval / 1000)}, and nobody was at it"
+            yield Trouble(part="janitor", reason=words, since=now - overdue, stops=False)
+        for slot in self.late:
+            words = f"slot {slot.number} is not recycled: {slot.reason}"
+            yield Trouble(part="late slot", reason=words, since=self.at - slot.late, stops=slot.stops)

@@ -1,0 +1,90 @@
+"""Peers: the other services that an endpoint's handlers may have something executed at."""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
+
+from onceonly.model.errors import SetupError
+
+MOST = 4
+"""How many requests one handler may make of one peer: so many names are deleted there when its attempt came to nothing."""
+Headers = Mapping[str, str] | Callable[[], Mapping[str, str]]
+
+_OPERATION = re.compile(r"[A-Za-z0-9_~-][A-Za-z0-9._~-]{0,199}")
+_URL = re.compile(r"[\x21-\x7e]{1,1000}")
+_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
+_VALUE = re.compile(r"[\x20-\x7e\x80-\xff\t]{0,4000}")
+
+
+@dataclass(frozen=True)
+class Peer:
+    """Another service that speaks the protocol of docs/http.md, at `url`.
+
+    `headers` go with every call to it, such as those that tell who calls; as a function they are asked for each time. A call
+    that takes longer than `timeout` seconds has no answer. Raises SetupError that lists everything that is wrong.
+    """
+
+    url: str
+    headers: Headers = field(default_factory=dict, repr=False)
+    timeout: float = 30.0
+
+    def __post_init__(self) -> None:
+        """Check, and drop the last slash."""
+        problems = tuple(self._problems())
+        if problems:
+            raise SetupError("; ".join(f"Peer: {problem}" for problem in problems))
+        object.__setattr__(self, "url", self.url.rstrip("/"))
+
+    def operation(self, url: str) -> str:
+        """Give the operation that a URL names at this peer; empty when it names none."""
+        base, _, name = url.rpartition("/")
+        return name if base == self.url and is_operation(name) else ""
+
+    def current_headers(self) -> Mapping[str, str]:
+        """Give the headers for one call."""
+        return self.headers() if callable(self.headers) else self.headers
+
+    def _problems(self) -> Iterator[str]:
+        if not _is_plain(self.url):
+            yield 'url must be where the other service answers, such as "https://payments.example/onceonly", no user, no query'
+        if not callable(self.headers) and (problem := headers_problem(self.headers)):
+            yield problem
+        if not 0 < self.timeout <= 3600:  # noqa: PLR2004 - an hour
+            yield f"timeout must be a number of seconds above 0, an hour at most, not {self.timeout!r}"
+
+
+def _is_plain(url: object) -> bool:
+    """Tell whether this is a URL that more can be put behind, and that holds no secret."""
+    parts = urlsplit(url) if isinstance(url, str) and _URL.fullmatch(url) else None
+    if parts is None or parts.query or parts.fragment or "@" in parts.netloc:
+        return False
+    return parts.scheme in {"http", "https"} and bool(parts.hostname)
+
+
+def name_of(attempt: str, index: int, peer: str) -> str:
+    """Name one request of an attempt, as the thing that it is."""
+    return f"{attempt}/{index} {peer}"
+
+
+def url_of(name: str) -> str:
+    """Give the URL of the request of this name."""
+    request, _, peer = name.partition(" ")
+    return f"{peer}/{request.replace('/', '.')}"
+
+
+def is_operation(name: object) -> bool:
+    """Tell whether an operation may be called this: it is the last part of a URL."""
+    return isinstance(name, str) and _OPERATION.fullmatch(name) is not None
+
+
+def headers_problem(headers: object) -> str:
+    """Say what is wrong with headers; empty when nothing is."""
+    if not isinstance(headers, Mapping):
+        return f"headers must map names to texts, not be a {type(headers).__name__}"
+    for name, value in headers.items():
+        if not isinstance(name, str) or not _NAME.fullmatch(name) or name.lower().startswith("onceonly-"):
+            return f"{name!r:.100} is no header of yours"
+        if not isinstance(value, str) or not _VALUE.fullmatch(value):
+            return f"the header {name!r} must be a text of one line"  # and is not shown: it may be a password
+    return ""

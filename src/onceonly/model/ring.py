@@ -1,0 +1,113 @@
+"""The ring: claims of messages that know their instant, put into slots by it, and forgotten a whole slot at a time.
+
+Time is cut into slices of one width. A slot holds one slice, and its *label* says which: a key of its own, the lowest there.
+Slots are used in turn, so the next slice of a slot comes when its old one is long over. Arithmetic only.
+"""
+
+from enum import Enum
+from hashlib import blake2b
+from typing import NamedTuple
+
+from onceonly.model.identity import Identity, claim_key
+
+INSTANT = "onceonlytime"
+"""The CloudEvents extension attribute that carries a message's instant: milliseconds since 1970, in decimal digits.
+
+Whoever sends it fixes it when the record is stored, for a delayed message to when it is due; every copy carries the same.
+"""
+SLOTS, FULL_SLICES = 16, 12
+"""Twelve slices in full make the retention, one is under way, one is for clocks that differ, two are to spare."""
+
+_INSTANT_BYTES, _HASH_BYTES = 6, 10
+LATEST_INSTANT = (1 << 8 * _INSTANT_BYTES) - 1
+
+
+class Bar(Enum):
+    """Why a store cannot tell whether a message was handled before, and so does not have it handled now."""
+
+    BEHIND = "behind the horizon: what was handled at its time has been forgotten, so it may have been handled already"
+    FUTURE = "from the future: its time is so far ahead of the database's clock that nothing can be kept of it yet"
+    UNRECYCLED = "the slot that it belongs to has not been recycled yet"
+
+
+class Slicing(NamedTuple):
+    """How time is cut: the width of a slice in milliseconds, how many slots there are, and how many of them are kept full.
+
+    Messages of before `since` are claimed without regard to their instant: they may have been, before there was a ring.
+    """
+
+    width: int
+    slots: int = SLOTS
+    full: int = FULL_SLICES
+    since: int = 0
+
+    @property
+    def retention(self) -> int:
+        """For how many milliseconds a claim is kept at least, after its slice has ended."""
+        return self.width * self.full
+
+    def has(self, instant: int) -> bool:
+        """Tell whether a claim of this instant (0 for none) is in a slot at all."""
+        return instant > 0 and instant >= self.since
+
+    def start(self, instant: int) -> int:
+        """Give the beginning of the slice that an instant is in; it ends one width later."""
+        return instant - instant % self.width
+
+    def slot(self, instant: int) -> int:
+        """Give the number of the slot for an instant."""
+        return instant // self.width % self.slots
+
+    def wanted(self, number: int, now: int) -> int:
+        """Give the beginning of the slice that a slot should hold now: the latest whose predecessor there may be forgotten."""
+        last = now // self.width + self.slots - self.full - 1
+        return (last - (last - number) % self.slots) * self.width
+
+    def may_forget(self, start: int, now: int) -> bool:
+        """Tell whether the slice that begins at `start` ended as long ago as claims are kept."""
+        return start + self.width + self.retention <= now
+
+    def judge(self, instant: int, held: int | None, now: int) -> Bar | None:
+        """Say what is the matter with an instant whose slot holds the slice that begins at `held`, None for nothing yet.
+
+        None: the slot holds its slice.
+        """
+        start = self.start(instant)
+        if held == start:
+            return None
+        if held is not None and held > start:
+            return Bar.BEHIND
+        return Bar.UNRECYCLED if start <= self.wanted(self.slot(instant), now) else Bar.FUTURE
+
+
+def slicing_for(retention: int, *, since: int = 0) -> Slicing:
+    """Cut time so that claims are kept for `retention` milliseconds at least."""
+    return Slicing(-(-retention // FULL_SLICES), since=since)
+
+
+def label(start: int) -> bytes:
+    """Give the key that says which slice a slot holds: no message's key is equal, none in the slice is lower."""
+    return start.to_bytes(_INSTANT_BYTES, "big") + bytes(_HASH_BYTES)
+
+
+def ring_key(endpoint: str, identity: Identity, instant: int) -> bytes:
+    """Give the 16 bytes under which `endpoint` claims a message of this instant: in the order of the instants."""
+    digest = blake2b(claim_key(endpoint, identity), digest_size=_HASH_BYTES).digest()
+    return instant.to_bytes(_INSTANT_BYTES, "big") + (digest if any(digest) else b"\1" * _HASH_BYTES)
+
+
+def instant_of(key: bytes) -> int:
+    """Give the instant in a claim's key, or the beginning of the slice in a label."""
+    return int.from_bytes(key[:_INSTANT_BYTES], "big")
+
+
+def read_instant(text: str) -> int:
+    """Read the attribute; 0 for none. Raises ValueError, saying why, when it is no instant."""
+    if not text:
+        return 0
+    if not (text.isascii() and text.isdigit() and len(text) <= len(str(LATEST_INSTANT))):
+        raise ValueError(f"its {INSTANT} is {text[:40]!r}: it must be milliseconds since 1970, in digits")
+    instant = int(text)
+    if not 0 < instant <= LATEST_INSTANT:
+        raise ValueError(f"its {INSTANT} is {text}: it must be between 1 and {LATEST_INSTANT}")
+    return instant

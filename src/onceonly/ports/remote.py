@@ -1,0 +1,81 @@
+"""Requests that are executed once: what a caller asks of other services, and where a service keeps what it is asked.
+
+The wire between the two is HTTP (docs/http.md). Outcomes as in `ports.store`.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from onceonly.model.message import Message
+from onceonly.model.record import Answer, Decision, Record
+from onceonly.model.remote import Call, Request, Response
+from onceonly.model.transaction import Kept, Opening
+from onceonly.ports.store import Resources
+
+
+class Remote(Protocol):
+    """Other services, to a caller whose requests wait there as things."""
+
+    async def perform(self, calls: Sequence[Call]) -> tuple[Answer, ...]:
+        """Make each call; TAKEN only when the other side said so for sure, whatever it answered. Raises nothing of theirs."""
+
+    async def response(self, url: str) -> Response | None:
+        """Give the stored response of a request; None when the other side says for sure that there is none.
+
+        Raises CommitRefused when it can never be read, Failed, Unknown.
+        """
+
+
+class Responders(Protocol):
+    """The user's code that executes requests, as the Handlers port is that which handles messages."""
+
+    async def respond(self, message: Message, resources: Resources) -> tuple[object, Decision]:
+        """Execute a request, put as a message of the operation's type; gives what is to be answered. Raises HandlerFailed."""
+
+
+class OpenCall(Protocol):
+    """One request that is being executed, which ends by `commit` or `abandon`; its answer is the response."""
+
+    resources: Resources
+
+    async def commit(self, record: Record | None, answer: bytes | None) -> None:
+        """Make business state, the record if there is one, and the response final in one atomic step.
+
+        In time, as for a transaction. Raises Conflict, CommitRefused, Failed, Unknown.
+        """
+
+    def abandon(self) -> None:
+        """Give it up; nothing of it ever becomes visible. Awaits nothing."""
+
+    async def request(self) -> Request | None:
+        """Give the request, as it is now; None when it is not there, or not any more. Raises Failed, Unknown."""
+
+
+class Calls(Protocol):
+    """What a service was asked, and its responses, in its store. `key` names a request, and whose it is."""
+
+    async def put(self, key: str, request: Request, until: int) -> bool:
+        """Keep a request until it is buried; False when it was buried, or another one is kept under this key.
+
+        The same request again is fine. Raises Failed, Unknown.
+        """
+
+    async def open(self, opening: Opening) -> OpenCall | Kept:
+        """Load the response, and give it if it is there; else open the unit in which the request is executed.
+
+        Whoever executes the same request in another open unit is waited for, or shows as Conflict here or at commit. Raises
+        Conflict, Failed, Unknown.
+        """
+
+    async def kept(self, key: str) -> Kept | None:
+        """Give the response that is committed; a read that is linearizable with commits. Raises Failed, Unknown."""
+
+    async def bury(self, key: str, until: int) -> None:
+        """Remove a request, in one write with a tombstone that stands at least until then (milliseconds since 1970).
+
+        The response may go in the same write. Whether there is such a request or not: it cannot come any more. Raises Failed,
+        Unknown.
+        """
+
+    async def remove(self, key: str) -> None:
+        """Remove the response, if it is still there. Raises Failed, Unknown."""

@@ -1,0 +1,111 @@
+"""Ring: what upkeep sees of the claims of a database. Several endpoints and processes share one; each may keep it in order.
+
+Nothing here is needed for safety: a slot that nobody recycles makes its messages wait, and nothing else. A slot is recycled
+by one call, at any moment, beside units that claim and beside other calls: whoever was wrong is told so, and did nothing.
+"""
+
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
+from enum import Enum
+from typing import Protocol
+
+from msgspec import Struct
+
+from onceonly.model.ring import Slicing
+
+
+class SlotState(Enum):
+    """What a slot holds."""
+
+    CURRENT = "the slice that it should"
+    OLD = "an older slice, all of which may be forgotten"
+    UNLABELLED = "no slice: it was never used, or who recycled it was interrupted"
+    AHEAD = "a newer slice than it should: the database's clock was set back"
+
+
+class Slot(Struct, frozen=True, kw_only=True):
+    """One slot as it was when it was looked at. Instants are milliseconds since 1970.
+
+    `start` and `end` bound the slice that it holds, 0 without one. `wanted` is where the slice begins that it should hold now.
+    `owed` counts the records of its slice whose effects are not dispatched, at most `OWED_COUNTED`: while there are any the
+    slot cannot be recycled. `late` is for how many milliseconds it could have been recycled (0 when it need not be): whoever
+    alarms compares that with the width of a slice.
+    """
+
+    number: int
+    start: int
+    end: int
+    wanted: int
+    state: SlotState
+    owed: int = 0
+    late: int = 0
+
+
+OWED_COUNTED = 1000
+
+
+def slot_as_found(number: int, held: int | None, *, owed: int, slicing: Slicing, now: int) -> Slot:
+    """Describe a slot that holds the slice which begins at `held`, None for none, by what the clock says."""
+    wanted = slicing.wanted(number, now)
+    if held is None:
+        state = SlotState.UNLABELLED
+    elif held == wanted:
+        state = SlotState.CURRENT
+    else:
+        state = SlotState.OLD if held < wanted else SlotState.AHEAD
+    ripe = wanted - (slicing.slots - slicing.full - 1) * slicing.width  # when `wanted` began to be wanted
+    return Slot(
+        number=number,
+        start=held or 0,
+        end=held + slicing.width if held is not None else 0,
+        wanted=wanted,
+        state=state,
+        owed=owed,
+        late=now - ripe if state in (SlotState.OLD, SlotState.UNLABELLED) else 0,
+    )
+
+
+class Recycling(Enum):
+    """What became of a slot, for sure."""
+
+    RECYCLED = "what it held is forgotten, and it holds the slice that it should"
+    CURRENT = "it held that already"
+    HELD = "another process is at it: it needs no second one"
+    EARLY = "by the database's clock what it holds must not be forgotten yet"
+    OWED = "a record of its slice has effects that are not dispatched: dispatch them, then try again"
+    BUSY = "somebody reads or writes it: try again soon, finally with `by_rows`"
+
+
+class Ring(Protocol):
+    """The claims of one database. Every call is one atomic effect. Raises Failed, Unknown; after Unknown just call again."""
+
+    async def slicing(self) -> Slicing:
+        """Give how time is cut in this database; fixed when its tables are first used."""
+
+    async def now(self) -> int:
+        """Read the database's clock, milliseconds since 1970: the one that decides what may be forgotten."""
+
+    async def slots(self) -> Sequence[Slot]:
+        """Look at all slots, in the order of their numbers; locks nothing."""
+
+    async def recycle(self, number: int, *, by_rows: bool = False) -> Recycling:
+        """Forget what a slot holds and label it with the slice that it should hold, both at once; or say why not.
+
+        It waits a tenth of a second for those who use the slot (a second in MariaDB), and units that want to use it wait
+        behind it. With `by_rows` it does not wait for those who only read, such as a backup, and leaves dead rows behind: for
+        a slot that stays BUSY. Where there is no difference it makes none.
+        """
+
+    async def remove_expired(self, limit: int = 1000) -> int:
+        """Remove some of the claims without an instant that were made longer ago than claims are kept; gives how many.
+
+        `limit` means that there may be more. It waits for nobody: what somebody else is removing is passed over. A claim
+        whose record is not dispatched stays.
+        """
+
+    def leading(self) -> AbstractAsyncContextManager[bool]:
+        """Enclose the work of the one leader among all processes; tells whether this is the one, at once.
+
+        It lasts until the end or the loss of a connection of its own, so two may think for a while that they are: that is
+        harmless, and only costs time.
+        """

@@ -1,0 +1,158 @@
+"""Claiming: each message where its claim belongs, in the slot for its instant or among those that have none.
+
+A slot's label is offered with its claims, as the first key. Only a slot that has it already holds the slice it stands for, and
+nobody takes it away before this unit ends. A slot without it took the label: then nothing of the unit may be committed.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from sqlalchemy import Connection, Table, func, select, union_all
+
+from onceonly.model.errors import Conflict
+from onceonly.model.identity import Identity, claim_key
+from onceonly.model.message import Message
+from onceonly.model.ring import ring_key
+from onceonly.serialization.records import decode_record
+from onceonly.stores.sql.keeping import Keeping
+from onceonly.stores.sql.portions import chunks
+from onceonly.stores.sql.scope import Scope
+from onceonly.stores.sql.slicing import NO_BODY, label_row
+from onceonly.stores.sql.statements import Found, delete_keys
+from onceonly.stores.sql.tables import Tables
+
+NEVER = 1 << 62
+"""When a claim arrived that no time removes: it goes with its record."""
+
+
+class OtherSlice(Exception):
+    """The slot for these messages does not hold their slice; the transaction must be rolled back."""
+
+    def __init__(self, slot: Table, messages: Sequence[Message]) -> None:
+        """Keep them."""
+        super().__init__(slot.name)
+        self.slot = slot
+        self.messages = tuple(messages)
+
+
+class Place(NamedTuple):
+    """Where claims are made together: a table, its label's slice (None without one), and the messages by their keys, sorted."""
+
+    table: Table
+    start: int | None
+    messages: Mapping[bytes, Message]
+
+
+class Known(NamedTuple):
+    """What is stored about a message handled before."""
+
+    fingerprint: bytes
+    effects: bytes | None
+
+
+def slot_key(scope: Scope, message: Message) -> bytes | None:
+    """Give the key of a message's claim in the ring; None when it belongs to no slot."""
+    if scope.slicing is None or scope.keeping is not Keeping.HISTORY or not scope.slicing.has(message.instant):
+        return None
+    return ring_key(scope.endpoint, message.identity, message.instant)
+
+
+def places(scope: Scope, messages: Iterable[Message]) -> list[Place]:
+    """Sort messages by where their claims belong; in one order for all units, against deadlocks."""
+    outside: dict[bytes, Message] = {}
+    slices: dict[int, dict[bytes, Message]] = {}
+    for message in messages:
+        key = slot_key(scope, message)
+        if key is None or scope.slicing is None:
+            outside[claim_key(scope.endpoint, message.identity)] = message
+        else:
+            slices.setdefault(scope.slicing.start(message.instant), {})[key] = message
+    found = [Place(scope.tables.claims, None, _sorted(outside))] if outside else []
+    return found + [Place(_slot(scope, start), start, _sorted(slices[start])) for start in sorted(slices)]
+
+
+def claim(connection: Connection, scope: Scope, messages: Sequence[Message]) -> Found:
+    """Claim messages: first all claims, place by place, then a current read of those that were claimed before.
+
+    Raises OtherSlice; Conflict when one was claimed, and no longer is when it is read.
+    """
+    left = [place._replace(messages=_claim(connection, scope, place)) for place in places(scope, messages)]
+    if not any(place.messages for place in left):
+        return Found(new=tuple(messages))
+    known: dict[Identity, Known] = {}
+    for place in left:
+        known |= _read_known(connection, scope, place)
+    same = [message for message in messages if _is_same(message, known)]
+    owed = {message.identity: known[message.identity].effects for message in same}
+    return Found(
+        new=tuple(message for message in messages if message.identity not in known),
+        owed=tuple(decode_record(identity, effects) for identity, effects in owed.items() if effects is not None),
+        done=tuple(message for message in same if owed[message.identity] is None),
+        clashing=tuple(message for message in messages if message.identity in known and message.identity not in owed),
+    )
+
+
+def unclaim(connection: Connection, scope: Scope, messages: Sequence[Message]) -> None:
+    """Delete claims, so that their messages are new again."""
+    for place in places(scope, messages):
+        delete_keys(connection, scope.database.dialect, [*place.messages], place.table)
+
+
+def count_claims(connection: Connection, tables: Tables) -> int:
+    """Count all claims, in the ring and outside of it, and no labels."""
+    counted = [select(func.count().label("count")).select_from(tables.claims)]
+    counted += [select(func.count()).select_from(slot).where(slot.c.fingerprint != NO_BODY) for slot in tables.slots]
+    return sum(connection.scalars(union_all(*counted)))
+
+
+def _claim(connection: Connection, scope: Scope, place: Place) -> dict[bytes, Message]:
+    """Claim in one place; gives the messages that were claimed before."""
+    dialect, arrival = scope.database.dialect, _arrival(scope, place)
+    rows = [{"key": key, "fingerprint": message.fingerprint, **arrival} for key, message in place.messages.items()]
+    if place.start is None:
+        inserted = dialect.insert_absent(connection, place.table, rows, key=["key"])
+    else:
+        label = label_row(place.start)
+        behind = dialect.insert_behind(connection, place.table, label, rows, key="key")
+        if behind is None:
+            raise OtherSlice(place.table, [*place.messages.values()])
+        inserted = behind
+    claimed = {row.key for row in inserted}
+    return {key: message for key, message in place.messages.items() if key not in claimed}
+
+
+def _arrival(scope: Scope, place: Place) -> dict[str, int]:
+    """Say when a claim arrived, where that is not left to the database's clock."""
+    if place.start is not None:
+        return {}
+    if scope.keeping is not Keeping.HISTORY:
+        return {"arrived_at": NEVER}
+    return {} if scope.clock is None else {"arrived_at": scope.clock.now()}
+
+
+def _read_known(connection: Connection, scope: Scope, place: Place) -> dict[Identity, Known]:
+    """Read fingerprints and records together, both from one state."""
+    if not place.messages:
+        return {}
+    claims, records, dialect = place.table.c, scope.tables.records.c, scope.database.dialect
+    of_claim = records.key if place.start is None else records.claim
+    joined = place.table.outerjoin(scope.tables.records, claims.key == of_claim)
+    selected = select(claims.key, claims.fingerprint, records.effects).select_from(joined)
+    query = dialect.current(selected.where(dialect.among(claims.key, "keys")))
+    rows = {row.key: row for some in chunks([*place.messages]) for row in connection.execute(query, {"keys": some})}
+    if len(rows) < len(place.messages):
+        raise Conflict("another worker has finished and forgotten a message that was being claimed")
+    return {message.identity: Known(rows[key].fingerprint, rows[key].effects) for key, message in place.messages.items()}
+
+
+def _is_same(message: Message, known: Mapping[Identity, Known]) -> bool:
+    return message.identity in known and known[message.identity].fingerprint == message.fingerprint
+
+
+def _slot(scope: Scope, start: int) -> Table:
+    assert scope.slicing is not None  # noqa: S101 - who has slices knows how time is cut
+    return scope.tables.slots[scope.slicing.slot(start)]
+
+
+def _sorted(messages: Mapping[bytes, Message]) -> dict[bytes, Message]:
+    return {key: messages[key] for key in sorted(messages)}

@@ -1,0 +1,324 @@
+"""The contract of a store that forgets, and of the Ring port, rule by rule. Every look is taken by another process."""
+
+import asyncio
+from contextlib import AbstractAsyncContextManager
+
+from onceonly.model.errors import Conflict
+from onceonly.model.record import Record
+from onceonly.model.ring import Bar
+from onceonly.ports.ring import Recycling, SlotState
+from onceonly.testing.ring_subject import (
+    RETENTION,
+    WIDTH,
+    RingSubject,
+    Seen,
+    at,
+    begun,
+    recycle_all,
+    recycled,
+    see,
+    take,
+)
+from onceonly.testing.store_subject import ONE_EFFECT, handle, steps
+from onceonly.testing.suite import OTHER, Suite
+
+LONG = 20 * WIDTH
+"""After this everything may be forgotten."""
+MOMENTS = 6
+
+
+class RingSuite(Suite):
+    """Every promise of a ring. Override `open_ring`."""
+
+    def open_ring(self) -> AbstractAsyncContextManager[RingSubject]:
+        """Give a store with nothing in it, whose claims are kept for `RETENTION` milliseconds, and clean up afterwards."""
+        raise NotImplementedError
+
+    # What a unit finds
+
+    async def test_a_message_with_an_instant_is_handled_once(self) -> None:
+        """Its copies are owed until its effects are forgotten, then done; another body clashes."""
+        async with self.open_ring() as subject:
+            _, now = await begun(subject)
+            assert await see(subject, at(now)) == Seen(new=("m1",))
+            await handle(subject, at(now), decided=ONE_EFFECT)
+            assert await see(subject, at(now)) == Seen(owed=("m1",))
+            await (await subject.store()).forget([Record(at(now).identity, ONE_EFFECT)])
+            assert await see(subject, at(now)) == Seen(done=("m1",))
+            assert await see(subject, at(now, body=b"other")) == Seen(clashing=("m1",))
+
+    async def test_every_slice_of_the_retention_has_its_slot(self) -> None:
+        """In one batch, and each message is known by itself afterwards."""
+        async with self.open_ring() as subject:
+            slicing, now = await begun(subject)
+            asked = [at(now + number * WIDTH, f"m{number}") for number in range(-slicing.full, slicing.slots - slicing.full)]
+            assert (await see(subject, *asked)).new == tuple(each.id for each in asked)
+            await handle(subject, *asked)
+            for each in asked:
+                assert await see(subject, each) == Seen(done=(each.id,))
+
+    async def test_the_ends_of_a_slice_are_in_it(self) -> None:
+        """Its first millisecond, which is its label's, and its last."""
+        async with self.open_ring() as subject:
+            slicing, now = await begun(subject)
+            start = slicing.start(now)
+            asked = (at(start, "first"), at(start + WIDTH - 1, "last"))
+            await handle(subject, *asked)
+            assert await see(subject, *asked) == Seen(done=("first", "last"))
+
+    async def test_a_message_left_out_of_a_commit_is_new_again(self) -> None:
+        """Its claim goes from its slot."""
+        async with self.open_ring() as subject:
+            _, now = await begun(subject)
+            unit = await (await subject.store()).begin([at(now, "a"), at(now, "b"), at(now - WIDTH, "c")])
+            await unit.commit([Record(at(now, "a").identity)])
+            seen = await see(subject, at(now, "a"), at(now, "b"), at(now - WIDTH, "c"))
+            assert seen == Seen(new=("b", "c"), done=("a",))
+
+    async def test_endpoints_do_not_share_claims_in_a_slot(self) -> None:
+        """Each has its own history, in the same tables perhaps."""
+        async with self.open_ring() as subject:
+            _, now = await begun(subject)
+            await handle(subject, at(now))
+            assert await see(subject, at(now), endpoint=OTHER) == Seen(new=("m1",))
+
+    async def test_two_units_never_both_handle_a_message_with_an_instant(self) -> None:
+        """The second waits, or loses."""
+        async with self.open_ring() as subject:
+            _, now = await begun(subject)
+            tries = [take(subject, at(now), mark=str(number)) for number in range(4)]
+            done = await asyncio.gather(*tries, return_exceptions=True)
+            lost = [each for each in done if isinstance(each, BaseException)]
+            assert [each for each in done if each == ("m1",)] == [("m1",)]
+            assert all(isinstance(each, Conflict) for each in lost)
+
+    async def test_a_message_without_an_instant_is_in_no_slot(self) -> None:
+        """However often they are recycled, it is known."""
+        async with self.open_ring() as subject:
+            await begun(subject)
+            await handle(subject, at(0))
+            await subject.pass_time(LONG)
+            assert await recycle_all(subject) == {Recycling.RECYCLED}
+            assert await see(subject, at(0)) == Seen(done=("m1",))
+
+    # What is refused
+
+    async def test_a_message_behind_the_horizon_is_barred(self) -> None:
+        """Nothing is known of its time, and asking for it changes nothing."""
+        async with self.open_ring() as subject:
+            _, now = await begun(subject)
+            old = at(now - RETENTION - WIDTH)
+            for _ in range(2):
+                assert await see(subject, old) == Seen(barred=(("m1", Bar.BEHIND),))
+            assert await take(subject, old, mark="x") == ()
+
+    async def test_a_message_from_the_future_is_barred(self) -> None:
+        """Its slot is needed yet for what it holds."""
+        async with self.open_ring() as subject:
+            slicing, now = await begun(subject)
+            early = at(now + (slicing.slots - slicing.full) * WIDTH)
+            assert await see(subject, early) == Seen(barred=(("m1", Bar.FUTURE),))
+
+    async def test_a_message_whose_slot_is_not_recycled_waits(self) -> None:
+        """And is new once it is."""
+        async with self.open_ring() as subject:
+            await begun(subject)
+            await subject.pass_time(LONG)
+            late = at(subject.now())
+            for _ in range(2):
+                assert await see(subject, late) == Seen(barred=(("m1", Bar.UNRECYCLED),))
+            assert await recycled(subject, late.instant) is Recycling.RECYCLED
+            assert await take(subject, late, mark="x") == ("m1",)
+            assert await see(subject, late) == Seen(done=("m1",))
+
+    async def test_a_barred_message_does_not_hold_up_its_batch(self) -> None:
+        """Whatever bars it, and whatever else is in the batch."""
+        async with self.open_ring() as subject:
+            slicing, now = await begun(subject)
+            await handle(subject, at(now, "done"))
+            bad = (at(1, "behind"), at(now + slicing.slots * WIDTH, "future"))
+            asked = (at(now, "done"), *bad, at(now - WIDTH, "new"), at(0, "plain"))
+            seen = await see(subject, *asked)
+            assert (seen.new, seen.done, set(seen.barred)) == (
+                ("new", "plain"),
+                ("done",),
+                {("behind", Bar.BEHIND), ("future", Bar.FUTURE)},
+            )
+            assert await take(subject, *asked, mark="x") == ("new", "plain")
+
+    async def test_a_unit_never_labels_a_slot(self) -> None:
+        """Not even one that commits others: who recycles a slot does, and nobody else."""
+        async with self.open_ring() as subject:
+            slicing, now = await begun(subject)
+            await handle(subject, at(now))
+            before = [slot.start for slot in await (await subject.ring()).slots()]
+            await subject.pass_time(slicing.slots * WIDTH)
+            assert await take(subject, at(subject.now(), "late"), at(0, "plain"), mark="x") == ("plain",)
+            assert [slot.start for slot in await (await subject.ring()).slots()] == before
+            assert await see(subject, at(now)) == Seen(done=("m1",))
+
+    async def test_what_is_not_recycled_is_known_however_late_a_copy_comes(self) -> None:
+        """The label decides, not the clock: a record is dispatched again, and a copy is a copy."""
+        async with self.open_ring() as subject:
+            _, now = await begun(subject)
+            await handle(subject, at(now), decided=ONE_EFFECT)
+            await handle(subject, at(now, "m2"))
+            await subject.pass_time(100 * LONG)
+            assert await see(subject, at(now), at(now, "m2")) == Seen(owed=("m1",), done=("m2",))
+
+    # Recycling
+
+    async def test_a_recycled_slot_has_forgotten_and_refuses(self) -> None:
+        """A copy of what it held is behind the horizon, never new."""
+        async with self.open_ring() as subject:
+            _, now = await begun(subject)
+            await handle(subject, at(now))
+            await subject.pass_time(LONG)
+            assert await recycled(subject, now) is Recycling.RECYCLED
+            assert await see(subject, at(now)) == Seen(barred=(("m1", Bar.BEHIND),))
+
+    async def test_a_slot_that_holds_the_slice_it_should_is_left_alone(self) -> None:
+        """Recycling it again changes nothing."""
+        async with self.open_ring() as subject:
+            _, now = await begun(subject)
+            await handle(subject, at(now))
+            assert await recycle_all(subject) == {Recycling.CURRENT}
+            assert await see(subject, at(now)) == Seen(done=("m1",))
+
+    async def test_a_slot_is_not_recycled_before_its_time(self) -> None:
+        """Its slice must have ended a retention ago; to the millisecond."""
+        async with self.open_ring() as subject:
+            slicing, now = await begun(subject)
+            await handle(subject, at(now))
+            await subject.pass_time(slicing.start(now) + WIDTH + RETENTION - 1 - subject.now())
+            assert await recycled(subject, now) is not Recycling.RECYCLED
+            assert await see(subject, at(now)) == Seen(done=("m1",))
+            await subject.pass_time(1)
+            assert await recycled(subject, now) is Recycling.RECYCLED
+
+    async def test_a_slot_that_owes_is_not_recycled(self) -> None:
+        """An undispatched record of its slice keeps it; one of another slice does not."""
+        async with self.open_ring() as subject:
+            _, now = await begun(subject)
+            await handle(subject, at(now), decided=ONE_EFFECT)
+            await handle(subject, at(0, "plain"), decided=ONE_EFFECT)
+            await subject.pass_time(LONG)
+            assert await recycled(subject, now) is Recycling.OWED
+            assert await recycled(subject, now - WIDTH) is Recycling.RECYCLED
+            assert await see(subject, at(now)) == Seen(owed=("m1",))
+            await (await subject.store()).forget([Record(at(now).identity, ONE_EFFECT)])
+            assert await recycled(subject, now) is Recycling.RECYCLED
+
+    async def test_a_slot_in_use_is_not_recycled_under_a_unit(self) -> None:
+        """It is busy, or the unit's commit is a Conflict: what it handles must not be forgotten."""
+        async with self.open_ring() as subject:
+            _, now = await begun(subject)
+            await subject.pass_time(LONG)
+            unit = await (await subject.store()).begin([at(now)])
+            assert [each.id for each in unit.new] == ["m1"]
+            outcome = await recycled(subject, now)
+            try:
+                await unit.commit([Record(at(now).identity)])
+            except Conflict:
+                assert outcome is Recycling.RECYCLED
+            else:
+                assert outcome is Recycling.BUSY
+                assert await see(subject, at(now)) == Seen(done=("m1",))
+
+    async def test_recycling_beside_copies_never_makes_one_new(self) -> None:
+        """At whatever moment of the unit it comes, and in whatever way."""
+        async with self.open_ring() as subject:
+            slicing, _ = await begun(subject)
+            ring, store = await subject.ring(), await subject.store()
+            for moment in range(MOMENTS):
+                now = subject.now()
+                await ring.recycle(slicing.slot(now))
+                await handle(subject, at(now, f"m{moment}"), store=store)
+                await subject.pass_time(LONG)
+                copy = asyncio.ensure_future(take(subject, at(now, f"m{moment}"), mark="copy", store=store))
+                await steps(4 * moment)
+                await ring.recycle(slicing.slot(now), by_rows=moment % 2 == 1)
+                (handled,) = await asyncio.gather(copy, return_exceptions=True)
+                assert handled == () or isinstance(handled, Conflict)
+
+    async def test_what_is_handled_while_its_slot_is_recycled_stays(self) -> None:
+        """A message of the new slice waits, or its claim survives."""
+        async with self.open_ring() as subject:
+            slicing, _ = await begun(subject)
+            ring, store = await subject.ring(), await subject.store()
+            for moment in range(MOMENTS):
+                await subject.pass_time(LONG)
+                late = at(subject.now(), f"m{moment}")
+                recycling = asyncio.ensure_future(ring.recycle(slicing.slot(late.instant), by_rows=moment % 2 == 1))
+                await steps(4 * moment)
+                try:
+                    taken = await take(subject, late, mark="x", store=store)
+                except Conflict:
+                    taken = ()
+                await recycling
+                assert await see(subject, late, store=store) != Seen(new=taken or ("never",))
+
+    async def test_two_who_recycle_one_slot_recycle_it_once(self) -> None:
+        """The other one finds it done, or held."""
+        async with self.open_ring() as subject:
+            _, now = await begun(subject)
+            await subject.pass_time(LONG)
+            outcomes = await asyncio.gather(*(recycled(subject, now) for _ in range(3)))
+            assert outcomes.count(Recycling.RECYCLED) == 1
+            assert set(outcomes) <= {Recycling.RECYCLED, Recycling.HELD, Recycling.CURRENT, Recycling.BUSY}
+
+    # Looking
+
+    async def test_slots_say_what_they_hold_and_what_keeps_them(self) -> None:
+        """Their slice, the one they should hold, how much is owed, and for how long they could have been recycled."""
+        async with self.open_ring() as subject:
+            slicing, now = await begun(subject)
+            fresh = await (await subject.ring()).slots()
+            assert [slot.number for slot in fresh] == list(range(slicing.slots))
+            assert {(slot.state, slot.owed, slot.late) for slot in fresh} == {(SlotState.CURRENT, 0, 0)}
+            assert {slot.start for slot in fresh} == {slot.wanted for slot in fresh}
+            await handle(subject, at(now), at(now, "m2"), decided=ONE_EFFECT)
+            await subject.pass_time(slicing.slots * WIDTH)
+            slot = (await (await subject.ring()).slots())[slicing.slot(now)]
+            assert (slot.start, slot.end, slot.owed) == (slicing.start(now), slicing.start(now) + WIDTH, 2)
+            assert (slot.state, slot.wanted) == (SlotState.OLD, slicing.start(now) + slicing.slots * WIDTH)
+            assert slot.late == subject.now() - slot.wanted + (slicing.slots - slicing.full - 1) * WIDTH
+
+    async def test_the_ring_tells_the_time_that_decides(self) -> None:
+        """And how time is cut, the same for everybody."""
+        async with self.open_ring() as subject:
+            slicing, _ = await begun(subject)
+            ring = await subject.ring()
+            assert (slicing.width, slicing.retention) == (WIDTH, RETENTION)
+            before = await ring.now()
+            await subject.pass_time(WIDTH)
+            assert await ring.now() - before >= WIDTH
+
+    # Claims without an instant
+
+    async def test_a_claim_without_an_instant_expires_after_the_retention(self) -> None:
+        """Not before, not more than are asked for at once, and none that owes."""
+        async with self.open_ring() as subject:
+            await begun(subject)
+            await handle(subject, at(0, "a"), at(0, "b"))
+            await handle(subject, at(0, "owed"), decided=ONE_EFFECT)
+            await subject.pass_time(RETENTION)
+            ring = await subject.ring()
+            assert await ring.remove_expired() == 0
+            assert await see(subject, at(0, "a"), at(0, "b")) == Seen(done=("a", "b"))
+            await subject.pass_time(1)
+            assert [await ring.remove_expired(1) for _ in range(3)] == [1, 1, 0]
+            assert await see(subject, at(0, "a"), at(0, "b"), at(0, "owed")) == Seen(new=("a", "b"), owed=("owed",))
+
+    # Leading
+
+    async def test_there_is_one_leader_at_a_time(self) -> None:
+        """Who comes second is told so at once, and is the leader when the first has ended."""
+        async with self.open_ring() as subject:
+            first, second = await subject.ring(), await subject.ring()
+            async with first.leading() as leads:
+                assert leads
+                async with second.leading() as leads_too:
+                    assert not leads_too
+            async with second.leading() as leads:
+                assert leads

@@ -1,0 +1,71 @@
+"""The benchmark of what is remembered runs, and holds what it finds to its promises."""
+
+import pytest
+from msgspec.structs import replace
+
+from benchmarks.retention import others
+from benchmarks.retention.findings import Database, Emptying, Rate, Sizes, promises
+from benchmarks.retention.keys import Keys
+from benchmarks.retention.measuring import RETENTION, TINY, measure_other, measure_postgresql
+from onceonly.model.ring import instant_of
+from servers import POSTGRESQL, need
+
+GOOD = Database(
+    claims=1,
+    batch=1,
+    sizes=Sizes(in_order=80, shuffled=90, classic=170),
+    full=Rate(claims=[90], wal=[200]),
+    empty=Rate(claims=[100], wal=[200]),
+    bare=Rate(claims=[100], wal=[200]),
+    classic=Rate(claims=[20], wal=[2000]),
+    classic_empty=Rate(claims=[80], wal=[400]),
+    emptied=[Emptying(seconds=0.1, undisturbed=100, beside=95, longest=0.1, dead_rows=0)],
+)
+BAD = {
+    "bytes a claim, with index and fingerprint": {"sizes": Sizes(in_order=80, shuffled=96, classic=170)},
+    "bytes of log a claim, when full": {"full": Rate(claims=[90], wal=[241])},
+    "rate over the classic table's, both full": {"classic": Rate(claims=[31], wal=[2000])},
+    "rate when full over its own when empty": {"empty": Rate(claims=[110], wal=[200]), "bare": Rate(claims=[110], wal=[0])},
+    "rate with the label over without": {"bare": Rate(claims=[110], wal=[200])},
+    "seconds to recycle a slot": {"emptied": [Emptying(seconds=0.3, undisturbed=100, beside=95, longest=0.1, dead_rows=0)]},
+    "rate beside it over the undisturbed": {
+        "emptied": [Emptying(seconds=0.1, undisturbed=100, beside=89, longest=0.1, dead_rows=0)]
+    },
+    "dead rows afterwards": {"emptied": [Emptying(seconds=0.1, undisturbed=100, beside=95, longest=0.1, dead_rows=1)]},
+}
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_each_promise_can_be_missed(what: str) -> None:
+    """All are kept by what is good, and each is missed by what is not."""
+    assert {each.what for each in promises(GOOD) if each.is_kept} == BAD.keys()
+    assert [each.what for each in promises(replace(GOOD, **BAD[what])) if not each.is_kept] == [what]
+
+
+def test_keys_are_in_their_slice_and_in_order() -> None:
+    """As the library's are: the instant comes first."""
+    (batch,) = Keys(7_200_000, 3_600_000).batches(500, 500)
+    assert batch.keys == sorted(batch.keys)
+    assert len({*batch.keys}) == len(batch.keys)
+    assert all(7_200_000 <= instant_of(key) < 10_800_000 for key in batch.keys)
+
+
+@pytest.mark.timeout(120)
+async def test_sqlite_is_measured_through_the_library() -> None:
+    """Claims are made, counted and forgotten."""
+    async with others.opened_sqlite(RETENTION) as ground:
+        found = await measure_other(ground, "SQLite", replace(TINY, others=1200, each=1000), lambda _: None)
+    assert found.claims == 1200
+    assert min(*found.full.claims, *found.empty.claims, *found.classic.claims) > 0
+    assert 0 < found.sizes.in_order < 1000
+
+
+@pytest.mark.timeout(180)
+async def test_postgresql_is_measured_with_the_statement_that_is_shipped() -> None:
+    """Every claim is new, the oldest slot is empty afterwards without a dead row, and the classic table has them all."""
+    url = need(POSTGRESQL)
+    found, version = await measure_postgresql(url, replace(TINY, slot=1200, claims=2400, each=200, rounds=1), lambda _: None)
+    assert version
+    assert [each.dead_rows for each in found.emptied] == [0]
+    assert all(each.dead_rows for each in found.deleted)
+    assert min(*found.full.claims, *found.bare.claims, *found.classic.claims) > 0

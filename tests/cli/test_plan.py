@@ -1,0 +1,92 @@
+"""`onceonly plan`: numbers that were measured here, arithmetic that can be checked, and nothing left of it."""
+
+import json
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+
+from onceonly.model.measured import Measured, Measurements, estimate
+
+if TYPE_CHECKING:
+    from conftest import Terminal
+
+DAY = 86_400
+FOUND = Measurements(
+    rows=1000,
+    slot=Measured(bytes=76_000, eviction=0.05),
+    arrivals=Measured(bytes=150_000, eviction=2.0),
+    tokens=Measured(bytes=60_000, eviction=0.1),
+)
+
+
+def test_rows_and_bytes_follow_from_rate_and_retention() -> None:
+    """Thirteen slices are there at the most: twelve in full, and the one that is under way."""
+    ring, arrivals, tokens = estimate(
+        FOUND, rate=500, retention=timedelta(days=12), in_flight=timedelta(seconds=60), whole=True
+    )
+    assert (ring.rows, ring.row_bytes, ring.bytes) == (13 * DAY * 500, 76.0, 13 * DAY * 500 * 76)
+    assert (arrivals.rows, arrivals.row_bytes, arrivals.bytes) == (12 * DAY * 500, 150.0, 12 * DAY * 500 * 150)
+    assert (tokens.rows, tokens.row_bytes, tokens.bytes) == (30_000, 60.0, 1_800_000)
+
+
+def test_what_eviction_costs_follows_from_the_sample() -> None:
+    """A slot costs the same however full it is where it is truncated, and in proportion where it is not."""
+    given = {"rate": 500, "retention": timedelta(days=12), "in_flight": timedelta(seconds=60)}
+    ring, arrivals, tokens = estimate(FOUND, **given, whole=True)  # type: ignore[arg-type] # as said above
+    assert (ring.every, ring.seconds) == (DAY, 0.05)
+    assert arrivals.share == pytest.approx(500 * 2.0 / 1000)
+    assert tokens.share == pytest.approx(500 * 0.1 / 1000)
+    by_rows, *_ = estimate(FOUND, **given, whole=False)  # type: ignore[arg-type] # the same
+    assert by_rows.seconds == pytest.approx(0.05 * 500 * DAY / 1000)
+
+
+def test_it_measures_on_the_endpoints_own_database_and_leaves_nothing(onceonly: "Terminal") -> None:
+    """The tables there are stay as they are."""
+    onceonly("schema", "create", "shop:shop")
+    before = onceonly.rows("shop.db", "SELECT name FROM sqlite_master ORDER BY name")
+    done = onceonly("plan", "shop:shop", "--rate", "500", "--retention", "7d", "--sample", "2000", "--json")
+    assert done.code == 0
+    assert onceonly.rows("shop.db", "SELECT name FROM sqlite_master ORDER BY name") == before
+    planned = done.answer
+    assert (planned["rate"], planned["retention"], planned["slice"], planned["sample"]) == (500, 7 * DAY, 7 * DAY / 12, 2000)
+    ring, arrivals, tokens = planned["kinds"]
+    assert ring["rows"] == 500 * 7 * DAY * 13 // 12
+    assert 24 < ring["row_bytes"] < 95
+    assert ring["row_bytes"] < arrivals["row_bytes"]
+    assert ring["bytes"] == pytest.approx(ring["rows"] * ring["row_bytes"], rel=0.01)
+    assert 16 < tokens["row_bytes"] < 95
+    assert all(each["seconds"] > 0 for each in planned["kinds"])
+
+
+def test_people_get_a_table(onceonly: "Terminal") -> None:
+    """Without --retention that of the endpoint."""
+    onceonly("schema", "create", "shop:shop")
+    done = onceonly("plan", "shop:shop", "--rate", "1", "--sample", "1000")
+    assert "1 messages a second, kept for 7 d in slices of 14 h, on sqlite:///shop.db" in done.out
+    assert "655,200" in done.out
+    assert "measured with 1,000 rows" in done.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("shop:shop", "--rate", "0"), "--rate 0"),
+        (("shop:shop", "--rate", "1", "--retention", "7"), "--retention: '7' is no duration"),
+        (("shop:shop", "--rate", "1", "--retention", "5min"), "is not longer than the longest span of retries"),
+        (("sqlite:///nowhere.db", "--rate", "1"), "there is no such database file"),
+        (("memory://a", "--rate", "1"), "it has no tables to look after"),
+    ],
+)
+def test_what_cannot_be_planned_is_told(onceonly: "Terminal", arguments: tuple[str, ...], words: str) -> None:
+    """With exit code 2; a retention that the endpoint would refuse is no plan."""
+    onceonly("schema", "create", "shop:shop")
+    done = onceonly("plan", *arguments)
+    assert done.code == 2
+    assert words in done.err
+
+
+def test_json_is_all_there_is_on_standard_output(onceonly: "Terminal") -> None:
+    """For programs."""
+    onceonly("schema", "create", "shop:shop")
+    assert json.loads(onceonly("plan", "sqlite:///shop.db", "--rate", "5", "--sample", "1000", "--json").out)["rate"] == 5

@@ -1,0 +1,127 @@
+"""Every rule about transactions fails on a broken adapter; every broken adapter is caught.
+
+Those on documents in memory keep all of them; one call of theirs is broken.
+"""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from broken_transactions import (
+    Abandoning,
+    Careless,
+    Confusing,
+    Cutting,
+    Deaf,
+    Eager,
+    EmptyAnswer,
+    Forgotten,
+    Gravedigger,
+    Hasty,
+    Impatient,
+    Latest,
+    NeedsData,
+    Oblivious,
+    Overwriting,
+    Own,
+    Reloading,
+    Reserving,
+    Shared,
+    ShortAnswer,
+    Silent,
+    Sound,
+    Stubborn,
+    Timeless,
+    Touching,
+    Unbound,
+    Unburied,
+    Undeleting,
+    Undertaker,
+    WithoutAnswer,
+    WithoutData,
+    WithoutRecord,
+    spoiling,
+)
+from memory_subjects import MemoryPlace
+
+from onceonly.stores.documents import DocumentStore
+from onceonly.testing.on_documents import RETENTION, DocumentTransactionSuite, TransactionsOnDocuments
+from onceonly.testing.suite import ENDPOINT, broken, rules
+
+BROKEN: dict[type, list[str]] = {
+    spoiling(WithoutRecord): ["a_commit_makes_everything_final", "messages_alone_can_be_committed"],
+    spoiling(WithoutData): ["a_commit_makes_everything_final", "data_alone_can_be_committed"],
+    spoiling(WithoutAnswer): ["a_commit_makes_everything_final", "an_answer_is_exact", "keys_are_exact"],
+    spoiling(EmptyAnswer): ["a_key_may_be_kept_without_an_answer"],
+    spoiling(ShortAnswer): ["an_answer_is_exact"],
+    spoiling(Eager): ["nothing_is_seen_before_the_commit"],
+    spoiling(Stubborn): ["a_transaction_ends_once", "what_is_abandoned_cannot_be_committed"],
+    spoiling(Abandoning): ["nothing_is_left_of_what_is_abandoned"],
+    spoiling(Timeless): ["a_late_commit_fails"],
+    spoiling(Hasty): ["a_commit_in_time_is_not_late"],
+    spoiling(NeedsData): ["nothing_at_all_can_be_committed", "messages_alone_can_be_committed"],
+    spoiling(Overwriting): ["of_two_that_change_an_entity_none_overwrites_the_other"],
+    spoiling(Reloading): ["an_entity_is_loaded_once", "a_second_entity_is_refused"],
+    spoiling(Touching): ["an_entity_that_is_only_looked_at_stays"],
+    spoiling(Undeleting): ["an_entity_is_there_for_the_next_transaction"],
+    spoiling(Cutting): ["an_entity_with_a_key_too_long_is_refused"],
+    spoiling(Unburied): ["what_is_buried_cannot_be_committed"],
+    Forgotten: ["a_key_that_is_committed_is_known", "of_many_attempts_with_one_key_one_is_committed"],
+    Latest: ["a_key_that_is_committed_is_known"],
+    Confusing: ["keys_are_exact"],
+    Shared: ["a_key_is_one_endpoints", "a_key_is_found_by_whoever_looks_after_its_endpoint"],
+    Reserving: ["a_key_nobody_committed_is_not_there"],
+    Unbound: ["a_key_is_committed_once_whichever_entity_its_attempts_take"],
+    Deaf: ["an_attempt_has_a_record_once_it_is_committed", "a_tombstone_says_that_it_is_over"],
+    Own: ["a_key_is_found_by_whoever_looks_after_its_endpoint"],
+    Gravedigger: ["what_is_committed_cannot_be_buried", "a_tombstone_says_that_it_is_over"],
+    Undertaker: ["a_buried_attempt_does_not_block_its_key"],
+    Impatient: ["a_tombstone_outlives_the_deadline"],
+    Silent: ["what_is_buried_cannot_be_committed", "a_tombstone_says_that_it_is_over"],
+    Careless: ["a_dispatched_record_is_forgotten"],
+    Oblivious: ["an_attempt_has_a_record_once_it_is_committed"],
+}
+BITES = [
+    pytest.param(spoilt, f"test_{rule}", id=f"{spoilt.__name__}-{rule}") for spoilt, found in BROKEN.items() for rule in found
+]
+
+
+def suite_of(spoilt: type) -> DocumentTransactionSuite:
+    """Make a suite that runs on these transactions, or this store, in a world of its own."""
+    is_store = issubclass(spoilt, DocumentStore)
+
+    class Subject(TransactionsOnDocuments):
+        async def transactions(self, endpoint: str = ENDPOINT) -> Any:
+            kind: Callable[..., Any] = Sound if is_store else spoilt
+            return kind(await self.store(endpoint), retention=RETENTION // timedelta(milliseconds=1))
+
+        async def store(self, endpoint: str = ENDPOINT) -> DocumentStore:
+            kind: Callable[..., DocumentStore] = spoilt if is_store else DocumentStore
+            return kind(await self.subject.documents(), endpoint, clock=self, history=RETENTION)
+
+    class Bent(DocumentTransactionSuite):
+        @asynccontextmanager
+        async def open_attempts(self) -> AsyncIterator[Any]:
+            yield Subject(MemoryPlace())
+
+    return Bent()
+
+
+@pytest.mark.parametrize(("spoilt", "rule"), BITES)
+async def test_the_rule_fails_on_the_broken_transactions(spoilt: type, rule: str) -> None:
+    """And what it fails on is the promise, not a mistake in the adapter's code."""
+    Abandoning.left.clear()
+    assert await broken(suite_of(spoilt), rule)
+
+
+@pytest.mark.parametrize("rule", rules(DocumentTransactionSuite))
+async def test_the_rule_passes_on_the_transactions_themselves(rule: str) -> None:
+    """So it is the spoiled call that the others fail on."""
+    assert not await broken(suite_of(Sound), rule)
+
+
+def test_every_rule_bites_somewhere() -> None:
+    """A rule that nothing breaks proves nothing."""
+    assert {f"test_{rule}" for found in BROKEN.values() for rule in found} == set(rules(DocumentTransactionSuite))

@@ -1,0 +1,179 @@
+"""Control messages: what they need, what can go wrong with them, who looks after those that only send."""
+
+from collections.abc import AsyncIterator, Sequence
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+from transaction_house import House, Paid, deposit
+
+from onceonly import (
+    ControlMessages,
+    Endpoint,
+    Failed,
+    InvalidHandler,
+    SetupError,
+    Tokens,
+    Unknown,
+)
+from onceonly.algorithms.control import CONTROL, control_of
+from onceonly.algorithms.delivery import Report, deliver
+from onceonly.model.errors import TryAgain
+from onceonly.model.message import Send
+from onceonly.model.record import Answer
+from onceonly.ports.dead_letters import Filter
+from onceonly.ports.transport import Topology
+from onceonly.runtime.crash import CrashAt, Crashed
+
+
+@pytest.fixture
+async def house() -> AsyncIterator[House]:
+    """Open an endpoint."""
+    house = House()
+    async with house.opened():
+        yield house
+
+
+class Away:
+    """A transport whose broker is away, or answers badly, whenever it is to send control messages."""
+
+    def __init__(self, inner: Any, answer: Answer | type[TryAgain]) -> None:
+        self._inner, self._answer = inner, answer
+        self.traits = inner.traits
+
+    async def send(self, sends: Sequence[Send]) -> tuple[Answer, ...]:
+        """Answer badly."""
+        if not isinstance(self._answer, Answer):
+            raise self._answer("the broker is away")
+        return (self._answer,) * len(sends)
+
+
+@pytest.mark.parametrize("answer", [Failed, Unknown, Answer.REFUSED, Answer.UNKNOWN])
+async def test_without_a_broker_nothing_is_committed(house: House, answer: Any) -> None:
+    """The caller is told so, and that nothing happened; the key is free for the next attempt."""
+    broken = house.ports._replace(transport=Away(house.ports.transport, answer))
+    with house.bank.lent(broken, surroundings=house.surroundings):
+        with pytest.raises(Failed) as raised:
+            async with house.bank.transaction(idempotency_key="k") as tx:
+                await deposit(tx)
+        assert answer is Failed or "nothing was committed" in str(raised.value)
+    assert await house.balance() == 0
+    async with house.bank.transaction(idempotency_key="k") as tx:
+        await deposit(tx)
+    assert await house.balance() == 1
+
+
+async def test_what_the_broker_refuses_is_tried_until_it_takes_it(house: House) -> None:
+    """An unknown destination: the transaction is committed, its message waits for a person who makes the queue."""
+    async with house.bank.transaction() as tx:
+        tx.send(Paid("A"), to="nowhere")
+    for seconds in (41, 51, 51):
+        assert await house.pass_time(seconds) == [CONTROL]
+    await house.ports.transport.declare([Topology(endpoint="nowhere")])
+    assert await house.pass_time(51) == [CONTROL]
+    assert (await house.ports.transport.depth("nowhere")).waiting == 1
+    assert await house.pass_time(1000) == []
+
+
+async def test_a_control_message_that_cannot_be_read_is_a_dead_letter(house: House) -> None:
+    """Somebody has written into the queue, or a newer version has."""
+    async with house.bank.transaction() as tx:
+        await deposit(tx)
+    await house.received()
+    house.clock.advance(41_000)
+    (found,) = await house.ports.transport.receive(10, 0)
+    report = await deliver([_with_body(found, b"{}")], house.ports)
+    assert report == Report(dead=1)
+    (letter,) = await house.ports.dead_letters.page(Filter())
+    assert "a control message that cannot be followed" in letter.reason
+
+
+def _with_body(found: Any, body: bytes) -> Any:
+    return replace(found, body=body)
+
+
+async def test_a_control_message_says_where_to_look(house: House) -> None:
+    """The attempt, the key and the document."""
+    async with house.bank.transaction(idempotency_key="k") as tx:
+        await deposit(tx)
+    await house.received()
+    house.clock.advance(41_000)
+    (found,) = await house.ports.transport.receive(10, 0)
+    control = control_of(found)
+    assert (control.endpoint, control.key, control.unit, control.look) == ("bank", "k", "entity/Account/A", 1)
+
+
+async def test_a_process_in_which_the_endpoint_is_not_open_opens_what_it_needs() -> None:
+    """As a script does, beside a worker that runs elsewhere."""
+    house = House()
+    async with house.opened():
+        outside = House(store=house.bank.settings.store, transport=house.bank.settings.transport)
+        async with outside.bank.transaction() as tx:
+            await deposit(tx)
+        assert await house.received() == ["Deposit"]
+        assert await house.balance() == 1
+
+
+async def test_who_only_sends_must_name_who_looks_after_it(house: House) -> None:
+    """Without that it is refused: at its start, and at each transaction."""
+    web = sending_only(house)
+    with pytest.raises(InvalidHandler, match="processed_by"):
+        async with web.opened():
+            pass
+    elsewhere = Endpoint("web", store="redis://127.0.0.1:1/0", transport=web.settings.transport)
+    with pytest.raises(SetupError, match=r'has no handlers.*processed_by="'):
+        async with elsewhere.transaction():
+            pass
+
+
+async def test_another_endpoints_worker_finishes_what_one_left_that_only_sends(house: House) -> None:
+    """Its process died after the commit; with a client's key and without."""
+    for number, key in enumerate((None, "k")):
+        web = sending_only(house, processed_by="bank")
+        async with web.opened(surroundings=house.surroundings, observer=CrashAt("after-commit")):
+            with pytest.raises(Crashed):
+                async with web.transaction(idempotency_key=key) as tx:
+                    await deposit(tx, key=f"A{number}")
+        assert await house.received() == []
+        assert await house.pass_time(11) == [CONTROL, "Deposit"]
+        assert await house.pass_time(10_000) == []
+    assert house.handled == ["B", "B"]
+
+
+async def test_a_control_message_to_an_endpoint_that_is_nowhere_ends_the_transaction(house: House) -> None:
+    """With the name of the queue that is missing."""
+    web = sending_only(house, processed_by="nobody")
+    async with web.opened(surroundings=house.surroundings):
+        with pytest.raises(Failed, match="is there a queue of endpoint 'nobody'"):
+            async with web.transaction() as tx:
+                await deposit(tx)
+    assert await house.balance() == 0
+
+
+def sending_only(house: House, **control: Any) -> Endpoint:
+    """Make an endpoint without handlers on the store and the transport of the house."""
+    settings = house.bank.settings
+    return Endpoint("web", store=settings.store, transport=settings.transport, control=ControlMessages(**control))
+
+
+def test_settings_that_contradict_each_other_are_refused() -> None:
+    """With the arithmetic."""
+    day = timedelta(days=1)
+    for settings, words in (
+        ({"delays": ()}, "delays must be a list of timedeltas longer than 0"),
+        ({"delays": (day, timedelta(hours=1))}, "delays must grow"),
+        ({"delays": (timedelta(minutes=1),)}, "it would be given up before"),
+        ({"retention": timedelta(minutes=30)}, "what it looks for must still be there"),
+        ({"retention": 31 * day}, "30 days at most"),
+        ({"max_commit": timedelta()}, "must be timedeltas longer than 0"),
+        ({"processed_by": "No Name"}, "an endpoint's name is"),
+    ):
+        with pytest.raises(SetupError, match=words):
+            ControlMessages(**settings)  # type: ignore[arg-type]
+    with pytest.raises(SetupError, match="own worker has to look"):
+        House(control=ControlMessages(processed_by="bank"), deduplication=Tokens("memory://tokens"))
+    with pytest.raises(SetupError, match="control must be ControlMessages"):
+        House(control=None)
+    with pytest.raises(SetupError, match="its records are found"):
+        House(store="sqlite:///nowhere.db", control=ControlMessages(processed_by="bank"))

@@ -1,0 +1,57 @@
+"""Messages about entities that can never be loaded or kept: dead letters at once, however many retries there would be."""
+
+from dataclasses import dataclass
+
+import pytest
+from endpoint_house import endpoint
+from entity_house import Counter, Deposit
+
+from onceonly.algorithms.delivery import Report
+from onceonly.ports.documents import Change, DocumentLimits
+from onceonly.stores.documents import ENTITY
+
+NARROW = DocumentLimits(service="a narrow service", key=30, body=100_000)
+
+
+@dataclass
+class Account:
+    """An entity."""
+
+    account_id: str
+    balance: int = 0
+
+
+def patient_bank() -> Counter:
+    """Open a bank that tries again what failed, for hours."""
+    made = endpoint(name="bank")
+
+    @made.handler(entity=Account, key="account_id")
+    def deposit(order: Deposit, account: Account) -> None:
+        account.balance += order.amount
+
+    return Counter(made)
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        (b"<note/>", "document 'entity/Account/a' was not written by onceonly, or was changed by hand: "),
+        (b'{"onceonly": 1, "records": 7}', "document 'entity/Account/a' was not written by onceonly, or was changed by hand: "),
+    ],
+)
+async def test_a_document_of_somebody_else_is_not_tried_again(body: bytes, told: str) -> None:
+    """Each of its messages is a dead letter after one attempt; other entities of the batch are handled."""
+    counter = patient_bank()
+    await counter.documents.save([Change(key=f"{ENTITY}Account/a", body=body)])
+    report = await counter.deliver(Deposit("a"), Deposit("b"), Deposit("a"))
+    assert (report.handled, report.dead, report.retried) == (1, 2, 0)
+    assert [letter.attempts for letter in await counter.letters()] == [1, 1]
+    assert all(letter.reason.startswith(told) for letter in await counter.letters())
+
+
+async def test_a_key_that_the_service_cannot_hold_is_not_tried_again() -> None:
+    """Shorter than what an endpoint takes, and longer than this service has room for."""
+    counter = patient_bank()
+    counter.documents.limits = NARROW
+    assert await counter.deliver(Deposit("a" * 40)) == Report(dead=1)
+    assert await counter.reason() == f"entity key 'entity/Account/{'a' * 40}'... is too long: a narrow service takes 30 bytes"

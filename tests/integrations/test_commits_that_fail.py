@@ -1,0 +1,144 @@
+"""Requests whose COMMIT is held up, cut or too late: nothing is promised to a client before the database has promised it."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from web_house import APPLICATIONS, FRAMEWORKS, House, serving
+
+from cutting_proxy import Cutter, cutting
+from onceonly.wiring import open_store
+from servers import free_port
+
+
+@pytest.fixture(params=FRAMEWORKS, name="framework")
+def each_framework(request: pytest.FixtureRequest) -> str:
+    """Name a framework."""
+    return str(request.param)
+
+
+@asynccontextmanager
+async def house_behind_a_cutter(url: str, framework: str, **terms: Any) -> AsyncIterator[tuple[House, Cutter]]:
+    """Serve on a server behind a cutter."""
+    async with cutting(url) as (cutter, through), serving(url, through=through, make=APPLICATIONS[framework], **terms) as house:
+        cutter.about = b"created"
+        yield house, cutter
+
+
+def once_it_has_begun(house: House, cutter: Cutter, moment: str) -> None:
+    """Let the next request's COMMIT meet this; not before it runs, for drivers say COMMIT when they connect."""
+
+    async def arm() -> None:
+        cutter.cut, house.behaviour.before = moment, None
+
+    house.behaviour.before = arm
+
+
+async def test_no_byte_is_sent_before_the_commit_is_answered(postgresql_url: str, framework: str) -> None:
+    """Crash here: 1 the endpoint has returned, 2 COMMIT is under way, 3 the process dies, 4 the client was promised nothing."""
+    async with house_behind_a_cutter(postgresql_url, framework) as (house, cutter):
+        once_it_has_begun(house, cutter, "hold")
+        sent: list[str] = []
+        app = house.client._transport.app  # type: ignore[attr-defined] # the client's own transport
+
+        async def noting(scope: Any, receive: Any, send: Any) -> None:
+            async def note(message: Any) -> None:
+                sent.append(message["type"])
+                await send(message)
+
+            await app(scope, receive, note)
+
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(noting), base_url="http://shop") as client:
+            asking = asyncio.create_task(client.post("/lines/created", headers={"Idempotency-Key": "k"}))
+            await cutter.holds.wait()
+            cutter.cut = ""
+            assert (await house.lines(), sent) == ([], [])  # a whole request of another connection: nothing comes meanwhile
+            cutter.may_go.set()
+            assert (await asking).status_code == 201
+        assert sent == ["http.response.start", "http.response.body"]
+
+
+@pytest.mark.parametrize(("moment", "was_done"), [("before", False), ("after", True)])
+async def test_a_commit_that_is_not_answered_is_a_503_and_a_retry_finds_out(
+    postgresql_url: str, framework: str, moment: str, *, was_done: bool
+) -> None:
+    """Whether it was done or not: one row, one message, one answer in the end."""
+    async with house_behind_a_cutter(postgresql_url, framework) as (house, cutter):
+        once_it_has_begun(house, cutter, moment)
+        failed = await house.post("created")
+        cutter.cut = ""
+        assert (failed.status_code, failed.json()["code"], failed.headers["retry-after"]) == (503, "unknown", "1")
+        assert len(await house.lines()) == was_done
+        retry, again = [await house.post("created") for _ in range(2)]
+        assert ("idempotent-replayed" in retry.headers) == was_done
+        assert (retry.status_code, retry.content) == (again.status_code, again.content)
+        assert retry.status_code == 201
+        assert await house.lines() == ["created"]
+        assert len(await house.announced(1)) == 1
+
+
+async def test_a_request_without_a_key_is_told_that_nobody_can_find_out(postgresql_url: str, framework: str) -> None:
+    """A 503 without a word about trying again."""
+    async with house_behind_a_cutter(postgresql_url, framework, key_required=False) as (house, cutter):
+        once_it_has_begun(house, cutter, "after")
+        failed = await house.post("created", None)
+        cutter.cut = ""
+        assert (failed.status_code, failed.json()["code"]) == (503, "unknown")
+        assert "retry-after" not in failed.headers
+
+
+async def test_what_the_database_refuses_at_the_commit_is_a_500(postgresql_url: str, framework: str) -> None:
+    """A constraint that is looked at only then: trying again cannot help."""
+    async with house_behind_a_cutter(postgresql_url, framework) as (house, _):
+        await house.execute("ALTER TABLE lines ADD UNIQUE (item) DEFERRABLE INITIALLY DEFERRED")
+        assert [(await house.post("created", key)).status_code for key in ("k-1", "k-2")] == [201, 500]
+        assert await house.lines() == ["created"]
+
+
+async def waiting_for_the_same_key(url: str, framework: str) -> None:
+    """Let a second request wait for a first one's key until it is told, then for as long as it takes."""
+    async with serving(url, make=APPLICATIONS[framework], query="&timeout=100") as house:
+        at_work, may_go = asyncio.Event(), asyncio.Event()
+
+        async def hold() -> None:
+            at_work.set()
+            await may_go.wait()
+
+        house.behaviour.before = hold
+        first = asyncio.create_task(house.post("created"))
+        async with asyncio.timeout(50):
+            await at_work.wait()
+            second = await house.post("created")
+        assert (second.status_code, second.json()["code"]) == (409, "in-progress")
+        house.behaviour.before = None
+        third = asyncio.create_task(house.post("created"))
+        other = asyncio.create_task(house.post("empty", "other"))
+        may_go.set()
+        assert (await other).status_code == 204
+        assert {(it.status_code, it.content) for it in (await first, await third)} == {(201, (await first).content)}
+        assert house.behaviour.runs == {"created": 1, "empty": 1}
+        assert sorted(await house.lines()) == ["created", "empty"]
+
+
+async def test_on_postgresql_a_second_request_waits_and_is_then_told(postgresql_url: str, framework: str) -> None:
+    """By the key's row, whichever process has it."""
+    await waiting_for_the_same_key(postgresql_url, framework)
+
+
+async def test_on_mariadb_a_second_request_waits_and_is_then_told(mariadb_url: str, framework: str) -> None:
+    """The same."""
+    await waiting_for_the_same_key(mariadb_url, framework)
+
+
+async def test_requests_are_served_while_the_broker_is_away_from_the_start(tmp_path: Path, framework: str) -> None:
+    """Nobody waits for it: what they send waits in the store."""
+    away = f"amqp://guest:guest@127.0.0.1:{free_port()}/"
+    async with serving(f"sqlite:///{tmp_path}/shop.db", make=APPLICATIONS[framework], transport=away) as house:
+        first, retry = [await house.post("created") for _ in range(2)]
+        assert (first.status_code, retry.content) == (201, first.content)
+        async with open_store(house.shop.settings) as (store, _):
+            assert len(await store.undispatched(1 << 52, 10)) == 1

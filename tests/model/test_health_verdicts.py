@@ -1,0 +1,96 @@
+"""How it is: what is degraded is not dead, and what is dead is told with its reason."""
+
+from typing import Any
+
+from onceonly.model.health import EndpointHealth, Level, ProcessHealth, Pulse, Trouble, Verdict, liveness, readiness
+
+NOW = 60_000
+PATIENCE = 10.0
+FINE = EndpointHealth(endpoint="shop", works=True)
+
+
+def pulse(process: int = 0, **changes: Any) -> Pulse:
+    """Give the pulse of a process that turns."""
+    return Pulse(**{"process": process, "pid": 100 + process, "runs": True} | changes)
+
+
+def trouble(part: str = "store", *, stops: bool = True) -> Trouble:
+    """Make a trouble that is half a minute old."""
+    return Trouble(part=part, reason="it is away", since=NOW - 30_000, stops=stops)
+
+
+def ready(*healths: EndpointHealth, pulses: dict[int, Pulse] | None = None) -> Verdict:
+    """Judge processes, each with one endpoint."""
+    found = [
+        ProcessHealth(pulse=(pulses or {}).get(number, pulse(number)), endpoints=(health,))
+        for number, health in enumerate(healths)
+    ]
+    return readiness(found, ["shop"], patience=PATIENCE, now=NOW)
+
+
+def ill(*troubles: Trouble) -> EndpointHealth:
+    """Make an endpoint that works, with troubles."""
+    return EndpointHealth(endpoint="shop", works=True, troubles=troubles)
+
+
+def test_processes_that_turn_are_alive() -> None:
+    """So are those that are starting, and those that nobody has started yet."""
+    assert liveness([pulse(0), pulse(1, starts=True, silent=30.0)], PATIENCE).status is Level.OK
+    assert liveness([], PATIENCE).status is Level.OK
+
+
+def test_one_process_that_hangs_is_no_reason_to_restart_all() -> None:
+    """The watchdog replaces it."""
+    verdict = liveness([pulse(0), pulse(1, silent=10.1)], PATIENCE)
+    assert verdict.status is Level.DEGRADED
+    assert verdict.reasons == ("process 1 (pid 101) hangs: its event loop has not turned for 10 s",)
+
+
+def test_when_none_is_left_it_is_dead() -> None:
+    """Whether they hang or have ended."""
+    verdict = liveness([pulse(0, runs=False), pulse(1, silent=11.0)], PATIENCE)
+    assert verdict.status is Level.FAILING
+    assert verdict.reasons[0] == "process 0 has ended, and will be replaced"
+
+
+def test_ready_is_who_receives_and_has_no_trouble() -> None:
+    """Without a reason to give."""
+    assert ready(FINE, FINE) == Verdict(
+        status=Level.OK, reasons=(), processes=tuple(ProcessHealth(pulse=pulse(n), endpoints=(FINE,)) for n in (0, 1))
+    )
+
+
+def test_who_has_not_received_yet_is_not_ready() -> None:
+    """It may be waiting for its servers."""
+    verdict = ready(EndpointHealth(endpoint="shop"))
+    assert verdict.status is Level.FAILING
+    assert verdict.reasons == ("endpoint shop, process 0: is starting, and has not received anything yet",)
+    assert readiness([ProcessHealth(pulse=pulse())], ["shop"], patience=PATIENCE, now=NOW).status is Level.FAILING
+
+
+def test_a_store_that_is_away_is_told_with_its_age() -> None:
+    """For one process of two that is degraded, for all of them failing."""
+    assert ready(ill(trouble())).status is Level.FAILING
+    verdict = ready(FINE, ill(trouble()))
+    assert verdict.status is Level.DEGRADED
+    assert verdict.reasons == ("endpoint shop, process 1: store for 30 s: it is away",)
+
+
+def test_a_janitor_that_fails_stops_nobody() -> None:
+    """Degraded, in however many processes."""
+    assert ready(ill(trouble("janitor", stops=False))).status is Level.DEGRADED
+    assert ready(ill(trouble("late slot"))).status is Level.FAILING
+
+
+def test_a_process_that_hangs_counts_for_nobody() -> None:
+    """What it said when it was well is of no worth."""
+    assert ready(FINE, pulses={0: pulse(silent=11.0)}).status is Level.FAILING
+    verdict = ready(FINE, FINE, pulses={0: pulse(silent=11.0)})
+    assert verdict.status is Level.DEGRADED
+    assert "hangs" in verdict.reasons[0]
+
+
+def test_one_endpoint_that_works_does_not_cover_for_another() -> None:
+    """Each of them needs a process."""
+    found = [ProcessHealth(pulse=pulse(), endpoints=(FINE, EndpointHealth(endpoint="mail")))]
+    assert readiness(found, ["shop", "mail"], patience=PATIENCE, now=NOW).status is Level.FAILING

@@ -1,0 +1,182 @@
+"""Settings that cannot lie: what would be forgotten too early is refused where it is written, with the arithmetic."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from onceonly import DedupStore, Endpoint, History, InvalidHandler, Off, Retry, SetupError, Tokens, TransactionMisused
+from onceonly.model.durations import in_words, parse_duration
+from onceonly.model.settings import Deduplication
+from onceonly.wiring.settings import Settings
+
+MINUTES_16 = timedelta(minutes=16, seconds=22)
+"""How long the delays of `Retry()` take at most: 1.2 x (2 + 8 + 32 + 128 + 512) + 0.2 x 3.6 s."""
+
+
+def settings(**changes: Any) -> Settings:
+    """Make settings in memory."""
+    return Settings(**{"name": "shop", "store": "memory://a", "transport": "memory://a"} | changes)
+
+
+def told(**changes: Any) -> str:
+    """Give what is said against settings, in one line."""
+    with pytest.raises(SetupError) as caught:
+        settings(**changes)
+    _, problem = str(caught.value).split("\n  * ")
+    return problem
+
+
+SHORT = timedelta(minutes=10)
+
+
+@pytest.mark.parametrize(
+    ("kept", "name"), [(History(retention=SHORT), "History"), (DedupStore("memory://done", retention=SHORT), "DedupStore")]
+)
+def test_a_retention_must_be_longer_than_all_retries_together(kept: Deduplication, name: str) -> None:
+    """Attempts, delays and a person's: the sum is in the message."""
+    assert told(deduplication=kept) == (
+        f"{name}: retention of 10 min is not longer than the longest span of retries, 8 attempts (3 at once, 5 delayed) of "
+        "30 s + delays of 13 min 38 s + manual_retry of 0 s = 17 min 38 s: have a longer retention, or less of the others"
+    )
+
+
+def test_what_a_person_was_promised_counts() -> None:
+    """A week is not longer than a week and some minutes."""
+    assert "+ manual_retry of 7 d = 7 d" in told(manual_retry=timedelta(days=7))
+    assert settings(manual_retry=timedelta(days=6)).manual_retry == timedelta(days=6)
+
+
+def test_a_retention_equal_to_the_span_is_too_short() -> None:
+    """A copy that comes in the last moment must be known."""
+    retry = Retry(immediate=0, delayed=1, first_delay=5, max_delay=5, jitter=0)
+    given: dict[str, Any] = {"retry": retry, "timeout": 10.0, "max_commit": timedelta(seconds=1)}
+    assert "= 25 s" in told(deduplication=History(retention=timedelta(seconds=25)), **given)
+    assert settings(deduplication=History(retention=timedelta(seconds=26)), **given)
+
+
+@pytest.mark.parametrize("kept", [History, Tokens, lambda retention: DedupStore("memory://done", retention)])
+def test_a_retention_must_be_longer_than_the_longest_commit(kept: Any) -> None:
+    """Else the answer to a client's key is forgotten before its transaction is committed."""
+    problem = told(
+        store="sqlite:///a.db",
+        deduplication=kept(retention=timedelta(minutes=30)),
+        max_commit=timedelta(minutes=30),
+    )
+    assert problem.endswith(
+        "retention of 30 min is not longer than the longest commit of a transaction, max_commit=30 min: "
+        "have a longer retention, or a shorter max_commit"
+    )
+
+
+def test_what_is_not_kept_at_all_cannot_be_kept_too_short() -> None:
+    """With tokens copies are known by their token, with Off by nothing."""
+    assert settings(deduplication=Off(), manual_retry=timedelta(days=365)).retention is None
+    assert settings(store="sqlite:///a.db", deduplication=Tokens(), manual_retry=timedelta(days=365))
+
+
+def test_all_that_is_wrong_with_a_retention_is_told_at_once() -> None:
+    """With everything else."""
+    with pytest.raises(SetupError) as caught:
+        settings(
+            deduplication=History(retention=timedelta(seconds=20)),
+            janitor_interval=timedelta(seconds=2),
+            health="everywhere",
+            timeout=5.0,
+        )
+    assert len(str(caught.value).splitlines()) == 5
+
+
+def test_a_janitor_comes_at_least_once_in_a_slice() -> None:
+    """A day has twelve slices of two hours."""
+    day = History(retention=timedelta(days=1))
+    assert told(deduplication=day, janitor_interval=timedelta(hours=3)) == (
+        "janitor_interval of 3 h is longer than one slice of time, retention / 12 = 1 d / 12 = 2 h: "
+        "messages would wait for a janitor that has not come yet"
+    )
+    assert settings(deduplication=day, janitor_interval=timedelta(hours=2)).interval == timedelta(hours=2)
+
+
+def test_without_an_interval_the_janitor_comes_every_minute_or_twice_in_a_slice() -> None:
+    """Whichever is shorter."""
+    assert settings().interval == timedelta(minutes=1)
+    quick = {"retry": Retry(delayed=0, immediate=0), "timeout": 1.0, "max_commit": timedelta(seconds=1)}
+    assert settings(deduplication=History(timedelta(minutes=4)), **quick).interval == timedelta(seconds=10)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"max_commit": timedelta()}, "max_commit must be"),
+        ({"max_commit": timedelta(hours=2)}, "max_commit must be"),
+        ({"max_commit": 30}, "max_commit must be"),
+        ({"manual_retry": timedelta(seconds=-1)}, "manual_retry must be"),
+        ({"manual_retry": 5}, "manual_retry must be"),
+        ({"janitor": "no"}, "janitor must be"),
+        ({"janitor_interval": 60}, "janitor_interval must be"),
+        ({"janitor_interval": timedelta()}, "janitor_interval must be"),
+        ({"health": 8080}, "health: not a int: write HOST:PORT"),
+        ({"health": "here"}, "health: 'here' is no address: write HOST:PORT"),
+    ],
+)
+def test_each_setting_says_what_it_takes(changes: dict[str, Any], words: str) -> None:
+    """In one line."""
+    assert told(**changes).startswith(words)
+
+
+def test_a_handlers_own_retries_count_as_well() -> None:
+    """Found when the endpoint is about to start, for handlers come after settings."""
+    shop = Endpoint("shop", store="memory://a", transport="memory://a")
+
+    @shop.handler(type="slow", retry=Retry(delayed=9, first_delay=86_400, max_delay=86_400))
+    async def slow(body: dict[str, int]) -> None:
+        """Do nothing."""
+
+    with pytest.raises(
+        InvalidHandler, match=r"handler test_.*slow: History: retention of 7 d is not longer than .*= 10 d 19 h"
+    ):
+        shop.handlers()
+
+
+def test_a_handlers_own_timeout_counts_as_well() -> None:
+    """Each attempt may take so long."""
+    shop = Endpoint("shop", store="memory://a", transport="memory://a")
+
+    @shop.handler(type="slow", timeout=86_400.0)
+    async def slow(body: dict[str, int]) -> None:
+        """Do nothing."""
+
+    with pytest.raises(InvalidHandler, match=r"of 1 d \+ delays"):
+        shop.handlers()
+
+
+def test_a_transaction_may_not_take_as_long_as_its_answer_is_kept() -> None:
+    """Told where it is opened; the endpoint's own limit is taken when none is given."""
+    quick = {"retry": Retry(delayed=0, immediate=0), "timeout": 1.0, "max_commit": timedelta(seconds=5)}
+    kept = History(retention=timedelta(minutes=1))
+    shop: Any = Endpoint("shop", store="memory://a", transport="memory://a", deduplication=kept, **quick)
+    assert shop.transaction()._asked.max_commit == 5000
+    with pytest.raises(TransactionMisused, match="max_commit of 1 min is not shorter than the retention of 1 min"):
+        shop.transaction(max_commit=timedelta(minutes=1))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(0, "0 s"), (0.25, "0.25 s"), (59, "59 s"), (60, "1 min"), (3661, "1 h 1 min"), (7 * 86_400, "7 d"), (-60, "-1 min")],
+)
+def test_durations_are_spelled_out_by_their_two_largest_units(seconds: float, words: str) -> None:
+    """Below a minute with decimals."""
+    assert in_words(seconds) == words
+
+
+@pytest.mark.parametrize(("text", "hours"), [("7d", 168), ("1h30min", 1.5), ("90 m", 1.5), ("1w 1d", 192), ("5400s", 1.5)])
+def test_durations_are_read_with_their_units(text: str, hours: float) -> None:
+    """Several of them add up."""
+    assert parse_duration(text) == timedelta(hours=hours)
+
+
+@pytest.mark.parametrize("text", ["", "7", "d", "7 days", "-1d", "0s", "1e3d", "99999d"])
+def test_what_is_no_duration_is_told(text: str) -> None:
+    """With what to write."""
+    with pytest.raises(ValueError, match=r"such as 7d|ten years"):
+        parse_duration(text)

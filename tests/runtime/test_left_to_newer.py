@@ -1,0 +1,40 @@
+"""What a newer version wrote: it is left to its processes, without a line for every look at it."""
+
+from collections.abc import Sequence
+
+import pytest
+from runtime_house import House
+
+from onceonly.model.errors import LeftToNewer
+from onceonly.model.message import Message
+from onceonly.ports.store import Unit
+from onceonly.runtime.settings import WorkerSettings
+from onceonly.runtime.together import WINDOW
+from onceonly.stores.memory import MemoryStore
+
+
+class OutdatedStore(MemoryStore):
+    """Cannot read what concerns the message `newer`, the first few times: then somebody upgrades it."""
+
+    failures = 5
+
+    async def begin(self, messages: Sequence[Message], *, isolated: bool = False) -> Unit:
+        """Fail as the class says."""
+        if any(message.id == "newer" for message in messages):
+            self.failures -= 1
+            if self.failures >= 0:
+                raise LeftToNewer("document 'entity/newer' was written by a newer onceonly")
+        return await super().begin(messages, isolated=isolated)
+
+
+async def test_what_is_left_to_a_newer_version_is_no_outage(caplog: pytest.LogCaptureFixture) -> None:
+    """Nothing is counted, the worker waits before it looks again, and other messages between two looks make no lines."""
+    caplog.set_level("INFO", "onceonly.worker")
+    house = House()
+    house.ports = house.ports._replace(store=OutdatedStore(house.driver, "shop", clock=house.clock))
+    await house.open("newer", *"abcd")
+    worker = await house.work(WorkerSettings(batch_size=1, wait=0.05))
+    assert house.noted() == ["a", "b", "c", "d", "newer"]
+    assert (worker.report.newer, worker.report.retried, worker.report.dead) == (5, 0, 0)
+    assert sum(seconds != WINDOW for seconds in house.timer.slept) == 5
+    assert caplog.messages == ["worker started", "worker stopped"]

@@ -1,0 +1,126 @@
+"""Relays on every SQL database: what they ask for when there is nothing to do, and that several share what waits."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+
+import pytest
+from sql_everywhere import emptied
+from sqlalchemy import Engine, event, insert
+
+from onceonly.algorithms.admission import History
+from onceonly.algorithms.effects import NoThings
+from onceonly.drivers.memory import Live
+from onceonly.drivers.sql import Database
+from onceonly.model.identity import Identity
+from onceonly.model.message import Send
+from onceonly.model.record import Record
+from onceonly.ports.transport import Topology
+from onceonly.runtime.doorbell import Doorbell
+from onceonly.runtime.relay import LONGEST_IDLE, PAGE, Relay
+from onceonly.runtime.surroundings import Surroundings
+from onceonly.stores.sql import SqlStore
+from onceonly.stores.sql.statements import row_of
+from onceonly.stores.sql.tables import tables
+from onceonly.testing.samples import message
+from onceonly.transports.memory import BrokerWorld, MemoryTransport
+from onceonly.wiring.opened import OpenedFinishing
+
+SHOP, SINK = "shop", "sink"
+LOOKS = 6
+LATER = 1 << 52
+
+
+class Passing:
+    """Time passes by sleeping only; after so many sleeps `stop` is set."""
+
+    def __init__(self, stop: asyncio.Event, sleeps: int) -> None:
+        self.slept: list[float] = []
+        self._stop, self._sleeps = stop, sleeps
+
+    def seconds(self) -> float:
+        """Give what has been slept."""
+        return sum(self.slept)
+
+    async def sleep(self, seconds: float) -> None:
+        """Let it pass."""
+        self.slept.append(seconds)
+        if len(self.slept) >= self._sleeps:
+            self._stop.set()
+        await asyncio.sleep(0)
+
+
+@pytest.fixture
+async def database(place: str) -> AsyncIterator[Database]:
+    """Open each of them, empty."""
+    async with emptied(place) as database:
+        yield database
+
+
+@contextmanager
+def asked(database: Database) -> Iterator[list[str]]:
+    """Note the statements that SQLAlchemy executes on a database; what begins and ends its transactions is left out."""
+    heard: list[str] = []
+
+    def execute(_connection: object, _cursor: object, statement: str, *_: object) -> None:
+        if not statement.startswith(("SET ", "START ", "BEGIN", "COMMIT", "ROLLBACK", "PRAGMA")):
+            heard.append(statement)
+
+    engine: Engine = database.engine.sync_engine
+    event.listen(engine, "before_cursor_execute", execute)
+    try:
+        yield heard
+    finally:
+        event.remove(engine, "before_cursor_execute", execute)
+
+
+def ports(database: Database, live: Live) -> OpenedFinishing:
+    """Give a relay's ports: the database, and a broker in memory."""
+    return OpenedFinishing(SHOP, SqlStore(database, SHOP), History(), NoThings(), MemoryTransport(live, SHOP))
+
+
+async def leave(database: Database, count: int) -> None:
+    """Write records that are old."""
+    sent = message("sent")
+    rows = [row_of(SHOP, Record(Identity(SHOP, f"m{number}"), (Send(message=sent, to=SINK),)), 1) for number in range(count)]
+    async with database.writing() as connection:
+        await connection.execute(insert(tables(database.prefix, database.schema).records), rows)
+
+
+async def test_an_idle_relay_asks_once_in_ten_seconds(database: Database) -> None:
+    """One query for each look, and ten seconds at least from one look to the next."""
+    await SqlStore(database, SHOP).undispatched(LATER, 1)  # the first use looks at the server
+    stop = asyncio.Event()
+    timer = Passing(stop, LOOKS)
+    relay = Relay(ports(database, Live()), after=10.0, grace=1.0, doorbell=Doorbell(), surroundings=Surroundings(timer=timer))
+    with asked(database) as heard:
+        await relay.run(stop)
+    assert len(heard) == LOOKS, heard
+    assert min(timer.slept) >= LONGEST_IDLE
+
+
+async def test_relays_at_once_send_each_record_once(database: Database) -> None:
+    """From connections of their own, until none is left."""
+    await leave(database, 6 * PAGE)
+    live, stop = Live(), asyncio.Event()
+    await MemoryTransport(live, SINK).declare([Topology(endpoint=SINK)])
+    relays = [Relay(ports(database, live), after=0.001, grace=30.0, doorbell=Doorbell()) for _ in range(3)]
+    running = [asyncio.create_task(relay.run(stop)) for relay in relays]
+    store = SqlStore(database, SHOP)
+    async with asyncio.timeout(60):
+        while await store.undispatched(LATER, 1):  # noqa: ASYNC110 - a database tells nobody that it changed
+            await asyncio.sleep(0)
+    stop.set()
+    await asyncio.gather(*running)
+    world = live.part(MemoryTransport(live, SINK).place)
+    assert isinstance(world, BrokerWorld)
+    assert len(world.entries) == 6 * PAGE
+
+
+async def test_a_mark_of_a_clock_that_is_ahead_holds_up_nobody(database: Database) -> None:
+    """It counts for a lease from now at most."""
+    await leave(database, 1)
+    records = tables(database.prefix, database.schema).records
+    async with database.writing() as connection:
+        await connection.execute(records.update().values(taken_at=LATER))
+    assert len(await SqlStore(database, SHOP).take(LATER, 10, lease=10_000)) == 1

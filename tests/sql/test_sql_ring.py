@@ -1,0 +1,283 @@
+"""The ring in SQL databases, beyond what every ring promises: upgrades, settings, statements, and adapters that are wrong."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from sql_everywhere import emptied
+from sql_house import ONE_EFFECT, counted, opened, statements
+from sqlalchemy import Connection, insert, inspect, select, text, update
+
+from onceonly.drivers.database_clock import database_now
+from onceonly.drivers.schema import check, create, drop, upgrade
+from onceonly.drivers.sql import Database
+from onceonly.model.errors import SchemaMissing, SetupError
+from onceonly.model.identity import claim_key
+from onceonly.model.record import Record
+from onceonly.model.ring import label
+from onceonly.ports.ring import Recycling, SlotState
+from onceonly.stores.sql import SCHEMA, Keeping, SqlRing, SqlStore
+from onceonly.stores.sql.tables import tables
+from onceonly.testing.ring_subject import RETENTION, WIDTH, at
+
+DAY = 86_400_000
+BEYOND_THE_FIRST_DAY = DAY * 5 // 4
+"""After an upgrade's first day, and before the end of the slices that are made ahead."""
+
+
+async def now_in(database: Database) -> int:
+    """Read the database's clock."""
+    async with database.reading() as connection:
+        return await connection.run_sync(database_now)
+
+
+def own(database: Database) -> Any:
+    """Give the tables."""
+    return tables(database.prefix, database.schema)
+
+
+async def handled(store: SqlStore, *asked: Any, effects: bool = False) -> tuple[str, ...]:
+    """Handle what is new; gives the ids."""
+    unit = await store.begin(asked)
+    await unit.commit([Record(each.identity, ONE_EFFECT if effects else ()) for each in unit.new])
+    return tuple(each.id for each in unit.new)
+
+
+async def found(store: SqlStore, *asked: Any) -> tuple[list[str], list[str], list[str]]:
+    """Tell what is new, owed and done."""
+    unit = await store.begin(asked)
+    unit.abandon()
+    return [e.id for e in unit.new], [e.identity.id for e in unit.owed], [e.id for e in unit.done]
+
+
+async def as_of_version_2(database: Database) -> None:
+    """Take away what came with version 3."""
+    ours = own(database)
+    added = [ours.claims.c.arrived_at, ours.records.c.claim, ours.records.c.taken_at]
+    changes = [f"ALTER TABLE {column.table.name} DROP COLUMN {column.name}" for column in added]
+    indexes = [index for table in (ours.claims, ours.records, ours.keys) for index in table.indexes]
+    async with database.writing() as connection:
+        for index in indexes:
+            await connection.run_sync(index.drop)
+        for statement in (*changes, f"UPDATE {database.prefix}schema SET version = 2"):  # noqa: S608 - names of our own
+            await connection.execute(text(statement))
+        await connection.run_sync(lambda it: ours.metadata.drop_all(it, tables=[ours.ring, *ours.slots, ours.janitor]))
+
+
+@asynccontextmanager
+async def of_version_2(place: str) -> AsyncIterator[Database]:
+    """Open a database with the tables of version 2, and leave none."""
+    apart = place.replace("prefix=every_", "prefix=old_") if "prefix=" in place else f"{place}?prefix=old_"
+    async with opened(apart) as database:
+        await create(database, SCHEMA)
+        await as_of_version_2(database)
+        try:
+            yield database
+        finally:
+            await drop(database, SCHEMA)
+
+
+async def test_claims_of_version_2_go_on_protecting(place: str) -> None:
+    """Their copies are known, with an instant and without, and so are those of the first day; the upgrade may be repeated."""
+    async with of_version_2(place) as database:
+        now, ours = await now_in(database), own(database)
+        old = [at(now - 1000, "instant"), at(0, "plain")]
+        async with database.writing() as connection:
+            for each in old:
+                row = {"key": claim_key("shop", each.identity), "fingerprint": each.fingerprint}
+                await connection.execute(insert(ours.claims).values({ours.claims.c[name]: row[name] for name in row}).inline())
+        with pytest.raises(SchemaMissing, match="onceonly schema upgrade"):
+            await check(database, SCHEMA)
+        await upgrade(database, SCHEMA)
+        await upgrade(database, SCHEMA)
+        store = SqlStore(database, "shop")
+        assert await found(store, *old, at(now + 1000, "fresh")) == (["fresh"], [], ["instant", "plain"])
+        assert await handled(store, at(now + 1000, "fresh"), at(now + BEYOND_THE_FIRST_DAY, "later")) == ("fresh", "later")
+        assert await counted_in_slots(database) == 1
+        assert await found(store, *old, at(now + 1000, "fresh")) == ([], [], ["instant", "plain", "fresh"])
+        assert await SqlRing(database).remove_expired() == 0
+
+
+async def test_what_came_with_version_3_is_there_after_an_upgrade(place: str) -> None:
+    """Columns and indexes of every table, as where they were made new; and records of before are taken."""
+    async with of_version_2(place) as database:
+        await upgrade(database, SCHEMA)
+        ours = own(database)
+        expected = {
+            each.name: ({*each.c.keys()}, {index.name for index in each.indexes}) for each in ours.metadata.sorted_tables
+        }
+
+        def as_made(connection: Connection) -> dict[str, tuple[set[str], set[str | None]]]:
+            found = inspect(connection)
+            return {
+                name: (
+                    {column["name"] for column in found.get_columns(name)},
+                    {each["name"] for each in found.get_indexes(name)},
+                )
+                for name in expected
+            }
+
+        async with database.reading() as connection:
+            made = await connection.run_sync(as_made)
+        for name, (columns, indexes) in expected.items():
+            assert made[name][0] == columns
+            assert made[name][1] >= indexes
+        store = SqlStore(database, "shop")
+        await handled(store, at(0, "owing"), effects=True)
+        assert [each.identity.id for each in await store.take(1 << 52, 10, lease=1)] == ["owing"]
+
+
+async def test_claims_of_version_2_expire_a_retention_after_the_upgrade(place: str) -> None:
+    """They were made before, but nobody knows when."""
+    async with of_version_2(place) as database:
+        ours = own(database)
+        key = {"key": claim_key("shop", at(0).identity), "fingerprint": at(0).fingerprint}
+        async with database.writing() as connection:
+            await connection.execute(insert(ours.claims).values({ours.claims.c[name]: key[name] for name in key}).inline())
+        before = await now_in(database)
+        await upgrade(database, SCHEMA)
+        async with database.reading() as connection:
+            (arrived,) = (await connection.scalars(select(ours.claims.c.arrived_at))).all()
+        assert before <= arrived <= await now_in(database)
+        await make_older(database, 8 * DAY)
+        assert await SqlRing(database).remove_expired() == 1
+
+
+async def test_an_upgrade_that_was_interrupted_is_gone_on_with(server: str) -> None:
+    """MariaDB commits with every table it changes."""
+    async with of_version_2(server) as database:
+        async with database.writing() as connection:
+            await connection.run_sync(own(database).slots[3].create)
+            await connection.execute(
+                text(f"ALTER TABLE {database.prefix}claims ADD COLUMN arrived_at BIGINT NOT NULL DEFAULT 7")
+            )
+        await upgrade(database, SCHEMA)
+        await handled(SqlStore(database, "shop"), at(0))
+        async with database.reading() as connection:
+            (arrived,) = (await connection.scalars(select(own(database).claims.c.arrived_at))).all()
+        assert arrived > 7
+
+
+async def test_claims_arrive_by_the_databases_own_clock(place: str) -> None:
+    """Whatever the process thinks the time is: a test's clock is years behind."""
+    async with emptied(place) as database:
+        before = await now_in(database)
+        await handled(SqlStore(database, "shop"), at(0))
+        async with database.reading() as connection:
+            (arrived,) = (await connection.scalars(select(own(database).claims.c.arrived_at))).all()
+        assert before <= arrived <= await now_in(database)
+
+
+async def test_the_databases_clock_decides_about_slots(place: str) -> None:
+    """A message of now is claimed in its slot, which is in use."""
+    async with emptied(place) as database:
+        now = await now_in(database)
+        assert await handled(SqlStore(database, "shop"), at(now)) == ("m1",)
+        assert await counted_in_slots(database) == 1
+        ring = SqlRing(database)
+        assert {slot.state for slot in await ring.slots()} == {SlotState.CURRENT}
+        assert abs(await ring.now() - now) < 60_000
+
+
+async def test_what_another_store_remembers_for_is_in_no_slot_and_never_expires(place: str) -> None:
+    """Its claims go with their records; time does not remove them."""
+    async with emptied(place) as database:
+        now = await now_in(database)
+        store = SqlStore(database, "shop", keeping=Keeping.UNTIL_FORGOTTEN)
+        await handled(store, at(now), effects=True)
+        await make_older(database, 1000 * DAY)
+        assert await SqlRing(database).remove_expired() == 0
+        assert await found(store, at(now)) == ([], ["m1"], [])
+        await store.forget([Record(at(now).identity, ONE_EFFECT)])
+        assert await found(store, at(now)) == (["m1"], [], [])
+
+
+async def test_a_longer_retention_than_was_decided_is_refused(place: str) -> None:
+    """Who comes first decides; less is fine, for more was promised."""
+    async with emptied(place) as database:
+        await SqlStore(database, "first", retention=RETENTION).prepare()
+        await SqlStore(database, "less", retention=RETENTION - 1).prepare()
+        with pytest.raises(SetupError, match=r"retention is 1 d, and this database keeps claims for 12 s.*prefix"):
+            await SqlStore(database, "more", retention=DAY).prepare()
+        assert (await SqlRing(database, retention=RETENTION).slicing()).width == WIDTH
+
+
+async def test_several_who_come_first_agree(place: str) -> None:
+    """One decides, and labels the slots; the others find it decided."""
+    async with emptied(place) as database, opened(place) as other:
+        found = await asyncio.gather(*(SqlRing(each).slicing() for each in (database, other) * 2))
+        assert len(set(found)) == 1
+        assert [slot.state for slot in await SqlRing(other).slots()] == [SlotState.CURRENT] * 16
+
+
+async def test_a_batch_costs_one_statement_for_each_slot(place: str) -> None:
+    """And one for all messages without an instant, before them: all units take them in one order."""
+    async with emptied(place) as database:
+        now, store = await now_in(database), SqlStore(database, "shop", retention=100 * DAY)
+        await store.prepare()
+        slicing = await SqlRing(database).slicing()
+        here = slicing.start(now)
+        asked = [at(0, "plain"), at(0, "plain too")]
+        asked += [at(here - number * slicing.width, f"m{number}-{index}") for number in (1, 0, 2) for index in range(40)]
+        with statements(database) as heard:
+            unit = await store.begin(asked)
+        unit.abandon()
+        claims = [words for words in heard if words.startswith("INSERT")]
+        assert len(unit.new) == 122
+        assert len(claims) == 4
+        if database.dialect.name != "mysql":  # there the third word is INTO
+            names = [own(database).slots[slicing.slot(here - number * slicing.width)].name for number in (2, 1, 0)]
+            assert [words.split()[-1] for words in claims] == [own(database).claims.name, *names]
+
+
+async def test_copies_in_a_slot_cost_one_read_more(place: str) -> None:
+    """Fingerprints and records together."""
+    async with emptied(place) as database:
+        now, store = await now_in(database), SqlStore(database, "shop")
+        asked = [at(now, f"m{number}") for number in range(20)]
+        await handled(store, *asked, effects=True)
+        with statements(database) as heard:
+            unit = await store.begin(asked)
+        unit.abandon()
+        assert len(unit.owed) == 20
+        assert len([words for words in heard if words.startswith("SELECT")]) == 1
+
+
+async def test_a_slot_that_lost_its_label_makes_its_messages_wait_and_is_recycled(place: str) -> None:
+    """As when its recycling is interrupted in MariaDB: its claims are no slice's, until it is recycled again."""
+    async with emptied(place) as database:
+        store, ring = SqlStore(database, "shop", retention=RETENTION), SqlRing(database, retention=RETENTION)
+        slicing, now = await ring.slicing(), await ring.now()
+        old = now - 13 * WIDTH  # no slot is for it, but this one was
+        number = slicing.slot(old)
+        slot = own(database).slots[number]
+        async with database.writing() as connection:
+            await connection.execute(update(slot).values({slot.c.key: label(slicing.start(old))[:6] + b"\1" * 10}))
+        unit = await store.begin([at(slicing.wanted(number, await ring.now()))])
+        unit.abandon()
+        assert [each.bar.name for each in unit.barred] == ["UNRECYCLED"]
+        assert (await ring.slots())[number].state is SlotState.UNLABELLED
+        await clock_says(ring, old + WIDTH + RETENTION)
+        assert await ring.recycle(number) is Recycling.RECYCLED
+
+
+async def clock_says(ring: SqlRing, instant: int) -> None:
+    """Wait until the database's clock says so, a second or two."""
+    while await ring.now() <= instant:  # noqa: ASYNC110 - it rings no bell
+        await asyncio.sleep(0.1)
+
+
+async def counted_in_slots(database: Database) -> int:
+    """Count the claims in all slots."""
+    names = [table.name.removeprefix(database.prefix) for table in own(database).slots]
+    return sum([await counted(database, name) for name in names]) - len(names)
+
+
+async def make_older(database: Database, milliseconds: int) -> None:
+    """Have all claims outside of the ring arrive so much earlier, but for those that never expire."""
+    claims = own(database).claims
+    async with database.writing() as connection:
+        aged = update(claims).where(claims.c.arrived_at < 1 << 60)
+        await connection.execute(aged.values(arrived_at=claims.c.arrived_at - milliseconds))

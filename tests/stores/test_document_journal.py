@@ -1,0 +1,31 @@
+"""The janitor's journal in a document: what one process writes another one reads."""
+
+import pytest
+
+from onceonly.drivers.memory import Live
+from onceonly.model.errors import SchemaTooNew
+from onceonly.model.journal import Done, Journal
+from onceonly.ports.documents import Change
+from onceonly.stores.document_journal import DocumentJournals
+from onceonly.stores.memory_documents import MemoryDocuments
+
+
+async def test_the_last_journal_stays() -> None:
+    """Each endpoint has one of its own."""
+    documents = MemoryDocuments(Live())
+    journals = DocumentJournals(documents, "shop")
+    assert (await journals.read(), await journals.longest_retention()) == (None, 0)
+    await journals.write(Journal(at=1, interval=2))
+    last = Journal(at=3, interval=2, retention=9, chores={"sweeping tokens": Done(at=3, count=1)})
+    await DocumentJournals(documents, "shop").write(last)
+    await DocumentJournals(documents, "mailer").write(Journal(at=7, interval=2, retention=10))
+    assert await journals.read() == last
+    assert await journals.longest_retention() == 9
+
+
+async def test_a_journal_of_a_newer_version_is_told() -> None:
+    """Not taken for an outage."""
+    documents = MemoryDocuments(Live())
+    await documents.save([Change(key="janitor/shop", body=b"[9]")])
+    with pytest.raises(SchemaTooNew, match="janitor/shop"):
+        await DocumentJournals(documents, "shop").read()

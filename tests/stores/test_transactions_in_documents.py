@@ -1,0 +1,182 @@
+"""What transactions leave in documents, for how long, and what answers that were lost come to."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import pytest
+
+from onceonly.drivers.memory import Live
+from onceonly.model.entities import Entities
+from onceonly.model.errors import CommitRefused, Failed, Unknown
+from onceonly.model.record import Record
+from onceonly.model.transaction import Kept, Opening
+from onceonly.ports.documents import Change, DocumentLimits, Version
+from onceonly.stores.document_transactions import DocumentTransaction, DocumentTransactions
+from onceonly.stores.documents import DocumentStore
+from onceonly.stores.memory_documents import MemoryDocuments
+from onceonly.testing.clock import ManualClock
+from onceonly.testing.samples import effects
+from onceonly.testing.suite import ENDPOINT
+
+HOUR = 3_600_000
+DAY = 24 * HOUR
+SMALL = DocumentLimits(service="this service", key=300, body=8192)
+
+
+class Noting(MemoryDocuments):
+    """Notes every write; fails at those it is told of."""
+
+    def __init__(self) -> None:
+        super().__init__(Live(), limits=SMALL)
+        self.changes: list[Change] = []
+        self.unanswered = ""
+
+    async def save(self, changes: Sequence[Change]) -> tuple[Version | None, ...]:
+        """Write, and lose the answer where it is told so."""
+        self.changes += changes
+        answers = await super().save(changes)
+        if self.unanswered and changes[0].key.startswith(self.unanswered):
+            self.unanswered = ""
+            raise Unknown("no answer")
+        return answers
+
+
+class House:
+    """Transactions on documents in memory, and the documents."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.documents = Noting()
+        self.store = DocumentStore(self.documents, ENDPOINT, clock=self.clock, history=None)
+        self.transactions = DocumentTransactions(self.store, retention=DAY)
+
+    async def opened(self, attempt: str = "a1", key: str = "", entity: str = "") -> DocumentTransaction:
+        """Open one."""
+        opening = Opening(endpoint=ENDPOINT, attempt=attempt, max_commit=1000, key=key, fingerprint=b"f" if key else b"")
+        opened = await self.transactions.open(opening)
+        assert not isinstance(opened, Kept)
+        if entity:
+            await opened.load(entity)
+            self.entities(opened).write(entity, b'"state"')
+        return opened
+
+    def entities(self, opened: DocumentTransaction) -> Entities:
+        """Give its entities."""
+        found = opened.resources.get(Entities)
+        assert isinstance(found, Entities)
+        return found
+
+    async def done(self, attempt: str = "a1", key: str = "", entity: str = "") -> Record:
+        """Take one from beginning to end."""
+        opened = await self.opened(attempt, key, entity)
+        record = Record(Opening(endpoint=ENDPOINT, attempt=attempt, max_commit=1).identity, effects(), unit=opened.unit)
+        await opened.commit(record, b"answer")
+        return record
+
+    async def raw(self, key: str) -> dict[str, Any]:
+        """Give a document as it is stored."""
+        loaded = (await self.documents.load([key]))[key]
+        found: dict[str, Any] = msgspec.json.decode(loaded.body)
+        return found
+
+
+async def test_only_documents_with_transactions_are_of_the_newer_format() -> None:
+    """An older version must not take what they say away; all others it goes on to read."""
+    house = House()
+    opened = await house.opened(entity="Account/A")
+    await opened.commit(None, None)
+    assert (await house.raw("entity/Account/A"))["onceonly"] == 1
+    await house.done("a2", entity="Account/A")
+    assert (await house.raw("entity/Account/A"))["onceonly"] == 2
+
+
+async def test_what_a_transaction_leaves_is_gone_a_day_later() -> None:
+    """Key, answer and the emptied record leave the entity's document when it is next written; its state stays."""
+    house = House()
+    for attempt, key in (("a1", "k"), ("a2", "")):
+        await house.store.forget([await house.done(attempt, key, "Account/A")])
+    document = await house.raw("entity/Account/A")
+    assert (len(document["keys"]), len(document["records"])) == (1, 1)
+    house.clock.advance(DAY + 2 * HOUR)
+    opened = await house.opened("a3", entity="Account/A")
+    house.entities(opened).write("Account/A", b'"later"')
+    await opened.commit(None, None)
+    assert await house.raw("entity/Account/A") == {"onceonly": 1, "state": "later"}
+    assert await house.transactions.kept("k") is None
+
+
+async def test_a_record_that_is_owed_stays_however_long_it_takes() -> None:
+    """Only its dispatch ends it."""
+    house = House()
+    record = await house.done(entity="Account/A")
+    house.clock.advance(100 * DAY)
+    opened = await house.opened("a2", entity="Account/A")
+    house.entities(opened).write("Account/A", b'"later"')
+    await opened.commit(None, None)
+    assert await house.transactions.record(record.identity, record.unit) == record
+
+
+async def test_documents_of_keys_and_attempts_may_expire_once_nothing_is_owed() -> None:
+    """Not before what is in them is over; an entity's never does."""
+    house = House()
+    for attempt, key in (("a1", "k"), ("a2", "")):
+        record = await house.done(attempt, key)
+        assert house.documents.changes[-1].expires == 0
+        await house.store.forget([record])
+        assert house.documents.changes[-1].expires >= house.clock.now() + DAY
+    await house.store.forget([await house.done("a3", "l", "Account/A")])
+    by_kind = {change.key.partition("/")[0]: change.expires for change in house.documents.changes}
+    assert by_kind["entity"] == 0
+    assert all(by_kind[kind] >= house.clock.now() + DAY for kind in ("key", "attempt"))
+
+
+async def test_a_key_whose_way_was_not_answered_is_committed_by_the_next_attempt() -> None:
+    """The caller is told that nothing happened, and so it was."""
+    house = House()
+    house.documents.unanswered = "key/"
+    opened = await house.opened("a1", "k", "Account/A")
+    with pytest.raises(Failed, match="nothing was committed"):
+        await opened.commit(None, b"first")
+    assert await house.transactions.kept("k") is None
+    await house.done("a2", "k", "Account/B")
+    kept = await house.transactions.kept("k")
+    assert kept is not None
+    assert kept.attempt == "a2"
+
+
+async def test_a_commit_that_was_not_answered_may_have_happened() -> None:
+    """The key tells."""
+    house = House()
+    house.documents.unanswered = "entity/"
+    opened = await house.opened("a1", "k", "Account/A")
+    with pytest.raises(Unknown):
+        await opened.commit(None, b"first")
+    assert await house.transactions.kept("k") == Kept("a1", b"f", b"first")
+
+
+async def test_what_is_too_large_is_refused_before_it_is_written() -> None:
+    """With its size, and what the service holds."""
+    house = House()
+    opened = await house.opened("a1", "", "Account/A")
+    house.entities(opened).write("Account/A", msgspec.json.encode("x" * 8000))
+    with pytest.raises(CommitRefused, match="this service holds 8,192"):
+        await opened.commit(None, None)
+    assert house.documents.changes == []
+
+
+async def test_a_state_that_is_no_json_is_refused() -> None:
+    """It would make the document useless for every other worker."""
+    house = House()
+    opened = await house.opened(entity="Account/A")
+    house.entities(opened).write("Account/A", b"{")
+    with pytest.raises(CommitRefused, match="is no JSON"):
+        await opened.commit(None, None)
+
+
+async def test_a_document_of_somebody_else_is_refused() -> None:
+    """Nothing is written over it."""
+    house = House()
+    await house.documents.save([Change(key="entity/Account/A", body=b"{}")])
+    with pytest.raises(CommitRefused, match="was not written by onceonly"):
+        await house.opened(entity="Account/A")

@@ -1,0 +1,30 @@
+"""The last lines of a test run are there however many processes ran the tests."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parent
+NOWHERE = "redis://127.0.0.1:1"
+
+
+@pytest.mark.timeout(400)  # three interpreters start, one after the other
+def test_what_was_not_tested_is_said_at_the_end() -> None:
+    """Redis is away, in another process than the one that prints: loudly, and the last line counts what ran there."""
+    words = ["-p", "no:cacheprovider", "--numprocesses", "1", "-k", "entities_count_once"]
+    environment = {name: value for name, value in os.environ.items() if name != "CI"} | {"ONCEONLY_REDIS": NOWHERE}
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *words, str(TESTS / "demo" / "test_demo.py")],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=TESTS.parent,
+        env=environment,
+        timeout=300,
+    )
+    assert "!!! NOT TESTED: Redis does not answer" in done.stdout, done.stdout + done.stderr
+    assert re.search(r"3 skipped", done.stdout.splitlines()[-1])

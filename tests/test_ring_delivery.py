@@ -1,0 +1,162 @@
+"""What becomes of messages that a store bars: dead letters with the reason, or a copy that waits and is not counted."""
+
+from collections.abc import Mapping, Sequence
+
+import pytest
+from msgspec.structs import replace
+
+from onceonly.algorithms.admission import History
+from onceonly.algorithms.delivery import Report, deliver
+from onceonly.algorithms.effects import NoThings
+from onceonly.drivers.memory import Live
+from onceonly.model.errors import HandlerFailed
+from onceonly.model.identity import Identity
+from onceonly.model.message import Delivery, Failure, FailureKind, Message, Send, Unreadable
+from onceonly.model.record import Answer, Decision, Record
+from onceonly.model.remote import Call, Response, Verb
+from onceonly.model.retry import Retry, Verdict, judge
+from onceonly.model.ring import Bar, slicing_for
+from onceonly.ports.bundle import Ports
+from onceonly.ports.dead_letters import Filter
+from onceonly.ports.ring import Recycling
+from onceonly.ports.store import Resources
+from onceonly.ports.transport import Topology
+from onceonly.serialization.cloudevents import message_of, take_apart
+from onceonly.stores.memory import MemoryDeadLetters
+from onceonly.stores.memory_ring import MemoryRing, MemoryRingStore
+from onceonly.testing.clock import ManualClock
+from onceonly.testing.ring_subject import RETENTION, WIDTH, at
+from onceonly.transports.memory import MemoryTransport
+
+
+class Counting:
+    """Handlers that note whom they handled, and fail for those who are to."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        self.handled: list[str] = []
+        self.clock = clock
+
+    def read(self, delivery: Delivery) -> Message | Unreadable:
+        """Read CloudEvents headers."""
+        event = take_apart(delivery.headers, delivery.body)
+        return message_of(event, source=event.attributes["source"], id=event.attributes["id"])
+
+    async def handle(
+        self, message: Message, resources: Resources, attempt: str = "", response: Response | None = None
+    ) -> Decision:
+        """Note it."""
+        self.handled.append(message.id)
+        if message.body == b"fail":
+            raise HandlerFailed(Failure(kind=FailureKind.EXCEPTION, reason="boom"))
+        return Decision()
+
+    def verdict(self, message: Message, failure: Failure, *, attempts: int, history: tuple[Failure, ...]) -> Verdict:
+        """Judge by the clock."""
+        return judge(Retry(), failure, attempts=attempts, history=history, now=self.clock.now(), chance=0.0)
+
+
+class Answering(NoThings):
+    """Other services that take every call; notes for whom."""
+
+    def __init__(self) -> None:
+        self.called: list[str] = []
+
+    async def call(self, records: Sequence[Record]) -> Mapping[Identity, Answer]:
+        """Take them."""
+        calling = [record.identity for record in records if record.calls]
+        self.called += [identity.id for identity in calling]
+        return dict.fromkeys(calling, Answer.TAKEN)
+
+
+class Place:
+    """One endpoint whose store forgets."""
+
+    def __init__(self) -> None:
+        self.clock, self.driver = ManualClock(), Live()
+        self.store = MemoryRingStore(self.driver, "shop", slicing=slicing_for(RETENTION), clock=self.clock)
+        self.ring = MemoryRing(self.driver, self.store)
+        self.letters = MemoryDeadLetters(self.driver, clock=self.clock)
+        self.transport = MemoryTransport(self.driver, "shop", clock=self.clock)
+        self.handlers = Counting(self.clock)
+        self.effects = Answering()
+        self.ports = Ports("shop", self.store, self.handlers, History(), self.effects, self.transport, self.letters)
+
+    async def deliver(self, *messages: Message) -> Report:
+        """Send these, and take through whatever waits."""
+        await self.transport.declare([Topology(endpoint="shop")])
+        await self.transport.send([Send(message=message, to="shop") for message in messages])
+        return await deliver(await self.transport.receive(10, 0), self.ports)
+
+    async def reasons(self) -> list[str]:
+        """Give the reasons of all dead letters."""
+        return [letter.reason for letter in await self.letters.page(Filter())]
+
+
+@pytest.mark.parametrize(("instant", "bar"), [(1, Bar.BEHIND), (10**14, Bar.FUTURE)])
+async def test_what_nobody_can_judge_is_a_dead_letter_with_that_reason(instant: int, bar: Bar) -> None:
+    """Refused, not repeated; the rest of its batch is handled."""
+    place = Place()
+    report = await place.deliver(at(instant, "odd"), at(place.clock.now(), "fine"))
+    assert (report.dead, report.handled, place.handlers.handled) == (1, 1, ["fine"])
+    assert await place.reasons() == [bar.value]
+    assert (await place.transport.depth("shop")).waiting == 0
+
+
+async def test_a_message_whose_slot_is_not_recycled_comes_again_later_uncounted() -> None:
+    """However often; the report asks for the recycling. Then it is handled."""
+    place = Place()
+    await place.ring.slots()
+    place.clock.advance(20 * WIDTH)
+    late = at(place.clock.now(), "late")
+    report = await place.deliver(late)
+    for _ in range(30):
+        assert (report.unrecycled, report.retried, place.handlers.handled) == (1, 1, [])
+        assert (await place.transport.depth("shop")).delayed == 1
+        place.clock.advance(10)
+        assert (await place.deliver()).unrecycled == 0  # it waits
+        place.clock.advance(6000)
+        report = await place.deliver()
+    slicing = await place.ring.slicing()
+    outcome = await place.ring.recycle(slicing.slot(late.instant))
+    assert outcome in (Recycling.RECYCLED, Recycling.CURRENT)
+    assert await place.reasons() == []
+
+
+async def test_a_message_that_waited_is_handled_once_its_slot_is_recycled() -> None:
+    """With the instant that it had."""
+    place = Place()
+    await place.ring.slots()
+    place.clock.advance(20 * WIDTH)
+    late = at(place.clock.now(), "late")
+    assert (await place.deliver(late)).unrecycled == 1
+    assert await place.ring.recycle((await place.ring.slicing()).slot(late.instant)) is Recycling.RECYCLED
+    place.clock.advance(5000)
+    assert (await place.deliver()).handled == 1
+    assert (await place.deliver(late)).known == 1
+    assert place.handlers.handled == ["late"]
+
+
+async def test_a_retry_copy_keeps_the_instant_of_its_message() -> None:
+    """It is claimed where the first delivery was, and two copies of it are one message."""
+    place = Place()
+    failing = replace(at(place.clock.now(), "m1"), body=b"fail")
+    await place.deliver(failing)
+    (copy,) = await place.transport.receive(10, 0)
+    found = place.handlers.read(copy)
+    assert isinstance(found, Message)
+    assert (found.identity, found.instant, copy.attempts) == (failing.identity, failing.instant, 1)
+
+
+async def test_a_call_that_is_owed_keeps_its_slot_and_is_made_when_its_message_comes_again() -> None:
+    """A record may have calls alone, such as one that ends a request; whoever makes them is no copy of what is done."""
+    place = Place()
+    await place.ring.slots()
+    message = at(place.clock.now(), "follow-up")
+    unit = await place.store.begin([message])
+    await unit.commit([Record(message.identity, calls=(Call(Verb.DELETE, "http://till/r"),))])
+    place.clock.advance(20 * WIDTH)
+    slot = (await place.ring.slicing()).slot(message.instant)
+    assert await place.ring.recycle(slot) is Recycling.OWED
+    report = await place.deliver(message)
+    assert (report.known, report.idle, place.effects.called, place.handlers.handled) == (1, 0, ["follow-up"], [])
+    assert await place.ring.recycle(slot) is Recycling.RECYCLED

@@ -1,0 +1,73 @@
+"""The worlds in which claims are forgotten: what their clock shows, who waits for it, and that it has to pass."""
+
+import pytest
+from msgspec.structs import replace
+
+from onceonly.model.ring import Bar
+from onceonly.verify import CHECKS, Check
+from onceonly.verify.auditor import Auditor
+from onceonly.verify.environment import Environment
+from onceonly.verify.explorer import Exploration, Explorer
+from onceonly.verify.passing import END, NEXT, OLD, SLICING, START, TimedRing, bar_of, first_ring, tick
+from onceonly.verify.programs import shipped
+from onceonly.verify.roles import Role
+from onceonly.verify.upkeep import upkeep_roles
+
+NAMED = {check.name: check for check in CHECKS}
+LATE, AHEAD = NAMED["a ring, copies that come late, and nothing to send"], NAMED["a ring, and a slot's next slice"]
+
+
+def explored(check: Check, roles: tuple[Role, ...]) -> Exploration:
+    """Explore a check with other roles than its own."""
+    world = Environment(check.workload, check.bounds, programs=shipped(), roles=roles)
+    found = Explorer(world, Auditor(world, check.workload, check.patience)).explore(100_000)
+    world.trie.close()
+    return found
+
+
+def ring_at(now: int) -> TimedRing:
+    """Give an empty ring, labelled at the beginning, when its clock shows this."""
+    ring: TimedRing = replace(first_ring(shipped()), now=now)
+    return ring
+
+
+def test_the_clock_ends_when_the_old_slice_may_just_be_forgotten() -> None:
+    """Not at the beginning; and both slices are of one slot, so the one makes room for the other."""
+    assert not SLICING.may_forget(SLICING.start(OLD), START)
+    assert SLICING.may_forget(SLICING.start(OLD), END)
+    assert SLICING.slot(OLD) == SLICING.slot(NEXT)
+    assert SLICING.wanted(SLICING.slot(OLD), END) == SLICING.start(NEXT)
+    assert tick(ring_at(START))[0].now == tick(ring_at(END))[0].now == END
+
+
+def test_messages_of_the_worlds_meet_every_answer_of_a_slot() -> None:
+    """Held, not recycled yet, and behind the horizon once it is recycled; never from the future."""
+    recycled, _ = shipped().ring.recycle(ring_at(END), SLICING.slot(OLD), shipped().ring.Dial(SLICING, END))
+    assert [bar_of(ring_at(START), OLD), bar_of(ring_at(END), OLD), bar_of(recycled, OLD)] == [None, None, Bar.BEHIND]
+    assert [bar_of(ring_at(END), NEXT), bar_of(recycled, NEXT)] == [Bar.UNRECYCLED, None]
+
+
+def test_a_message_is_not_received_before_its_sender_could_send_it() -> None:
+    """Else it would be from the future, and rightly refused."""
+    eager = tuple(replace(role, waits=None) if role.queue == "shop" else role for role in AHEAD.roles)
+    violation = explored(AHEAD, eager).violation
+    assert "'b' is not behind the horizon" in violation
+    assert Bar.FUTURE.value in violation
+
+
+@pytest.mark.parametrize("gone", ["clock of shop", "janitor of shop"])
+def test_without_time_or_a_janitor_what_waits_for_its_slot_never_rests(gone: str) -> None:
+    """So both are needed, and a slot that nobody recycles is seen as what it is."""
+    found = explored(AHEAD, tuple(role for role in AHEAD.roles if role.queue != gone))
+    assert found.stuck
+
+
+def test_without_a_janitor_nothing_is_forgotten_and_nothing_refused() -> None:
+    """However late a copy comes: the label decides, not the clock."""
+    found = explored(LATE, tuple(role for role in LATE.roles if role.queue != "janitor of shop"))
+    assert (found.complete, found.violation, found.stuck) == (True, "", 0)
+
+
+def test_other_worlds_have_neither_clock_nor_janitor() -> None:
+    """Nothing is forgotten there."""
+    assert upkeep_roles(NAMED["one message"].workload, janitors=2) == ()
