@@ -11,7 +11,7 @@ and is empty afterwards. For an emulator of a cloud service, after `make .venv/e
     AWS_ACCESS_KEY_ID=test AWS_SECRET_ACCESS_KEY=test python -m benchmarks.tokens \
         --store "dynamodb://eu-central-1/bench?endpoint=http://127.0.0.1:4566"
 
-    .venv/emulators-node/node_modules/.bin/azurite --silent --skipApiVersionCheck --inMemoryPersistence
+    .venv/emulators-node/node_modules/.bin/azurite --silent --disableTelemetry --skipApiVersionCheck --inMemoryPersistence
     python -m benchmarks.tokens --store "azure-table://devstoreaccount1:KEY@devstoreaccount1/bench?endpoint=http%3A%2F%2F127.0.0.1%3A10002%2Fdevstoreaccount1"
 
 where KEY is azurite's public key, with its + and / and = written as %2B, %2F and %3D.

@@ -14,6 +14,8 @@ from onceonly.serialization.documents import decode_entity
 from onceonly.stores.sql.tables import tables
 
 _STATE = msgspec.json.Decoder(dict[str, int | str]).decode
+LASTING = ("count", "janitor")
+"""Kinds of documents that stay, one for each endpoint: how many messages were dropped, and what its janitor did."""
 _TOKEN = msgspec.json.Decoder(dict[str, int | str]).decode
 
 
@@ -34,7 +36,7 @@ class Census(Struct):
     register: int = 0
     dead: int = 0
     other: int = 0
-    """Documents that are none of these, and no counter."""
+    """Documents that are none of these, no counter, and no janitor's journal: of both there is one for each endpoint."""
     entities: int = 0
     largest: int = 0
     size: int = 0
@@ -107,7 +109,7 @@ def _note_document(census: Census, key: str, document: Document) -> None:
             census.other += 1
     elif kind == "register":
         census.register += 1
-    elif kind != "count":
+    elif kind not in LASTING:
         census.other += 1
 
 

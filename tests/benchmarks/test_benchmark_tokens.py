@@ -5,10 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.tokens.census import Census, Sums, problems
+from benchmarks.tokens.census import Census, Sums, problems, take
 from benchmarks.tokens.running import Job, Outcome, run
 from onceonly import WorkerSettings
+from onceonly.drivers.memory import Live
+from onceonly.model.journal import Journal
 from onceonly.model.token import Token
+from onceonly.ports.documents import Change
+from onceonly.stores.document_counter import DocumentCounter
+from onceonly.stores.document_journal import DocumentJournals
+from onceonly.stores.memory_documents import MemoryDocuments
 from onceonly.stores.tokens import DocumentTokens
 
 MESSAGES = 200
@@ -53,6 +59,16 @@ async def test_tokens_that_are_never_removed_are_found(monkeypatch: pytest.Monke
     assert outcome.late.left().keys() == {"live"}
     assert outcome.late.live >= 2 * MESSAGES
     assert any(f"{outcome.late.live} left of live" in problem for problem in outcome.problems)
+
+
+async def test_what_every_endpoint_keeps_is_not_left_over() -> None:
+    """A counter of drops and a janitor's journal, however many messages came; anything else that lies there is."""
+    place = MemoryDocuments(Live())
+    await DocumentCounter(place, "dropped").add(1)
+    await DocumentJournals(place, "till").write(Journal(at=1, interval=1))
+    assert (await take({"place": place}, [])).left() == {}
+    await place.save([Change(key="unknown/thing", body=b"{}", expected="")])
+    assert (await take({"place": place}, [])).left() == {"other": 1}
 
 
 def test_each_thing_that_should_not_be_there_is_a_problem() -> None:

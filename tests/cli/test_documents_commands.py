@@ -160,9 +160,9 @@ asking.handler(type="Order")(lambda order: None)
 
 def test_open_attempts_at_requests_are_counted_and_their_janitor_shows(onceonly: "Terminal") -> None:
     """As with blobs: what waits at another service is unmade by the janitor."""
-    (onceonly.folder / "asking.py").write_text(ASKING)
-    onceonly("schema", "create", "asking:asking")
-    found = status(onceonly, "asking:asking")
+    (onceonly.folder / "asker.py").write_text(ASKING)
+    onceonly("schema", "create", "asker:asking")
+    found = status(onceonly, "asker:asking")
     assert found["attempts"] == 0
     assert isinstance(janitor := found["janitor"], dict)
     assert janitor["state"] == "never"

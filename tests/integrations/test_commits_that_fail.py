@@ -24,9 +24,13 @@ def each_framework(request: pytest.FixtureRequest) -> str:
 @asynccontextmanager
 async def house_behind_a_cutter(url: str, framework: str, **terms: Any) -> AsyncIterator[tuple[House, Cutter]]:
     """Serve on a server behind a cutter."""
-    async with cutting(url) as (cutter, through), serving(url, through=through, make=APPLICATIONS[framework], **terms) as house:
+    async with cutting(url) as (cutter, through):
         cutter.about = b"created"
-        yield house, cutter
+        async with serving(url, through=through, make=APPLICATIONS[framework], **terms) as house:
+            try:
+                yield house, cutter
+            finally:
+                cutter.may_go.set()
 
 
 def once_it_has_begun(house: House, cutter: Cutter, moment: str) -> None:
