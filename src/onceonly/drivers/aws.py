@@ -7,6 +7,7 @@ about a request that it did not carry out.
 import re
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
+from importlib.metadata import version
 from io import BytesIO
 from typing import Any, TypeAlias
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
@@ -32,6 +33,8 @@ from onceonly.model.errors import CommitRefused, Failed, OnceOnlyError, SetupErr
 
 AT_ONCE = 32
 """Requests under way at the same time, for one client."""
+USER_AGENT = f"onceonly/{version('onceonly')}"
+"""Who asks, in the service's own logs."""
 NOT_ALLOWED = frozenset(
     {
         "AccessDenied",
@@ -123,6 +126,8 @@ async def connected(service: str, access: Access, **settings: object) -> AsyncIt
         read_timeout=access.timeout,
         max_pool_connections=AT_ONCE,
         retries={"total_max_attempts": 1},
+        parameter_validation=False,  # each call is ours, and the service judges it as well
+        user_agent=USER_AGENT,  # else it is put together anew for every request
         **settings,
     )
     session = get_session()
