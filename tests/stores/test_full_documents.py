@@ -116,6 +116,17 @@ async def test_what_others_have_not_sent_yet_is_waited_for(history: timedelta | 
     await grow(store, about(), 5_000)
 
 
+@pytest.mark.parametrize("history", PLACES)
+async def test_what_is_sent_stays_as_history_and_may_still_be_too_much(history: timedelta | None) -> None:
+    """Where none is kept it goes altogether."""
+    store = House(body=8_192).store(history)
+    for number in range(8):
+        await handle(store, about(f"before {number}"), sends(1))
+    with pytest.raises(CommitRefused) as refused:
+        await grow(store, about(), 7_000)
+    assert isinstance(refused.value, Unusable) == (history is not None)
+
+
 async def test_what_is_sent_at_once_may_be_too_large() -> None:
     """Its own messages do not go before it is committed."""
     with pytest.raises(Unusable, match=r"bytes are what is to be sent \(send less at once\)$"):
