@@ -25,7 +25,7 @@ LATEST_INSTANT = (1 << 8 * _INSTANT_BYTES) - 1
 class Bar(Enum):
     """Why a store cannot tell whether a message was handled before, and so does not have it handled now."""
 
-    BEHIND = "behind the horizon: what was handled at its time has been forgotten, so it may have been handled already"
+    BEHIND = "behind the horizon: nothing is known here of what was handled at its time, so it may have been handled already"
     FUTURE = "from the future: its time is so far ahead of the database's clock that nothing can be kept of it yet"
     UNRECYCLED = "the slot that it belongs to has not been recycled yet"
 
