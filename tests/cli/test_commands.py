@@ -269,8 +269,9 @@ def test_a_transport_without_tables_is_left_out(onceonly: "Terminal", transport:
     for command in ("create", "upgrade", "check"):
         done = onceonly("schema", command, "shop:shop", "--transport", transport, "--json")
         assert (done.code, [(each["component"], each["ready"]) for each in done.answer]) == (0, [("store", True)])
-        shown = transport.replace("me:secret@", "")
-        assert done.err == f"the transport {shown} has no tables: `onceonly topology create` makes its queues\n"
+        shown, again = transport.replace("me:secret@", ""), "URL" if "secret" in transport else transport
+        advice = f"`onceonly topology create shop:shop --transport {again}` makes its queues"
+        assert done.err == f"the transport {shown} has no tables: {advice}\n"
     printed = onceonly("schema", "print", "shop:shop", "--transport", transport)
     assert (printed.code, "onceonly_claims" in printed.out, "onceonly_messages" in printed.out) == (0, True, False)
     assert "has no tables" in printed.err

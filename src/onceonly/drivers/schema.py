@@ -136,11 +136,12 @@ def _read_version(connection: Connection, names: Named, component: str) -> int |
 
 def _judge(found: int | None, schema: Schema) -> None:
     if found is None:
-        raise SchemaMissing(f"the database has no tables for the {schema.component}: run `onceonly schema create`")
+        missing = f"the database has no tables for the {schema.component}"
+        raise SchemaMissing(f"{missing}: run `onceonly schema create module:endpoint`")
     if found < schema.version:
         raise SchemaMissing(
             f"the tables of the {schema.component} are of version {found}, version {schema.version} is needed:"
-            " run `onceonly schema upgrade`"
+            " run `onceonly schema upgrade module:endpoint`"
         )
     if found > schema.version:
         raise SchemaTooNew(
