@@ -194,9 +194,14 @@ class Endpoint(Responding, Transacting):
         """Give the input queue and the types it subscribes to. Raises InvalidHandler."""
         return Topology(endpoint=self.name, events=tuple(sorted(self._plan(self.settings).handlers)))
 
+    @property
+    def has_handlers(self) -> bool:
+        """Whether it handles messages; one without handlers may only send."""
+        return bool(self._handlers)
+
     def works_on_entities(self) -> bool:
         """Tell whether any of its handlers does. Raises InvalidHandler."""
-        return _have_entities(self._plan(self.settings))
+        return self._plan(self.settings).work_on_entities
 
     def operations(self) -> tuple[str, ...]:
         """Name what other services may have executed here. Raises InvalidHandler."""
@@ -362,7 +367,7 @@ class Endpoint(Responding, Transacting):
             return EndpointHandlers(plans, rules, surroundings, made, blobs=place, peers=chosen.all_peers)
 
         events, responders = tuple(sorted(plans.handlers)), bool(plans.responders)
-        asked = partial(wire, events=events, entities=_have_entities(plans), responders=responders)
+        asked = partial(wire, events=events, entities=plans.work_on_entities, responders=responders)
         return partial(asked, chosen, make, surroundings=surroundings, observer=observer)
 
     def _plan(self, settings: Settings, *, sends: bool = False) -> Plans:
@@ -386,10 +391,6 @@ class Endpoint(Responding, Transacting):
         if not is_function(function):
             raise InvalidHandler(f"endpoint {self.name!r}: {function!r} is no function; register functions and methods")
         return Function(function, frame)
-
-
-def _have_entities(plans: Plans) -> bool:
-    return any(each.entity is not None for each in plans.handlers.values())
 
 
 def _rules(settings: Settings, max_body: int) -> Rules:
