@@ -63,6 +63,10 @@ class Slicing(NamedTuple):
         last = now // self.width + self.slots - self.full - 1
         return (last - (last - number) % self.slots) * self.width
 
+    def opens(self, instant: int) -> int:
+        """Give from when on a slot may hold the slice of an instant; what comes before that is from the future."""
+        return self.start(instant) - (self.slots - self.full - 1) * self.width
+
     def may_forget(self, start: int, now: int) -> bool:
         """Tell whether the slice that begins at `start` ended as long ago as claims are kept."""
         return start + self.width + self.retention <= now
