@@ -156,8 +156,16 @@ def test_the_status_of_a_store_that_is_not_there_is_no_answer(onceonly: "Termina
     assert (done.code, done.out) == (2, "")
     where = store or "sqlite:///shop.db"
     advice = "a first run makes it, or `onceonly schema create shop:shop`"
-    assert done.error == f"error: there is no such database file: {where}; {advice}"
+    assert done.error == f"error: endpoint 'shop': there is no such database file: {where}; {advice}"
     assert [path.name for path in onceonly.folder.glob("*.db")] == ["queue.db"]
+
+
+def test_of_several_endpoints_the_one_whose_store_is_missing_is_named(onceonly: "Terminal") -> None:
+    """So that the command which is advised is the one that helps."""
+    onceonly("schema", "create", "shop:shop")
+    done = onceonly("status", "shop:shop", "shop:mailer")
+    assert done.error.startswith("error: endpoint 'mailer': there is no such database file: sqlite:///mail.db; ")
+    assert "`onceonly schema create shop:mailer`" in done.error
 
 
 def test_a_look_decides_nothing(onceonly: "Terminal") -> None:

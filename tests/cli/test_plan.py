@@ -142,10 +142,19 @@ def test_it_says_what_another_retention_would_take(onceonly: "Terminal") -> None
     onceonly("janitor", "shop:shop")
     done = onceonly("plan", "shop:shop", *SMALL, "--retention", "30d", "--json")
     assert (done.code, done.answer["retention"], done.answer["tables"]["retention"]) == (0, 30 * DAY, 7 * DAY)
-    assert "an endpoint that asks for 30 d is refused there. It needs tables of their own" in done.answer["advice"]
-    assert "made by `onceonly schema create shop:shop`" in done.answer["advice"]
+    assert "an endpoint that asks for 30 d is refused there. It needs tables of its own" in done.answer["advice"]
+    assert "in the URL of its store, `onceonly schema create shop:shop` then" in done.answer["advice"]
     same = onceonly("plan", "shop:shop", *SMALL, "--retention", "7d", "--json").answer["advice"]
     assert same == "the tables there were cut for 7 d when they were first used, and that cannot be changed"
+
+
+def test_tables_of_an_older_version_are_no_tables_that_nobody_has_used(onceonly: "Terminal") -> None:
+    """A start refuses them, and so does the plan: the upgrade decides about the claims that are there."""
+    onceonly("janitor", "shop:shop")
+    onceonly.change("shop.db", "UPDATE onceonly_schema SET version = 2 WHERE component = 'store'")
+    planned, started = onceonly("plan", "shop:shop", *SMALL), onceonly("run", "shop:shop", "--drain")
+    assert (planned.code, planned.out, planned.err) == (2, "", started.err)
+    assert "run `onceonly schema upgrade shop:shop`" in planned.err
 
 
 IMPATIENT = """

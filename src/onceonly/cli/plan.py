@@ -12,7 +12,7 @@ from msgspec import Struct, structs
 from onceonly.cli.hints import pasteable
 from onceonly.cli.loading import load
 from onceonly.cli.output import say, show_json, show_table
-from onceonly.cli.places import Instead, Place, StoreOption, looked_at, place_of
+from onceonly.cli.places import Instead, Place, StoreOption, is_url, looked_at, place_of
 from onceonly.cli.reaching import ANY_TIME, answering
 from onceonly.model.durations import in_words, parse_duration
 from onceonly.model.errors import SetupError
@@ -21,12 +21,12 @@ from onceonly.model.retention import SLICES
 from onceonly.model.ring import Slicing, slicing_for
 from onceonly.model.settings import History, Off
 from onceonly.runtime.surroundings import LIVE
-from onceonly.wiring import look_at_ring, measure, shown
+from onceonly.wiring import look_at_ring, measure, refuse_ring, shown
 
 LARGEST_RATE = 10_000_000.0
 OTHERS = (
-    "tables of their own, with ?prefix= in the URL of the store, made by `onceonly schema create module:endpoint`, and a first "
-    "start when the queue is empty: copies of what these tables know are not known there"
+    "tables of its own: another ?prefix= in the URL of its store, `onceonly schema create module:endpoint` then, and a start "
+    "when the queue is empty, for copies of what these tables know are not known there"
 )
 
 
@@ -94,13 +94,12 @@ def plan(  # noqa: PLR0913 - one parameter for each option
     """
     if not 0 < rate <= LARGEST_RATE:
         raise SetupError(f"--rate {rate:g}: messages a second, more than 0")
-    instead = Instead(store, None)
-    found = place_of(place, instead)
+    found = place_of(place, Instead(store))
     asked = _duration("--retention", retention) if retention is not None else None
     wanted = Wanted(rate=rate, sample=sample, in_flight=_duration("--in-flight", in_flight), retention=asked)
     _refuse_what_a_start_would(place, found, asked)
     planned = asyncio.run(_plan(found, wanted))
-    planned = structs.replace(planned, advice=pasteable(planned.advice, [place, *instead.arguments]))
+    planned = structs.replace(planned, advice=pasteable(planned.advice, () if is_url(place) else (place,)))
     if as_json:
         show_json(planned)
         return
@@ -135,7 +134,9 @@ def _refuse_what_a_start_would(place: str, found: Place, asked: timedelta | None
 async def _plan(found: Place, wanted: Wanted) -> Planned:
     setting, asked = looked_at(found.store), wanted.retention
     async with answering("store", setting, ANY_TIME):
-        cut = await look_at_ring(setting, None if asked is not None else found.settings)
+        cut = await look_at_ring(setting, found.settings)
+        if asked is None and cut is not None and found.settings is not None:
+            refuse_ring(found.settings, cut)
         sampled = await measure(setting, wanted.sample, wanted.rate, name=LIVE.ids.fresh()[:8], seconds=perf_counter)
     slicing = cut.slicing if cut is not None else None
     own = found.settings.retention if found.settings is not None else None

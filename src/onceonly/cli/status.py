@@ -16,7 +16,7 @@ from onceonly.cli.places import Instead, JsonOption, StoreOption, TransportOptio
 from onceonly.cli.reaching import answering
 from onceonly.cli.upkeep import JanitorState, count_upkeep, look_at_janitor
 from onceonly.cli.watch import watch_as_json, watch_on_screen
-from onceonly.model.errors import QueueMissing
+from onceonly.model.errors import QueueMissing, SetupError
 from onceonly.ports.dead_letters import Filter
 from onceonly.ports.store import Store
 from onceonly.ports.transport import Depth, Transport
@@ -84,7 +84,7 @@ def status(
     found = [Instead(store, transport).settings(endpoint) for endpoint in load_all(endpoints)]
 
     async def look() -> list[Status]:
-        return [await _look_at(settings) for settings in found]
+        return [await _look_at_one(settings) for settings in found]
 
     if watch:
         watching = watch_as_json(look, every) if as_json else watch_on_screen(look, _drawn, every)
@@ -130,6 +130,13 @@ def _cell(status: Status, name: str) -> object:
     if value is None:
         return "not searched" if name == "records" else "-"
     return f"more than {value}" if name in status.more else value
+
+
+async def _look_at_one(settings: Settings) -> Status:
+    try:
+        return await _look_at(settings)
+    except SetupError as error:
+        raise type(error)(f"endpoint {settings.name!r}: {error}") from error
 
 
 async def _look_at(settings: Settings) -> Status:

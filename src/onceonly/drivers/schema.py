@@ -64,6 +64,11 @@ async def upgrade(database: Database, schema: Schema) -> None:
     await check(database, schema)
 
 
+async def is_there(database: Database, schema: Schema) -> bool:
+    """Tell whether the database has tables of this component at all, of whatever version."""
+    return await _version(database, schema) is not None
+
+
 async def check(database: Database, schema: Schema) -> None:
     """Make sure that the database has these tables. Raises SchemaMissing, SchemaTooNew, which say what to do."""
     _judge(await _version(database, schema), schema)

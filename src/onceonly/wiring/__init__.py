@@ -1,7 +1,7 @@
 """The one place that turns a URL or a setting into adapters. A driver is imported when a URL names it, not before."""
 
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from onceonly.algorithms.effects import NoThings, Registered
@@ -52,6 +52,7 @@ __all__ = [
     "open_finishing",
     "open_store",
     "open_transport",
+    "refuse_ring",
     "require_records",
     "schemas",
     "shown",
@@ -302,14 +303,18 @@ def open_database(
 async def look_at_ring(setting: Any, settings: Settings | None = None) -> Cut | None:
     """Tell how time is cut in a SQL database, and its clock; None where nobody has decided it yet.
 
-    With an endpoint's `settings` it raises what a start would: SetupError when they ask for more than that.
+    Raises SetupError for tables of another version, in the words of a start where an endpoint's `settings` are given.
     """
     async with open_database(setting) as database:
-        cut: Cut | None = await _sql().look_at_ring(database)
-    if settings is not None and cut is not None:
-        with named(settings, "store", settings.store):
-            _sql().refuse_ring(settings, cut)
-    return cut
+        with nullcontext() if settings is None else named(settings, "store", settings.store):
+            cut: Cut | None = await _sql().look_at_ring(database)
+            return cut
+
+
+def refuse_ring(settings: Settings, cut: Cut) -> None:
+    """Refuse what a start would refuse: an endpoint that asks for more than its tables were cut for. Raises SetupError."""
+    with named(settings, "store", settings.store):
+        _sql().refuse_ring(settings, cut)
 
 
 async def measure(setting: Any, rows: int, rate: float, *, name: str, seconds: Callable[[], float]) -> "Sampled":

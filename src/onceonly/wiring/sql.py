@@ -5,11 +5,11 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, NamedTuple
 
 from onceonly.drivers.database_clock import database_now
-from onceonly.drivers.schema import Schema, check, create, create_user_tables, drop
+from onceonly.drivers.schema import Schema, check, create, create_user_tables, drop, is_there
 from onceonly.drivers.sql import Database, place_of, pool_of
 from onceonly.drivers.sql import open_database as connect
 from onceonly.drivers.whereabouts import whereabouts
-from onceonly.model.errors import Failed, SchemaMissing, SetupError
+from onceonly.model.errors import Failed, SetupError
 from onceonly.model.measured import Measurements
 from onceonly.model.settings import History, Off
 from onceonly.ports.dead_letters import DeadLetters
@@ -97,11 +97,13 @@ def _opened(database: Database, settings: Settings, clock: Clock) -> tuple[SqlSt
 
 
 async def look_at_ring(database: Database) -> Cut | None:
-    """Tell how time is cut in a database; None while nobody has decided it, and where its tables are missing or older."""
-    try:
-        await check(database, STORE)
-    except SchemaMissing:
+    """Tell how time is cut in a database; None while nobody has decided it, and where there are no tables.
+
+    Raises SchemaMissing for those of an older version, SchemaTooNew.
+    """
+    if not await is_there(database, STORE):
         return None
+    await check(database, STORE)
     slicing = await find_slicing(database)
     if slicing is None:
         return None
