@@ -29,6 +29,8 @@ from onceonly.wiring.schemes import has_no_tables
 from onceonly.wiring.settings import Settings
 
 SHORT_KEY = 12
+LONGEST_REASON = 200
+"""Characters of a reason in a list; `show` has all of them."""
 
 PlaceArgument: TypeAlias = Annotated[
     str, typer.Argument(metavar="PLACE", help="module:endpoint, or the URL of the store that keeps the dead letters.")
@@ -306,4 +308,5 @@ def _id(letter: DeadLetter) -> str:
 
 
 def _line(text: str) -> str:
-    return " ".join(text.split())[:200]
+    line = " ".join(text.split())
+    return line if len(line) <= LONGEST_REASON else f"{line[: LONGEST_REASON - 4]} ..."
