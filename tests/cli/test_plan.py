@@ -76,7 +76,8 @@ def test_people_get_a_table(onceonly: "Terminal") -> None:
         (("shop:shop", "--rate", "1", "--retention", "7"), "--retention: '7' is no duration"),
         (("shop:shop", "--rate", "1", "--retention", "5min"), "is not longer than the longest span of retries"),
         (("sqlite:///nowhere.db", "--rate", "1"), "there is no such database file"),
-        (("memory://a", "--rate", "1"), "it has no tables to look after"),
+        (("memory://a", "--rate", "1"), "memory://a has no tables to measure"),
+        (("shop:shop", "--rate", "1", "--store", "redis://127.0.0.1:1/0"), "plan is about claims in a SQL database"),
     ],
 )
 def test_what_cannot_be_planned_is_told(onceonly: "Terminal", arguments: tuple[str, ...], words: str) -> None:
@@ -146,6 +147,15 @@ def test_it_says_what_another_retention_would_take(onceonly: "Terminal") -> None
     assert "in the URL of its store, `onceonly schema create shop:shop` then" in done.answer["advice"]
     same = onceonly("plan", "shop:shop", *SMALL, "--retention", "7d", "--json").answer["advice"]
     assert same == "the tables there were cut for 7 d when they were first used, and that cannot be changed"
+
+
+def test_an_endpoint_that_only_sends_can_be_planned_for(onceonly: "Terminal") -> None:
+    """No worker of it starts, but it names a database, in which others handle."""
+    (onceonly.folder / "office.py").write_text(
+        'from onceonly import Endpoint\ndesk = Endpoint("desk", store="sqlite:///shop.db", transport="sqlite:///queue.db")\n'
+    )
+    onceonly("schema", "create", "office:desk")
+    assert onceonly("plan", "office:desk", *SMALL).code == 0
 
 
 def test_tables_of_an_older_version_are_no_tables_that_nobody_has_used(onceonly: "Terminal") -> None:

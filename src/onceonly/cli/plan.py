@@ -22,6 +22,7 @@ from onceonly.model.ring import Slicing, slicing_for
 from onceonly.model.settings import History, Off
 from onceonly.runtime.surroundings import LIVE
 from onceonly.wiring import look_at_ring, measure, refuse_ring, shown
+from onceonly.wiring.schemes import has_no_tables
 
 LARGEST_RATE = 10_000_000.0
 OTHERS = (
@@ -95,6 +96,8 @@ def plan(  # noqa: PLR0913 - one parameter for each option
     if not 0 < rate <= LARGEST_RATE:
         raise SetupError(f"--rate {rate:g}: messages a second, more than 0")
     found = place_of(place, Instead(store))
+    if isinstance(found.store, str) and has_no_tables(found.store):
+        raise SetupError(f"{shown(found.store)} has no tables to measure: plan is about claims in a SQL database")
     asked = _duration("--retention", retention) if retention is not None else None
     wanted = Wanted(rate=rate, sample=sample, in_flight=_duration("--in-flight", in_flight), retention=asked)
     _refuse_what_a_start_would(place, found, asked)
@@ -102,18 +105,22 @@ def plan(  # noqa: PLR0913 - one parameter for each option
     planned = structs.replace(planned, advice=pasteable(planned.advice, () if is_url(place) else (place,)))
     if as_json:
         show_json(planned)
-        return
+    else:
+        _show(planned)
+
+
+def _show(planned: Planned) -> None:
     rows = [(each.kind, each.rows, each.row_bytes, _size(each.bytes), _how(each), _cost(each)) for each in planned.kinds]
     cut = f"kept for {in_words(planned.retention)} in slices of {in_words(planned.slice)}"
     show_table(
-        f"{rate:g} messages a second, {cut}, on {planned.database}",
+        f"{planned.rate:g} messages a second, {cut}, on {planned.database}",
         ("at the most", "rows", "bytes a row", "together", "go", "which takes"),
         rows,
     )
     say(planned.advice)
     say(
-        f"measured with {sample:,} rows on this database, indexes included. Messages that endpoints send are claimed with an "
-        "instant; foreign ones without. A token lives while its message is under way, "
+        f"measured with {planned.sample:,} rows on this database, indexes included. Messages that endpoints send are claimed with "
+        "an instant; foreign ones without. A token lives while its message is under way, "
         f"{in_words(planned.in_flight)} here (--in-flight)"
     )
 
@@ -127,7 +134,7 @@ def _refuse_what_a_start_would(place: str, found: Place, asked: timedelta | None
     if asked is not None and not isinstance(own, Off):
         settings = replace(settings, deduplication=replace(own, retention=asked))
     endpoint = load(place)
-    if endpoint.has_handlers:
+    if not endpoint.only_sends:
         endpoint.handlers(settings=settings)
 
 

@@ -194,11 +194,6 @@ class Endpoint(Responding, Transacting):
         """Give the input queue and the types it subscribes to. Raises InvalidHandler."""
         return Topology(endpoint=self.name, events=tuple(sorted(self._plan(self.settings).handlers)))
 
-    @property
-    def has_handlers(self) -> bool:
-        """Whether it handles messages; one without handlers may only send."""
-        return bool(self._handlers)
-
     def works_on_entities(self) -> bool:
         """Tell whether any of its handlers does. Raises InvalidHandler."""
         return self._plan(self.settings).work_on_entities
@@ -221,9 +216,9 @@ class Endpoint(Responding, Transacting):
         `blobs` is the place they read blobs from.
         """
         chosen = settings or self.settings
-        rules = _rules(chosen, max_body)
-        place, peers = None if chosen.blobs is None else BlobPlace(blobs), chosen.all_peers
-        return EndpointHandlers(self._plan(chosen), rules, surroundings, made or {}, blobs=place, peers=peers)
+        place = None if chosen.blobs is None else BlobPlace(blobs)
+        plans, rules, peers = self._plan(chosen), _rules(chosen, max_body), chosen.all_peers
+        return EndpointHandlers(plans, rules, surroundings, made or {}, blobs=place, peers=peers)
 
     @asynccontextmanager
     async def opened(
