@@ -119,8 +119,8 @@ def _show(planned: Planned) -> None:
     )
     say(planned.advice)
     say(
-        f"measured with {planned.sample:,} rows on this database, indexes included. Messages that endpoints send are claimed with "
-        "an instant; foreign ones without. A token lives while its message is under way, "
+        f"measured with {planned.sample:,} rows on this database, indexes included. Messages that endpoints send are claimed "
+        "with an instant; foreign ones without. A token lives while its message is under way, "
         f"{in_words(planned.in_flight)} here (--in-flight)"
     )
 
