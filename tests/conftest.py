@@ -13,7 +13,7 @@ from azurite_server import Azurite, azurite
 from cosmos_server import cosmos
 from emulators import ministack
 from mongodb_server import mongodb
-from servers import MEASURED, MISSING, Server, mariadb_database, postgresql_database
+from servers import MEASURED, MISSING, Server, mariadb_database, postgresql_database, redis_place
 
 
 @pytest.fixture(scope="session")
@@ -55,6 +55,13 @@ def cosmos_account() -> Iterator[str]:
 def mongodb_server() -> Iterator[str]:
     """Run a server that speaks MongoDB's protocol on this machine; gives its URL."""
     with mongodb() as url:
+        yield url
+
+
+@pytest.fixture
+def redis_url() -> Iterator[str]:
+    """Give a place in Redis, and remove it at the end."""
+    with redis_place() as url:
         yield url
 
 

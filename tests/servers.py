@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 from uuid import uuid4
 
 import pytest
+from redis import Redis
 from sqlalchemy import text
 from sqlalchemy.engine import make_url
 from sqlalchemy.ext.asyncio import create_async_engine
@@ -119,6 +120,18 @@ async def on_mariadb(*statements: str, url: str = "") -> None:
                 await connection.exec_driver_sql(statement)
     finally:
         await engine.dispose()
+
+
+@contextmanager
+def redis_place() -> Iterator[str]:
+    """Make a place behind a prefix of its own on the Redis server, and empty it; gives its URL."""
+    prefix = f"onceonly-test-{uuid4().hex}:"
+    with Redis.from_url(need(REDIS)) as client:
+        try:
+            yield f"{REDIS.url}/0?prefix={prefix}"
+        finally:
+            for key in client.scan_iter(match=f"{prefix}*", count=1000):
+                client.delete(key)
 
 
 class OwnPostgresql:

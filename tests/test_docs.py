@@ -108,6 +108,27 @@ async def test_the_program_that_is_asked_twice_under_one_key_does_it_once(folder
     assert (status["records"], status["waiting"]) == (0, 0)
 
 
+def pays(folder: Path) -> list[str]:
+    """Run the commands of the page about documents that pay something in; gives what they print."""
+    page = (ROOT / "docs" / "documents.md").read_text(encoding="utf-8")
+    program = next(each for each in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if each.startswith("# pay.py"))
+    (folder / "pay.py").write_text(program)
+    block = next(each for each in re.findall(r"```console\n(.*?)```", page, re.DOTALL) if "pay.py" in each)
+    return [shell(folder, line.removeprefix("$ ")).strip() for line in block.strip().splitlines()]
+
+
+def test_the_bank_is_paid_once_for_each_request(folder: Path) -> None:
+    """The transaction of the page about documents, with the README's bank."""
+    (folder / "bank.py").write_text(snippet("# bank.py"))
+    assert pays(folder) == ["5", "5", "10"]
+
+
+def test_the_bank_is_paid_once_for_each_request_on_documents(folder: Path, redis_url: str) -> None:
+    """The same program with another store."""
+    (folder / "bank.py").write_text(snippet("# bank.py").replace("sqlite:///bank.db", redis_url))
+    assert pays(folder) == ["5", "5", "10"]
+
+
 def test_generated_pages_are_current() -> None:
     """`make docs` would change nothing."""
     generated = runpy.run_path(str(ROOT / "docs" / "generate.py"))["pages"]()

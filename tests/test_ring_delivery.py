@@ -21,6 +21,8 @@ from onceonly.ports.dead_letters import Filter
 from onceonly.ports.ring import Recycling
 from onceonly.ports.store import Resources
 from onceonly.ports.transport import Topology
+from onceonly.runtime.logs import Logs
+from onceonly.runtime.observed import observed
 from onceonly.serialization.cloudevents import message_of, take_apart
 from onceonly.stores.memory import MemoryDeadLetters
 from onceonly.stores.memory_ring import MemoryRing, MemoryRingStore
@@ -48,6 +50,8 @@ class Counting:
         self.handled.append(message.id)
         if message.body == b"fail":
             raise HandlerFailed(Failure(kind=FailureKind.EXCEPTION, reason="boom"))
+        if message.body == b"later":
+            raise HandlerFailed(Failure(kind=FailureKind.LATER, reason="later", delay=1))
         return Decision()
 
     def verdict(self, message: Message, failure: Failure, *, attempts: int, history: tuple[Failure, ...]) -> Verdict:
@@ -134,6 +138,30 @@ async def test_a_message_that_waited_is_handled_once_its_slot_is_recycled() -> N
     assert (await place.deliver()).handled == 1
     assert (await place.deliver(late)).known == 1
     assert place.handlers.handled == ["late"]
+
+
+async def test_the_log_says_who_waits_for_a_slot_and_whom_a_handler_puts_off(caplog: pytest.LogCaptureFixture) -> None:
+    """The same message may be both, one after the other; of many there is one line."""
+    caplog.set_level("INFO", "onceonly")
+    place = Place()
+    place.ports = observed(place.ports, Logs())
+    await place.ring.slots()
+    place.clock.advance(20 * WIDTH)
+    late = [replace(at(place.clock.now(), f"m{number}"), body=b"later") for number in range(5)]
+    await place.deliver(late[0])
+    assert told(caplog) == [("it waits for its slot of claims, which is not recycled yet", "m0")]
+    await place.deliver(*late)
+    assert told(caplog) == [("5 messages wait for their slots of claims, which are not recycled yet", None)]
+    assert await place.ring.recycle((await place.ring.slicing()).slot(late[0].instant)) is Recycling.RECYCLED
+    await place.deliver(late[0])
+    assert told(caplog) == [("put off by its handler", "m0")]
+
+
+def told(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str | None]]:
+    """Give what was logged since the last time, and about which message."""
+    found = [(record.getMessage(), vars(record).get("message_id")) for record in caplog.records]
+    caplog.clear()
+    return found
 
 
 async def test_a_retry_copy_keeps_the_instant_of_its_message() -> None:

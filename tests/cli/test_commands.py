@@ -46,13 +46,14 @@ async def bill(message: Bill) -> None:
 
 def test_what_is_sent_twice_is_handled_once(onceonly: "Terminal") -> None:
     """Send, send again, drain, look: two rows."""
+    onceonly("schema", "create", "shop:shop")
     onceonly.write("orders.jsonl", ORDERS)
     for _ in range(2):
         done = onceonly(*SEND)
         assert (done.code, done.out) == (0, "2 sent to shop\n")
-    assert onceonly("status", "shop:shop", "--json").answer == [
-        {"endpoint": "shop", "waiting": 4, "held": 0, "delayed": 0, "records": 0, "late": 0, "oldest": None, "dead_letters": 0}
-    ]
+    before = {"waiting": 4, "held": 0, "delayed": 0, "records": 0, "late": 0, "oldest": None, "dead_letters": 0}
+    state = {"late_slots": 0, "janitor": {"state": "never", "age": None, "troubles": [], "chores": {}}}
+    assert onceonly("status", "shop:shop", "--json").answer == [{"endpoint": "shop"} | before | state]
     drained = onceonly("run", "shop:shop", "shop:mailer", "--drain")
     assert (drained.code, drained.out) == (0, "")
     assert "drained: 4 handled, 2 known" in drained.err
@@ -130,14 +131,56 @@ def test_a_wrong_set_up_is_one_clear_error(onceonly: "Terminal", arguments: tupl
 
 
 def test_commands_that_only_look_make_no_file_and_no_tables(onceonly: "Terminal") -> None:
-    """A mistyped name is an error, not an empty database; a store that never ran holds nothing."""
+    """A mistyped name is an error, not an empty database, and it says what makes one."""
     assert onceonly("dead", "list", "shop:shop").code == 2
     assert onceonly("status", "shop:shop").code == 2
     assert onceonly("schema", "check", "shop:shop").code == 1
     assert not list(onceonly.folder.glob("*.db"))
     (onceonly.folder / "shop.db").touch()
-    assert onceonly("dead", "list", "shop:shop").code == 2
+    onceonly("topology", "create", "shop:shop")
+    for command in (("dead", "list"), ("status",)):
+        done = onceonly(*command, "shop:shop")
+        assert (done.code, done.out) == (2, "")
+        assert "the database has no tables for the store: run `onceonly schema create shop:shop`" in done.error
     assert onceonly.rows("shop.db", "SELECT count(*) FROM sqlite_master") == [(0,)]
+
+
+@pytest.mark.parametrize("store", ["", "gone.db"])
+def test_the_status_of_a_store_that_is_not_there_is_no_answer(onceonly: "Terminal", store: str) -> None:
+    """Zeros would be read as "all is well". The queue may be there, as after a send, and the store an engine."""
+    if store:
+        engine = f'__import__("sqlalchemy.ext.asyncio").ext.asyncio.create_async_engine("sqlite+aiosqlite:///{store}")'
+        change(onceonly, f"store={engine}")
+    onceonly("topology", "create", "shop:shop")
+    done = onceonly("status", "shop:shop", "--json")
+    assert (done.code, done.out) == (2, "")
+    where = store or "sqlite:///shop.db"
+    advice = "a first run makes it, or `onceonly schema create shop:shop`"
+    assert done.error == f"error: endpoint 'shop': there is no such database file: {where}; {advice}"
+    assert [path.name for path in onceonly.folder.glob("*.db")] == ["queue.db"]
+
+
+def test_of_several_endpoints_the_one_whose_store_is_missing_is_named(onceonly: "Terminal") -> None:
+    """So that the command which is advised is the one that helps."""
+    onceonly("schema", "create", "shop:shop")
+    done = onceonly("status", "shop:shop", "shop:mailer")
+    assert done.error.startswith("error: endpoint 'mailer': there is no such database file: sqlite:///mail.db; ")
+    assert "`onceonly schema create shop:mailer`" in done.error
+
+
+def test_a_look_decides_nothing(onceonly: "Terminal") -> None:
+    """How long the tables keep claims is for the endpoint that is first to work on them, and that cannot be taken back."""
+    onceonly("schema", "create", "shop:shop")
+    assert onceonly("status", "shop:shop").code == 0
+    assert onceonly.rows("shop.db", "SELECT * FROM onceonly_ring WHERE width > 0") == []
+
+
+def change(onceonly: "Terminal", setting: str) -> None:
+    """Change a setting of the shop in its program."""
+    program = onceonly.folder / "shop.py"
+    line = f'shop.settings = __import__("dataclasses").replace(shop.settings, {setting})\n'
+    program.write_text(program.read_text() + line)
+    sys.modules.pop("shop", None)
 
 
 def test_urls_come_from_the_environment_as_well(onceonly: "Terminal", monkeypatch: pytest.MonkeyPatch) -> None:
@@ -269,8 +312,9 @@ def test_a_transport_without_tables_is_left_out(onceonly: "Terminal", transport:
     for command in ("create", "upgrade", "check"):
         done = onceonly("schema", command, "shop:shop", "--transport", transport, "--json")
         assert (done.code, [(each["component"], each["ready"]) for each in done.answer]) == (0, [("store", True)])
-        shown = transport.replace("me:secret@", "")
-        assert done.err == f"the transport {shown} has no tables: `onceonly topology create` makes its queues\n"
+        shown, again = transport.replace("me:secret@", ""), "URL" if "secret" in transport else transport
+        advice = f"`onceonly topology create shop:shop --transport {again}` makes its queues"
+        assert done.err == f"the transport {shown} has no tables: {advice}\n"
     printed = onceonly("schema", "print", "shop:shop", "--transport", transport)
     assert (printed.code, "onceonly_claims" in printed.out, "onceonly_messages" in printed.out) == (0, True, False)
     assert "has no tables" in printed.err
@@ -292,6 +336,7 @@ def test_an_event_that_is_no_longer_handled_is_unsubscribed_on_command(onceonly:
     """What came before stays; a type that is handled cannot be given up."""
     event = {"specversion": "1.0", "source": "/s", "type": "PlaceOrder", "data": {"order_id": "A-1", "total": 1}}
     send = ("--event", "--transport", "sqlite:///queue.db")
+    onceonly("schema", "create", "shop:shop")
     onceonly("topology", "create", "shop:shop")
     onceonly("send", onceonly.write("events.jsonl", [event | {"id": "1"}]), *send)
     refused = onceonly("topology", "unsubscribe", "shop:shop", "--type", "PlaceOrder")

@@ -5,6 +5,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
+from msgspec.structs import replace
 
 from onceonly.cli import dead_files
 from onceonly.cli.letter_lines import to_line
@@ -62,6 +63,16 @@ def test_what_is_exported_is_what_was_imported(onceonly: "Terminal", stored: byt
     assert "there is a file new.jsonl already" in again.error
     assert "name a FILE" in onceonly("dead", "export", "shop:shop", "--json").error
     assert len(onceonly(*LIST).answer) == COUNT
+
+
+def test_a_reason_that_is_cut_in_a_list_says_so(onceonly: "Terminal") -> None:
+    """What to do may stand at its end; all of it is shown with its letter."""
+    lines = [to_line(replace(letter(number), reason=f"{'x' * length} end")) for number, length in ((0, 196), (1, 197))]
+    (onceonly.folder / "long.jsonl").write_bytes(b"".join(lines))
+    onceonly("dead", "import", "sqlite:///shop.db", "long.jsonl")
+    listed = onceonly("dead", "list", "sqlite:///shop.db").out
+    assert (listed.count(f"{'x' * 196} end "), listed.count(f"{'x' * 196} ... ")) == (1, 1)
+    assert f"{'x' * 197} end" in onceonly("dead", "show", "sqlite:///shop.db", replace(letter(1), reason="any").key).out
 
 
 def test_an_export_that_fails_leaves_no_file(onceonly: "Terminal", stored: bytes, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,12 +5,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
-from uuid import uuid4
 
 import pytest
-from redis import Redis
-
-from servers import REDIS, need
 
 if TYPE_CHECKING:
     from conftest import Done, Terminal
@@ -25,16 +21,6 @@ def _program(tmp_path: Path, onceonly: "Terminal") -> Iterator[None]:  # noqa: A
     shutil.copy(Path(__file__).with_name("bank_program.py"), tmp_path / "bank.py")
     yield
     sys.modules.pop("bank", None)
-
-
-@pytest.fixture
-def redis_url() -> Iterator[str]:
-    """Give a place in Redis, and remove it at the end."""
-    prefix = f"onceonly-test-{uuid4().hex}:"
-    yield f"{need(REDIS)}/0?prefix={prefix}"
-    with Redis.from_url(need(REDIS)) as client:
-        for key in client.scan_iter(match=f"{prefix}*", count=1000):
-            client.delete(key)
 
 
 def work(onceonly: "Terminal", endpoint: str, *options: str) -> None:
@@ -57,6 +43,7 @@ def status(onceonly: "Terminal", endpoint: str, *options: str) -> dict[str, obje
 @pytest.mark.parametrize("endpoint", ["bank:bank", "bank:vault"])
 def test_messages_from_outside_come_with_tokens(onceonly: "Terminal", endpoint: str) -> None:
     """Live from the moment they are sent; gone when they are handled. Tokens are elsewhere, or beside the store."""
+    onceonly("schema", "create", endpoint)
     assert send(onceonly, endpoint).code == 0
     assert status(onceonly, endpoint)["live"] == 2
     work(onceonly, endpoint)
@@ -79,6 +66,7 @@ def test_what_came_without_a_live_token_is_shown_loudly(onceonly: "Terminal", en
     shown = onceonly("status", endpoint)
     assert status(onceonly, endpoint)["dropped"] == 2
     assert "dropped 2 messages that came without a live token" in shown.err
+    onceonly("schema", "create", "bank:safe")
     quiet = onceonly("status", "bank:safe")
     assert "dropped" not in quiet.out + quiet.err
 

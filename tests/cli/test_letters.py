@@ -12,13 +12,14 @@ from onceonly.model.dead_letter import DeadLetter
 from onceonly.model.errors import SetupError, Unknown
 from onceonly.model.message import Message, Send
 from onceonly.model.record import Answer
-from onceonly.model.ring import INSTANT, Bar
+from onceonly.model.ring import INSTANT, Bar, Slicing
 from onceonly.ports.dead_letters import Filter
 from onceonly.ports.transport import Topology
 from onceonly.serialization.cloudevents import is_copy, take_apart
 from onceonly.stores.memory import MemoryDeadLetters
 from onceonly.testing.clock import ManualClock
 from onceonly.transports.memory import MemoryTransport
+from onceonly.wiring.opened import Cut
 
 
 def letter(number: int, *, type_: str = "PlaceOrder", reason: str = "boom", endpoint: str = "shop") -> DeadLetter:
@@ -43,10 +44,14 @@ class Desk:
             await self.letters.add(each)
         return self
 
-    async def retry(self, chosen: Chosen, *, head_start: float = 0.05, anyway: bool = False) -> Retried:
-        """Send these back."""
+    async def retry(self, chosen: Chosen, *, head_start: float = 0.05, anyway: bool = False, cut: Cut | None = None) -> Retried:
+        """Send these back; `cut` is what is known of their store."""
+
+        async def known() -> Cut | None:
+            return cut
+
         done = Retried()
-        way = WayBack(transport=self.transport, clock=self.clock, head_start=head_start, anyway=anyway)
+        way = WayBack(transport=self.transport, clock=self.clock, head_start=head_start, anyway=anyway, cut=known)
         await retry(pages(self.letters, chosen), self.letters, way, tally=done)
         return done
 
@@ -99,11 +104,11 @@ async def test_a_letter_that_cannot_be_retried_stays_and_says_why() -> None:
     assert len(await choose(desk.letters, Chosen())) == 2
 
 
-def barred(number: int, bar: Bar) -> DeadLetter:
+def barred(number: int, bar: Bar, instant: str = "17") -> DeadLetter:
     """Make the letter of a message that its store could not judge."""
     plain = letter(number, reason=bar.value)
     assert plain.message is not None
-    return replace(plain, message=replace(plain.message, extensions=((INSTANT, "17"), ("causationid", "c"))))
+    return replace(plain, message=replace(plain.message, extensions=((INSTANT, instant), ("causationid", "c"))))
 
 
 async def test_a_message_behind_the_horizon_goes_back_only_anyway_and_without_its_instant() -> None:
@@ -131,6 +136,41 @@ async def test_a_message_from_the_future_goes_back_as_it_is_when_its_time_has_co
         assert {event.attributes.get(INSTANT) for event in found} == instants
         for each in (early, plain):
             await desk.letters.add(each)
+
+
+@pytest.mark.parametrize(("before", "is_kept"), [(1, True), (0, False)])
+async def test_a_message_from_the_future_is_kept_until_its_slot_may_hold_it(before: int, *, is_kept: bool) -> None:
+    """It would only be refused again; from when on it is not, is told. Three slices ahead there is room."""
+    slicing = Slicing(width=3_600_000)
+    instant = 1_900_000_000_000
+    early = barred(1, Bar.FUTURE, str(instant))
+    opens = slicing.start(instant) - 3 * slicing.width
+    assert slicing.judge(instant, None, opens) is Bar.UNRECYCLED
+    assert slicing.judge(instant, None, opens - 1) is Bar.FUTURE
+    desk = await Desk().opened(early)
+    done = await desk.retry(Chosen(), cut=Cut(slicing, opens - before))
+    assert (done.sent, done.early) == (0 if is_kept else 1, [])
+    assert dict(done.kept) == ({early.key: KEPT} if is_kept else {})
+    if is_kept:
+        assert (await desk.retry(Chosen(keys=(early.key,)), anyway=True, cut=Cut(slicing, opens - before))).sent == 1
+
+
+KEPT = (
+    "it is from the future, of 2030-03-17T17:46:40Z, and would be refused again before 2030-03-17T14:00:00Z by the clock of "
+    "its store: retry it then, or when that clock is right; --anyway handles it now"
+)
+
+
+async def test_where_nobody_knows_how_time_is_cut_it_goes_back_with_a_warning() -> None:
+    """As when only the place of the letters was named. An instant that no calendar has is told as the last one."""
+    early, never = barred(1, Bar.FUTURE, "1900000000000"), barred(2, Bar.FUTURE, str((1 << 48) - 1))
+    done = await (await Desk().opened(early, never)).retry(Chosen())
+    assert (done.sent, done.kept) == (2, [])
+    words = "refused again unless its time, {}, is near by the clock of its store"
+    assert dict(done.early) == {
+        early.key: words.format("2030-03-17T17:46:40Z"),
+        never.key: words.format("9999-12-31T23:59:59Z"),
+    }
 
 
 async def test_a_letter_is_kept_when_it_could_be_a_new_one_already() -> None:

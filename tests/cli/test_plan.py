@@ -1,6 +1,7 @@
 """`onceonly plan`: numbers that were measured here, arithmetic that can be checked, and nothing left of it."""
 
 import json
+import sys
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -75,7 +76,8 @@ def test_people_get_a_table(onceonly: "Terminal") -> None:
         (("shop:shop", "--rate", "1", "--retention", "7"), "--retention: '7' is no duration"),
         (("shop:shop", "--rate", "1", "--retention", "5min"), "is not longer than the longest span of retries"),
         (("sqlite:///nowhere.db", "--rate", "1"), "there is no such database file"),
-        (("memory://a", "--rate", "1"), "it has no tables to look after"),
+        (("memory://a", "--rate", "1"), "memory://a has no tables to measure"),
+        (("shop:shop", "--rate", "1", "--store", "redis://127.0.0.1:1/0"), "plan is about claims in a SQL database"),
     ],
 )
 def test_what_cannot_be_planned_is_told(onceonly: "Terminal", arguments: tuple[str, ...], words: str) -> None:
@@ -90,3 +92,116 @@ def test_json_is_all_there_is_on_standard_output(onceonly: "Terminal") -> None:
     """For programs."""
     onceonly("schema", "create", "shop:shop")
     assert json.loads(onceonly("plan", "sqlite:///shop.db", "--rate", "5", "--sample", "1000", "--json").out)["rate"] == 5
+
+
+def change(onceonly: "Terminal", *lines: str) -> None:
+    """Add lines to the program."""
+    program = onceonly.folder / "shop.py"
+    program.write_text("\n".join((program.read_text(), *lines)))
+    sys.modules.pop("shop", None)
+
+
+def asking_for(days: int, more: str = "") -> str:
+    """Write what has the shop keep claims for so long."""
+    history = f'__import__("onceonly").History(__import__("datetime").timedelta(days={days}))'
+    return f'shop.settings = __import__("dataclasses").replace(shop.settings, deduplication={history}{more})'
+
+
+SMALL = ("--rate", "1", "--sample", "1000")
+
+
+def test_before_anybody_has_used_the_tables_it_plans_with_the_endpoints_own_and_decides_nothing(
+    onceonly: "Terminal",
+) -> None:
+    """What it says is still to be decided, by whoever starts first."""
+    change(onceonly, asking_for(3))
+    onceonly("schema", "create", "shop:shop")
+    planned = onceonly("plan", "shop:shop", *SMALL, "--json").answer
+    assert (planned["retention"], planned["tables"]) == (3 * DAY, None)
+    assert planned["advice"].startswith("nobody has used tables of a store here yet: the endpoint that is first decides")
+    assert onceonly.rows("shop.db", "SELECT * FROM onceonly_ring WHERE width > 0") == []
+
+
+@pytest.mark.parametrize("place", ["shop:shop", "sqlite:///shop.db"])
+def test_it_plans_with_what_the_tables_were_cut_for(onceonly: "Terminal", place: str) -> None:
+    """An endpoint that asks for less gets that much, so less would be a wrong plan."""
+    onceonly("janitor", "shop:shop")
+    change(onceonly, asking_for(3))
+    done = onceonly("plan", place, *SMALL, "--json")
+    assert (done.answer["retention"], done.answer["slice"]) == (7 * DAY, 7 * DAY / 12)
+    assert done.answer["tables"] == {"retention": 7 * DAY, "slice": 7 * DAY / 12, "since": 0}
+    kept = "the tables there were cut for 7 d when they were first used, and that cannot be changed"
+    assert done.answer["advice"].startswith(kept)
+    assert ("an endpoint that asks for 3 d gets 7 d there" in done.answer["advice"]) == (place == "shop:shop")
+    shown = onceonly("plan", place, *SMALL)
+    assert "kept for 7 d in slices of 14 h" in shown.out
+    assert kept in shown.err
+
+
+def test_it_says_what_another_retention_would_take(onceonly: "Terminal") -> None:
+    """It plans with it all the same; the tables there cannot serve."""
+    onceonly("janitor", "shop:shop")
+    done = onceonly("plan", "shop:shop", *SMALL, "--retention", "30d", "--json")
+    assert (done.code, done.answer["retention"], done.answer["tables"]["retention"]) == (0, 30 * DAY, 7 * DAY)
+    assert "an endpoint that asks for 30 d is refused there. It needs tables of its own" in done.answer["advice"]
+    assert "in the URL of its store, `onceonly schema create shop:shop` then" in done.answer["advice"]
+    same = onceonly("plan", "shop:shop", *SMALL, "--retention", "7d", "--json").answer["advice"]
+    assert same == "the tables there were cut for 7 d when they were first used, and that cannot be changed"
+
+
+def test_an_endpoint_that_only_sends_can_be_planned_for(onceonly: "Terminal") -> None:
+    """No worker of it starts, but it names a database, in which others handle."""
+    (onceonly.folder / "office.py").write_text(
+        'from onceonly import Endpoint\ndesk = Endpoint("desk", store="sqlite:///shop.db", transport="sqlite:///queue.db")\n'
+    )
+    onceonly("schema", "create", "office:desk")
+    assert onceonly("plan", "office:desk", *SMALL).code == 0
+
+
+def test_tables_of_an_older_version_are_no_tables_that_nobody_has_used(onceonly: "Terminal") -> None:
+    """A start refuses them, and so does the plan: the upgrade decides about the claims that are there."""
+    onceonly("janitor", "shop:shop")
+    onceonly.change("shop.db", "UPDATE onceonly_schema SET version = 2 WHERE component = 'store'")
+    planned, started = onceonly("plan", "shop:shop", *SMALL), onceonly("run", "shop:shop", "--drain")
+    assert (planned.code, planned.out, planned.err) == (2, "", started.err)
+    assert "run `onceonly schema upgrade shop:shop`" in planned.err
+
+
+IMPATIENT = """
+shop._handlers.clear()
+shop.handler(retry=__import__("onceonly").Retry(delayed=500))(place_order)
+"""
+
+
+@pytest.mark.parametrize(
+    ("lines", "words"),
+    [
+        (asking_for(30), "History: retention is 30 d, and this database keeps claims for 7 d"),
+        (IMPATIENT, "endpoint 'shop' cannot start: handler place_order: History: retention of 7 d is not longer than"),
+        (asking_for(7, ', timeout=__import__("math").inf'), "timeout must be a number of seconds above 0"),
+        (
+            asking_for(7, ', janitor_interval=__import__("datetime").timedelta(days=1)'),
+            "janitor_interval of 1 d is longer than",
+        ),
+    ],
+    ids=["ring", "handler", "setting", "janitor"],
+)
+def test_what_a_start_would_refuse_is_refused_in_the_same_words(onceonly: "Terminal", lines: str, words: str) -> None:
+    """With the same exit code, and nothing on standard output."""
+    onceonly("janitor", "shop:shop")
+    change(onceonly, lines)
+    planned = onceonly("plan", "shop:shop", *SMALL)
+    sys.modules.pop("shop", None)
+    started = onceonly("run", "shop:shop", "--drain")
+    assert words in planned.err
+    assert (planned.code, planned.out, planned.err) == (2, "", started.err)
+    assert started.code == 2
+
+
+def test_what_a_start_with_the_retention_asked_for_would_refuse_is_refused(onceonly: "Terminal") -> None:
+    """Before anything is measured."""
+    onceonly("janitor", "shop:shop")
+    change(onceonly, asking_for(7, ', janitor_interval=__import__("datetime").timedelta(hours=1)'))
+    done = onceonly("plan", "shop:shop", *SMALL, "--retention", "6h")
+    assert (done.code, done.out) == (2, "")
+    assert "janitor_interval of 1 h is longer than one slice of time, retention / 12 = 6 h / 12 = 30 min" in done.err

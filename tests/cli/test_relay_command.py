@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import pytest
+from test_health import ask, until
 from test_run import Running
 
 from onceonly import Endpoint
@@ -23,6 +24,7 @@ from onceonly import Endpoint, History, Off
 desk = Endpoint("desk", store="sqlite:///desk.db", transport="sqlite:///queue.db", relay_after=0.05)
 off = Endpoint("off", store="sqlite:///desk.db", transport="sqlite:///queue.db", deduplication=Off())
 """
+ANSWERS = "answering /live and /ready"
 STARTED, WAITS = "relay started", "cannot start yet; trying again with growing delays"
 SOON = 0.05
 
@@ -123,6 +125,45 @@ async def test_messages_wait_in_the_store_while_the_broker_is_away(onceonly: "Te
             assert relay.stop() == 0
     assert await left(onceonly) == 0
 
+
+async def test_it_is_ready_while_it_reaches_its_store_and_its_broker(onceonly: "Terminal") -> None:
+    """Live all the time, also while it waits for the broker at start; a broker that goes away shows with nothing to send."""
+    with own_rabbitmq() as server:
+        url = f"{server.url}?prefix=t{uuid4().hex[:10]}."
+        with relaying(onceonly, "office:desk", "--transport", url, "--health", "0") as relay:
+            port = int(relay.until(ANSWERS).rsplit(":", 1)[1])
+            relay.until(WAITS)
+            assert ask(port, "/live")[0] == 200
+            status, body = ask(port, "/ready")
+            assert (status, body["reasons"]) == (503, [f"{DESK}: is starting, and has not reached its servers yet"])
+            await asyncio.to_thread(server.start)
+            relay.until(STARTED)
+            until(port, "/ready", lambda status, body: (status, body["status"]) == (200, "ok"))
+            await asyncio.to_thread(server.stop)
+            _, body = until(port, "/ready", lambda status, _: status == 503)
+            assert body["reasons"][0].startswith(f"{DESK}: transport for ")
+            assert ask(port, "/live")[0] == 200
+            await asyncio.to_thread(server.start)
+            until(port, "/ready", lambda status, _: status == 200)
+            onceonly.change("desk.db", "ALTER TABLE onceonly_records RENAME TO hidden")
+            _, body = until(port, "/ready", lambda status, _: status == 503)
+            assert body["reasons"][0].startswith(f"{DESK}: store for ")
+            assert relay.stop() == 0
+    assert "declare fails" not in "".join(relay.said)
+
+
+def test_an_address_of_the_endpoints_own_is_not_the_relays(onceonly: "Terminal") -> None:
+    """`onceonly run` on the same machine has it."""
+    with (onceonly.folder / "office.py").open("a") as program:
+        program.write('desk.settings = __import__("dataclasses").replace(desk.settings, health="1")\n')
+    with relaying(onceonly, "office:desk") as relay:
+        relay.until(STARTED)
+        assert relay.stop() == 0
+    assert ANSWERS not in "".join(relay.said)
+    assert onceonly("relay", "office:desk", "--health", "nowhere").code == 2
+
+
+DESK = "endpoint desk, process 0"
 
 WRONG = {
     "off": (("office:off",), "with deduplication=Off() no record is kept"),

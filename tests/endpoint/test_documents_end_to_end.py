@@ -19,7 +19,7 @@ from onceonly.model.record import Record
 from onceonly.model.settings import Deduplication
 from onceonly.runtime.drops import dropped
 from onceonly.runtime.surroundings import SystemClock
-from onceonly.wiring import open_register
+from onceonly.wiring import look_at_store
 from onceonly.wiring.minting import with_token
 
 COUNT = 6
@@ -57,9 +57,10 @@ def chain(store: str, deduplication: Deduplication, places: Places, *, blobs: st
 
 async def open_attempts(running: Chain) -> int:
     """Count the attempts at the till that could still be committed."""
-    async with open_register(running.till.settings) as register:
-        rows = await register.old(SystemClock().now() + 1, 1000)
-        return sum([await register.cancel(row) for row in rows])
+    async with look_at_store(running.till.settings) as opened:
+        assert opened.register is not None
+        rows = await opened.register.old(SystemClock().now() + 1, 1000)
+        return sum([await opened.register.cancel(row) for row in rows])
 
 
 async def pay_twice(running: Chain) -> None:

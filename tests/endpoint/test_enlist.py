@@ -231,7 +231,9 @@ async def test_a_store_without_tables_is_told_with_what_makes_them(tmp_path: Pat
     engine = create_async_engine(f"sqlite+aiosqlite:///{tmp_path}/new.db")
     async with AsyncSession(engine) as session:
         shop_at(f"sqlite:///{tmp_path}/new.db").enlist(session).publish(Placed("1"))
-        with pytest.raises(SchemaMissing, match=r"run `onceonly schema create`; in a SQLite file the endpoint makes them"):
+        with pytest.raises(
+            SchemaMissing, match=r"run `onceonly schema create module:endpoint`; in a SQLite file the endpoint makes them"
+        ):
             await session.commit()
     await engine.dispose()
 

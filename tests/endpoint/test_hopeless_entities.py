@@ -11,6 +11,7 @@ from onceonly.ports.documents import Change, DocumentLimits
 from onceonly.stores.documents import ENTITY
 
 NARROW = DocumentLimits(service="a narrow service", key=30, body=100_000)
+SMALL = DocumentLimits(service="a small service", key=1024, body=4_096)
 
 
 @dataclass
@@ -55,3 +56,21 @@ async def test_a_key_that_the_service_cannot_hold_is_not_tried_again() -> None:
     counter.documents.limits = NARROW
     assert await counter.deliver(Deposit("a" * 40)) == Report(dead=1)
     assert await counter.reason() == f"entity key 'entity/Account/{'a' * 40}'... is too long: a narrow service takes 30 bytes"
+
+
+async def test_a_document_that_would_be_too_large_is_not_tried_again() -> None:
+    """Others of the batch are handled, also of the same entity; the letter says what to do."""
+    made = endpoint(name="bank")
+
+    @made.handler(entity=Account, key="account_id")
+    def deposit(order: Deposit, account: Account) -> Account:
+        return Account("x" * order.amount, account.balance + order.amount)
+
+    counter = Counter(made)
+    counter.documents.limits = SMALL
+    report = await counter.deliver(Deposit("a"), Deposit("a", 5_000), Deposit("b"))
+    assert (report.handled, report.dead, report.retried) == (2, 1, 0)
+    (letter,) = await counter.letters()
+    assert letter.attempts == 1
+    assert letter.reason.startswith("document 'entity/Account/a' would have 5,")
+    assert letter.reason.endswith("bytes are the state (make the entity smaller)")

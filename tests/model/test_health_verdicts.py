@@ -64,7 +64,7 @@ def test_who_has_not_received_yet_is_not_ready() -> None:
     """It may be waiting for its servers."""
     verdict = ready(EndpointHealth(endpoint="shop"))
     assert verdict.status is Level.FAILING
-    assert verdict.reasons == ("endpoint shop, process 0: is starting, and has not received anything yet",)
+    assert verdict.reasons == ("endpoint shop, process 0: is starting, and has not reached its servers yet",)
     assert readiness([ProcessHealth(pulse=pulse())], ["shop"], patience=PATIENCE, now=NOW).status is Level.FAILING
 
 

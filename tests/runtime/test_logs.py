@@ -2,6 +2,7 @@
 
 import json
 import logging
+from types import SimpleNamespace
 
 import pytest
 from runtime_house import House, ScriptedHandlers, failing
@@ -10,6 +11,8 @@ from onceonly.model.errors import LeftToNewer, TryAgain, Unknown
 from onceonly.model.message import Failure, FailureKind, Message, Send
 from onceonly.model.record import Answer
 from onceonly.model.retry import Retry
+from onceonly.model.ring import Bar
+from onceonly.ports.store import Barred
 from onceonly.runtime.logs import JsonLines, KeyValues, Logs, log_to_stderr
 from onceonly.runtime.observer import Call, Point
 
@@ -101,6 +104,20 @@ async def test_being_put_off_is_no_failure(caplog: pytest.LogCaptureFixture) -> 
     house = await House(handlers).open("a")
     await house.work(also=[Logs()])
     assert [(record.levelname, record.getMessage()) for record in entries(caplog)] == [("INFO", "put off by its handler")]
+
+
+async def test_a_message_that_once_waited_for_its_slot_may_be_put_off_by_its_handler(caplog: pytest.LogCaptureFixture) -> None:
+    """What its latest unit found is what counts: the copy of an earlier one was perhaps not taken."""
+    caplog.set_level("INFO")
+    logs, message = Logs(), Message(id="a", source="test", type="order", body=b"{}")
+    for barred in ((Barred(message, Bar.UNRECYCLED),), ()):
+        call = Call(Point.BEGIN, "shop", (message,))
+        async with logs.around(call):
+            call.result = SimpleNamespace(barred=barred)
+    copied = Call(Point.RETRY_COPY, "shop", (Send(message=message, to="shop", due=1),))
+    async with logs.around(copied):
+        copied.result = (Answer.TAKEN,)
+    assert [record.getMessage() for record in entries(caplog)] == ["put off by its handler"]
 
 
 KILLED = Failure(kind=FailureKind.KILLED, reason="the process ended")

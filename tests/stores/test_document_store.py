@@ -1,7 +1,6 @@
 """The store on documents: what it writes, what it must not let go, and what stands in its way."""
 
 import asyncio
-from datetime import timedelta
 
 import pytest
 from document_store_house import ENTITY, ONE_EFFECT, ORDER, WEEK, House, about, handle
@@ -119,66 +118,6 @@ async def test_forgetting_that_loses_every_time_ends_in_failed() -> None:
     with pytest.raises(Failed, match="kept changing"):
         await store.forget([record])
     assert (await quiet.begin([about()])).owed == (record,)
-
-
-# Full documents
-
-
-def grown(size: int) -> bytes:
-    """Make a state of this many bytes."""
-    return b'"' + b"x" * (size - 2) + b'"'
-
-
-async def fill(house: House, history: timedelta | None) -> Record:
-    """Handle a message with an effect that leaves the entity as large as a commit lets it become."""
-    store = house.store(history)
-    for size in range(house.documents.limits.body, 0, -16):
-        unit = await store.begin([about()])
-        entities = unit.resources.get(Entities)
-        assert isinstance(entities, Entities)
-        entities.write(ORDER, grown(size))
-        record = Record(about().identity, ONE_EFFECT, unit=unit.key)
-        try:
-            await unit.commit([record])
-        except CommitRefused:
-            continue
-        return record
-    raise AssertionError("nothing fits")
-
-
-@pytest.mark.parametrize("history", PLACES)
-@pytest.mark.parametrize("body", [8_192, 400_000])
-async def test_a_full_document_takes_register_rows(history: timedelta | None, body: int) -> None:
-    """Else a message that still owes its effects could not even begin, and would become a dead letter."""
-    house = House(body=body)
-    record = await fill(house, history)
-    identity = about(source="s" * 300).identity
-    rows = [Row(identity=identity, unit=ENTITY, attempt=f"{number:032}", at=house.clock.now()) for number in range(3)]
-    await house.register().open(rows)
-    assert await house.register().cancel(rows[0])
-    await house.store(history).forget([record])
-    await house.register().remove(rows[0])
-
-
-@pytest.mark.parametrize("history", PLACES)
-async def test_a_full_document_can_be_fenced_and_emptied(history: timedelta | None) -> None:
-    """What is finished always fits."""
-    house = House(body=8_192)
-    record = await fill(house, history)
-    store = house.store(history)
-    assert await store.fence(ENTITY, about("other").identity) is None
-    await store.forget([record])
-    assert not [each for each in (await house.entity()).records.values() if each.owes]
-
-
-async def test_a_document_full_of_history_says_so() -> None:
-    """The dead letter names what takes the room, and what to do about it."""
-    house = House(body=8_192)
-    store = house.store()
-    for number in range(90):
-        await handle(store, about(f"m{number:02}"))
-    with pytest.raises(CommitRefused, match=r"91 messages of its history, .*DedupStore"):
-        await handle(store, about("one more"))
 
 
 # Units

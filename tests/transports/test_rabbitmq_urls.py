@@ -183,6 +183,9 @@ def test_the_command_line_declares_and_shows(
     (tmp_path / "rabbit_shop.py").write_text(dedent(program))
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(SystemExit):
+        main(["schema", "create", "rabbit_shop:shop", "--component", "store"])
+    capsys.readouterr()
     for arguments in (("topology", "create"), ("topology", "print"), ("status",)):
         with pytest.raises(SystemExit) as ended:
             main([*arguments, "rabbit_shop:shop", "--json"])

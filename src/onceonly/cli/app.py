@@ -8,6 +8,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from onceonly.cli import dead, dead_files, janitor, plan, relay, run, schema, send, status, topology, verify
+from onceonly.cli.hints import pasteable
 from onceonly.cli.output import NEGATIVE, SETUP, complain
 from onceonly.demo.command import demo
 from onceonly.model.errors import OnceOnlyError, SetupError
@@ -55,13 +56,14 @@ app.command()(demo)
 
 def run_commands(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run what the arguments say (default: those of this process), and end the process."""
+    given = list(arguments) if arguments is not None else sys.argv[1:]
     try:
-        app(list(arguments) if arguments is not None else None, prog_name="onceonly")
+        app(given, prog_name="onceonly")
     except SetupError as error:
-        complain(str(error))
+        complain(pasteable(str(error), given))
         sys.exit(SETUP)
     except OnceOnlyError as error:
-        complain(f"{error} ({type(error).__name__})")
+        complain(f"{pasteable(str(error), given)} ({type(error).__name__})")
         sys.exit(NEGATIVE)
     except OSError as error:  # a full disk, a file that may not be read
         complain(f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}")

@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from onceonly.cli.health import vitals_path
+from onceonly.cli.hints import pasteable
 from onceonly.cli.loading import load_all
 from onceonly.cli.output import SETUP, complain
 from onceonly.cli.places import Instead
@@ -45,6 +46,11 @@ class Plan(Struct, frozen=True, kw_only=True):
     health: str | None = None
     tells: bool = False
     """Whether each process leaves word how it finds its endpoints."""
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """The endpoints and the places, as the command line has them."""
+        return (*self.names, *Instead(self.store, self.transport).arguments)
 
     def load(self) -> list[tuple[Endpoint, Settings]]:
         """Import the endpoints, and give each with its settings. Raises SetupError."""
@@ -97,7 +103,7 @@ def work(index: int, board_path: str, plan: Plan, told: Iterable[tuple[str, str]
 
         run_child(index, board_path, main)
     except SetupError as error:
-        complain(str(error))
+        complain(pasteable(str(error), plan.arguments))
         sys.exit(SETUP)
     except Exception:  # the supervisor replaces this process; what ended it is for the log
         logging.getLogger("onceonly").exception("the process cannot go on")

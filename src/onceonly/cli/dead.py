@@ -3,30 +3,34 @@
 import asyncio
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
-from datetime import UTC, datetime
+from functools import partial
 from time import monotonic
 from typing import Annotated, Any, TypeAlias
 
 import typer
 
-from onceonly.cli.letters import HEAD_START, Chosen, Retried, WayBack, choose, find, pages
+from onceonly.cli.letters import HEAD_START, Chosen, Retried, WayBack, choose, find, moment, pages
 from onceonly.cli.letters import retry as retry_letters
 from onceonly.cli.output import NEGATIVE, progress, refuse, say, show, show_json, show_table
 from onceonly.cli.places import Instead, JsonOption, Place, StoreOption, TransportOption, looked_at, place_of, transport_of
-from onceonly.cli.reaching import reached
+from onceonly.cli.reaching import answering, reached
 from onceonly.model.dead_letter import DeadLetter
-from onceonly.model.errors import SetupError, TryAgain
+from onceonly.model.errors import OnceOnlyError, SetupError, TryAgain
 from onceonly.model.message import Failure
 from onceonly.model.settings import Tokens
 from onceonly.model.token import Token
 from onceonly.ports.dead_letters import DeadLetters, Filter
 from onceonly.runtime.surroundings import LIVE
-from onceonly.wiring import open_dead_letters, open_transport
+from onceonly.wiring import look_at_ring, open_dead_letters, open_transport
 from onceonly.wiring.deduplication import tokens_place
 from onceonly.wiring.minting import open_mint
+from onceonly.wiring.opened import Cut
+from onceonly.wiring.schemes import has_no_tables
 from onceonly.wiring.settings import Settings
 
 SHORT_KEY = 12
+LONGEST_REASON = 200
+"""Characters of a reason in a list; `show` has all of them."""
 
 PlaceArgument: TypeAlias = Annotated[
     str, typer.Argument(metavar="PLACE", help="module:endpoint, or the URL of the store that keeps the dead letters.")
@@ -44,7 +48,9 @@ AllOption: TypeAlias = Annotated[bool, typer.Option("--all", help="All of them."
 AnywayOption: TypeAlias = Annotated[
     bool,
     typer.Option(
-        "--anyway", help="Also what may have been handled long ago. If it was, it is HANDLED TWICE: decide by looking."
+        "--anyway",
+        help="With keys: also what may have been handled long ago, or is from the future. If it was handled, it is HANDLED "
+        "TWICE: decide by looking.",
     ),
 ]
 
@@ -80,7 +86,7 @@ def list_(  # noqa: PLR0913 - one parameter for each option
             _type(letter),
             _id(letter),
             letter.attempts,
-            _time(letter.at),
+            moment(letter.at),
             _line(letter.reason),
         )
         for letter in found
@@ -109,7 +115,7 @@ def show_(
     for name, value in letter.headers:
         show(f"header {name}: {value}")
     for number, failure in enumerate(letter.history, 1):
-        show(f"failure {number}: {_time(failure.at)} {failure.kind.value}: {failure.reason}")
+        show(f"failure {number}: {moment(failure.at)} {failure.kind.value}: {failure.reason}")
         if failure.traceback:
             show(failure.traceback.rstrip())
 
@@ -132,7 +138,8 @@ def retry(  # noqa: PLR0913 - one parameter for each option
 
     Name them by key, or give --endpoint, --type, --reason or --all for all that fit. A message that was handled already is
     not handled again: only what it could not send is sent. One "behind the horizon" is sent back only --anyway: nobody can tell
-    any more whether it was handled, and if it was, it is handled twice. Exit code 1 when a letter could not be retried.
+    any more whether it was handled, and if it was, it is handled twice. One "from the future" is sent back when its time has
+    come, or --anyway. Exit code 1 when a letter could not be retried.
     """
     if anyway and not keys:
         raise SetupError("--anyway needs the keys of the letters: look at each of them, and be sure that it was not handled")
@@ -151,7 +158,9 @@ def retry(  # noqa: PLR0913 - one parameter for each option
     else:
         show(f"{done.sent} sent back")
     if anyway and done.sent:
-        say("sent back anyway: what was handled before it was forgotten is handled a second time")
+        say("sent back anyway: any of them that was handled before is handled a second time")
+    for key, why in done.early:
+        say(f"{key[:SHORT_KEY]} was sent back: {why}")
     for key, why in done.kept:
         say(f"{key[:SHORT_KEY]} was kept: {why}")
     if done.kept:
@@ -201,13 +210,25 @@ async def _retry(place: Place, chosen: Chosen, transport: str, done: Retried, *,
     opening = open_transport(transport, place.name or "cli")
     async with _letters(place.dead_letters) as letters, reached("transport", transport, opening) as queue:
         total = len(chosen.keys) or await letters.count(chosen.filter)
-        way = WayBack(transport=queue, clock=LIVE.clock, head_start=HEAD_START, anyway=anyway)
+        cut = partial(_cut_of, place.store)
+        way = WayBack(transport=queue, clock=LIVE.clock, head_start=HEAD_START, anyway=anyway, cut=cut)
         with progress() as bar:
             task = bar.add_task("sending back", total=total)
             await retry_letters(pages(letters, chosen), letters, way, tally=done, tick=lambda count: bar.advance(task, count))
         if done.sent:
             say(f"waiting {HEAD_START:g} s: a message is delivered only when its letter had the time to be removed")
             await asyncio.sleep(max(0.0, done.due - monotonic()))
+
+
+async def _cut_of(store: object) -> Cut | None:
+    """Tell how a store cuts time; None where it does not, or cannot be asked now."""
+    if isinstance(store, str) and has_no_tables(store):
+        return None
+    try:
+        async with answering("store", store):
+            return await look_at_ring(looked_at(store))
+    except OnceOnlyError:  # the letters may be elsewhere
+        return None
 
 
 async def _purge(place: Place, chosen: Chosen) -> tuple[int, int]:
@@ -255,7 +276,7 @@ def _summary(letter: DeadLetter) -> dict[str, Any]:
         "type": letter.message.type if letter.message else None,
         "reason": letter.reason,
         "attempts": letter.attempts,
-        "at": _time(letter.at),
+        "at": moment(letter.at),
         "finish_only": letter.finish_only,
         "retryable": letter.message is not None,
     }
@@ -274,7 +295,7 @@ def _failure(failure: Failure) -> dict[str, Any]:
         "kind": failure.kind.value,
         "reason": failure.reason,
         "traceback": failure.traceback,
-        "at": _time(failure.at),
+        "at": moment(failure.at),
     }
 
 
@@ -287,8 +308,5 @@ def _id(letter: DeadLetter) -> str:
 
 
 def _line(text: str) -> str:
-    return " ".join(text.split())[:200]
-
-
-def _time(milliseconds: int) -> str:
-    return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+    line = " ".join(text.split())
+    return line if len(line) <= LONGEST_REASON else f"{line[: LONGEST_REASON - 4]} ..."

@@ -1,5 +1,6 @@
 """`/live` and `/ready`: what the parent of all processes answers about them, at one address."""
 
+import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from http import HTTPStatus
@@ -11,9 +12,8 @@ import typer
 from onceonly.endpoint import Endpoint
 from onceonly.model.address import Address, parse_address
 from onceonly.model.errors import SetupError
-from onceonly.model.health import Level, ProcessHealth, Verdict, liveness, readiness
+from onceonly.model.health import EndpointHealth, Level, ProcessHealth, Pulse, Verdict, liveness, readiness
 from onceonly.runtime.http import Reply, serving
-from onceonly.runtime.processes import Supervisor
 from onceonly.runtime.surroundings import LIVE
 from onceonly.runtime.vitals import read_vitals
 from onceonly.wiring.settings import Settings
@@ -28,42 +28,55 @@ HealthOption: TypeAlias = Annotated[
     ),
 ]
 
+Pulses: TypeAlias = Callable[[], Sequence[Pulse]]
+"""Tells of each process whether it runs."""
+VitalsOf: TypeAlias = Callable[[int], Sequence[EndpointHealth]]
+"""Tells how a process, by its number, finds its endpoints."""
+
+_log = logging.getLogger("onceonly")
+
 
 class Desk:
     """Knows how all processes are; `stopping` tells whether they are being stopped."""
 
-    def __init__(self, endpoints: Sequence[str], supervisor: Supervisor, folder: Path, *, patience: float) -> None:
+    def __init__(self, endpoints: Sequence[str], pulses: Pulses, vitals: VitalsOf, *, patience: float = 1.0) -> None:
         """Answer for these endpoints. A process whose loop does not turn for `patience` seconds hangs."""
         self._endpoints = endpoints
-        self._supervisor = supervisor
-        self._folder = folder
+        self._pulses = pulses
+        self._vitals = vitals
         self._patience = patience
         self.stopping: Callable[[], bool] = bool
 
     def live(self) -> Reply:
         """Tell whether any process is alive: they may all be starting."""
-        return _reply(liveness(self._supervisor.pulses(), self._patience))
+        return _reply(liveness(self._pulses(), self._patience))
 
     def ready(self) -> Reply:
         """Tell whether messages of all endpoints are handled."""
         if self.stopping():
             return _reply(Verdict(status=Level.FAILING, reasons=("the processes are being stopped",)))
         processes = [
-            ProcessHealth(pulse=pulse, endpoints=() if pulse.starts else read_vitals(vitals_path(self._folder, pulse.process)))
-            for pulse in self._supervisor.pulses()
+            ProcessHealth(pulse=pulse, endpoints=() if pulse.starts else tuple(self._vitals(pulse.process)))
+            for pulse in self._pulses()
         ]
         if not processes:
             return _reply(Verdict(status=Level.FAILING, reasons=("no process has been started yet: see the log",)))
         return _reply(readiness(processes, self._endpoints, patience=self._patience, now=LIVE.clock.now()))
 
     @asynccontextmanager
-    async def open(self, address: Address | None) -> AsyncIterator[Address | None]:
-        """Answer at this address; nowhere without one. Raises SetupError."""
+    async def open(self, address: Address | None) -> AsyncIterator[None]:
+        """Answer at this address, and log which it is; nowhere without one. Raises SetupError."""
         if address is None:
-            yield None
+            yield
             return
         async with serving(address, {"/live": self.live, "/ready": self.ready}) as listening:
-            yield listening
+            _log.info("answering /live and /ready", extra={"address": str(listening)})
+            yield
+
+
+def vitals_in(folder: Path) -> VitalsOf:
+    """Read what processes leave in a folder."""
+    return lambda process: read_vitals(vitals_path(folder, process))
 
 
 def vitals_path(folder: Path, process: int) -> Path:

@@ -1,6 +1,7 @@
 """What can be done with dead letters: choose, send again, remove. No terminal here."""
 
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Sequence
+from datetime import UTC, datetime
 from time import monotonic
 
 from msgspec import Struct
@@ -14,10 +15,12 @@ from onceonly.model.ring import INSTANT, Bar
 from onceonly.ports.dead_letters import DeadLetters, Filter
 from onceonly.ports.surroundings import Clock
 from onceonly.ports.transport import Transport
+from onceonly.wiring.opened import Cut
 
 PAGE = 100
 BARRED = (Bar.BEHIND.value, Bar.FUTURE.value)
 """The reasons of letters whose store cannot tell whether they were handled."""
+_LAST = datetime.max.replace(tzinfo=UTC, microsecond=0).timestamp()
 HEAD_START = 2.0
 """Seconds a retried message waits in its queue: time to remove its letter before it could become one again."""
 
@@ -30,23 +33,34 @@ class Chosen(Struct, frozen=True, kw_only=True):
 
 
 class Retried(Struct):
-    """What came of retrying: how many were sent back, why letters stayed, and when the last one sent is due (monotonic)."""
+    """What came of retrying: how many were sent back, why letters stayed, and when the last one sent is due (monotonic).
+
+    `early` are those sent that may be refused again, and why.
+    """
 
     sent: int = 0
     kept: list[tuple[str, str]] = []
+    early: list[tuple[str, str]] = []
     due: float = 0.0
+
+
+async def nobody_knows() -> Cut | None:
+    """Tell that it is not known how the store of the letters' endpoint cuts time."""
+    return None
 
 
 class WayBack(Struct, frozen=True, kw_only=True):
     """How a message gets back: by this transport, delivered only when `head_start` seconds have passed on this clock.
 
-    With `anyway` also when its store cannot tell whether it was handled before: a person has decided that it was not.
+    With `anyway` also when its store cannot tell whether it was handled before: a person has decided that it was not. `cut`
+    is asked, where it matters, how that store cuts time.
     """
 
     transport: Transport
     clock: Clock
     head_start: float = HEAD_START
     anyway: bool = False
+    cut: Callable[[], Awaitable[Cut | None]] = nobody_knows
 
 
 async def choose(letters: DeadLetters, chosen: Chosen, *, limit: int | None = None) -> list[DeadLetter]:
@@ -116,8 +130,11 @@ async def retry(
 
 
 async def _retry_some(some: Sequence[DeadLetter], letters: DeadLetters, way: WayBack, tally: Retried) -> None:
-    tally.kept.extend((letter.key, why) for letter in some if (why := _hopeless(letter, anyway=way.anyway)))
-    able = [letter for letter in some if not _hopeless(letter, anyway=way.anyway)]
+    cut = await way.cut() if not way.anyway and any(letter.reason == Bar.FUTURE.value for letter in some) else None
+    judged = [(letter, _hopeless(letter, cut, anyway=way.anyway)) for letter in some]
+    tally.kept.extend((letter.key, why) for letter, why in judged if why)
+    able = [letter for letter, why in judged if not why]
+    tally.early.extend((letter.key, words) for letter in able if not way.anyway and (words := _early(letter, cut)))
     if not able:
         return
     began = monotonic()
@@ -161,14 +178,42 @@ def _again(letter: DeadLetter, due: int, *, anyway: bool) -> Send | None:
     return Send(message=message, to=letter.endpoint, due=due, history=letter.history, alone=True)
 
 
-def _hopeless(letter: DeadLetter, *, anyway: bool) -> str:
+def _hopeless(letter: DeadLetter, cut: Cut | None, *, anyway: bool) -> str:
     if letter.message is None:
         return f"it has no identity ({letter.reason}): its sender has to send it again with one"
     if letter.reason == Bar.BEHIND.value and not anyway:
         return (
             "it is behind the horizon, and would be refused again; if you know that it was never handled, --anyway handles it"
         )
+    instant = _instant_ahead(letter)
+    opens = cut.slicing.opens(instant) if cut is not None and instant and not anyway else 0
+    if cut is not None and opens > cut.now:
+        return (
+            f"it is from the future, of {moment(instant)}, and would be refused again before {moment(opens)} by the clock of "
+            "its store: retry it then, or when that clock is right; --anyway handles it now"
+        )
     return ""
+
+
+def _early(letter: DeadLetter, cut: Cut | None) -> str:
+    """Say of a message from the future that it may be refused again, where nobody knows when it will not."""
+    instant = _instant_ahead(letter)
+    return f"refused again unless its time, {moment(instant)}, is near by the clock of its store" if instant and not cut else ""
+
+
+def _instant_ahead(letter: DeadLetter) -> int:
+    """Give the instant of a message that was refused as one from the future; 0 for others."""
+    if letter.reason != Bar.FUTURE.value or letter.message is None:
+        return 0
+    try:
+        return letter.message.instant
+    except ValueError:  # it was changed by hand
+        return 0
+
+
+def moment(milliseconds: int) -> str:
+    """Write an instant for people; the last second that they can write for one behind it."""
+    return datetime.fromtimestamp(min(milliseconds / 1000, _LAST), UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 def _why(answer: Answer, letter: DeadLetter) -> str:

@@ -9,7 +9,7 @@ import typer
 from onceonly.cli.loading import load
 from onceonly.endpoint import Endpoint
 from onceonly.model.errors import SetupError
-from onceonly.wiring.schemes import scheme_of, shown
+from onceonly.wiring.schemes import is_engine, scheme_of, shown
 from onceonly.wiring.settings import Settings
 
 StoreOption: TypeAlias = Annotated[
@@ -25,25 +25,32 @@ TransportOption: TypeAlias = Annotated[
 JsonOption: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
 
-def looked_at(setting: Any) -> Any:
-    """Give a database setting with which a command that only looks makes no file and no tables. Raises SetupError."""
+def refuse_missing(setting: Any) -> None:
+    """Make sure that a SQLite file is there: a command that only looks makes none. Raises SetupError."""
     if missing := missing_file(setting):
         raise SetupError(missing)
+
+
+def looked_at(setting: Any) -> Any:
+    """Give a database setting with which a command that only looks makes no file and no tables. Raises SetupError."""
+    refuse_missing(setting)
     if not isinstance(setting, str) or not _is_sqlite(setting) or "create=" in setting:
         return setting
     return f"{setting}{'&' if '?' in setting else '?'}create=false"
 
 
-def missing_file(setting: object) -> str:
-    """Say that a SQLite URL names a file that is not there; empty when it is, and for everything else."""
-    if not isinstance(setting, str) or not _is_sqlite(setting):
+def missing_file(setting: Any) -> str:
+    """Say that a SQLite URL or engine names a file that is not there; empty when it is, and for everything else."""
+    if not is_engine(setting) and not (isinstance(setting, str) and _is_sqlite(setting)):
         return ""
-    from onceonly.drivers.urls import read_url  # noqa: PLC0415 - imports SQLAlchemy
+    from onceonly.drivers.sql import place_of as named_place  # noqa: PLC0415 - imports SQLAlchemy
 
-    file = read_url(setting).url.database
+    url = named_place(setting).url
+    file = url.database if url.get_backend_name() == "sqlite" else None
     if not file or file == ":memory:" or file.startswith("file:") or Path(file).exists():
         return ""
-    return f"there is no such database file: {shown(setting)}; a first run makes it, or `onceonly schema create`"
+    place = shown(setting) if isinstance(setting, str) else file
+    return f"there is no such database file: {place}; a first run makes it, or `onceonly schema create module:endpoint`"
 
 
 def _is_sqlite(url: str) -> bool:
@@ -55,6 +62,12 @@ class Instead(NamedTuple):
 
     store: str | None = None
     transport: str | None = None
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """The options that say so."""
+        given = (("--store", self.store), ("--transport", self.transport))
+        return tuple(part for option, url in given if url for part in (option, url))
 
     def settings(self, endpoint: Endpoint) -> Settings:
         """Give the endpoint's settings with these URLs in them. Raises SetupError when they cannot be."""

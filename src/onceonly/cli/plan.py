@@ -4,27 +4,58 @@ import asyncio
 from dataclasses import replace
 from datetime import timedelta
 from time import perf_counter
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from msgspec import Struct
+from msgspec import Struct, structs
 
+from onceonly.cli.hints import pasteable
+from onceonly.cli.loading import load
 from onceonly.cli.output import say, show_json, show_table
-from onceonly.cli.places import Instead, StoreOption, looked_at, place_of
+from onceonly.cli.places import Instead, Place, StoreOption, is_url, looked_at, place_of
 from onceonly.cli.reaching import ANY_TIME, answering
 from onceonly.model.durations import in_words, parse_duration
 from onceonly.model.errors import SetupError
 from onceonly.model.measured import Estimate, estimate
 from onceonly.model.retention import SLICES
-from onceonly.model.settings import History
+from onceonly.model.ring import Slicing, slicing_for
+from onceonly.model.settings import History, Off
 from onceonly.runtime.surroundings import LIVE
-from onceonly.wiring import measure, shown
+from onceonly.wiring import look_at_ring, measure, refuse_ring, shown
+from onceonly.wiring.schemes import has_no_tables
 
 LARGEST_RATE = 10_000_000.0
+OTHERS = (
+    "tables of its own: another ?prefix= in the URL of its store, `onceonly schema create module:endpoint` then, and a start "
+    "when the queue is empty, for copies of what these tables know are not known there"
+)
+
+
+class Wanted(Struct, frozen=True, kw_only=True):
+    """What is asked: messages a second, rows to measure with, how long a token lives, and a retention if there is one."""
+
+    rate: float
+    sample: int
+    in_flight: timedelta
+    retention: timedelta | None
+
+
+class Tables(Struct, frozen=True, kw_only=True):
+    """How the tables that are there keep claims: durations are in seconds.
+
+    Messages of before `since`, in milliseconds since 1970, are kept beside the slices whatever instant they have.
+    """
+
+    retention: float
+    slice: float
+    since: int
 
 
 class Planned(Struct, frozen=True, kw_only=True):
-    """What a rate takes: durations are in seconds, the sample in rows."""
+    """What a rate takes: durations are in seconds, the sample in rows. `tables` are those there are, if they are in use.
+
+    `advice` says what follows from these for the retention that is planned with.
+    """
 
     database: str
     rate: float
@@ -32,6 +63,8 @@ class Planned(Struct, frozen=True, kw_only=True):
     slice: float
     in_flight: float
     sample: int
+    tables: Tables | None
+    advice: str
     kinds: list[Estimate]
 
 
@@ -40,7 +73,12 @@ def plan(  # noqa: PLR0913 - one parameter for each option
     *,
     rate: Annotated[float, typer.Option("--rate", metavar="N", help="Messages a second, over the day.")],
     retention: Annotated[
-        str | None, typer.Option("--retention", metavar="7d", help="How long claims are kept; the endpoint's own unless given.")
+        str | None,
+        typer.Option(
+            "--retention",
+            metavar="7d",
+            help="How long claims are kept; unless given as long as the tables there do, or as the endpoint asks for.",
+        ),
     ] = None,
     in_flight: Annotated[
         str, typer.Option("--in-flight", metavar="1min", help="How long a message waits, for tokens.")
@@ -52,43 +90,100 @@ def plan(  # noqa: PLR0913 - one parameter for each option
     """Tell how many rows and bytes claims and tokens take on this database, and what it costs that they go again.
 
     It inserts a sample into tables of its own beside yours, looks, and takes all of it back: that needs a user who may make
-    tables. Sizes are what they come to; a table that was larger once keeps its space.
+    tables. Sizes are what they come to; a table that was larger once keeps its space. Nothing is decided by it. What a start
+    would refuse is refused here too.
     """
     if not 0 < rate <= LARGEST_RATE:
         raise SetupError(f"--rate {rate:g}: messages a second, more than 0")
-    found = place_of(place, Instead(store, None))
-    own = found.settings.deduplication if found.settings is not None else History()
-    kept = _duration("--retention", retention) if retention is not None else getattr(own, "retention", History().retention)
-    flight = _duration("--in-flight", in_flight)
-    planned = asyncio.run(_plan(looked_at(found.store), rate, sample, kept=kept, flight=flight))
-    if found.settings is not None and isinstance(own, History):  # what it would refuse is no plan
-        replace(found.settings, deduplication=History(retention=kept), janitor_interval=None)
+    found = place_of(place, Instead(store))
+    if isinstance(found.store, str) and has_no_tables(found.store):
+        raise SetupError(f"{shown(found.store)} has no tables to measure: plan is about claims in a SQL database")
+    asked = _duration("--retention", retention) if retention is not None else None
+    wanted = Wanted(rate=rate, sample=sample, in_flight=_duration("--in-flight", in_flight), retention=asked)
+    _refuse_what_a_start_would(place, found, asked)
+    planned = asyncio.run(_plan(found, wanted))
+    planned = structs.replace(planned, advice=pasteable(planned.advice, () if is_url(place) else (place,)))
     if as_json:
         show_json(planned)
-        return
+    else:
+        _show(planned)
+
+
+def _show(planned: Planned) -> None:
     rows = [(each.kind, each.rows, each.row_bytes, _size(each.bytes), _how(each), _cost(each)) for each in planned.kinds]
-    title = (
-        f"{rate:g} messages a second, kept for {in_words(kept)} in slices of {in_words(planned.slice)}, on {planned.database}"
+    cut = f"kept for {in_words(planned.retention)} in slices of {in_words(planned.slice)}"
+    show_table(
+        f"{planned.rate:g} messages a second, {cut}, on {planned.database}",
+        ("at the most", "rows", "bytes a row", "together", "go", "which takes"),
+        rows,
     )
-    show_table(title, ("at the most", "rows", "bytes a row", "together", "go", "which takes"), rows)
+    say(planned.advice)
     say(
-        f"measured with {sample:,} rows on this database, indexes included. Messages that endpoints send are claimed with an "
-        f"instant; foreign ones without. A token lives while its message is under way, {in_words(flight)} here (--in-flight)"
+        f"measured with {planned.sample:,} rows on this database, indexes included. Messages that endpoints send are claimed "
+        "with an instant; foreign ones without. A token lives while its message is under way, "
+        f"{in_words(planned.in_flight)} here (--in-flight)"
     )
 
 
-async def _plan(setting: Any, rate: float, sample: int, *, kept: timedelta, flight: timedelta) -> Planned:
+def _refuse_what_a_start_would(place: str, found: Place, asked: timedelta | None) -> None:
+    """Check the endpoint's settings, with the retention that is asked for. Raises SetupError, in the words of a start."""
+    if found.settings is None:
+        return
+    own = found.settings.deduplication
+    settings = found.settings
+    if asked is not None and not isinstance(own, Off):
+        settings = replace(settings, deduplication=replace(own, retention=asked))
+    endpoint = load(place)
+    if not endpoint.only_sends:
+        endpoint.handlers(settings=settings)
+
+
+async def _plan(found: Place, wanted: Wanted) -> Planned:
+    setting, asked = looked_at(found.store), wanted.retention
     async with answering("store", setting, ANY_TIME):
-        found = await measure(setting, sample, rate, name=LIVE.ids.fresh()[:8], seconds=perf_counter)
+        cut = await look_at_ring(setting, found.settings)
+        if asked is None and cut is not None and found.settings is not None:
+            refuse_ring(found.settings, cut)
+        sampled = await measure(setting, wanted.sample, wanted.rate, name=LIVE.ids.fresh()[:8], seconds=perf_counter)
+    slicing = cut.slicing if cut is not None else None
+    own = found.settings.retention if found.settings is not None else None
+    kept = asked or (_kept(slicing) if slicing is not None else own or History().retention)
+    uses_tables = found.settings is not None and isinstance(found.settings.deduplication, History)
     return Planned(
         database=shown(setting),
-        rate=rate,
+        rate=wanted.rate,
         retention=kept.total_seconds(),
         slice=kept.total_seconds() / SLICES,
-        in_flight=flight.total_seconds(),
-        sample=sample,
-        kinds=estimate(found.measurements, rate=rate, retention=kept, in_flight=flight, whole=found.whole),
+        in_flight=wanted.in_flight.total_seconds(),
+        sample=wanted.sample,
+        tables=_tables(slicing) if slicing is not None else None,
+        advice=_advice(slicing, asked or (own if uses_tables else None)),
+        kinds=estimate(sampled.measurements, rate=wanted.rate, retention=kept, in_flight=wanted.in_flight, whole=sampled.whole),
     )
+
+
+def _kept(slicing: Slicing) -> timedelta:
+    return timedelta(milliseconds=slicing.retention)
+
+
+def _tables(slicing: Slicing) -> Tables:
+    return Tables(retention=slicing.retention / 1000, slice=slicing.width / 1000, since=slicing.since)
+
+
+def _advice(slicing: Slicing | None, wanted: timedelta | None) -> str:
+    """Say how long the tables there keep claims, and what it means to want something else."""
+    if slicing is None:
+        return (
+            "nobody has used tables of a store here yet: the endpoint that is first decides how long they keep claims, and "
+            "that cannot be changed later"
+        )
+    kept = f"the tables there were cut for {in_words(_kept(slicing))} when they were first used, and that cannot be changed"
+    if wanted is None or slicing_for(wanted // timedelta(milliseconds=1)).width == slicing.width:
+        return kept
+    asked = in_words(wanted)
+    if wanted > _kept(slicing):
+        return f"{kept}: an endpoint that asks for {asked} is refused there. It needs {OTHERS}"
+    return f"{kept}: an endpoint that asks for {asked} gets {in_words(_kept(slicing))} there. To keep less it needs {OTHERS}"
 
 
 def _duration(option: str, text: str) -> timedelta:
@@ -111,5 +206,12 @@ def _how(each: Estimate) -> str:
 
 
 def _cost(each: Estimate) -> str:
-    share = each.share
-    return f"{in_words(each.seconds)}, {share:.2%} of a connection" if share >= 0.0001 else in_words(each.seconds)  # noqa: PLR2004 - a hundredth of a percent
+    share, took = each.share, _took(each.seconds)
+    return f"{took}, {share:.2%} of a connection" if share >= 0.0001 else took  # noqa: PLR2004 - a hundredth of a percent
+
+
+def _took(seconds: float) -> str:
+    for unit, size in (("ms", 0.001), ("µs", 0.000_001)):
+        if size <= seconds < size * 1000:
+            return f"{seconds / size:.3g} {unit}"
+    return in_words(seconds)

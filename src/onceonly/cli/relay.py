@@ -2,24 +2,35 @@
 
 import asyncio
 import logging
-from collections.abc import Sequence
-from contextlib import AsyncExitStack
+import os
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 from typing import Annotated
 
 import typer
 
+from onceonly.cli.health import Desk, HealthOption, address_of
 from onceonly.cli.loading import load_all
 from onceonly.cli.places import Instead, StoreOption, TransportOption
 from onceonly.cli.run import LogFormat
+from onceonly.model.address import Address
+from onceonly.model.health import Pulse
+from onceonly.ports.transport import Transport
 from onceonly.runtime.child import run_here
 from onceonly.runtime.doorbell import Doorbell
 from onceonly.runtime.logs import log_to_stderr
+from onceonly.runtime.observer import Point
 from onceonly.runtime.relay import Relay
 from onceonly.runtime.start import Patience
+from onceonly.runtime.surroundings import LIVE
+from onceonly.runtime.vitals import Silence, Vitals
 from onceonly.runtime.worker import side_by_side
 from onceonly.wiring import open_finishing, require_records
 from onceonly.wiring.settings import Settings
+
+LOOKS = 5.0
+"""Seconds between two looks whether the broker is there."""
 
 _log = logging.getLogger("onceonly.relay")
 
@@ -30,6 +41,7 @@ def relay(
     ],
     *,
     log_format: Annotated[LogFormat, typer.Option(help="Log lines for people, or for programs.")] = LogFormat.TEXT,
+    health: HealthOption = None,
     store: StoreOption = None,
     transport: TransportOption = None,
 ) -> None:
@@ -37,28 +49,56 @@ def relay(
 
     For what is committed by processes in which the endpoint does not run; `onceonly run` has it inside. Any number of relays
     share the work, so for more of them give this command more often. A server that is away is waited for, at start and later;
-    messages wait in the store meanwhile. Exit code 2 when the set-up is wrong.
+    messages wait in the store meanwhile. With --health, GET /live and /ready say how it is; an address that endpoints have of
+    their own is for `onceonly run`. Exit code 2 when the set-up is wrong.
     """
     log_to_stderr(json_lines=log_format is LogFormat.JSON)
     instead = Instead(store, transport)
     found = [instead.settings(endpoint) for endpoint in load_all(endpoints)]
     for settings in found:
         require_records(settings)
-    run_here(lambda stop: _relay_all(found, stop))
+    address = address_of(health, ())
+    run_here(lambda stop: _relay_all(found, stop, address))
 
 
-async def _relay_all(found: Sequence[Settings], stop: asyncio.Event) -> None:
+async def _relay_all(found: Sequence[Settings], stop: asyncio.Event, address: Address | None) -> None:
     """Relay for all of them; none waits for a server that another one needs."""
-    await side_by_side([_relay(settings, stop) for settings in found])
+    vitals = Vitals(Silence(), first=Point.TAKE) if address is not None else None
+    pulse = Pulse(process=0, pid=os.getpid(), runs=True)  # whoever is answered sees that its event loop turns
+    told = vitals.endpoints if vitals is not None else tuple
+    desk = Desk([settings.name for settings in found], lambda: (pulse,), lambda _process: told())
+    desk.stopping = stop.is_set
+    async with desk.open(address):
+        await side_by_side([_relay(settings, stop, vitals) for settings in found])
 
 
-async def _relay(settings: Settings, stop: asyncio.Event) -> None:
+async def _relay(settings: Settings, stop: asyncio.Event, vitals: Vitals | None) -> None:
     async with AsyncExitStack() as stack:
         patience = Patience(stop, endpoint=settings.name)
-        ports = await patience.enter(stack, partial(open_finishing, settings))
+        ports = await patience.enter(stack, partial(open_finishing, settings, observer=vitals))
         if ports is None:
             return
+        if vitals is not None:
+            await stack.enter_async_context(_looked_at(ports.transport))
         relay = Relay(ports, after=settings.relay_after, grace=settings.worker.grace, doorbell=Doorbell())
         _log.info("relay started", extra={"endpoint": settings.name})
         await relay.run(stop)
     _log.info("relay stopped", extra={"endpoint": settings.name})
+
+
+@asynccontextmanager
+async def _looked_at(transport: Transport) -> AsyncIterator[None]:
+    """Look now and then whether the broker is there, for whoever asks: a relay with nothing to send would never know."""
+
+    async def look() -> None:
+        while True:
+            await LIVE.timer.sleep(LOOKS)
+            with suppress(Exception):  # whoever observes it knows
+                await transport.declare(())
+
+    looking = asyncio.create_task(look())
+    try:
+        yield
+    finally:
+        looking.cancel()
+        await asyncio.gather(looking, return_exceptions=True)

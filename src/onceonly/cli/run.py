@@ -14,7 +14,7 @@ import typer
 
 from onceonly.cli.child import Plan, check, opened, work
 from onceonly.cli.drain import stop_when_drained, unsent_records
-from onceonly.cli.health import Desk, HealthOption, address_of
+from onceonly.cli.health import Desk, HealthOption, address_of, vitals_in
 from onceonly.cli.output import SETUP, refuse, say
 from onceonly.cli.places import StoreOption, TransportOption
 from onceonly.cli.reload import until_changed
@@ -102,12 +102,10 @@ def _supervise(plan: Plan, board: Board, *, reload: bool) -> int:
         on_event=partial(_tell, unfit=unfit if reload else None),
     )
     names = [endpoint.name for endpoint, _ in loaded]
-    desk = Desk(names, supervisor, board.path.parent, patience=watchdog / HANGS)
+    desk = Desk(names, supervisor.pulses, vitals_in(board.path.parent), patience=watchdog / HANGS)
 
     async def answering() -> int:
-        async with desk.open(address) as listening:
-            if listening is not None:
-                _log.info("answering /live and /ready", extra={"address": str(listening)})
+        async with desk.open(address):
             return await _until_signal(loaded, supervisor, unfit, desk, reload=reload)
 
     with asyncio.Runner(loop_factory=new_event_loop) as runner:

@@ -6,11 +6,13 @@ from typing import Annotated, TypeAlias
 
 import typer
 from msgspec import Struct
+from msgspec.structs import replace
 
+from onceonly.cli.hints import pasteable
 from onceonly.cli.output import NEGATIVE, say, show, show_json, show_table
 from onceonly.cli.places import Instead, JsonOption, StoreOption, TransportOption, missing_file
 from onceonly.cli.reaching import ANY_TIME, answering
-from onceonly.cli.schema_parts import Component, Part, parts_of
+from onceonly.cli.schema_parts import Asked, Component, Part, parts_of
 from onceonly.drivers.schema import Schema, check, create, render, upgrade
 from onceonly.drivers.sql import Database
 from onceonly.model.errors import SchemaMissing, SchemaTooNew, SetupError
@@ -57,7 +59,7 @@ def create_(
     as_json: JsonOption = False,
 ) -> None:
     """Create the tables, and the places in services, that are missing; harmless when they are there."""
-    _do(create, parts_of(place, component, Instead(store, transport)), as_json=as_json)
+    _do(create, Asked(place, component, Instead(store, transport)), as_json=as_json)
 
 
 @app.command("upgrade")
@@ -70,7 +72,7 @@ def upgrade_(
     as_json: JsonOption = False,
 ) -> None:
     """Bring the tables to the version of this onceonly; creates those that are missing."""
-    _do(upgrade, parts_of(place, component, Instead(store, transport)), as_json=as_json)
+    _do(upgrade, Asked(place, component, Instead(store, transport)), as_json=as_json)
 
 
 @app.command("check")
@@ -83,7 +85,7 @@ def check_(
     as_json: JsonOption = False,
 ) -> None:
     """Tell whether all is there, and of the right version; exit code 1 when not."""
-    _do(check, parts_of(place, component, Instead(store, transport)), as_json=as_json)
+    _do(check, Asked(place, component, Instead(store, transport)), as_json=as_json)
 
 
 @app.command("print")
@@ -95,11 +97,12 @@ def print_(
     transport: TransportOption = None,
 ) -> None:
     """Print the statements that create the tables, for review or for a migration tool. Connects to nothing."""
-    show("\n".join(asyncio.run(_render(parts_of(place, component, Instead(store, transport))))))
+    show("\n".join(asyncio.run(_render(Asked(place, component, Instead(store, transport))))))
 
 
-def _do(act: Act, parts: list[Part], *, as_json: bool) -> None:
-    findings = asyncio.run(_each(act, parts))
+def _do(act: Act, asked: Asked, *, as_json: bool) -> None:
+    findings = asyncio.run(_each(act, parts_of(asked)))
+    findings = [replace(each, problem=pasteable(each.problem, asked.arguments)) for each in findings]
     if as_json:
         show_json(findings)
     else:
@@ -148,11 +151,12 @@ def _finding(part: Part, version: int, problem: str) -> Finding:
     return Finding(component=part.component.value, database=where, version=version, ready=not problem, problem=problem)
 
 
-async def _render(parts: list[Part]) -> list[str]:
+async def _render(asked: Asked) -> list[str]:
     texts = []
-    for part in parts:
+    for part in parts_of(asked):
         if not part.has_tables:
-            say(f"the {part.component.value} {shown(part.setting)} has nothing to print; `onceonly schema create` makes it")
+            nothing = f"the {part.component.value} {shown(part.setting)} has nothing to print"
+            say(pasteable(f"{nothing}; `onceonly schema create module:endpoint` makes it", asked.arguments))
             continue
         async with open_database(part.setting) as database:
             texts.append(f"-- {part.component.value}\n{render(database, *schemas(part.component.value))}")

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
+from onceonly.cli.hints import pasteable
 from onceonly.cli.loading import load
 from onceonly.cli.output import say
 from onceonly.cli.places import Instead, is_url
@@ -37,20 +38,35 @@ class Part(NamedTuple):
         return not (isinstance(self.setting, str) and has_no_tables(self.setting))
 
 
-def parts_of(place: str, components: Sequence[Component] | None, instead: Instead) -> list[Part]:
+class Asked(NamedTuple):
+    """What a command is about: a place, what of it (all, unless given), and the URLs to use instead of an endpoint's own."""
+
+    place: str
+    components: Sequence[Component] | None
+    instead: Instead
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """The same as the command line has it."""
+        return (self.place, *self.instead.arguments)
+
+
+def parts_of(asked: Asked) -> list[Part]:
     """Give the uses to look after, and say of a place that there is nothing to make. Raises SetupError when there is nothing.
 
     A URL may be used as anything that its scheme is good for, but for requests of other services only where that is asked
     for; an endpoint says what it uses.
     """
-    found = list(dict.fromkeys(_of_url(place, components or ()) if is_url(place) else _of_endpoint(load(place), instead)))
+    place, components = asked.place, asked.components
+    of_place = _of_url(place, components or ()) if is_url(place) else _of_endpoint(load(place), asked.instead)
+    found = list(dict.fromkeys(of_place))
     chosen = [part for part in found if not components or part.component in components]
     made = [part for part in chosen if _is_made(part)]
     if not made:
         raise SetupError(_nothing(chosen[0]) if chosen else f"{shown(place)} is not used as {' or '.join(components or ())}")
     for part in chosen:
         if part not in made:
-            say(_nothing(part))
+            say(pasteable(_nothing(part), asked.arguments))
     return made
 
 
@@ -94,5 +110,5 @@ def _is_made(part: Part) -> bool:
 
 
 def _nothing(part: Part) -> str:
-    makes = ": `onceonly topology create` makes its queues" if part.component is Component.TRANSPORT else ""
+    makes = ": `onceonly topology create module:endpoint` makes its queues" if part.component is Component.TRANSPORT else ""
     return f"the {part.component.value} {shown(part.setting)} has no tables{makes}"

@@ -2,7 +2,6 @@
 
 import asyncio
 from contextlib import suppress
-from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -13,7 +12,7 @@ from rich.text import Text
 from onceonly.cli.drain import COUNTED
 from onceonly.cli.loading import load_all
 from onceonly.cli.output import answers, harmless, say, show_json, table_of
-from onceonly.cli.places import Instead, JsonOption, StoreOption, TransportOption, missing_file
+from onceonly.cli.places import Instead, JsonOption, StoreOption, TransportOption, looked_at, refuse_missing
 from onceonly.cli.reaching import answering
 from onceonly.cli.upkeep import JanitorState, count_upkeep, look_at_janitor
 from onceonly.cli.watch import watch_as_json, watch_on_screen
@@ -22,7 +21,7 @@ from onceonly.ports.dead_letters import Filter
 from onceonly.ports.store import Store
 from onceonly.ports.transport import Depth, Transport
 from onceonly.runtime.surroundings import LIVE
-from onceonly.wiring import open_dead_letters, open_store, open_transport
+from onceonly.wiring import look_at_store, open_dead_letters, open_transport
 from onceonly.wiring.schemes import keeps_documents
 from onceonly.wiring.settings import Settings
 
@@ -85,7 +84,7 @@ def status(
     found = [Instead(store, transport).settings(endpoint) for endpoint in load_all(endpoints)]
 
     async def look() -> list[Status]:
-        return [await _look_at(settings) for settings in found]
+        return [await _look_at_one(settings) for settings in found]
 
     if watch:
         watching = watch_as_json(look, every) if as_json else watch_on_screen(look, _drawn, every)
@@ -133,11 +132,16 @@ def _cell(status: Status, name: str) -> object:
     return f"more than {value}" if name in status.more else value
 
 
+async def _look_at_one(settings: Settings) -> Status:
+    try:
+        return await _look_at(settings)
+    except SetupError as error:
+        raise type(error)(f"endpoint {settings.name!r}: {error}") from error
+
+
 async def _look_at(settings: Settings) -> Status:
-    if missing := missing_file(settings.transport):
-        raise SetupError(missing)
-    opening = open_transport(settings.transport, settings.name)
-    async with answering("transport", settings.transport), opening as transport:
+    where = looked_at(settings.transport)
+    async with answering("transport", where), open_transport(where, settings.name) as transport:
         depth = await _depth(transport, settings.name)
     records, late, oldest = await _look_at_records(settings)
     numbers = Status(
@@ -156,10 +160,9 @@ async def _look_at(settings: Settings) -> Status:
 async def _look_at_records(settings: Settings) -> tuple[int | None, int | None, int | None]:
     if keeps_documents(settings.store):
         return None, None, None
-    if missing_file(settings.store):  # it never ran, and looking makes no file
-        return 0, 0, None
-    opening = open_store(replace(settings, metadata=None))
-    async with answering("store", settings.store), opening as (store, _):
+    refuse_missing(settings.store)
+    async with answering("store", settings.store), look_at_store(settings) as opened:
+        store = opened.store
         now = LIVE.clock.now()
         records = len(await store.undispatched(now + 1, COUNTED))
         late = len(await store.undispatched(now - round(settings.relay_after * 1000), COUNTED))
@@ -179,9 +182,7 @@ async def _age_of_oldest(store: Store, now: int) -> int:
 
 
 async def _count_letters(settings: Settings) -> int:
-    letters_in = settings.store if settings.dead_letters is None else settings.dead_letters
-    if missing_file(letters_in):
-        return 0
+    letters_in = looked_at(settings.store if settings.dead_letters is None else settings.dead_letters)
     async with answering("dead_letters", letters_in), open_dead_letters(letters_in) as letters:
         return await letters.count(Filter(endpoint=settings.name))
 

@@ -1,22 +1,21 @@
 """Counting what an endpoint keeps beside its store and its queue: tokens, marks, open attempts, and what it dropped."""
 
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any, NamedTuple
 
 from msgspec import Struct, structs
 
-from onceonly.cli.places import looked_at, missing_file
+from onceonly.cli.places import looked_at
 from onceonly.cli.reaching import answering
 from onceonly.model.durations import in_words
 from onceonly.model.errors import SchemaMissing
 from onceonly.model.journal import Done, Journal
-from onceonly.model.settings import DedupStore, Tokens
+from onceonly.model.settings import DedupStore, History, Tokens
 from onceonly.runtime.chores import late_slots
 from onceonly.runtime.surroundings import LIVE
 from onceonly.stores.dedup import DocumentDedupStore
 from onceonly.stores.tokens import DocumentTokens
-from onceonly.wiring import open_all_of_store, open_register
+from onceonly.wiring import look_at_store
 from onceonly.wiring.deduplication import are_in_store, drops_of, tokens_place
 from onceonly.wiring.documents import open_documents
 from onceonly.wiring.minting import count_live
@@ -44,12 +43,11 @@ class JanitorState(Struct, frozen=True, kw_only=True):
 
 async def look_at_janitor(settings: Settings) -> dict[str, Any]:
     """Give the state of an endpoint's janitor, and how many slots are late; nothing where there is nothing to look after."""
-    if missing_file(settings.store):
-        return {}
-    opening = open_all_of_store(replace(settings, metadata=None))
-    async with answering("store", settings.store), opening as opened:
+    async with answering("store", settings.store), look_at_store(settings) as opened:
         journal = await opened.journals.read() if opened.journals is not None else None
         late = await late_slots(opened.ring) if opened.ring is not None else None
+    if late is None and isinstance(settings.deduplication, History) and opened.leader is not None:
+        late = ()  # nobody has cut time yet
     sweeps = isinstance(settings.deduplication, Tokens) or settings.makes_things
     found: dict[str, Any] = {} if late is None else {"late_slots": len(late)}
     if journal is None and (late is not None or sweeps):
@@ -75,7 +73,7 @@ async def count_upkeep(settings: Settings) -> dict[str, Any]:
         found |= await _count_marks(settings.deduplication.url)
     if isinstance(settings.deduplication, Tokens):
         found |= await _count_tokens(settings)
-    if settings.makes_things and not missing_file(settings.store):
+    if settings.makes_things:
         found |= await _count_attempts(settings)
     numbers = {name: count.number for name, count in found.items()}
     return {**numbers, "more": tuple(name for name, count in found.items() if count.more)}
@@ -93,8 +91,6 @@ def _limited(listed: int) -> Count:
 
 
 async def _count_marks(url: str) -> dict[str, Count]:
-    if missing_file(url):
-        return {"marks": Count(0)}
     async with answering("deduplication", url), open_documents(looked_at(url), clock=LIVE.clock) as documents:
         done = DocumentDedupStore(documents, retention=timedelta(days=1), clock=LIVE.clock)
         return {"marks": _limited(await done.count(MOST + 1))}
@@ -102,8 +98,6 @@ async def _count_marks(url: str) -> dict[str, Count]:
 
 async def _count_tokens(settings: Settings) -> dict[str, Count]:
     place = tokens_place(settings)
-    if missing_file(place):
-        return {"dropped": Count(0), "live": Count(0)}
     if are_in_store(settings):  # prepared ones are not committed there, so nobody sees them
         async with answering("tokens", place):
             live = Count(await count_live(looked_at(place), clock=LIVE.clock))
@@ -124,6 +118,7 @@ async def _count_dropped_in_store(settings: Settings, place: object) -> Count:
 
 
 async def _count_attempts(settings: Settings) -> dict[str, Count]:
-    opening = open_register(replace(settings, metadata=None))
-    async with answering("store", settings.store), opening as register:
-        return {"attempts": _limited(len(await register.old(LIVE.clock.now() + 1, MOST + 1)))}
+    async with answering("store", settings.store), look_at_store(settings) as opened:
+        if opened.register is None:
+            return {}
+        return {"attempts": _limited(len(await opened.register.old(LIVE.clock.now() + 1, MOST + 1)))}

@@ -111,7 +111,8 @@ class Table:
         if code_of(error) not in _NO_TABLE:
             return None
         name = self._client.table_name
-        return SetupError(f"there is no table {name} in this Azure account: run `onceonly schema create`, or create it there")
+        missing = f"there is no table {name} in this Azure account"
+        return SetupError(f"{missing}: run `onceonly schema create module:endpoint`, or create it there")
 
     def _unread(self, error: Exception) -> TryAgain:
         missing = self._no_table(error)

@@ -100,7 +100,7 @@ async def create_table(client: Client, place: Place) -> None:
 
 async def check_table(client: Client, place: Place) -> tuple[str, ...]:
     """Tell what people should know about the table. Raises SetupError when it is missing or of another shape, TryAgain."""
-    missing = {"ResourceNotFoundException": "there is no such table; make it with `onceonly schema create`"}
+    missing = {"ResourceNotFoundException": "there is no such table; make it with `onceonly schema create module:endpoint`"}
     with told_at_start(f"the table {place.table} in {place.access.region}", missing, DEFINITE):
         table = (await client.describe_table(TableName=place.table))["Table"]
         expiry = await _time_to_live(client, place)

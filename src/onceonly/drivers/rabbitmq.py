@@ -54,7 +54,7 @@ _REMEDIES: dict[type[AMQPError], str] = {
     ChannelAccessRefused: "grant this user the right",
     ChannelPreconditionFailed: _OTHERWISE,
     ChannelLockedResource: _OTHERWISE,
-    ChannelNotFoundEntity: "run its endpoint, or `onceonly topology create`, first",
+    ChannelNotFoundEntity: "run its endpoint, or `onceonly topology create module:endpoint`, first",
 }
 _BROKEN = (AMQPError, OSError, RuntimeError, EOFError, TimeoutError, asyncio.InvalidStateError)
 _Result = TypeVar("_Result")

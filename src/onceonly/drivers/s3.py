@@ -34,7 +34,7 @@ DEFINITE = Definite(
 """ConditionalRequestConflict: another write of the key was under way; this one was not carried out, and may be tried again."""
 OTHER_VERSION = frozenset({"PreconditionFailed", "NoSuchKey"})
 """What a conditional write is told when the object is another one, or none."""
-_MISSING = {"NoSuchBucket": "there is no such bucket; make it with `onceonly schema create`"}
+_MISSING = {"NoSuchBucket": "there is no such bucket; make it with `onceonly schema create module:endpoint`"}
 _PLAIN = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.!*'()=,@:+$&; ")
 _SLASH, _DOT, _SPACE = b"/. "
 

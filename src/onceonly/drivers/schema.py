@@ -64,6 +64,11 @@ async def upgrade(database: Database, schema: Schema) -> None:
     await check(database, schema)
 
 
+async def is_there(database: Database, schema: Schema) -> bool:
+    """Tell whether the database has tables of this component at all, of whatever version."""
+    return await _version(database, schema) is not None
+
+
 async def check(database: Database, schema: Schema) -> None:
     """Make sure that the database has these tables. Raises SchemaMissing, SchemaTooNew, which say what to do."""
     _judge(await _version(database, schema), schema)
@@ -136,11 +141,12 @@ def _read_version(connection: Connection, names: Named, component: str) -> int |
 
 def _judge(found: int | None, schema: Schema) -> None:
     if found is None:
-        raise SchemaMissing(f"the database has no tables for the {schema.component}: run `onceonly schema create`")
+        missing = f"the database has no tables for the {schema.component}"
+        raise SchemaMissing(f"{missing}: run `onceonly schema create module:endpoint`")
     if found < schema.version:
         raise SchemaMissing(
             f"the tables of the {schema.component} are of version {found}, version {schema.version} is needed:"
-            " run `onceonly schema upgrade`"
+            " run `onceonly schema upgrade module:endpoint`"
         )
     if found > schema.version:
         raise SchemaTooNew(

@@ -196,7 +196,7 @@ class Endpoint(Responding, Transacting):
 
     def works_on_entities(self) -> bool:
         """Tell whether any of its handlers does. Raises InvalidHandler."""
-        return _have_entities(self._plan(self.settings))
+        return self._plan(self.settings).work_on_entities
 
     def operations(self) -> tuple[str, ...]:
         """Name what other services may have executed here. Raises InvalidHandler."""
@@ -216,9 +216,9 @@ class Endpoint(Responding, Transacting):
         `blobs` is the place they read blobs from.
         """
         chosen = settings or self.settings
-        rules = _rules(chosen, max_body)
-        place, peers = None if chosen.blobs is None else BlobPlace(blobs), chosen.all_peers
-        return EndpointHandlers(self._plan(chosen), rules, surroundings, made or {}, blobs=place, peers=peers)
+        place = None if chosen.blobs is None else BlobPlace(blobs)
+        plans, rules, peers = self._plan(chosen), _rules(chosen, max_body), chosen.all_peers
+        return EndpointHandlers(plans, rules, surroundings, made or {}, blobs=place, peers=peers)
 
     @asynccontextmanager
     async def opened(
@@ -362,7 +362,7 @@ class Endpoint(Responding, Transacting):
             return EndpointHandlers(plans, rules, surroundings, made, blobs=place, peers=chosen.all_peers)
 
         events, responders = tuple(sorted(plans.handlers)), bool(plans.responders)
-        asked = partial(wire, events=events, entities=_have_entities(plans), responders=responders)
+        asked = partial(wire, events=events, entities=plans.work_on_entities, responders=responders)
         return partial(asked, chosen, make, surroundings=surroundings, observer=observer)
 
     def _plan(self, settings: Settings, *, sends: bool = False) -> Plans:
@@ -386,10 +386,6 @@ class Endpoint(Responding, Transacting):
         if not is_function(function):
             raise InvalidHandler(f"endpoint {self.name!r}: {function!r} is no function; register functions and methods")
         return Function(function, frame)
-
-
-def _have_entities(plans: Plans) -> bool:
-    return any(each.entity is not None for each in plans.handlers.values())
 
 
 def _rules(settings: Settings, max_body: int) -> Rules:

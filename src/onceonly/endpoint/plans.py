@@ -50,6 +50,11 @@ class Plans(NamedTuple):
     responders: Mapping[str, HandlerPlan] = MappingProxyType({})
     """Those that execute what other services ask for, by operation."""
 
+    @property
+    def work_on_entities(self) -> bool:
+        """Whether any handler does."""
+        return any(each.entity is not None for each in self.handlers.values())
+
 
 def plan(  # noqa: PLR0913 - what a user has registered, and what that may use
     handlers: Sequence[RegisteredHandler],

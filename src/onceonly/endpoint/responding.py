@@ -17,6 +17,7 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 class Responding:
     """Registers responders, and gives the ASGI application."""
 
+    _handlers: list[RegisteredHandler]
     _responders: list[RegisteredHandler]
     _function: Callable[[Callable[..., Any], FrameType | None], Function]
 
@@ -24,6 +25,11 @@ class Responding:
     def has_responders(self) -> bool:
         """Whether other services may have anything executed here."""
         return bool(self._responders)
+
+    @property
+    def only_sends(self) -> bool:
+        """Whether nothing is ever executed here: there are neither handlers nor responders."""
+        return not (self._handlers or self._responders)
 
     @overload
     def responder(self, function: _Function, /) -> _Function: ...

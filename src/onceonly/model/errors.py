@@ -5,7 +5,7 @@
       TryAgain         the operation may be tried again from the start
         Failed           definite: nothing happened
           CommitRefused    the store refused this unit's own changes (a constraint, a foreign commit)
-            Unusable         whatever its handler does: the entity's key or document is none that can serve
+            Unusable         trying again mends nothing: the entity's key or document cannot serve, or is full
           LeftToNewer      a newer version wrote what has to be read: its processes can, this one cannot
         Unknown          it may have happened: never compensate, never retry in place
       Conflict         definite: someone else won
@@ -76,7 +76,7 @@ class CommitRefused(Failed):
 
 
 class Unusable(CommitRefused):
-    """Definite: no attempt at this unit can ever succeed, for its entity cannot be read or kept where it would have to be."""
+    """Definite: no attempt succeeds before a person has changed something: its entity cannot be read or kept in its place."""
 
 
 class LeftToNewer(Failed):

@@ -33,7 +33,7 @@ class Trouble(Struct, frozen=True, kw_only=True):
 
 
 class EndpointHealth(Struct, frozen=True, kw_only=True):
-    """One endpoint, as one process finds it. `works` once it has received from its transport."""
+    """One endpoint, as one process finds it. It `works` once a worker has reached its queue, or a relay its store."""
 
     endpoint: str
     works: bool = False
@@ -102,7 +102,7 @@ def _reasons(name: str, found: dict[int, EndpointHealth], now: int) -> Iterator[
             seconds = max(0, now - trouble.since) // 1000
             yield f"endpoint {name}, process {process}: {trouble.part} for {seconds} s: {trouble.reason}"
         if not health.works and not health.troubles:
-            yield f"endpoint {name}, process {process}: is starting, and has not received anything yet"
+            yield f"endpoint {name}, process {process}: is starting, and has not reached its servers yet"
 
 
 def _of(process: ProcessHealth, name: str) -> EndpointHealth:

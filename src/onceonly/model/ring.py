@@ -25,7 +25,7 @@ LATEST_INSTANT = (1 << 8 * _INSTANT_BYTES) - 1
 class Bar(Enum):
     """Why a store cannot tell whether a message was handled before, and so does not have it handled now."""
 
-    BEHIND = "behind the horizon: what was handled at its time has been forgotten, so it may have been handled already"
+    BEHIND = "behind the horizon: nothing is known here of what was handled at its time, so it may have been handled already"
     FUTURE = "from the future: its time is so far ahead of the database's clock that nothing can be kept of it yet"
     UNRECYCLED = "the slot that it belongs to has not been recycled yet"
 
@@ -62,6 +62,10 @@ class Slicing(NamedTuple):
         """Give the beginning of the slice that a slot should hold now: the latest whose predecessor there may be forgotten."""
         last = now // self.width + self.slots - self.full - 1
         return (last - (last - number) % self.slots) * self.width
+
+    def opens(self, instant: int) -> int:
+        """Give from when on a slot may hold the slice of an instant; what comes before that is from the future."""
+        return self.start(instant) - (self.slots - self.full - 1) * self.width
 
     def may_forget(self, start: int, now: int) -> bool:
         """Tell whether the slice that begins at `start` ended as long ago as claims are kept."""

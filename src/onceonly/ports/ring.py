@@ -53,7 +53,7 @@ def slot_as_found(number: int, held: int | None, *, owed: int, slicing: Slicing,
         state = SlotState.CURRENT
     else:
         state = SlotState.OLD if held < wanted else SlotState.AHEAD
-    ripe = wanted - (slicing.slots - slicing.full - 1) * slicing.width  # when `wanted` began to be wanted
+    ripe = slicing.opens(wanted)  # when it began to be wanted
     return Slot(
         number=number,
         start=held or 0,

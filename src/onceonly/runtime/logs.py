@@ -14,13 +14,14 @@ from onceonly.model.errors import CommitRefused, Conflict, LeftToNewer, OnceOnly
 from onceonly.model.identity import Identity
 from onceonly.model.message import FailureKind, Send
 from onceonly.model.record import Answer
+from onceonly.model.ring import Bar
 from onceonly.runtime.observer import Call, Point
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "traceback"}
 _NOTHING = nullcontext()
 _TALKATIVE = ("azure", "aiobotocore", "botocore")  # drivers that tell of every request at INFO, which would flood the log
 NAMED = 3
-"""Messages of one batch that a process left behind when it died, up to which each has a line of its own."""
+"""Messages of a batch, up to which each has a line of its own: those that a process left when it died, or without a slot."""
 
 
 class Instant(int):
@@ -81,6 +82,7 @@ class Logs:
         self._logger = logger or logging.getLogger("onceonly")
         self._failing: set[tuple[str, Point]] = set()
         self._outdated: set[str] = set()
+        self._barred: set[tuple[str, Identity]] = set()
 
     def around(self, call: Call) -> AbstractAsyncContextManager[object]:
         """Watch this call; handlers' failures show as retries and dead letters."""
@@ -95,7 +97,9 @@ class Logs:
         if key in self._failing:
             self._failing.discard(key)
             self._logger.info("%s works again", call.point, extra={"endpoint": call.endpoint})
-        if call.point is Point.DEAD_LETTER:
+        if call.point is Point.BEGIN:
+            self._begun(call)
+        elif call.point is Point.DEAD_LETTER:
             self._gave_up(call.items[0])
         elif call.point is Point.RETRY_COPY:
             taken = [send for send, answer in zip(call.items, call.result, strict=True) if answer is Answer.TAKEN]
@@ -116,7 +120,17 @@ class Logs:
             self._failing.add(key)
             self._logger.warning("%s fails", point, extra=extra)
 
+    def _begun(self, call: Call) -> None:
+        """Keep in mind which messages wait for their slot, until it is known what became of them."""
+        barred = call.result.barred if call.result is not None else ()
+        if self._barred:
+            self._barred.difference_update((call.endpoint, message.identity) for message in call.items)
+        self._barred.update((call.endpoint, each.message.identity) for each in barred if each.bar is Bar.UNRECYCLED)
+
     def _all_retried(self, endpoint: str, taken: Sequence[Send]) -> None:
+        barred = {identity for name, identity in self._barred if name == endpoint}
+        self._wait(endpoint, [send for send in taken if send.message.identity in barred])
+        taken = [send for send in taken if send.message.identity not in barred]
         left_behind = sum(map(_left_behind, taken))
         if left_behind > NAMED:
             words = "a process died with %d messages, and each will be tried again alone"
@@ -124,6 +138,17 @@ class Logs:
         for send in taken:
             if left_behind <= NAMED or not _left_behind(send):
                 self._retried(endpoint, send)
+
+    def _wait(self, endpoint: str, waiting: Sequence[Send]) -> None:
+        """Say of messages that no handler has put them off."""
+        self._barred.difference_update((endpoint, send.message.identity) for send in waiting)
+        if len(waiting) > NAMED:
+            words = "%d messages wait for their slots of claims, which are not recycled yet"
+            self._logger.info(words, len(waiting), extra={"endpoint": endpoint, "count": len(waiting)})
+            return
+        for send in waiting:
+            extra = _about(endpoint, send.message.identity) | {"due": Instant(send.due)}
+            self._logger.info("it waits for its slot of claims, which is not recycled yet", extra=extra)
 
     def _retried(self, endpoint: str, send: Send) -> None:
         last = send.history[-1] if send.history else None

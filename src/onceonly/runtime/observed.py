@@ -10,7 +10,7 @@ from onceonly.model.record import Answer, Decision, Record
 from onceonly.model.remote import Response, requested
 from onceonly.model.retry import Verdict
 from onceonly.ports.admission import Admission
-from onceonly.ports.bundle import Ports
+from onceonly.ports.bundle import Ports, Relaying
 from onceonly.ports.dead_letters import DeadLetters, Filter
 from onceonly.ports.effects import Effects
 from onceonly.ports.handlers import Handlers
@@ -39,6 +39,17 @@ def observed(ports: Ports, observer: Observer | None) -> Ports:
         controls=observed_controls(ports.controls, endpoint, observer),
         calls=observed_calls(ports.calls, endpoint, observer),
         responders=ports.responders,
+    )
+
+
+def observed_relaying(ports: Relaying, observer: Observer) -> tuple[Store, Admission, Effects, Transport]:
+    """Give the same of a relay's ports, which are fewer."""
+    endpoint, effects = ports.endpoint, ports.effects
+    return (
+        ObservedStore(ports.store, endpoint, observer),
+        ObservedAdmission(ports.admission, endpoint, observer),
+        effects if isinstance(effects, NoThings) else ObservedEffects(effects, endpoint, observer),
+        ObservedTransport(ports.transport, endpoint, observer),
     )
 
 

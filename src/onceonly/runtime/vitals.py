@@ -8,6 +8,7 @@ import asyncio
 from contextlib import AbstractAsyncContextManager, nullcontext
 from pathlib import Path
 from types import TracebackType
+from typing import Protocol
 
 import msgspec
 
@@ -43,12 +44,30 @@ _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(tuple[EndpointHealth, ...]).decode
 
 
-class Vitals:
-    """An observer that knows what works and what does not, for each endpoint here. It hands all calls on to `logs`."""
+class Ends(Protocol):
+    """What is told how each call ended, such as `Logs`."""
 
-    def __init__(self, logs: Logs | None = None, *, clock: Clock = LIVE.clock) -> None:
+    def ended(self, call: Call, error: BaseException | None) -> None:
+        """Take it in."""
+
+
+class Silence:
+    """Says nothing, where somebody else does."""
+
+    def ended(self, call: Call, error: BaseException | None) -> None:
+        """Pass it over."""
+
+
+class Vitals:
+    """An observer that knows what works and what does not, for each endpoint here. It hands all calls on to `logs`.
+
+    An endpoint works once a call of the name `first` has: a worker's receives, a relay's takes records.
+    """
+
+    def __init__(self, logs: Ends | None = None, *, clock: Clock = LIVE.clock, first: Point = Point.RECEIVE) -> None:
         self._logs = logs or Logs()
         self._clock = clock
+        self._first = first
         self._working: set[str] = set()
         self._troubles: dict[tuple[str, str, Point], Trouble] = {}
         self._journals: dict[str, Journal] = {}
@@ -78,7 +97,7 @@ class Vitals:
             self._failed((call.endpoint, part, call.point), f"{call.point} fails: {type(error).__name__}: {error}")
 
     def _succeeded(self, call: Call, part: str) -> None:
-        if call.point is Point.RECEIVE:
+        if call.point is self._first:
             self._working.add(call.endpoint)
         if not self._troubles:
             return  # the hot path

@@ -110,7 +110,7 @@ class CosmosDocuments:
             policy = (await client._get_database_account()).ConsistencyPolicy or {}  # noqa: SLF001 - there is no public way
             properties = await (await self._account.container()).read()
         except CosmosResourceNotFoundError as error:
-            raise SetupError(f"there is no container {address.place}: run `onceonly schema create`") from error
+            raise SetupError(f"there is no container {address.place}: run `onceonly schema create module:endpoint`") from error
         except _LOST as error:
             raise refused_setup(error, address) from error
         if not address.emulator:

@@ -165,7 +165,8 @@ class DocumentTransaction:
             raise Conflict("its control messages came to an end before it did, and it was given up")
         after = transactions.store.trimmed(self._changed(document, record, answer))
         if after != document:
-            transactions.store.check_size(transactions.store.change_of(self.unit, after, version), after)
+            change = transactions.store.change_of(self.unit, after, version)
+            transactions.store.check_size(change, after, {attempt_name(opening.identity)})
             self._check_time()  # now that all is loaded: what ends this attempt later changes the document
             await transactions.save(self.unit, after, version)
 

@@ -5,7 +5,7 @@ rows become final in that one write, or another worker was faster. Records are f
 nothing here is ever searched for.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import timedelta
 
 from msgspec.structs import replace
@@ -15,11 +15,12 @@ from onceonly.model.errors import CommitRefused, Conflict, Failed, Outrun, Unusa
 from onceonly.model.identity import Identity, claim_key
 from onceonly.model.message import Message
 from onceonly.model.record import Record
-from onceonly.ports.documents import Change, Document, DocumentLimits, Documents, Version
+from onceonly.ports.documents import Change, Document, Documents, Version
 from onceonly.ports.store import Barred, Resources
 from onceonly.ports.surroundings import Clock
 from onceonly.serialization.documents import EntityDocument, Kept, decode_entity, encode_entity, is_json
 from onceonly.stores.document_resources import DocumentResources
+from onceonly.stores.document_size import refusal, room
 
 Edit = Callable[[str, EntityDocument], EntityDocument]
 """A rule that makes one document of another; giving the same one back changes nothing."""
@@ -35,12 +36,6 @@ _EARLIER = 30 * 86_400_000
 """Milliseconds for which history is kept that was left by an earlier setting."""
 _BOUND = 30 * 86_400_000
 """Milliseconds for which it is kept where a client's key leads: longer than any answer."""
-_MOST_ROOM = 16 * 1024
-
-
-def room(limits: DocumentLimits) -> int:
-    """Tell how many bytes of each document are left free by commits: for register rows, which are written before them."""
-    return min(_MOST_ROOM, limits.body // 16)
 
 
 class DocumentStore:
@@ -153,16 +148,11 @@ class DocumentStore:
         }
         return replace(document, records=records, keys={name: each for name, each in document.keys.items() if each.until > now})
 
-    def check_size(self, change: Change, document: EntityDocument) -> None:
-        """Make sure that a commit leaves room. Raises CommitRefused."""
-        limits, size = self.documents.limits, len(change.body or b"")
-        if size > limits.body - room(limits):
-            finished = sum(each.done > 0 for each in document.records.values())
-            raise CommitRefused(
-                f"document {change.key!r} would have {size:,} bytes with {finished} messages of its history, and "
-                f"{limits.service} holds {limits.body:,}: make the entity smaller, or keep its history elsewhere "
-                "(DedupStore, Tokens)"
-            )
+    def check_size(self, change: Change, document: EntityDocument, own: Collection[str]) -> None:
+        """Make sure that a commit of these records leaves room. Raises Unusable, or CommitRefused while others take it up."""
+        limits = self.documents.limits
+        if len(change.body or b"") > limits.body - room(limits):
+            raise refusal(change.key, document, own, limits, keeps_history=self.history is not None)
 
     def check_key(self, key: str) -> None:
         """Make sure that a document can have this key. Raises CommitRefused."""
@@ -230,7 +220,7 @@ class DocumentUnit:
         self._is_over = True
         document = self._store.trimmed(self._changed(records))
         change = self._store.change_of(self.key, document, self._version)
-        self._store.check_size(change, document)
+        self._store.check_size(change, document, {self._store.name_of(record.identity) for record in records})
         if (await self._store.documents.save([change]))[0] is None:
             raise Outrun(f"another worker changed {self.key!r} first")
 

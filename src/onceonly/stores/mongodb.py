@@ -123,7 +123,7 @@ class MongoDBDocuments:
             found = [one async for one in there if one["name"] == self._address.collection]
             if not found:
                 where = f"{self._address.collection!r} at {self._address.place}"
-                raise SetupError(f"there is no collection {where}: run `onceonly schema create`")
+                raise SetupError(f"there is no collection {where}: run `onceonly schema create module:endpoint`")
             _refuse(found[0].get("options") or {}, self._address)
             if hello.get("msg") == "isdbgrid":
                 await self._refuse_sharding()
@@ -180,7 +180,8 @@ class MongoDBDocuments:
         indexes = (await self._collection.index_information()).values()
         if any(list(index["key"]) == [("expires", 1)] and index.get("expireAfterSeconds") == 0 for index in indexes):
             return ()
-        return ("expired documents stay: run `onceonly schema create`, it makes the index on `expires` that MongoDB cleans by",)
+        advice = "run `onceonly schema create module:endpoint`, it makes the index on `expires` that MongoDB cleans by"
+        return (f"expired documents stay: {advice}",)
 
 
 @asynccontextmanager

@@ -123,7 +123,9 @@ class RabbitMQTransport:
         some milliseconds; an empty queue is looked at twice, so that what moves for longer than that takes is all it misses.
         """
         if await topology.count(self._link, self._names.queue(endpoint)) is None:
-            raise QueueMissing(f"there is no queue {endpoint!r}: run its endpoint, or `onceonly topology create`, first")
+            raise QueueMissing(
+                f"there is no queue {endpoint!r}: run its endpoint, or `onceonly topology create module:endpoint`, first"
+            )
         return await self._census.take(endpoint)
 
     async def remove(self, topologies: Sequence[Topology]) -> None:

@@ -106,7 +106,9 @@ class Census:
     async def _count(self, queue: str) -> tuple[int, int]:
         found = await count(self._link, queue)
         if found is None:
-            raise QueueMissing(f"there is no queue {queue!r}: run its endpoint, or `onceonly topology create`, first")
+            raise QueueMissing(
+                f"there is no queue {queue!r}: run its endpoint, or `onceonly topology create module:endpoint`, first"
+            )
         return found
 
     async def _ask(self, endpoint: str, consumers: int) -> tuple[int, int, list[Reply]]:

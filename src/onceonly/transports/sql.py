@@ -121,7 +121,9 @@ class SqlTransport:
         async with self._database.reading() as connection:
             declared, waiting, held, delayed = (await connection.execute(self._sql.depth, asked)).one()
         if not declared:
-            raise QueueMissing(f"there is no queue {endpoint!r}: run its endpoint, or `onceonly topology create`, first")
+            raise QueueMissing(
+                f"there is no queue {endpoint!r}: run its endpoint, or `onceonly topology create module:endpoint`, first"
+            )
         return Depth(waiting=waiting, held=int(held), delayed=int(delayed))  # a sum is a Decimal on MariaDB
 
     async def _look_and_take(self, limit: int) -> tuple[Delivery, ...]:

@@ -1,7 +1,7 @@
 """The one place that turns a URL or a setting into adapters. A driver is imported when a URL names it, not before."""
 
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from onceonly.algorithms.effects import NoThings, Registered
@@ -19,14 +19,14 @@ from onceonly.ports.store import Store
 from onceonly.ports.surroundings import Clock
 from onceonly.ports.transport import Topology, Traits, Transport
 from onceonly.ports.upkeep import NOTHING, Sweeps, Upkeep
-from onceonly.runtime.observed import observed
+from onceonly.runtime.observed import observed, observed_relaying
 from onceonly.runtime.observer import Observer
 from onceonly.runtime.surroundings import LIVE, Surroundings
 from onceonly.wiring.blobs import open_blobs
 from onceonly.wiring.deduplication import open_admission
 from onceonly.wiring.lasting import require_records
 from onceonly.wiring.naming import named
-from onceonly.wiring.opened import OpenedAdmission, OpenedFinishing, OpenedStore
+from onceonly.wiring.opened import Cut, OpenedAdmission, OpenedFinishing, OpenedStore
 from onceonly.wiring.remote import Peers, open_calls, open_peers
 from onceonly.wiring.schemes import has_no_tables, keeps_documents, offer_of, require, scheme_of, shown
 from onceonly.wiring.settings import Settings
@@ -43,15 +43,16 @@ __all__ = [
     "Enlisted",
     "Settings",
     "enlist",
+    "look_at_ring",
+    "look_at_store",
     "measure",
     "offer_of",
-    "open_all_of_store",
     "open_database",
     "open_dead_letters",
     "open_finishing",
-    "open_register",
     "open_store",
     "open_transport",
+    "refuse_ring",
     "require_records",
     "schemas",
     "shown",
@@ -154,8 +155,10 @@ async def wire(  # noqa: PLR0913 - all that it must know of an endpoint, by name
 
 
 @asynccontextmanager
-async def open_finishing(settings: Settings, *, surroundings: Surroundings = LIVE) -> AsyncIterator[OpenedFinishing]:
-    """Open what a relay needs in a process that does not run the endpoint; declares no queue.
+async def open_finishing(
+    settings: Settings, *, surroundings: Surroundings = LIVE, observer: Observer | None = None
+) -> AsyncIterator[OpenedFinishing]:
+    """Open what a relay needs in a process that does not run the endpoint, enclosed by `observer`; declares no queue.
 
     Raises SetupError, also where no record could be found: one that is kept nowhere, in another process's memory or in
     documents; TryAgain when a server is away. Both name the setting it is about.
@@ -173,7 +176,8 @@ async def open_finishing(settings: Settings, *, surroundings: Surroundings = LIV
             opening = open_transport(settings.transport, settings.name, surroundings=surroundings)
             transport = await stack.enter_async_context(opening)
             await transport.declare(())  # no queue: it only connects, so that a broker which is away or refuses is told now
-        yield OpenedFinishing(settings.name, opened.store, deciding.admission, effects or NoThings(), transport)
+        ports = OpenedFinishing(settings.name, opened.store, deciding.admission, effects or NoThings(), transport)
+        yield ports if observer is None else OpenedFinishing(settings.name, *observed_relaying(ports, observer))
 
 
 async def _open_blobs(stack: AsyncExitStack, settings: Settings, register: Register | None) -> Things | None:
@@ -226,20 +230,13 @@ async def open_store(
         yield opened.store, opened.dead_letters
 
 
-@asynccontextmanager
-async def open_all_of_store(settings: Settings, *, surroundings: Surroundings = LIVE) -> AsyncIterator[OpenedStore]:
-    """Open an endpoint's store with all that is beside it, for whoever looks after it. Raises SetupError."""
-    async with _open_store(settings, entities=False, surroundings=surroundings) as opened:
-        yield opened
-
-
-@asynccontextmanager
-async def open_register(settings: Settings, *, surroundings: Surroundings = LIVE) -> AsyncIterator[Register]:
-    """Open the register of an endpoint that makes things. Raises SetupError where its store has none."""
-    async with _open_store(settings, entities=False, surroundings=surroundings) as opened:
-        if opened.register is None:
-            raise SetupError(f"the store {shown(settings.store)} has no register")
-        yield opened.register
+def look_at_store(settings: Settings, *, surroundings: Surroundings = LIVE) -> AbstractAsyncContextManager[OpenedStore]:
+    """Open an endpoint's store with all that is beside it, only to look: nothing is made or decided. Raises SetupError."""
+    if isinstance(settings.store, str) and has_no_tables(settings.store):
+        return _open_store(settings, entities=False, surroundings=surroundings)
+    require(settings.store, "store")
+    opened: AbstractAsyncContextManager[OpenedStore] = _sql().look_at_store(settings, clock=surroundings.clock)
+    return opened
 
 
 def _open_store(settings: Settings, *, entities: bool, surroundings: Surroundings) -> AbstractAsyncContextManager[OpenedStore]:
@@ -301,6 +298,23 @@ def open_database(
         raise SetupError(f"{role}={shown(setting)!r} is no database: it has no tables to look after")
     opened: AbstractAsyncContextManager[Database] = _sql().open_database(setting, clock=surroundings.clock)
     return opened
+
+
+async def look_at_ring(setting: Any, settings: Settings | None = None) -> Cut | None:
+    """Tell how time is cut in a SQL database, and its clock; None where nobody has decided it yet.
+
+    Raises SetupError for tables of another version, in the words of a start where an endpoint's `settings` are given.
+    """
+    async with open_database(setting) as database:
+        with nullcontext() if settings is None else named(settings, "store", settings.store):
+            cut: Cut | None = await _sql().look_at_ring(database)
+            return cut
+
+
+def refuse_ring(settings: Settings, cut: Cut) -> None:
+    """Refuse what a start would refuse: an endpoint that asks for more than its tables were cut for. Raises SetupError."""
+    with named(settings, "store", settings.store):
+        _sql().refuse_ring(settings, cut)
 
 
 async def measure(setting: Any, rows: int, rate: float, *, name: str, seconds: Callable[[], float]) -> "Sampled":

@@ -47,7 +47,7 @@ def folder_of(url: str) -> Path:
     """Give the folder that a URL names. Raises SetupError when it is not there."""
     path = _path(url)
     if not path.is_dir():
-        raise SetupError(f"there is no folder {path}: make it, or mount it; `onceonly schema create` makes it as well")
+        raise SetupError(f"there is no folder {path}: mount it, or make it, as `onceonly schema create module:endpoint` does")
     return path
 
 

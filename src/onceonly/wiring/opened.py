@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+from onceonly.model.ring import Slicing
 from onceonly.ports.admission import Admission
 from onceonly.ports.dead_letters import DeadLetters
 from onceonly.ports.effects import Effects, Register
@@ -26,6 +27,13 @@ class OpenedStore(NamedTuple):
     keys: ClientKeys | None = None
     leader: Leadership | None = None
     journals: Journals | None = None
+
+
+class Cut(NamedTuple):
+    """How time is cut in a database, and what its clock says: milliseconds since 1970."""
+
+    slicing: Slicing
+    now: int
 
 
 class OpenedFinishing(NamedTuple):

@@ -4,7 +4,8 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, NamedTuple
 
-from onceonly.drivers.schema import Schema, check, create, create_user_tables, drop
+from onceonly.drivers.database_clock import database_now
+from onceonly.drivers.schema import Schema, check, create, create_user_tables, drop, is_there
 from onceonly.drivers.sql import Database, place_of, pool_of
 from onceonly.drivers.sql import open_database as connect
 from onceonly.drivers.whereabouts import whereabouts
@@ -33,12 +34,12 @@ from onceonly.stores.sql import (
 from onceonly.stores.sql.enlisted import Committed, Enlisted, Home
 from onceonly.stores.sql.enlisted import enlist as enlist_session
 from onceonly.stores.sql.measuring import Sample, measure
-from onceonly.stores.sql.slicing import RETENTION
+from onceonly.stores.sql.slicing import RETENTION, find_slicing, refuse_more
 from onceonly.stores.sql.tables import SCHEMA as STORE
 from onceonly.transports.sql import SqlTransport
 from onceonly.transports.sql_tables import SCHEMA as QUEUE
 from onceonly.wiring.deduplication import are_in_store
-from onceonly.wiring.opened import OpenedStore
+from onceonly.wiring.opened import Cut, OpenedStore
 from onceonly.wiring.settings import Settings
 from onceonly.wiring.shared import Shared
 
@@ -64,24 +65,56 @@ async def open_store(settings: Settings, *, clock: Clock) -> AsyncIterator[Opene
         metadata: Any = settings.metadata
         if metadata is not None and database.creates:
             await create_user_tables(database, metadata)
-        keeping = _keeping(settings)
-        retention = _retention(settings)
-        mine = None if clock is LIVE.clock else clock  # where a test moves time, it moves for claims as well
-        store = SqlStore(
-            database, settings.name, keeping=keeping, isolation=settings.isolation, retention=retention, clock=mine
-        )
-        ring = SqlRing(database, retention=retention, clock=mine) if keeping is Keeping.HISTORY else None
-        if ring is not None:
+        store, opened = _opened(database, settings, clock)
+        if opened.ring is not None:
             await store.prepare()
-        yield OpenedStore(
-            store,
-            SqlDeadLetters(database),
-            SqlRegister(database, settings.name),
-            ring,
-            keys=None if keeping is Keeping.NOTHING else SqlKeys(database),
-            leader=ring or SqlRing(database, clock=mine),
-            journals=SqlJournals(database, settings.name),
-        )
+        yield opened
+
+
+@asynccontextmanager
+async def look_at_store(settings: Settings, *, clock: Clock) -> AsyncIterator[OpenedStore]:
+    """Give the same only to look at: no table is made, nothing is decided; without a ring where nobody has cut time yet."""
+    async with open_database(settings.store, clock=clock) as database:
+        await _ensure(database, STORE, creates=False)
+        _, opened = _opened(database, settings, clock)
+        yield opened if await find_slicing(database) is not None else opened._replace(ring=None)
+
+
+def _opened(database: Database, settings: Settings, clock: Clock) -> tuple[SqlStore, OpenedStore]:
+    keeping, retention = _keeping(settings), _retention(settings)
+    mine = None if clock is LIVE.clock else clock  # where a test moves time, it moves for claims as well
+    store = SqlStore(database, settings.name, keeping=keeping, isolation=settings.isolation, retention=retention, clock=mine)
+    ring = SqlRing(database, retention=retention, clock=mine) if keeping is Keeping.HISTORY else None
+    return store, OpenedStore(
+        store,
+        SqlDeadLetters(database),
+        SqlRegister(database, settings.name),
+        ring,
+        keys=None if keeping is Keeping.NOTHING else SqlKeys(database),
+        leader=ring or SqlRing(database, clock=mine),
+        journals=SqlJournals(database, settings.name),
+    )
+
+
+async def look_at_ring(database: Database) -> Cut | None:
+    """Tell how time is cut in a database; None while nobody has decided it, and where there are no tables.
+
+    Raises SchemaMissing for those of an older version, SchemaTooNew.
+    """
+    if not await is_there(database, STORE):
+        return None
+    await check(database, STORE)
+    slicing = await find_slicing(database)
+    if slicing is None:
+        return None
+    async with database.reading() as connection:
+        return Cut(slicing, await connection.run_sync(database_now))
+
+
+def refuse_ring(settings: Settings, cut: Cut) -> None:
+    """Refuse what a start would refuse: an endpoint that asks for more than the ring was cut for. Raises SetupError."""
+    if _keeping(settings) is Keeping.HISTORY:
+        refuse_more(_retention(settings), cut.slicing)
 
 
 class Sampled(NamedTuple):
@@ -191,13 +224,13 @@ def _keeping(settings: Settings) -> Keeping:
     return Keeping.NOTHING if isinstance(settings.deduplication, Off) else Keeping.UNTIL_FORGOTTEN
 
 
-async def _ensure(database: Database, schema: Schema) -> None:
-    """Make the tables of an embedded database; everywhere else a person has made them.
+async def _ensure(database: Database, schema: Schema, *, creates: bool = True) -> None:
+    """Make the tables of an embedded database, unless it is only looked at; everywhere else a person has made them.
 
     Raises SchemaMissing, SchemaTooNew, SetupError when the user may not look.
     """
     try:
-        await (create if database.creates else check)(database, schema)
+        await (create if creates and database.creates else check)(database, schema)
     except Failed as error:
         if database.is_refused(error):
             raise SetupError(str(error)) from error

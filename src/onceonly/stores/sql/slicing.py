@@ -46,14 +46,22 @@ async def read_slicing(database: Database, retention: int, *, clock: Clock | Non
 
     Raises SetupError when it was cut for a shorter retention; Failed, Unknown.
     """
-    own = tables(database.prefix, database.schema)
-    async with database.reading() as connection:
-        found = await connection.run_sync(_read, own)
+    found = await find_slicing(database)
     if found is None:
         async with database.writing() as connection:
             await connection.run_sync(_decide, database, slicing_for(retention), clock)
-        async with database.reading() as connection:
-            found = await connection.run_sync(_read, own)
+        found = await find_slicing(database)
+    return refuse_more(retention, found)
+
+
+async def find_slicing(database: Database) -> Slicing | None:
+    """Read how time is cut; None while nobody has decided it. Raises Failed, Unknown."""
+    async with database.reading() as connection:
+        return await connection.run_sync(_read, tables(database.prefix, database.schema))
+
+
+def refuse_more(retention: int, found: Slicing | None) -> Slicing:
+    """Give what was found when it keeps claims for `retention` milliseconds. Raises SetupError, with both numbers."""
     if found is None or retention > found.retention:
         raise SetupError(_too_long(retention, found))
     return found
