@@ -1,9 +1,10 @@
 """`python -m benchmarks.retention`: what it costs to remember what was handled, and to forget it.
 
 In PostgreSQL the statement that the library sends is measured on the driver's own connection, beside a table as outboxes
-usually have it: a text key, a date, an index on each. SQLite and MariaDB are measured through the library, on one connection.
-It needs a PostgreSQL (BENCH_DATABASE) and a MariaDB (BENCH_MARIADB, left out loudly when it is not there), makes databases of
-its own there, and drops them.
+usually have it: a text key, a date, an index on each. Before each turn the server writes out what it has to, and another
+table is the first in every round. SQLite and MariaDB are measured through the library, on one connection. It needs a PostgreSQL
+(BENCH_DATABASE) and a MariaDB (BENCH_MARIADB, left out loudly if it is not there), makes databases of its own there, and drops
+them.
 """
 
 import asyncio

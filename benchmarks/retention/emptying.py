@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import asyncpg
@@ -11,8 +12,9 @@ from benchmarks.retention.keys import Keys
 from benchmarks.retention.postgresql import Ground, Place, Work
 
 CONNECTIONS = 4
-BEFORE, AFTER = 2.0, 1.0
-"""Seconds for which claiming is undisturbed, and for which it is looked at at least from then on."""
+BEFORE, DURING, LOOKED_AT = 2.0, 1.0, 1.0
+"""Seconds for which claiming is undisturbed at first, for which it is looked at at least from when the work begins, and for
+which undisturbed claiming is looked at on either side: tables and caches grow, so that one side alone is faster or slower."""
 
 
 class Claiming:
@@ -40,8 +42,7 @@ class Claiming:
 
 async def emptying(ground: Ground, place: Place, work: Work, *, batch: int, ready: int) -> Emptying:
     """Claim on four connections, do the work after a while, and compare."""
-    keys = Keys(ground.start, ground.slicing.width, seed=time.monotonic_ns())
-    claiming = Claiming(place, keys, batch=batch, ready=ready)
+    claiming = Claiming(place, ground.keys(seed=time.monotonic_ns()), batch=batch, ready=ready)
     connections = [await ground.connect() for _ in range(CONNECTIONS)]
     try:
         async with asyncio.TaskGroup() as group:
@@ -51,18 +52,24 @@ async def emptying(ground: Ground, place: Place, work: Work, *, batch: int, read
             begin = time.perf_counter()
             await work.do()
             end = time.perf_counter()
-            await asyncio.sleep(max(0.0, begin + AFTER - end))
+            until = max(end, begin + DURING)
+            await asyncio.sleep(until + LOOKED_AT - time.perf_counter())
             claiming.stopped = True
     finally:
         for each in connections:
             await each.close()
-    until = max(end, begin + AFTER)
-    before = [at for at, _ in claiming.ended if begin - BEFORE / 2 <= at < begin]
-    beside = [took for at, took in claiming.ended if begin <= at <= until]
+    undisturbed, beside, longest = compared(claiming.ended, begin, until)
     return Emptying(
         seconds=round(end - begin, 4),
-        undisturbed=round(len(before) * batch / (BEFORE / 2), 1),
-        beside=round(len(beside) * batch / (until - begin), 1),
-        longest=round(max(beside, default=until - begin), 4),
+        undisturbed=round(undisturbed * batch, 1),
+        beside=round(beside * batch, 1),
+        longest=round(longest, 4),
         dead_rows=await ground.dead_rows(work.table),
     )
+
+
+def compared(ended: Sequence[tuple[float, float]], begin: float, until: float) -> tuple[float, float, float]:
+    """Give the batches a second on both sides of a time, those within it, and the seconds that the slowest of these took."""
+    around = [at for at, _ in ended if begin - LOOKED_AT <= at < begin or until <= at < until + LOOKED_AT]
+    beside = [took for at, took in ended if begin <= at < until]
+    return len(around) / (2 * LOOKED_AT), len(beside) / (until - begin), max(beside, default=until - begin)

@@ -19,10 +19,10 @@ class Batch(NamedTuple):
 
 
 class Keys:
-    """Makes claims of one slice: their instants go on, and overtake each other by ten minutes at most."""
+    """Makes claims of one slice: their instants go on by `pace` ms, and overtake each other by ten minutes at most."""
 
-    def __init__(self, start: int, width: int, *, seed: int = 1) -> None:
-        self._start, self._width = start, width
+    def __init__(self, start: int, width: int, *, pace: float = 0.1, seed: int = 1) -> None:
+        self._start, self._width, self._pace = start, width, pace
         self._chance = Random(seed)  # noqa: S311 - test data
         self._made = 0
 
@@ -38,6 +38,6 @@ class Keys:
     def _keys(self, size: int) -> Iterator[bytes]:
         for _ in range(size):
             self._made += 1
-            ahead = (self._made // 10 + self._chance.randrange(JITTER)) % self._width
+            ahead = (int(self._made * self._pace) + self._chance.randrange(JITTER)) % self._width
             instant = self._start + ahead
             yield (instant << HASH_BITS | self._chance.getrandbits(HASH_BITS) | 1).to_bytes(16, "big")

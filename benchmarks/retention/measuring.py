@@ -1,6 +1,7 @@
 """One run: every round of everything, then forgetting, in each database."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from msgspec import Struct
 
@@ -15,6 +16,7 @@ READY = 6
 """For how many times the rate of the first round's claims batches are made ready beside an emptying."""
 
 Say = Callable[[str], None]
+_Item = TypeVar("_Item")
 
 
 class Plan(Struct, frozen=True, kw_only=True):
@@ -34,6 +36,12 @@ QUICK = Plan(claims=500_000, each=50_000, slot=300_000, others=100_000, rounds=3
 TINY = Plan(claims=12_000, each=1_000, slot=3_000, others=6_000, rounds=2, emptied=1)
 
 
+def in_turn(items: Sequence[_Item], number: int) -> list[_Item]:
+    """Give the items in the order of a round: another one is the first in each."""
+    first = number % len(items)
+    return [*items[first:], *items[:first]]
+
+
 async def measure_postgresql(server_url: str, plan: Plan, say: Say) -> tuple[Database, str]:
     """Measure in PostgreSQL; gives its version as well."""
     async with postgresql.opened(server_url, RETENTION) as ground:
@@ -45,21 +53,15 @@ async def measure_postgresql(server_url: str, plan: Plan, say: Say) -> tuple[Dat
         found = Database(
             claims=plan.claims, batch=plan.batch, sizes=sizes, full=Rate(), empty=Rate(), classic=Rate(), classic_empty=Rate()
         )
-        places = {
-            "full": ground.full,
-            "empty": ground.empty,
-            "bare": ground.bare,
-            "classic": ground.classic,
-            "classic_empty": ground.classic_empty,
-        }
-        keys = Keys(ground.start, ground.slicing.width)
+        keys = ground.keys(seed=1)
         await ground.clear()
-        for place in places.values():  # nothing is measured before the server has read what it needs
+        for place in ground.places().values():  # nothing is measured before the server has read what it needs
             await ground.claim(place, keys.batches(plan.batch, plan.batch))
         for number in range(plan.rounds):
             await ground.clear()
             batches = keys.batches(plan.each, plan.batch)
-            for name, place in places.items():
+            for name, place in in_turn([*ground.places().items()], number):
+                await ground.write_out()
                 claims, wal = await ground.claim(place, batches)
                 rate: Rate = getattr(found, name)
                 rate.claims.append(round(claims, 1))

@@ -76,6 +76,7 @@ class Ground:
         self.bare = Place("bare", statement.replace(self.full.table, "bare"))
         self.classic = Place("classic", CLAIM_CLASSIC.format("classic"))
         self.classic_empty = Place("classic_empty", CLAIM_CLASSIC.format("classic_empty"))
+        self._pace = 1.0
 
     async def make(self) -> None:
         """Make what the library's schema has not made."""
@@ -88,6 +89,7 @@ class Ground:
     async def fill(self, claims: int) -> None:
         """Fill the slots of the slices before this one in the order of time, and the classic table as far back."""
         slices = self.slicing.full
+        self._pace = self.slicing.retention / claims
         for back in range(1, slices + 1):
             await self.fill_slice(self.start - back * self.slicing.width, claims // slices)
         first, width = self.start - slices * self.slicing.width, self.slicing.width
@@ -98,6 +100,14 @@ class Ground:
         )
         await self.settle()
 
+    def keys(self, *, seed: int) -> Keys:
+        """Make claims of this slice that come as often as those that the tables were filled with."""
+        return Keys(self.start, self.slicing.width, pace=self._pace, seed=seed)
+
+    def places(self) -> dict[str, Place]:
+        """Give the tables to claim into, by the names of what is found."""
+        return {name: getattr(self, name) for name in ("full", "empty", "bare", "classic", "classic_empty")}
+
     async def fill_slice(self, start: int, claims: int, *, jitter: int = 1) -> None:
         """Fill the slot of a slice; messages overtake each other by `jitter` milliseconds at most."""
         instant = f"({start} + n::bigint * {self.slicing.width - 1} / {claims})"
@@ -106,8 +116,12 @@ class Ground:
         await self.own.execute(f"insert into {table} {_claims(instant, order)} on conflict do nothing", timeout=3600)
 
     async def settle(self) -> None:
-        """Write out now what was written, and not while something is measured."""
+        """Tidy up now, and write out what was written, and not while something is measured."""
         await self.own.execute("vacuum (analyze)", timeout=3600)
+        await self.write_out()
+
+    async def write_out(self) -> None:
+        """Have the server write out all pages, so that no table is measured while those of the one before are written."""
         await self.own.execute("checkpoint", timeout=3600)
 
     async def size(self, *names: str) -> float:

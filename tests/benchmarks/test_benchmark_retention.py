@@ -4,9 +4,10 @@ import pytest
 from msgspec.structs import replace
 
 from benchmarks.retention import others
+from benchmarks.retention.emptying import compared
 from benchmarks.retention.findings import Database, Emptying, Rate, Sizes, promises
-from benchmarks.retention.keys import Keys
-from benchmarks.retention.measuring import RETENTION, TINY, measure_other, measure_postgresql
+from benchmarks.retention.keys import JITTER, Keys
+from benchmarks.retention.measuring import RETENTION, TINY, in_turn, measure_other, measure_postgresql
 from onceonly.model.ring import instant_of
 from servers import POSTGRESQL, need
 
@@ -48,6 +49,28 @@ def test_keys_are_in_their_slice_and_in_order() -> None:
     assert batch.keys == sorted(batch.keys)
     assert len({*batch.keys}) == len(batch.keys)
     assert all(7_200_000 <= instant_of(key) < 10_800_000 for key in batch.keys)
+
+
+def test_keys_come_at_the_pace_of_a_table_that_is_filled() -> None:
+    """A table of so many claims is older than the claims of a few seconds: they go on within its time, and no faster."""
+    keys = [key for batch in Keys(0, 1 << 40, pace=5000.0).batches(1000, 100) for key in batch.keys]
+    assert 4_500_000 < max(map(instant_of, keys)) < 5_000_000 + JITTER
+
+
+def test_each_table_is_the_first_in_one_round() -> None:
+    """What comes first has the memory of the server as the round before left it."""
+    assert [in_turn("abc", number) for number in range(4)] == [list("abc"), list("bca"), list("cab"), list("abc")]
+
+
+def test_claiming_that_only_grows_faster_is_not_disturbed() -> None:
+    """What is beside the work is compared with both sides of it; a pause in it is seen."""
+    ended = [(10 * (number / 5000) ** 0.5, 0.001) for number in range(5000)]
+    undisturbed, beside, longest = compared(ended, 5.0, 6.0)
+    assert undisturbed == pytest.approx(beside, rel=0.01)
+    assert longest == 0.001
+    undisturbed, beside, longest = compared([(at, took) for at, took in ended if not 5.1 < at < 5.3] + [(5.3, 0.2)], 5.0, 6.0)
+    assert 0.75 < beside / undisturbed < 0.85
+    assert longest == 0.2
 
 
 @pytest.mark.timeout(120)

@@ -42,13 +42,17 @@ class BytesAsNumber(TypeDecorator[bytes]):
     impl = BigInteger
     cache_ok = True
 
-    def process_bind_param(self, value: bytes | None, dialect: Dialect) -> int | None:
+    def bind_processor(self, dialect: Dialect) -> Callable[[bytes | None], int | None]:
         """Make it a number."""
-        return None if value is None else int.from_bytes(value, "big", signed=True)
+        return _number
 
     def process_result_value(self, value: int | None, dialect: Dialect) -> bytes | None:
         """Give its bytes."""
         return None if value is None else value.to_bytes(FINGERPRINT_BYTES, "big", signed=True)
+
+
+def _number(value: bytes | None) -> int | None:
+    return None if value is None else int.from_bytes(value, "big", signed=True)
 
 
 class TextAsBytes(TypeDecorator[str]):
