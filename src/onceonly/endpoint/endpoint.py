@@ -329,7 +329,7 @@ class Endpoint(Responding, Transacting):
     ) -> AsyncIterator[None]:
         """Send what transactions of this process commit, beside the block, and what others left; receive nothing.
 
-        Otherwise as `running`: for an application whose messages are handled elsewhere.
+        Otherwise as `running`: for an application whose messages are handled elsewhere. Without handlers it has no queue.
         """
         chosen = settings or self.settings
 
@@ -362,7 +362,7 @@ class Endpoint(Responding, Transacting):
             return EndpointHandlers(plans, rules, surroundings, made, blobs=place, peers=chosen.all_peers)
 
         events, responders = tuple(sorted(plans.handlers)), bool(plans.responders)
-        asked = partial(wire, events=events, entities=_have_entities(plans), responders=responders)
+        asked = partial(wire, events=events, entities=_have_entities(plans), responders=responders, sends=plans.sends)
         return partial(asked, chosen, make, surroundings=surroundings, observer=observer)
 
     def _plan(self, settings: Settings, *, sends: bool = False) -> Plans:
