@@ -108,13 +108,7 @@ TRANSACTIONS: tuple[Mutant, ...] = (
     Mutant(
         "dispatch after Unknown commit",
         (CONTROL,),
-        (
-            transaction(_CONFLICT, "    except Unknown:\n        pass\n" + _CONFLICT),
-            transaction(
-                "import CommitRefused, Conflict, HandlerFailed, KeyReused",
-                "import CommitRefused, Conflict, HandlerFailed, KeyReused, Unknown",
-            ),
-        ),
+        (transaction(_CONFLICT, "    except Unknown:\n        pass\n" + _CONFLICT),),
     ),
     Mutant(
         "done before dispatch",
