@@ -78,6 +78,17 @@ async def test_a_handler_whose_connection_is_ended_is_not_to_blame(database: Dat
     assert await look(store, message()) == {"new": ["m1"]}
 
 
+async def test_a_connection_that_is_lost_before_commit_is_said_has_failed(database: Database, store: SqlStore) -> None:
+    """What the handler left is written first, and that finds out: nothing can have been committed."""
+    unit = await store.begin([message()])
+    session_of(unit.resources).add(Order(id="a", total=1))
+    await end_connections(database)
+    with pytest.raises(Failed) as lost:
+        await unit.commit(records(message()))
+    assert type(lost.value) is Failed
+    assert await look(store, message()) == {"new": ["m1"]}
+
+
 async def test_no_server_is_no_reason_to_know_anything(url: str) -> None:
     """Nobody listens there; neither does an error show the password."""
     nobody = url.replace("root@", "root:geheim@").replace(":5432", ":1")

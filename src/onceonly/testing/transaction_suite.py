@@ -255,11 +255,14 @@ class TransactionSuite(Suite):
         async with self.open_transactions() as subject:
             first = await opened_by(subject, opening("a1", key="k"))
             second, transactions = structs.replace(opening("a2", key="k"), wait=WAIT), await subject.transactions()
-            async with asyncio.timeout(WAITED):
-                try:
+            try:
+                async with asyncio.timeout(WAITED):
                     found = await transactions.open(second)
-                except Conflict:
-                    found = None
+            except Conflict:
+                found = None
+            except TimeoutError:
+                first.abandon()  # else the one that waits would wait on
+                raise
             assert not isinstance(found, Kept)
             if found is not None:
                 found.abandon()
