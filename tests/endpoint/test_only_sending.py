@@ -10,8 +10,8 @@ from onceonly import Endpoint
 from onceonly.model.errors import InvalidHandler, QueueMissing, SetupError
 from onceonly.model.message import Delivery
 from onceonly.ports.transport import Topology
-from onceonly.wiring import open_transport, temporary_transport
-from servers import RABBITMQ, need
+from onceonly.wiring import open_store, open_transport, temporary_transport
+from servers import RABBITMQ, free_port, need
 
 
 async def test_an_endpoint_without_handlers_sends_what_it_commits_beside_the_block(tmp_path: Path) -> None:
@@ -47,6 +47,23 @@ async def test_an_endpoint_with_handlers_has_its_queue_also_where_it_only_sends(
         async with asyncio.timeout(30):
             while not (await own.depth("desk")).waiting:  # noqa: ASYNC110 - another connection changes it
                 await asyncio.sleep(0.01)
+
+
+async def test_nobody_waits_for_a_broker_that_is_away_from_the_start(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """One that does not even refuse would hold each transaction up: what it sends is left to the relay that is to come."""
+    away = f"amqp://guest:guest@127.0.0.1:{free_port()}/"
+    desk = Endpoint("desk", store=f"sqlite:///{tmp_path}/desk.db", transport=away)
+    async with desk.sending():
+        async with desk.transaction() as tx:
+            tx.send({"name": "a"}, to="archive", type="note")
+        assert "onceonly.transaction" not in {record.name for record in caplog.records}  # nobody tried
+        assert desk._doorbell.is_expected
+    assert not desk._doorbell.is_expected
+    async with desk.transaction() as tx:  # now there is no relay to come, so it tries, and tells that it could not
+        tx.send({"name": "b"}, to="archive", type="note")
+    assert "onceonly.transaction" in {record.name for record in caplog.records}
+    async with open_store(desk.settings) as (store, _):
+        assert len(await store.undispatched(1 << 52, 10)) == 2
 
 
 async def test_who_only_sends_to_rabbitmq_needs_no_queue_for_delays() -> None:

@@ -256,7 +256,7 @@ class Endpoint(Responding, Transacting):
         Lifespan and providers are opened once, before. Sets `away` when a server was found away. Who `sends` needs no handlers.
         """
         chosen = settings or self.settings
-        patience = Patience(stop, endpoint=self.name, surroundings=surroundings, away=away)
+        patience = Patience(stop, endpoint=self.name, surroundings=surroundings, away=away, doorbell=self._doorbell)
         async with AsyncExitStack() as stack:
             wired = await self._prepared(stack, self._plan(chosen, sends=sends), chosen, surroundings, observer=observer)
             ports = await patience.enter(stack, wired)

@@ -136,8 +136,8 @@ class Transacting:
         return Means(self.settings.name, ways, dispatch, running.max_body, running.surroundings, kind, longest)
 
     async def _dispatch(self, directly: _Dispatch, records: Sequence[Record]) -> None:
-        """Leave it to the relay of this process, if there is one: it waits for nobody, and tries again."""
-        if self._doorbell.is_heard:
+        """Leave it to the relay of this process, if there is one, or will be: it waits for nobody, and tries again."""
+        if self._doorbell.is_heard or self._doorbell.is_expected:
             self._doorbell.ring(records)
         else:
             await directly(records)
