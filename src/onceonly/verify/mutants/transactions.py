@@ -111,6 +111,16 @@ TRANSACTIONS: tuple[Mutant, ...] = (
         (transaction(_CONFLICT, "    except Unknown:\n        pass\n" + _CONFLICT),),
     ),
     Mutant(
+        "unanswered commit called Failed",
+        (CONTROL, RELAYED),
+        (
+            transaction(
+                "        await opened.commit(next(iter(records), None), decided.answer)\n",
+                "        with before_commit():\n            await opened.commit(next(iter(records), None), decided.answer)\n",
+            ),
+        ),
+    ),
+    Mutant(
         "done before dispatch",
         (CONTROL,),
         (relay(_DISPATCH, "    await ports.store.forget(records)\n" + _DISPATCH),),
