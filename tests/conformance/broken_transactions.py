@@ -1,5 +1,6 @@
 """Transactions on documents, each broken in one way."""
 
+import asyncio
 from typing import Any
 
 from msgspec.structs import replace
@@ -220,6 +221,16 @@ class Forgotten(Sound):
     async def kept(self, key: str, endpoint: str = "") -> Kept | None:
         """Find nothing."""
         return None
+
+
+class Patient(Sound):
+    """Waits for who has a key, whatever was asked."""
+
+    async def open(self, opening: Opening) -> DocumentTransaction | Kept:
+        """Wait for what never comes."""
+        if opening.wait is not None:
+            await asyncio.Event().wait()
+        return await super().open(opening)
 
 
 class Latest(Sound):

@@ -1,5 +1,6 @@
 """`enlist`: what it captures, when it is over, and which sessions it refuses because nobody would find the message."""
 
+import re
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -20,7 +21,7 @@ from sqlalchemy.ext.asyncio import (
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, scoped_session, sessionmaker
 
 from onceonly import Endpoint, InvalidEffect, Off, SchemaMissing, SetupError
-from onceonly.drivers.whereabouts import whereabouts
+from onceonly.drivers.whereabouts import whereabouts, written
 from onceonly.endpoint.endpoint import MAX_BODY
 from onceonly.model.identity import outgoing_id
 from onceonly.model.message import Send
@@ -253,7 +254,7 @@ async def test_a_store_without_tables_is_told_with_what_makes_them(tmp_path: Pat
 def test_one_database_has_many_names(store: str, session: str) -> None:
     """Drivers, users, default ports and names of this machine are no matter."""
     assert whereabouts(make_url(store)) == whereabouts(make_url(session))
-    assert SECRET not in str(whereabouts(make_url(store.replace("u:p", f"u:{SECRET}"))))
+    assert SECRET not in written(make_url(store.replace("u:p", f"u:{SECRET}")))
 
 
 @pytest.mark.parametrize(
@@ -275,6 +276,27 @@ def test_a_session_of_another_database_is_refused(store: str, session: str) -> N
     ):
         shop_at(store).enlist(own)
     assert SECRET not in str(e.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        (f"postgresql://u:{SECRET}@127.0.0.1/db", "postgresql://127.0.0.1/db"),
+        ("postgresql+psycopg://u@LocalHost:5433/db", "postgresql://LocalHost:5433/db"),
+        ("postgresql+psycopg://u@/db?host=/run/postgresql&sslpassword=secret", "postgresql:///db?host=%2Frun%2Fpostgresql"),
+        ("mariadb+asyncmy://u@[::1]/db", "mariadb://[::1]/db"),
+        ("sqlite:///shop.db", "sqlite:///shop.db"),
+    ],
+)
+def test_the_refusal_shows_what_the_user_wrote(url: str, shown: str) -> None:
+    """Not another name of the same place, which is found nowhere in the program; and no secret."""
+    assert written(make_url(url)) == shown
+    if not url.startswith("sqlite"):
+        with (
+            bound(url) as own,
+            pytest.raises(SetupError, match=f"writes to {re.escape(shown)}, .* is postgresql://db.example/"),
+        ):
+            shop_at(f"postgresql://u:{SECRET}@db.example/other").enlist(own)
 
 
 @pytest.mark.parametrize("url", ["sqlite://", "sqlite:///:memory:", "sqlite:///file:x?mode=memory&uri=true"])

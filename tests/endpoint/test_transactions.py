@@ -1,7 +1,7 @@
 """`transaction` and `transact`: what they refuse, what the forms of the algorithm do when somebody else wins, and the kit."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -302,6 +302,44 @@ async def test_after_an_unknown_commit_nothing_else_is_done() -> None:
         await transact(opening("one"), deciding(b"first"), ways)
     assert calls == ["open"]
     assert await transact(opening("two"), deciding(b"second"), ways) == Transacted(answer=b"first", is_known=True)
+
+
+async def test_what_is_not_answered_before_the_commit_has_failed() -> None:
+    """The store, and whatever else is asked until then: nothing of it is ever visible, so the client may be told so."""
+
+    class Away(MemoryTransactions):
+        """Answers nobody."""
+
+        async def open(self, opening: Opening) -> Any:
+            raise Unknown("no answer")
+
+    class NotPreparing(History):
+        """Cannot say whether it has prepared anything."""
+
+        async def prepare(self, records: Sequence[Record]) -> tuple[Record, ...]:
+            raise Unknown("no answer")
+
+    driver = Live()
+    for transactions, admission in ((Away(driver, "shop"), History()), (MemoryTransactions(driver, "shop"), NotPreparing())):
+        with pytest.raises(Failed, match="nothing was committed: no answer"):
+            await transact(opening("one"), deciding(b"first"), Ways(transactions, admission))
+    assert await MemoryTransactions(driver, "shop").kept("k") is None
+
+
+async def test_who_waits_for_a_key_may_say_for_how_long(shop: Endpoint) -> None:
+    """Then it is a Conflict, and nothing happened; who has waited in vain may ask again."""
+    async with shop.transaction(idempotency_key="k") as first:
+        with pytest.raises(Conflict, match=r"not done, nothing happened, try again: .* for 20 ms"):
+            await shop.transact(returning("second"), idempotency_key="k", wait=0.02)
+        first.answer = "first"
+    assert await shop.transact(returning("third"), idempotency_key="k", wait=0.02) == "first"
+
+
+@pytest.mark.parametrize("wait", [0, -1.0, 90_000.0])
+def test_a_wait_that_cannot_serve_is_refused(wait: float) -> None:
+    """None at all, and more than a day."""
+    with pytest.raises(TransactionMisused, match="wait must be a number of seconds above 0, a day at most"):
+        shop_on_memory().transaction(idempotency_key="k", wait=wait)
 
 
 async def test_a_transaction_that_is_over_cannot_be_committed() -> None:

@@ -8,9 +8,12 @@ from typing import Any
 
 import httpx
 import pytest
-from web_house import APPLICATIONS, FRAMEWORKS, House, serving
+from starlette.requests import Request
+from starlette.responses import Response
+from web_house import APPLICATIONS, FRAMEWORKS, Behaviour, House, serving
 
 from cutting_proxy import Cutter, cutting
+from onceonly import CommitRefused, Endpoint
 from onceonly.wiring import open_store
 from servers import free_port
 
@@ -96,11 +99,34 @@ async def test_a_request_without_a_key_is_told_that_nobody_can_find_out(postgres
 
 
 async def test_what_the_database_refuses_at_the_commit_is_a_500(postgresql_url: str, framework: str) -> None:
-    """A constraint that is looked at only then: trying again cannot help."""
+    """A constraint that is looked at only then: trying again cannot help, and what was written is told to nobody."""
     async with house_behind_a_cutter(postgresql_url, framework) as (house, _):
         await house.execute("ALTER TABLE lines ADD UNIQUE (item) DEFERRABLE INITIALLY DEFERRED")
-        assert [(await house.post("created", key)).status_code for key in ("k-1", "k-2")] == [201, 500]
+        first, refused = [await house.post("created", key) for key in ("k-1", "k-2")]
+        assert (first.status_code, refused.status_code) == (201, 500)
+        assert refused.headers["content-type"] == "application/problem+json"
+        assert "retry-after" not in refused.headers
+        said = refused.json()
+        assert (said["status"], said["code"], said["title"]) == (500, "commit-refused", "Commit Refused")
+        assert "created" not in refused.text
         assert await house.lines() == ["created"]
+
+
+async def test_an_application_may_say_itself_what_a_refused_commit_means(postgresql_url: str, framework: str) -> None:
+    """By an exception handler, as for every other exception."""
+
+    async def taken(_request: Request, _error: Exception) -> Response:
+        return Response("taken", 409)
+
+    def make(shop: Endpoint, behave: Behaviour, **terms: Any) -> Any:
+        app = APPLICATIONS[framework](shop, behave, **terms)
+        app.add_exception_handler(CommitRefused, taken)
+        return app
+
+    async with serving(postgresql_url, make=make) as house:
+        await house.execute("ALTER TABLE lines ADD UNIQUE (item) DEFERRABLE INITIALLY DEFERRED")
+        answers = [await house.post("created", key) for key in ("k-1", "k-2")]
+        assert [(each.status_code, each.text) for each in answers] == [(201, answers[0].text), (409, "taken")]
 
 
 async def waiting_for_the_same_key(url: str, framework: str) -> None:

@@ -188,11 +188,12 @@ async def test_a_connection_killed_before_the_commit_leaves_unknown(url: str, da
 
 
 async def test_a_connection_killed_under_a_handler_is_no_fault_of_it(url: str, store: SqlStore) -> None:
-    """It is Unknown, which counts nothing."""
+    """It is Failed, which counts nothing: COMMIT was not said."""
     unit = await store.begin([A])
     await on_mariadb(f"KILL {await thread_of(unit)}", url=url)
-    with pytest.raises(Unknown):
+    with pytest.raises(Failed) as lost:
         await attempt(unit, lambda: run(unit, "SELECT 1"))
+    assert type(lost.value) is Failed
     unit.abandon()
     assert await look(store, A) == {"new": ["a"]}
 

@@ -1,11 +1,23 @@
 """Settings that cannot lie: what would be forgotten too early is refused where it is written, with the arithmetic."""
 
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from onceonly import DedupStore, Endpoint, History, InvalidHandler, Off, Retry, SetupError, Tokens, TransactionMisused
+from onceonly import (
+    ControlMessages,
+    DedupStore,
+    Endpoint,
+    History,
+    InvalidHandler,
+    Off,
+    Retry,
+    SetupError,
+    Tokens,
+    TransactionMisused,
+)
 from onceonly.model.durations import in_words, parse_duration
 from onceonly.model.settings import Deduplication
 from onceonly.wiring.settings import Settings
@@ -67,6 +79,46 @@ def test_a_retention_must_be_longer_than_the_longest_commit(kept: Any) -> None:
         "retention of 30 min is not longer than the longest commit of a transaction, max_commit=30 min: "
         "have a longer retention, or a shorter max_commit"
     )
+
+
+SERVICE = "dynamodb://eu-central-1/shop"
+
+
+def test_a_commit_may_not_come_later_than_control_messages_look_for_it() -> None:
+    """Where a store cannot be searched: found where the endpoint is made, not in the first transaction."""
+    assert told(store=SERVICE, max_commit=timedelta(minutes=6)) == (
+        "max_commit of 6 min is longer than control messages give a transaction, ControlMessages(max_commit=) of 5 min: "
+        "have a shorter max_commit, or a longer one there, where delays (42 min 40 s together) must be longer than it, and "
+        "retention (1 d) at least delays + max_commit"
+    )
+    assert settings(store=SERVICE, max_commit=timedelta(minutes=5))
+    longer = ControlMessages(max_commit=timedelta(minutes=6))
+    assert settings(store=SERVICE, max_commit=timedelta(minutes=6), control=longer)
+
+
+def test_where_there_are_no_control_messages_they_limit_nothing() -> None:
+    """In SQL, in memory without entities, and without transactions."""
+    for store in ("sqlite:///a.db", "memory://a"):
+        assert settings(store=store, max_commit=timedelta(minutes=6))
+    assert settings(store=SERVICE, max_commit=timedelta(minutes=6), deduplication=Off())
+
+
+async def test_entities_in_memory_are_finished_by_control_messages_so_they_limit_its_commits() -> None:
+    """Told at start: handlers come after settings."""
+    shop = Endpoint("shop", store="memory://a", transport="memory://a", max_commit=timedelta(minutes=6))
+
+    @dataclass
+    class Account:
+        id: str
+        balance: int = 0
+
+    @shop.handler(type="deposit", entity=Account, key="id")
+    async def deposit(body: dict[str, str], account: Account) -> None:
+        """Do nothing."""
+
+    with pytest.raises(SetupError, match=r"max_commit of 6 min is longer than control messages give a transaction"):
+        async with shop.opened():
+            pass
 
 
 def test_what_is_not_kept_at_all_cannot_be_kept_too_short() -> None:

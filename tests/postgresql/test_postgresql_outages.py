@@ -64,16 +64,28 @@ async def test_a_connection_that_the_server_ends_is_unknown_and_replaced(databas
 
 
 async def test_a_handler_whose_connection_is_ended_is_not_to_blame(database: Database, store: SqlStore) -> None:
-    """It raised, but for the outage."""
+    """It raised, but for the outage; and nothing of the unit can be committed, for COMMIT was not said."""
     unit = await store.begin([message()], isolated=True)
 
     async def handler() -> None:
         await end_connections(database)
         await session_of(unit.resources).execute(text("SELECT 1"))
 
-    with pytest.raises(Unknown):
+    with pytest.raises(Failed) as lost:
         await attempt(unit, handler)
+    assert type(lost.value) is Failed
     unit.abandon()
+    assert await look(store, message()) == {"new": ["m1"]}
+
+
+async def test_a_connection_that_is_lost_before_commit_is_said_has_failed(database: Database, store: SqlStore) -> None:
+    """What the handler left is written first, and that finds out: nothing can have been committed."""
+    unit = await store.begin([message()])
+    session_of(unit.resources).add(Order(id="a", total=1))
+    await end_connections(database)
+    with pytest.raises(Failed) as lost:
+        await unit.commit(records(message()))
+    assert type(lost.value) is Failed
     assert await look(store, message()) == {"new": ["m1"]}
 
 

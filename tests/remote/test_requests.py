@@ -3,6 +3,8 @@
 import asyncio
 import re
 import sqlite3
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass, replace
@@ -76,6 +78,16 @@ async def test_the_programs_of_the_page_charge_an_order_once(tmp_path: Path) -> 
         read = "SELECT count(*), count(request), count(answer) FROM onceonly_requests"
         await until(lambda: connection.execute(read).fetchone() == (2, 0, 0))
     assert await letters(asking.shop) == ()
+
+
+def test_the_tests_of_the_page_pass(tmp_path: Path) -> None:
+    """As pytest runs them: the kit plays the other service."""
+    for name in ("shop", "test_shop"):
+        block = next(b for b in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL) if b.startswith(f"# {name}.py"))
+        (tmp_path / f"{name}.py").write_text(block)
+    command = [sys.executable, "-m", "pytest", "-q", "test_shop.py"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=100)
+    assert re.search(r"\d\d passed", done.stdout), done.stdout + done.stderr
 
 
 async def test_a_lost_response_is_a_dead_letter_with_that_reason(tmp_path: Path) -> None:

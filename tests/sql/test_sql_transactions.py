@@ -1,5 +1,6 @@
 """Transactions outside of any handler, on SQLite."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from sql_house import url
 from sqlalchemy import text
 from transaction_scenarios import Block, TransactionScenarios
 
-from onceonly import SchemaMissing
+from onceonly import Conflict, SchemaMissing
 from onceonly.drivers.schema import upgrade
 from onceonly.drivers.sql import Database
 from onceonly.stores.sql import SCHEMA
@@ -42,3 +43,12 @@ async def test_an_upgrade_of_older_tables_brings_the_keys(database: Database, sh
         await shop.endpoint.transact(Block("A"), idempotency_key="k1")
     await upgrade(database, SCHEMA)
     assert await shop.endpoint.transact(Block("A"), idempotency_key="k1") == {"placed": ["A"]}
+
+
+async def test_who_has_waited_in_vain_for_another_process_is_told_at_once(database: Database, file: Path) -> None:
+    """It still stands in line for the write lock, behind the other process; the look for the key's answer waits for neither."""
+    async with opened_shop(f"{url(file)}?timeout=100") as patient, patient.endpoint.opened():
+        async with database.writing(), asyncio.timeout(30):
+            with pytest.raises(Conflict, match="not done, nothing happened, try again"):
+                await patient.endpoint.transact(Block("A"), idempotency_key="k1", wait=0.05)
+        assert await patient.endpoint.transact(Block("A"), idempotency_key="k1") == {"placed": ["A"]}

@@ -17,10 +17,10 @@ from onceonly.model.errors import CommitRefused
 from onceonly.model.identity import Identity
 from onceonly.model.message import Message
 from onceonly.model.record import Answer, Record
-from onceonly.model.remote import Response, requested
+from onceonly.model.remote import HTTP, Response, requested
 from onceonly.model.thing import Row
 from onceonly.ports.effects import Register, Things
-from onceonly.ports.remote import Remote
+from onceonly.ports.remote import Peers, Remote
 from onceonly.ports.store import Store
 from onceonly.ports.surroundings import Clock, Ids
 
@@ -74,6 +74,11 @@ class Registered:
         self._ids = ids
         self._clock = clock
         self._remote = remote
+
+    def asking(self, peers: Peers) -> "Registered":
+        """Give the same effects with these other services instead of its own, such as those of a test."""
+        things = {**self._things, HTTP: peers}
+        return Registered(self._store, self._register, things, ids=self._ids, clock=self._clock, remote=peers)
 
     async def register(self, messages: Sequence[Message]) -> Mapping[Identity, str]:
         """Open a row for each message under a fresh attempt's id."""

@@ -13,17 +13,17 @@ answer of who won. Not there: nobody has done it, and the client may try again.
 Crash before commit: nothing happened. Crash after commit: the record is there, and any relay finds it, or else the control
 message does (`algorithms/control`); the client asks again with its key, and gets the answer that is kept. After Unknown
 nothing else is done: the client's next attempt finds out. Without a key nobody can tell one attempt from the next, so a client
-that repeats such a request has it done twice.
+that repeats such a request has it done twice. What comes before the commit is never Unknown, but for the read of who won.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import NamedTuple
 
 from msgspec import Struct
 
 from onceonly.algorithms.control import announce
-from onceonly.model.errors import CommitRefused, Conflict, HandlerFailed, KeyReused
+from onceonly.model.errors import CommitRefused, Conflict, Failed, HandlerFailed, KeyReused, Unknown
 from onceonly.model.record import Record
 from onceonly.model.transaction import Decided, Kept, Opening
 from onceonly.ports.admission import Admission
@@ -72,10 +72,20 @@ async def transact(opening: Opening, block: Block, ways: Ways) -> Transacted:
 async def begin(opening: Opening, ways: Ways) -> OpenTransaction | Kept:
     """Open the transaction; gives what is kept instead when its key is committed. Raises as `transact`."""
     try:
-        opened = await ways.transactions.open(opening)
+        with before_commit():
+            opened = await ways.transactions.open(opening)
     except Conflict as lost:
         return await _winner(opening, ways, lost)
     return _checked(opening, opened) if isinstance(opened, Kept) else opened
+
+
+@contextmanager
+def before_commit() -> Iterator[None]:
+    """Enclose what is done before the commit is sent: of that nothing is ever visible, so Unknown has Failed for sure there."""
+    try:
+        yield
+    except Unknown as error:
+        raise Failed(f"nothing was committed: {error}") from error
 
 
 @asynccontextmanager
@@ -97,7 +107,8 @@ async def complete(opening: Opening, opened: OpenTransaction, decided: Decided, 
     decision = Record(opening.identity, decided.effects, unit=opened.unit)
     records: tuple[Record, ...] = (decision,) if decided.effects else ()
     try:
-        records = await ways.admission.prepare(records)
+        with before_commit():
+            records = await ways.admission.prepare(records)
         if records and ways.controls and ways.transport:
             await announce(opening, opened.unit, ways.controls, ways.transport)
         # Crash here, "before-commit": 1 nothing happened, 2 the control message comes, 3 no record, no key, 4 a tombstone.

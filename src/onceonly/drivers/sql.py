@@ -19,7 +19,7 @@ from onceonly.drivers.guard import watch
 from onceonly.drivers.transaction import DatabaseTransaction, Turns, nothing
 from onceonly.drivers.translation import TurnNotHad, translating
 from onceonly.drivers.urls import DEFAULT_PREFIX, Place, checked_prefix, read_url
-from onceonly.model.errors import Failed, OnceOnlyError, SetupError
+from onceonly.model.errors import Failed, OnceOnlyError, SetupError, Unknown
 from onceonly.ports.surroundings import Clock
 
 SOON = 0.002  # seconds until a unit's connection is given back, unless another transaction begins before
@@ -75,10 +75,18 @@ class Database:
         self._dropping: set[asyncio.Task[None]] = set()
         self._stranded: list[DatabaseTransaction] = []
 
+    async def ready(self) -> None:
+        """Reach the database for the first time, unless that is done. Raises the driver's own errors, SetupError."""
+        if not self._prepared:
+            async with self._preparing:
+                if not self._prepared:
+                    await self.dialect.prepare(self.engine, durable=self._durable)
+                    self._prepared = True
+
     async def open(self, purpose: Purpose, *, isolation: str | None = None) -> DatabaseTransaction:
         """Begin a database transaction, which must be committed or dropped. Raises the driver's own errors."""
-        await self._get_ready()
         writing = purpose is not Purpose.READING
+        await self._get_ready(settled=writing or not self.dialect.single_writer)
         end_turn = await self._turns.take() if writing and self._turns is not None else nothing
         opening = asyncio.ensure_future(self._begin(purpose, isolation, end_turn))
         try:
@@ -119,10 +127,11 @@ class Database:
         *,
         locked: type[OnceOnlyError] = Failed,
         refused: type[OnceOnlyError] = Failed,
+        unsure: type[OnceOnlyError] = Unknown,
         committing: bool = False,
     ) -> AbstractContextManager[None]:
-        """Enclose driver calls: their errors come out as `locked`, `refused`, Failed or Unknown. See `translated`."""
-        return translating(self.dialect, locked=locked, refused=refused, committing=committing)
+        """Enclose driver calls: their errors come out as `locked`, `refused`, `unsure` or Failed. See `translated`."""
+        return translating(self.dialect, locked=locked, refused=refused, unsure=unsure, committing=committing)
 
     def is_refused(self, error: OnceOnlyError) -> bool:
         """Tell of a translated error whether trying again cannot help: the user may not do it, or the statement cannot work."""
@@ -146,14 +155,16 @@ class Database:
         if self.owned:
             await self.engine.dispose()
 
-    async def _get_ready(self) -> None:
-        """Look at the database before its first use, and let what was dropped be rolled back."""
-        if not self._prepared:
-            async with self._preparing:
-                if not self._prepared:
-                    await self.dialect.prepare(self.engine, durable=self._durable)
-                    self._prepared = True
-        await self.settle()
+    async def _get_ready(self, *, settled: bool = True) -> None:
+        """Look at the database before its first use, and let what was dropped be rolled back.
+
+        It need not be `settled` for readers of a file: they wait for no writer, nor for one that still waits for its turn.
+        """
+        await self.ready()
+        if settled:
+            await self.settle()
+        else:
+            self._end_stranded()
 
     async def _begin(self, purpose: Purpose, isolation: str | None, end_turn: Callable[[], None]) -> DatabaseTransaction:
         try:

@@ -69,6 +69,11 @@ class DatabaseTransaction:
         return self._dialect.state(self._root.connection)
 
     @property
+    def has_said_commit(self) -> bool:
+        """Whether COMMIT may have been sent; while not, it is certain that nothing of it is committed."""
+        return self._has_said_commit
+
+    @property
     def driver(self) -> object:
         """The driver's own connection."""
         return self._root.connection.connection.driver_connection

@@ -24,13 +24,14 @@ def translated(
     *,
     locked: type[OnceOnlyError] = Failed,
     refused: type[OnceOnlyError] = Failed,
+    unsure: type[OnceOnlyError] = Unknown,
     committing: bool = False,
 ) -> OnceOnlyError:
     """Translate a driver's error by allow-list; gives, never raises.
 
     A lock that was not had becomes `locked`; a statement or constraint that can never work `refused`; a transaction that was
     left aborted CommitRefused; what the database could not do for now Failed. While `committing` only locks, constraints and
-    aborted transactions are definite. All the rest is Unknown.
+    aborted transactions are definite. All the rest becomes `unsure`.
     """
     text = _first_line(error)
     if isinstance(error, TurnNotHad):
@@ -43,19 +44,24 @@ def translated(
     definite: dict[Said, type[OnceOnlyError]] = {Said.LOCKED: locked, Said.CONSTRAINT: refused, Said.ABORTED: CommitRefused}
     if not committing:
         definite |= {Said.STATEMENT: refused, Said.UNABLE: Failed, Said.FORBIDDEN: Failed}
-    return definite.get(said, Unknown)(text)
+    return definite.get(said, unsure)(text)
 
 
 @contextmanager
 def translating(
-    dialect: Dialect, *, locked: type[OnceOnlyError], refused: type[OnceOnlyError], committing: bool
+    dialect: Dialect,
+    *,
+    locked: type[OnceOnlyError],
+    refused: type[OnceOnlyError],
+    unsure: type[OnceOnlyError],
+    committing: bool,
 ) -> Iterator[None]:
     """Enclose driver calls, and raise what `translated` gives."""
     drivers: tuple[type[Exception], ...] = (SQLAlchemyError, OSError, *dialect.errors)
     try:
         yield
     except drivers as error:
-        raise translated(error, dialect, locked=locked, refused=refused, committing=committing) from error
+        raise translated(error, dialect, locked=locked, refused=refused, unsure=unsure, committing=committing) from error
 
 
 def _first_line(error: Exception) -> str:

@@ -18,10 +18,6 @@ class Whereabouts(Struct, frozen=True):
     port: int
     database: str
 
-    def __str__(self) -> str:
-        place = f"{self.host}:{self.port}" if self.host else ""
-        return f"{self.system}://{place}/{self.database}"
-
 
 def whereabouts(url: URL) -> Whereabouts | None:
     """Tell where a URL leads, whatever its driver; this machine by any of its names is one. None for SQLite in memory."""
@@ -35,6 +31,13 @@ def whereabouts(url: URL) -> Whereabouts | None:
     is_local = host.lower() in LOCAL or host.startswith("/")  # a path is a socket's
     database = url.database or url.username or ""
     return Whereabouts(system, "localhost" if is_local else host.lower(), port, database)
+
+
+def written(url: URL) -> str:
+    """Show where a URL leads in the words of who wrote it; no user, no password, and of its parameters only a host."""
+    query = {name: value for name, value in url.query.items() if name == "host"}
+    place = URL.create(url.get_backend_name(), host=url.host, port=url.port, database=url.database, query=query)
+    return place.render_as_string()
 
 
 def _text(value: str | tuple[str, ...]) -> str:

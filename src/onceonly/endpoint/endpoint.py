@@ -256,7 +256,7 @@ class Endpoint(Responding, Transacting):
         Lifespan and providers are opened once, before. Sets `away` when a server was found away. Who `sends` needs no handlers.
         """
         chosen = settings or self.settings
-        patience = Patience(stop, endpoint=self.name, surroundings=surroundings, away=away)
+        patience = Patience(stop, endpoint=self.name, surroundings=surroundings, away=away, doorbell=self._doorbell)
         async with AsyncExitStack() as stack:
             wired = await self._prepared(stack, self._plan(chosen, sends=sends), chosen, surroundings, observer=observer)
             ports = await patience.enter(stack, wired)
@@ -329,7 +329,7 @@ class Endpoint(Responding, Transacting):
     ) -> AsyncIterator[None]:
         """Send what transactions of this process commit, beside the block, and what others left; receive nothing.
 
-        Otherwise as `running`: for an application whose messages are handled elsewhere.
+        Otherwise as `running`: for an application whose messages are handled elsewhere. Without handlers it has no queue.
         """
         chosen = settings or self.settings
 
@@ -362,7 +362,7 @@ class Endpoint(Responding, Transacting):
             return EndpointHandlers(plans, rules, surroundings, made, blobs=place, peers=chosen.all_peers)
 
         events, responders = tuple(sorted(plans.handlers)), bool(plans.responders)
-        asked = partial(wire, events=events, entities=plans.work_on_entities, responders=responders)
+        asked = partial(wire, events=events, entities=plans.work_on_entities, responders=responders, sends=plans.sends)
         return partial(asked, chosen, make, surroundings=surroundings, observer=observer)
 
     def _plan(self, settings: Settings, *, sends: bool = False) -> Plans:

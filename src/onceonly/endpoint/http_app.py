@@ -157,7 +157,8 @@ class HttpApp:
                 await bury(asked.key, here.calls, until=max(deadline, now) + MARGIN)
                 return Answered(204)
             case _:
-                return Answered.words(405, "there is PUT, POST, GET and DELETE")
+                answered = Answered.words(405, "there is PUT, POST, GET and DELETE")
+                return answered._replace(headers={**answered.headers, "allow": "PUT, POST, GET, DELETE"})
 
     async def _put(self, asked: Asked, receive: Receive, here: "Here") -> Answered:
         operation, known = asked.headers.get(OPERATION, ""), self._endpoint.operations()
@@ -203,7 +204,7 @@ async def _post(asked: Asked, here: Here) -> Answered:
 
     async def run(request: Request, resources: Resources) -> Decided:
         left, decision = await here.responders.respond(_message(asked, request), resources)
-        return Decided(decision.effects, encode_response(_response(left)))
+        return Decided(decision.effects, encode_response(response_for(left)))
 
     try:
         answer = await execute(opening, run, here.calls, here.ports)
@@ -218,13 +219,17 @@ def _refusing(reason: str) -> Callable[[Request, Resources], Awaitable[Decided]]
     """Execute nothing, and answer why: what the responder did before it said so was given up."""
 
     async def refuse(_request: Request, _resources: Resources) -> Decided:
-        body = json.dumps({"rejected": reason}).encode()
-        return Decided((), encode_response(Response(status=422, body=body)))
+        return Decided((), encode_response(rejection(reason)))
 
     return refuse
 
 
-def _response(left: object) -> Response:
+def rejection(reason: str) -> Response:
+    """Make the response of a responder that raised Reject."""
+    return Response(status=422, body=json.dumps({"rejected": reason}).encode())
+
+
+def response_for(left: object) -> Response:
     """Make a response of what a responder returned. Raises HandlerFailed."""
     if left is None:
         return Response(status=204)

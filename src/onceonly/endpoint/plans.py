@@ -49,6 +49,8 @@ class Plans(NamedTuple):
     process: tuple[ProviderPlan, ...]
     responders: Mapping[str, HandlerPlan] = MappingProxyType({})
     """Those that execute what other services ask for, by operation."""
+    sends: bool = False
+    """Whether messages are only sent here, so that there need be no handlers."""
 
     @property
     def work_on_entities(self) -> bool:
@@ -84,7 +86,8 @@ def plan(  # noqa: PLR0913 - what a user has registered, and what that may use
     if problems:
         lines = "".join(f"\n  * {problem}" for problem in problems)
         raise InvalidHandler(f"endpoint {endpoint!r} cannot start:{lines}")
-    return Plans(found, tuple(each for each in available.ordered if each.scope is Scope.PROCESS), responding)
+    process = tuple(each for each in available.ordered if each.scope is Scope.PROCESS)
+    return Plans(found, process, responding, sends=only_sends)
 
 
 def _by_type(

@@ -46,6 +46,7 @@ class Transacting:
         idempotency_key: str | None = None,
         request: object = None,
         max_commit: timedelta | None = None,
+        wait: float | None = None,
     ) -> Transaction:
         """Open a transaction outside of any handler, such as in a web request: `async with shop.transaction() as tx:`.
 
@@ -55,7 +56,8 @@ class Transacting:
         With a client's `idempotency_key` (1 to 255 bytes) the first committed answer, `tx.answer`, is kept and given to every
         retry, also after a commit of which nobody knows whether it happened: `if tx.is_known: return tx.answer` comes first in
         the block. `request` is what was asked, bytes or something that can be written as JSON; the same key with another
-        request raises KeyReused. A second attempt waits for one that is under way, as long as for any lock.
+        request raises KeyReused. A second attempt waits for one that is under way, as long as for any lock, or for `wait`
+        seconds; then it raises Conflict.
 
         The commit happens within `max_commit` of the beginning, or not at all: that raises Failed. It is the endpoint's unless
         given, an hour at most, and less than the retention. Opened in a process that has not opened the endpoint it makes a
@@ -64,7 +66,8 @@ class Transacting:
         """
         settings = self.settings
         limit = settings.max_commit if max_commit is None else max_commit
-        return Transaction(asked(idempotency_key, request, limit, retention=settings.retention), self._means)
+        wanted = asked(idempotency_key, request, limit, wait=wait, retention=settings.retention)
+        return Transaction(wanted, self._means)
 
     async def transact(
         self,
@@ -73,6 +76,7 @@ class Transacting:
         idempotency_key: str | None = None,
         request: object = None,
         max_commit: timedelta | None = None,
+        wait: float | None = None,
     ) -> Any:
         """Run `function(tx)` in a transaction, and give its answer; with a key once, and every retry gets that answer.
 
@@ -80,7 +84,8 @@ class Transacting:
         function raises, KeyReused, and, with nothing done, Conflict (try again), CommitRefused, Failed; Unknown when only a
         retry with the same key can tell.
         """
-        return await self.transaction(idempotency_key=idempotency_key, request=request, max_commit=max_commit).run(function)
+        opened = self.transaction(idempotency_key=idempotency_key, request=request, max_commit=max_commit, wait=wait)
+        return await opened.run(function)
 
     @contextmanager
     def lent(self, ports: Ports, *, settings: Settings | None = None, surroundings: Surroundings = LIVE) -> Iterator[None]:
@@ -131,8 +136,8 @@ class Transacting:
         return Means(self.settings.name, ways, dispatch, running.max_body, running.surroundings, kind, longest)
 
     async def _dispatch(self, directly: _Dispatch, records: Sequence[Record]) -> None:
-        """Leave it to the relay of this process, if there is one: it waits for nobody, and tries again."""
-        if self._doorbell.is_heard:
+        """Leave it to the relay of this process, if there is one, or will be: it waits for nobody, and tries again."""
+        if self._doorbell.is_heard or self._doorbell.is_expected:
             self._doorbell.ring(records)
         else:
             await directly(records)

@@ -2,6 +2,7 @@
 
 from typing import Any, TypeVar, cast
 
+from onceonly.algorithms.transaction import before_commit
 from onceonly.endpoint.entities import EntityPlan, Work
 from onceonly.endpoint.signatures import words
 from onceonly.model.entities import Deleted, Entities
@@ -30,7 +31,8 @@ class HeldEntities:
         except BodyError as error:
             raise TransactionMisused(f"tx.entity({words(kind)}, {key!r}): {error}") from error
         if unit not in self._works:
-            await self._opened.load(unit)
+            with before_commit():
+                await self._opened.load(unit)
             self._works[unit] = self._begin(plan, unit, key, fresh)
         entity = self._works[unit].entity
         if type(entity) is not kind:

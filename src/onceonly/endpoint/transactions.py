@@ -5,10 +5,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from datetime import timedelta
 from enum import Enum
+from math import ceil
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar, cast
 
-from onceonly.algorithms.transaction import Ways, begin, complete, enclosed, transact
+from onceonly.algorithms.transaction import Ways, before_commit, begin, complete, enclosed, transact
 from onceonly.endpoint.envelopes import Envelopes, Wish
 from onceonly.endpoint.sending import Sending
 from onceonly.endpoint.transaction_entities import HeldEntities
@@ -22,7 +23,7 @@ from onceonly.ports.transactions import OpenTransaction
 from onceonly.runtime.surroundings import Surroundings
 from onceonly.serialization.answers import decode_answer, encode_answer, request_fingerprint
 from onceonly.serialization.bodies import BodyError
-from onceonly.wiring.settings import LONGEST_COMMIT
+from onceonly.wiring.settings import DAY, LONGEST_COMMIT
 
 if TYPE_CHECKING:
     from onceonly.stores.sql.transactions import Session
@@ -32,11 +33,12 @@ _Entity = TypeVar("_Entity")
 
 
 class Asked(NamedTuple):
-    """What a user asked for, checked: the client's key or "", what was asked under it, and the time in milliseconds."""
+    """What a user asked for, checked: the client's key or "", what was asked under it, and the times in milliseconds."""
 
     key: str
     fingerprint: bytes
     max_commit: int
+    wait: int | None = None
 
 
 class Means(NamedTuple):
@@ -126,7 +128,7 @@ class Transaction(Sending):
 
         `key` is a str, an int, a UUID or an enum of these. One that the store does not have is `fresh`, or else a new one: all
         defaults, and the key in the one field without a default. A store that is no SQL database commits one entity in one
-        transaction. Raises TransactionMisused, for a second one there too; CommitRefused, Conflict, Failed, Unknown.
+        transaction. Raises TransactionMisused, for a second one there too; CommitRefused, Conflict, Failed.
         """
         self._check()
         found = await self._held.open(kind, key, fresh)
@@ -148,7 +150,10 @@ class Transaction(Sending):
         return cast("_Resource", found)
 
     async def __aenter__(self) -> Self:
-        """Open it. Raises KeyReused, Conflict (not done: try again), Failed, Unknown, SetupError, TransactionMisused."""
+        """Open it. Raises KeyReused, Conflict (not done: try again), Failed (the same), SetupError, TransactionMisused.
+
+        Unknown only where another attempt has the key, and how that ended could not be read.
+        """
         await self._prepare()
         try:
             found = await begin(self._opening, self._means.ways)
@@ -204,7 +209,8 @@ class Transaction(Sending):
             raise TransactionMisused(f"this transaction {self._stage.value}")
         self._stage, self._task = _Stage.OPEN, asyncio.current_task()
         try:
-            self._means = means = await self._stack.enter_async_context(self._open_means())
+            with before_commit():
+                self._means = means = await self._stack.enter_async_context(self._open_means())
         except BaseException:
             self._stage = _Stage.OVER
             raise
@@ -219,6 +225,7 @@ class Transaction(Sending):
             endpoint=means.endpoint,
             attempt=means.surroundings.ids.fresh(),
             max_commit=self._asked.max_commit,
+            wait=self._asked.wait,
             key=self._asked.key,
             fingerprint=self._asked.fingerprint,
         )
@@ -277,8 +284,12 @@ def _this_task() -> asyncio.Task[Any] | None:
         return None
 
 
-def asked(key: str | None, request: object, max_commit: object, *, retention: timedelta | None) -> Asked:
+def asked(
+    key: str | None, request: object, max_commit: object, *, wait: float | None = None, retention: timedelta | None
+) -> Asked:
     """Check what a user asks for, of an endpoint that keeps answers for `retention`. Raises InvalidKey, TransactionMisused."""
+    if wait is not None and not 0 < wait <= DAY:
+        raise TransactionMisused(f"wait must be a number of seconds above 0, a day at most, not {wait!r}")
     if not isinstance(max_commit, timedelta) or not timedelta(milliseconds=1) <= max_commit <= LONGEST_COMMIT:
         raise TransactionMisused(f"max_commit must be a timedelta of 1 ms to {LONGEST_COMMIT}, not {max_commit!r}")
     if retention is not None and retention <= max_commit:
@@ -290,7 +301,7 @@ def asked(key: str | None, request: object, max_commit: object, *, retention: ti
     if key is None:
         return Asked("", b"", milliseconds)
     try:
-        return Asked(_checked_key(key), request_fingerprint(request), milliseconds)
+        return Asked(_checked_key(key), request_fingerprint(request), milliseconds, None if wait is None else ceil(wait * 1000))
     except BodyError as error:
         raise TransactionMisused(f"request= must be bytes or something that can be written as JSON: {error}") from error
 

@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Coroutine
+from datetime import timedelta
 from functools import wraps
 from inspect import Parameter
 from typing import Annotated, Any, ClassVar, Self
@@ -64,9 +65,17 @@ class OnceOnlyRoute(APIRoute):
         principal: Principal = by_authorization,
         max_body: int = 1 << 20,
         wait: float = 2.0,
+        max_commit: timedelta | None = None,
     ) -> type[Self]:
         """Give the class of routes for this endpoint's transactions. The options are those of `Terms`."""
-        terms = Terms(endpoint=endpoint, key_required=key_required, principal=principal, max_body=max_body, wait=wait)
+        terms = Terms(
+            endpoint=endpoint,
+            key_required=key_required,
+            principal=principal,
+            max_body=max_body,
+            wait=wait,
+            max_commit=max_commit,
+        )
         return type(cls.__name__, (cls,), {"terms": terms})
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:

@@ -17,16 +17,20 @@ _TITLES = {
 
 
 class Refused(Exception):
-    """A request that is answered with a problem, and was not done. With `retry` the client may repeat it soon."""
+    """A request that is answered with a problem, and was not done. With `retry` the client may repeat it soon.
 
-    def __init__(self, status: int, code: str, detail: str, *, retry: bool = False) -> None:
+    The title is that of the status unless one is given.
+    """
+
+    def __init__(self, status: int, code: str, detail: str, *, retry: bool = False, title: str = "") -> None:
         """Keep what the client is told."""
         super().__init__(detail)
         self.status, self.code, self.detail, self.retry = status, code, detail, retry
+        self.title = title or _TITLES[status]
 
     @property
     def response(self) -> Response:
         """Give the response that says it."""
-        said = {"title": _TITLES[self.status], "status": self.status, "code": self.code, "detail": self.detail}
+        said = {"title": self.title, "status": self.status, "code": self.code, "detail": self.detail}
         headers = {"retry-after": str(TRY_AGAIN)} if self.retry else None
         return Response(msgspec.json.encode(said), self.status, headers, MEDIA_TYPE)

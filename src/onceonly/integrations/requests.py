@@ -15,6 +15,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from datetime import timedelta
 from hashlib import sha256
 
 from starlette.requests import ClientDisconnect, Request
@@ -25,11 +26,22 @@ from onceonly.endpoint import Endpoint, Transaction
 from onceonly.integrations.idempotency_key import NAME, MalformedKey, read_key
 from onceonly.integrations.kept_responses import decode_response, encode_response
 from onceonly.integrations.problems import Refused
-from onceonly.model.errors import CommitRefused, Conflict, InvalidKey, KeyReused, TransactionMisused, TryAgain, Unknown
+from onceonly.model.errors import (
+    CommitRefused,
+    Conflict,
+    Failed,
+    InvalidKey,
+    KeyReused,
+    TransactionMisused,
+    TryAgain,
+    Unknown,
+)
 
 SAFE = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
 """Methods that change nothing (RFC 9110, 9.2.1): their requests get no transaction."""
 SERVER_ERROR = 500
+REACHING = 10.0
+"""Seconds that the store may take to be reached, beside what is waited for another request with the key."""
 Respond = Callable[[Request], Awaitable[Response]]
 Principal = Callable[[Request], str | None]
 
@@ -48,7 +60,8 @@ class Terms:
 
     Without `key_required` a request may come without a key: it is a transaction as well, and a repeated one is done again.
     `principal` tells who asks: the same key from somebody else is refused. A body may have `max_body` bytes. A request whose
-    key is taken waits `wait` seconds for who has it.
+    key is taken waits `wait` seconds for who has it. It is committed within `max_commit` of its transaction's beginning, or
+    not at all; the endpoint's own unless given. Raises TransactionMisused for times that no transaction may have.
     """
 
     endpoint: Endpoint
@@ -56,6 +69,11 @@ class Terms:
     principal: Principal = by_authorization
     max_body: int = 1 << 20
     wait: float = 2.0
+    max_commit: timedelta | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what every request would be refused for."""
+        self.endpoint.transaction(max_commit=self.max_commit, wait=self.wait)
 
     async def serve(self, request: Request, respond: Respond) -> Response:
         """Give the response that `respond` makes, once all that it promises is committed. Raises what that raises."""
@@ -111,7 +129,7 @@ class Attempt:
         self._transaction: Transaction | None = None
 
     async def run(self, respond: Respond) -> Response:
-        """Give the response, once it is committed. Raises Refused, what `respond` raises, CommitRefused."""
+        """Give the response, once it is committed. Raises Refused, what `respond` raises; CommitRefused to who handles that."""
         self._request.scope[_ATTEMPT] = self
         try:
             async with self._stack:
@@ -119,8 +137,10 @@ class Attempt:
                 self._keep(response)
         except _Instead as instead:
             return instead.response
-        except CommitRefused:
-            raise  # by the endpoint's own data: trying again cannot help
+        except CommitRefused as error:
+            if _is_handled(error, self._request):
+                raise
+            raise self._refused(error) from error
         except (TryAgain, Conflict) as error:
             raise self._unavailable(error) from error
         return response
@@ -134,16 +154,21 @@ class Attempt:
         return self._transaction
 
     async def _open(self) -> Transaction:
+        terms, asked = self._terms, self._asked()
         try:
-            tx = self._terms.endpoint.transaction(idempotency_key=self._key, request=self._asked())
-            async with asyncio.timeout(self._terms.wait if self._key else None):
+            tx = terms.endpoint.transaction(
+                idempotency_key=self._key, request=asked, max_commit=terms.max_commit, wait=terms.wait
+            )
+            async with asyncio.timeout(terms.wait + REACHING if self._key else None):
                 return await self._stack.enter_async_context(tx)
         except KeyReused as error:
             detail = f"this {NAME} was used before, for another request: send a new one with each new request"
             raise Refused(422, "key-reused", detail) from error
         except InvalidKey as error:
             raise Refused(400, "malformed-key", str(error)) from error
-        except (TimeoutError, Conflict) as error:
+        except TimeoutError as error:
+            raise self._unavailable(Failed(f"the store was not reached within {REACHING:g} s")) from error
+        except Conflict as error:
             if self._key is None:
                 raise
             detail = f"a request with this {NAME} is being worked on, or the database is busy: repeat it to get its answer"
@@ -162,13 +187,26 @@ class Attempt:
             self._transaction.answer = answer
 
     def _unavailable(self, error: Exception) -> Refused:
-        reason = f"{type(error).__name__}: {error}"
-        _log.warning("a request could not be committed", extra={"endpoint": self._terms.endpoint.name, "reason": reason})
+        _log.warning("a request could not be committed", extra=self._told(error))
         if not isinstance(error, Unknown):
-            return Refused(503, "not-done", "nothing was done: repeat the request", retry=True)
+            return Refused(503, "not-done", f"nothing was done by this request: repeat it{self._same_key()}", retry=True)
         if self._key is None:
             return Refused(503, "unknown", f"nobody knows whether it was done, and without an {NAME} nobody can find out")
         return Refused(503, "unknown", f"nobody knows yet whether it was done: repeat it with the same {NAME}", retry=True)
+
+    def _refused(self, error: CommitRefused) -> Refused:
+        """Tell of what the endpoint wrote: its own fault, so trying again cannot help."""
+        _log.error("what a request wrote cannot be committed", extra=self._told(error), exc_info=error)
+        detail = (
+            "what this request wrote was refused when it was to be committed, so nothing was done: repeating it cannot help"
+        )
+        return Refused(500, "commit-refused", detail, title="Commit Refused")
+
+    def _told(self, error: Exception) -> dict[str, str]:
+        return {"endpoint": self._terms.endpoint.name, "reason": f"{type(error).__name__}: {error}"}
+
+    def _same_key(self) -> str:
+        return "" if self._key is None else f", with the same {NAME}"
 
 
 class _Instead(Exception):
@@ -183,6 +221,12 @@ def attempt_of(request: Request) -> Attempt | None:
     """Give the attempt that serves this request; None where no transaction does."""
     found: Attempt | None = request.scope.get(_ATTEMPT)
     return found
+
+
+def _is_handled(error: Exception, request: Request) -> bool:
+    """Tell whether the application has a handler of its own for this exception."""
+    handlers, *_ = request.scope.get("starlette.exception_handlers", ({},))
+    return any(kind in handlers for kind in type(error).__mro__)
 
 
 async def transaction_of(request: Request) -> Transaction:

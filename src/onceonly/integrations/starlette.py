@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from datetime import timedelta
 from functools import wraps
 from typing import Any
 
@@ -40,13 +41,21 @@ def once(
     principal: Principal = by_authorization,
     max_body: int = 1 << 20,
     wait: float = 2.0,
+    max_commit: timedelta | None = None,
 ) -> Callable[[Serving], Callable[[Request], Awaitable[Response]]]:
     """Have a function serve each request once: `@once(shop)` above `async def place(request, tx)`.
 
     It gets the open transaction; what it returns is committed with it before the first byte is sent, and given to every retry
     with the same `Idempotency-Key`. What it raises rolls back. The options are those of `Terms`.
     """
-    terms = Terms(endpoint=endpoint, key_required=key_required, principal=principal, max_body=max_body, wait=wait)
+    terms = Terms(
+        endpoint=endpoint,
+        key_required=key_required,
+        principal=principal,
+        max_body=max_body,
+        wait=wait,
+        max_commit=max_commit,
+    )
 
     def decorate(function: Serving) -> Callable[[Request], Awaitable[Response]]:
         async def respond(request: Request) -> Response:

@@ -11,16 +11,18 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from onceonly.kit.peers import Posted
     from onceonly.kit.runs import Run, run
     from onceonly.kit.sent import Sent
     from onceonly.kit.surroundings import Clock
     from onceonly.runtime.crash import CRASH_POINTS
 
-__all__ = ["CRASH_POINTS", "Clock", "Run", "Sent", "run"]
+__all__ = ["CRASH_POINTS", "Clock", "Posted", "Run", "Sent", "run"]
 
 _HOME = {
     "CRASH_POINTS": "onceonly.runtime.crash",
     "Clock": "onceonly.kit.surroundings",
+    "Posted": "onceonly.kit.peers",
     "Run": "onceonly.kit.runs",
     "Sent": "onceonly.kit.sent",
     "run": "onceonly.kit.runs",

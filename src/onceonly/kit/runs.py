@@ -9,8 +9,10 @@ from tempfile import TemporaryDirectory, mkdtemp
 from typing import Any, TypeVar, cast, overload
 
 from onceonly.algorithms.delivery import Report, deliver
+from onceonly.algorithms.effects import Registered
 from onceonly.drivers.memory import Live, Operation
 from onceonly.endpoint import Endpoint
+from onceonly.kit.peers import Peers, Posted
 from onceonly.kit.sent import Sent, collect
 from onceonly.kit.surroundings import Clock, CountedIds, NoChance
 from onceonly.kit.wire import Tape, TapedTransport, drop_holders, put
@@ -65,6 +67,7 @@ class Run:
         self._surroundings = Surroundings(clock=self.clock, chance=NoChance())
         self._broker = Live()
         self._tape = Tape()
+        self._peers = Peers(settings.all_peers)
         self._ids = CountedIds()
         self._open = AsyncExitStack()
         self._ports: Ports
@@ -78,6 +81,11 @@ class Run:
     def raw(self) -> tuple[Send, ...]:
         """Every send, copies included: after a crash a message may be sent again, with the same id."""
         return self._tape.raw
+
+    @property
+    def posted(self) -> list[Posted]:
+        """What other services have executed for the endpoint, in order: each request of a committed handler, once."""
+        return list(self._peers.posted)
 
     @property
     def store(self) -> Any:
@@ -95,6 +103,16 @@ class Run:
             datacontenttype=content_type,
             extensions=tuple(extensions.items()),
         )
+
+    def answer(self, url: str, answer: object = None) -> None:
+        """Say what another service answers, from now on, to what handlers post to this URL; nothing is sent anywhere.
+
+        The answer is what a responder would return: an object that a body may be (200), None (204), or a `Response`; or a
+        function that makes it of what is `Posted`, and may raise `Reject` (422). What follows a request up is handled at
+        once, and is in `sent` as well. A handler that asks what no test has answered ends the test with AssertionError.
+        Raises ValueError for a URL at none of the endpoint's peers, and for what no responder may return.
+        """
+        self._peers.answer(url, answer)
 
     async def deliver(
         self,
@@ -146,6 +164,8 @@ class Run:
         ports = await self._open.enter_async_context(self._connect(self._surroundings))
         inner = MemoryTransport(self._broker, self._endpoint.name, clock=self.clock)
         self._ports = ports._replace(transport=TapedTransport(inner, self._endpoint.name, self._tape))
+        if self._settings.peers and isinstance(ports.effects, Registered):
+            self._ports = self._ports._replace(effects=ports.effects.asking(self._peers))
         self._open.enter_context(self._endpoint.lent(self._ports, surroundings=self._surroundings))
         await self._ports.transport.declare([self._endpoint.topology()])
 
@@ -231,7 +251,8 @@ async def run(endpoint: Endpoint, *, own_store: bool = False, directory: Path | 
 
     An endpoint whose own store is `memory://`, or keeps documents, gets a fresh one in memory. So do its dedup store, its
     tokens, unless they are in its SQL database, and its blobs. `own_store` keeps the endpoint's own ones, and what is in
-    them. `directory` is where the file is put, and left. Raises SetupError, as the endpoint's start does.
+    them. Its peers are never asked: see `Run.answer`. `directory` is where the file is put, and left. Raises SetupError, as
+    the endpoint's start does.
     """
     with TemporaryDirectory(prefix="onceonly-") as own:
         folder = Path(own) if directory is None else Path(mkdtemp(prefix="onceonly-", dir=directory))

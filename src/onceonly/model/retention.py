@@ -7,6 +7,7 @@ from msgspec import Struct
 
 from onceonly.model.durations import in_words
 from onceonly.model.retry import Retry
+from onceonly.model.settings import ControlMessages
 
 SLICES = 12
 """Into how many full slices of time a retention is divided (protocols, section 7)."""
@@ -66,4 +67,16 @@ def interval_problem(interval: timedelta, retention: timedelta) -> str | None:
     return (
         f"janitor_interval of {in_words(interval)} is longer than one slice of time, retention / {SLICES} = "
         f"{in_words(retention)} / {SLICES} = {in_words(width)}: messages would wait for a janitor that has not come yet"
+    )
+
+
+def control_problem(max_commit: timedelta, control: ControlMessages) -> str | None:
+    """Say, with the arithmetic, why control messages would give up a transaction that may still be committed."""
+    if max_commit <= control.max_commit:
+        return None
+    return (
+        f"max_commit of {in_words(max_commit)} is longer than control messages give a transaction, "
+        f"ControlMessages(max_commit=) of {in_words(control.max_commit)}: have a shorter max_commit, or a longer one there, "
+        f"where delays ({in_words(control.span)} together) must be longer than it, and "
+        f"retention ({in_words(control.retention)}) at least delays + max_commit"
     )

@@ -13,12 +13,14 @@ class Opening(Struct, frozen=True, kw_only=True):
     """One attempt at a transaction of an endpoint.
 
     `attempt` is a fresh id, and the whole identity of this attempt. `key` is the client's, or empty; `fingerprint` are 16 bytes
-    that tell what was asked under it. The commit must come within `max_commit` milliseconds of the opening.
+    that tell what was asked under it. The commit must come within `max_commit` milliseconds of the opening. Another attempt
+    that has taken the key is waited for `wait` milliseconds, None for as long as any lock.
     """
 
     endpoint: str
     attempt: str
     max_commit: int
+    wait: int | None = None
     key: str = ""
     fingerprint: bytes = b""
 

@@ -10,6 +10,7 @@ from onceonly.model.message import Message
 from onceonly.model.record import Answer, Decision, Record
 from onceonly.model.remote import Call, Request, Response
 from onceonly.model.transaction import Kept, Opening
+from onceonly.ports.effects import Things
 from onceonly.ports.store import Resources
 
 
@@ -24,6 +25,10 @@ class Remote(Protocol):
 
         Raises CommitRefused when it can never be read, Failed, Unknown.
         """
+
+
+class Peers(Things, Remote, Protocol):
+    """Other services, with the requests that wait there."""
 
 
 class Responders(Protocol):

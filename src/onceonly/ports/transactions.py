@@ -41,8 +41,8 @@ class Transactions(Protocol):
     async def open(self, opening: Opening) -> OpenTransaction | Kept:
         """Open a transaction, and take the client's key in it, if there is one; gives what is kept if the key is committed.
 
-        Another open transaction that has taken the same key is waited for, or shows as Conflict here or at commit. Raises
-        Conflict, Failed, Unknown.
+        Another open transaction that has taken the same key is waited for, `opening.wait` at most, or shows as Conflict here or
+        at commit. Reaching the store is not counted as waiting. Raises Conflict, Failed, Unknown.
         """
 
     async def kept(self, key: str) -> Kept | None:

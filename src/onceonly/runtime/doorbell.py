@@ -19,11 +19,26 @@ class Doorbell:
 
     def __init__(self) -> None:
         self._listening: list[tuple[asyncio.AbstractEventLoop, Hear]] = []
+        self._expected = 0
 
     @property
     def is_heard(self) -> bool:
         """Whether somebody listens, in a loop that is not closed."""
         return any(not loop.is_closed() for loop, _ in self._listening)
+
+    @property
+    def is_expected(self) -> bool:
+        """Whether somebody will listen once the servers are back that it waits for."""
+        return self._expected > 0
+
+    @contextmanager
+    def expected(self) -> Iterator[None]:
+        """Enclose waiting for servers that are away."""
+        self._expected += 1
+        try:
+            yield
+        finally:
+            self._expected -= 1
 
     @contextmanager
     def listen(self, hear: Hear) -> Iterator[None]:

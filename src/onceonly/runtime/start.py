@@ -3,10 +3,11 @@
 import asyncio
 import logging
 from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, ExitStack
 from typing import TypeVar
 
 from onceonly.model.errors import SetupError, TryAgain
+from onceonly.runtime.doorbell import Doorbell
 from onceonly.runtime.pace import Pace
 from onceonly.runtime.surroundings import LIVE, Surroundings, pause
 
@@ -15,16 +16,26 @@ _log = logging.getLogger("onceonly")
 
 
 class Patience:
-    """How an endpoint's start waits for its servers, until `stop` is set. Sets `away` when it has found one to be away."""
+    """How an endpoint's start waits for its servers, until `stop` is set. Sets `away` when it has found one to be away.
+
+    While it is, `doorbell` knows that somebody will listen to it.
+    """
 
     def __init__(
-        self, stop: asyncio.Event, *, endpoint: str, surroundings: Surroundings = LIVE, away: asyncio.Event | None = None
+        self,
+        stop: asyncio.Event,
+        *,
+        endpoint: str,
+        surroundings: Surroundings = LIVE,
+        away: asyncio.Event | None = None,
+        doorbell: Doorbell | None = None,
     ) -> None:
         self._stop = stop
         self._endpoint = endpoint
         self._timer = surroundings.timer
         self._pace = Pace(1, surroundings.chance)
         self._away = away or asyncio.Event()
+        self._doorbell = doorbell or Doorbell()
         self._told = False
 
     async def enter(self, stack: AsyncExitStack, opening: Callable[[], AbstractAsyncContextManager[_Opened]]) -> _Opened | None:
@@ -32,16 +43,19 @@ class Patience:
 
         An attempt that fails must leave nothing open. One that is under way when `stop` is set is cancelled.
         """
-        while not self._stop.is_set():
-            try:
-                return await self._once(stack, opening)
-            except TryAgain as error:
-                self._tell(error)
-            except SetupError as error:
-                if self._told:  # long after the start: nobody may be looking any more
-                    _log.error("cannot start", extra={"endpoint": self._endpoint, "reason": str(error)})
-                raise
-            await pause(self._pace.after_outage(), self._timer, self._stop)
+        with ExitStack() as waiting:
+            while not self._stop.is_set():
+                try:
+                    return await self._once(stack, opening)
+                except TryAgain as error:
+                    if not self._told:
+                        waiting.enter_context(self._doorbell.expected())
+                    self._tell(error)
+                except SetupError as error:
+                    if self._told:  # long after the start: nobody may be looking any more
+                        _log.error("cannot start", extra={"endpoint": self._endpoint, "reason": str(error)})
+                    raise
+                await pause(self._pace.after_outage(), self._timer, self._stop)
         return None
 
     async def _once(self, stack: AsyncExitStack, opening: Callable[[], AbstractAsyncContextManager[_Opened]]) -> _Opened | None:

@@ -14,6 +14,7 @@ from onceonly.model.transaction import Kept, Opening
 from onceonly.ports.store import Resources
 from onceonly.ports.surroundings import Clock
 from onceonly.stores.memory import Changes, MemoryResources, Notebook, OpenUnit, Stored, StoreWorld, abandon
+from onceonly.stores.waiting import waiting
 
 KEYS = "\0keys"
 """The source under which an open unit holds a client's key; no message has it."""
@@ -75,7 +76,8 @@ class MemoryTransactions:
     async def open(self, opening: Opening) -> "MemoryTransaction | Kept":
         """Open a transaction; see the port."""
         token = self._driver.token()
-        found = await self.perform("open", open_, (opening.key, token, self._blocking))
+        async with waiting(opening):
+            found = await self.perform("open", open_, (opening.key, token, self._blocking))
         return found if isinstance(found, Kept) else MemoryTransaction(self, token, opening)
 
     async def kept(self, key: str) -> Kept | None:

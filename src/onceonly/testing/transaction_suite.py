@@ -7,6 +7,8 @@ import asyncio
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
+from msgspec import structs
+
 from onceonly.model.entities import Entities
 from onceonly.model.errors import CommitRefused, Conflict, Failed, TransactionMisused
 from onceonly.model.record import Record
@@ -19,6 +21,8 @@ from onceonly.testing.suite import ENDPOINT, OTHER, Suite, raises
 LIMIT = 10_000
 TIMELY, LATE = 9, 60
 """Milliseconds: of a commit in time, and of one that is late where `LATE // 2` are given."""
+WAIT, WAITED = 50, 4.0
+"""Milliseconds for which a key is waited for that somebody has; and seconds within which that ends on a slow machine."""
 CLIENTS = 6
 ODD_KEYS = ("k", "K", "k ", " k", "ķ", "k\u0301", "\U0001f511", "k\n", "'; --", "k" * 255)
 LONG = bytes(range(256)) * 200
@@ -245,6 +249,27 @@ class TransactionSuite(Suite):
             (winner,) = [name for name, has_won in zip(names, ended, strict=True) if has_won]
             assert list(await subject.read()) == [winner]
             assert (await found(subject, "k")).attempt == winner
+
+    async def test_who_has_a_key_is_waited_for_no_longer_than_asked(self) -> None:
+        """Then it is a Conflict, unless it shows at the commit; and nothing keeps the first one from being committed."""
+        async with self.open_transactions() as subject:
+            first = await opened_by(subject, opening("a1", key="k"))
+            second, transactions = structs.replace(opening("a2", key="k"), wait=WAIT), await subject.transactions()
+            try:
+                async with asyncio.timeout(WAITED):
+                    found = await transactions.open(second)
+            except Conflict:
+                found = None
+            except TimeoutError:
+                first.abandon()  # else the one that waits would wait on
+                raise
+            assert not isinstance(found, Kept)
+            if found is not None:
+                found.abandon()
+            await first.commit(None, b"first")
+            answered = await transactions.open(opening("a3", key="k"))
+            assert isinstance(answered, Kept)
+            assert answered.answer == b"first"
 
 
 class EntitySuite(Suite):

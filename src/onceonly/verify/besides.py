@@ -37,6 +37,8 @@ def wrong_answers(workload: Workload, worlds: Worlds, stores: Mapping[str, Store
     for key, kept in store.keys:
         if kept.attempt not in rows.values():
             yield f"blocked: key {key!r} is taken by attempt {kept.attempt}, which was never committed"
+    for attempt in sorted(worlds[ANSWERS].failed & set(rows.values())):
+        yield f"wrong answer: attempt {attempt} was told that nothing had happened, and was committed"
     for attempt, answer in sorted(worlds[ANSWERS].told):
         client = attempts[attempt]
         if rows.get(client.name) != answer:

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from onceonly.drivers.memory import Operation, Place
 from onceonly.model.entities import Entities
-from onceonly.model.errors import OnceOnlyError
+from onceonly.model.errors import Failed, OnceOnlyError
 from onceonly.model.transaction import Decided, Opening
 from onceonly.ports.bundle import Ports
 from onceonly.verify.beside import asked
@@ -63,7 +63,11 @@ async def _attempt(programs: Programs, ports: Ports) -> None:
 
     with suppress(OnceOnlyError):  # the client is told
         ways = programs.transaction.Ways(ports.transactions, ports.admission, ports.controls, ports.transport)
-        done = await programs.transaction.transact(opening, block, ways)
+        try:
+            done = await programs.transaction.transact(opening, block, ways)
+        except Failed:
+            handlers.driver.at_once(Operation("told", PLACE, _fail, (attempt,)))
+            return
         answer = "" if done.answer is None else done.answer.decode()
         handlers.driver.at_once(Operation("told", PLACE, _tell, (attempt, answer)))
         if done.records:
@@ -72,3 +76,7 @@ async def _attempt(programs: Programs, ports: Ports) -> None:
 
 def _tell(world: AnswersWorld, attempt: str, answer: str) -> tuple[AnswersWorld, None]:
     return replace(world, told=world.told | {(attempt, answer)}), None
+
+
+def _fail(world: AnswersWorld, attempt: str) -> tuple[AnswersWorld, None]:
+    return replace(world, failed=world.failed | {attempt}), None

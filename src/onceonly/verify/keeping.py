@@ -40,9 +40,10 @@ LONG = timedelta(days=7)
 
 
 class AnswersWorld(Struct, frozen=True):
-    """What clients were told: the number of the attempt's client, and the answer."""
+    """What clients were told: the attempt and the answer, or the attempts of which nothing happened for sure."""
 
     told: frozenset[tuple[str, str]] = frozenset()
+    failed: frozenset[str] = frozenset()
 
 
 class FreshIds:

@@ -14,7 +14,7 @@ from onceonly.ports.bundle import Ports
 from onceonly.ports.dead_letters import DeadLetters
 from onceonly.ports.effects import Register, Things
 from onceonly.ports.handlers import Handlers
-from onceonly.ports.remote import Responders
+from onceonly.ports.remote import Peers, Responders
 from onceonly.ports.store import Store
 from onceonly.ports.surroundings import Clock
 from onceonly.ports.transport import Topology, Traits, Transport
@@ -27,7 +27,7 @@ from onceonly.wiring.deduplication import open_admission
 from onceonly.wiring.lasting import require_records
 from onceonly.wiring.naming import named
 from onceonly.wiring.opened import Cut, OpenedAdmission, OpenedFinishing, OpenedStore
-from onceonly.wiring.remote import Peers, open_calls, open_peers
+from onceonly.wiring.remote import open_calls, open_peers
 from onceonly.wiring.schemes import has_no_tables, keeps_documents, offer_of, require, scheme_of, shown
 from onceonly.wiring.settings import Settings
 from onceonly.wiring.transactions import open_transactions
@@ -101,15 +101,17 @@ async def wire(  # noqa: PLR0913 - all that it must know of an endpoint, by name
     events: Sequence[str] = (),
     entities: bool = False,
     responders: bool = False,
+    sends: bool = False,
     surroundings: Surroundings = LIVE,
     observer: Observer | None = None,
 ) -> AsyncIterator[Ports]:
     """Open everything an endpoint's algorithm talks to, and declare its queue and its subscriptions to `events`.
 
     `make_handlers` is told of the transport and of the place for blobs, if there is one; `entities` says that some handlers
-    work on entities, `responders` that what it gives is Responders as well, so that there must be a place for requests.
-    The ports are enclosed by `observer`. Raises SetupError: an unknown
-    scheme, a missing driver, missing or newer tables; TryAgain when a server is away. Both name the setting it is about.
+    work on entities, `responders` that what it gives is Responders as well, so that there must be a place for requests. Who
+    only `sends`, and takes no events, gets no queue: nobody would read it. The ports are enclosed by `observer`. Raises
+    SetupError: an unknown scheme, a missing driver, missing or newer tables; TryAgain when a server is away. Both name the
+    setting it is about.
     """
     require(settings.store, "store")
     require(settings.transport, "transport")
@@ -148,9 +150,11 @@ async def wire(  # noqa: PLR0913 - all that it must know of an endpoint, by name
             responders=None if calls is None else cast("Responders", handlers),
         )
         watched = observed(ports, observer)
-        if events or not settings.control.processed_by:  # an application that only sends has no queue
+        has_queue = bool(events) or not (sends or settings.control.processed_by)
+        if has_queue or not settings.control.processed_by:  # without one it only connects: a broker that refuses is told now
             with named(settings, "transport", settings.transport):
-                await watched.transport.declare([Topology(endpoint=settings.name, events=tuple(events))])
+                own = (Topology(endpoint=settings.name, events=tuple(events)),)
+                await watched.transport.declare(own if has_queue else ())
         yield watched
 
 

@@ -3,21 +3,16 @@
 import logging
 from contextlib import AsyncExitStack
 from importlib.util import find_spec
-from typing import Protocol
 
 from onceonly.model.errors import DriverMissing, SetupError
 from onceonly.model.settings import History
-from onceonly.ports.effects import Register, Things
-from onceonly.ports.remote import Calls, Remote
+from onceonly.ports.effects import Register
+from onceonly.ports.remote import Calls, Peers
 from onceonly.runtime.surroundings import Surroundings
 from onceonly.wiring.schemes import has_no_tables, scheme_of, shown
 from onceonly.wiring.settings import Settings
 
 _log = logging.getLogger("onceonly.http")
-
-
-class Peers(Things, Remote, Protocol):
-    """Other services: requests wait there as things."""
 
 
 class _Told:

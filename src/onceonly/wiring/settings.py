@@ -7,7 +7,7 @@ from datetime import timedelta
 from onceonly.model.address import address_problem
 from onceonly.model.errors import SetupError
 from onceonly.model.peer import Peer
-from onceonly.model.retention import Promised, default_interval, interval_problem
+from onceonly.model.retention import Promised, control_problem, default_interval, interval_problem
 from onceonly.model.retry import Retry
 from onceonly.model.settings import (
     NAME_RULE,
@@ -92,6 +92,12 @@ class Settings:
             return False
         forgets = isinstance(self.deduplication, DedupStore | Tokens)
         return scheme_of(self.store) != "memory" or entities or forgets or self.makes_things or self._only_sends
+
+    def control_problem(self, *, entities: bool) -> str | None:
+        """Say why control messages would give up a transaction that may still be committed, where there are any."""
+        if isinstance(self.deduplication, Off) or not self.keeps_documents(entities=entities):
+            return None
+        return control_problem(self.max_commit, self.control)
 
     @property
     def _only_sends(self) -> bool:
@@ -185,6 +191,8 @@ class Settings:
                 "control: with Tokens(...) the endpoint's own worker has to look after its transactions, for it alone sweeps "
                 f"their tokens: run one, and leave out processed_by={self.control.processed_by!r}"
             )
+        elif is_duration(self.max_commit) and (problem := self.control_problem(entities=False)):
+            yield problem
 
     def _peer_problems(self) -> Iterator[str]:
         if isinstance(self.peers, str) or not isinstance(self.peers, Sequence):

@@ -80,6 +80,8 @@ async def open_transactions(
         yield OpenedTransactions()
         return
     if settings.keeps_documents(entities=entities):
+        if problem := settings.control_problem(entities=entities):  # which only handlers of entities bring about
+            raise SetupError(problem)
         family = import_module(f"onceonly.wiring.{'memory' if is_memory else 'documents'}")
         async with family.open_transactions_on_documents(settings, clock=surroundings.clock) as transactions:
             yield OpenedTransactions(transactions, _controls(transactions, settings, surroundings))

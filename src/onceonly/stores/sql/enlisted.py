@@ -17,7 +17,7 @@ from sqlalchemy.orm import Session, SessionTransaction, registry, scoped_session
 from onceonly.drivers.guard import is_guarded
 from onceonly.drivers.schema import check_within
 from onceonly.drivers.urls import Place
-from onceonly.drivers.whereabouts import whereabouts
+from onceonly.drivers.whereabouts import whereabouts, written
 from onceonly.model.errors import InvalidEffect, SchemaMissing, SetupError
 from onceonly.model.identity import Identity
 from onceonly.model.record import Record
@@ -171,9 +171,10 @@ def _check_bind(bind: Engine | Connection, home: Home) -> None:
         raise SetupError("enlist: this is a handler's own session; what a handler sends goes through its Context")
     here, there = whereabouts(bind.engine.url), whereabouts(home.place.url)
     if bind.engine.pool is not home.pool and (here is None or here != there):
+        place = "a SQLite database in memory" if here is None else written(bind.engine.url)
         raise SetupError(
-            f"enlist: the session writes to {here or 'a SQLite database in memory'}, the store of endpoint {home.endpoint!r} is"
-            f" {there}: a message would lie where nobody looks. Use one database, and name it the same way"
+            f"enlist: the session writes to {place}, the store of endpoint {home.endpoint!r} is {written(home.place.url)}:"
+            " a message would lie where nobody looks. Use one database, and name it the same way"
         )
     options = bind.get_execution_options()
     if home.place.schema in options.get("schema_translate_map", {}):

@@ -15,7 +15,7 @@ from onceonly.drivers.sql import Database
 from onceonly.drivers.transaction import DatabaseTransaction
 from onceonly.drivers.translation import translated
 from onceonly.model.entities import Changes, Entities
-from onceonly.model.errors import CommitRefused, Conflict, HandlerFailed, OnceOnlyError, Unknown
+from onceonly.model.errors import CommitRefused, Conflict, Failed, HandlerFailed, OnceOnlyError, Unknown
 from onceonly.model.message import Failure, FailureKind
 
 ENDED = (
@@ -24,7 +24,7 @@ ENDED = (
 )
 ABORTED = "it left the database transaction aborted: it swallowed an error after which nothing can be committed"
 SPOILT = "the work of a failed handler of this unit could not be undone by itself"
-LOST = "the connection of the unit was lost"
+LOST = "the connection of the unit was lost before its commit"
 HELD = "this unit holds the write lock of its database: another connection to it cannot write; use the unit's own session"
 _OUTAGES = frozenset({Said.LOCKED, Said.UNABLE, Said.FORBIDDEN})
 
@@ -106,7 +106,7 @@ class SqlResources:
         """Make sure that the unit can still be committed. Raises CommitRefused when its handlers saw to it that not."""
         state = self._transaction.state
         if state is State.LOST and not self._is_spoilt:
-            raise Unknown(LOST)
+            raise Failed(LOST)
         if self._is_spoilt or state is not State.OPEN:  # a statement that was cut off may have cost the connection: SPOILT
             raise CommitRefused({State.ENDED: ENDED, State.ABORTED: f"a handler failed: {ABORTED}"}.get(state, SPOILT))
 
@@ -177,7 +177,7 @@ class SqlResources:
         if state is State.ENDED:
             raise CommitRefused(ENDED)
         if state is State.LOST:
-            raise Unknown(LOST)
+            raise Failed(LOST)
 
     def _graver(self, error: BaseException) -> OnceOnlyError | None:
         """Tell what is to be raised instead of a handler's own error: what concerns the whole unit, or is no fault of it."""
@@ -186,7 +186,7 @@ class SqlResources:
         if self._transaction.state is State.ENDED:
             return CommitRefused(ENDED)
         if self._transaction.state is State.LOST:
-            return Unknown(LOST)
+            return Failed(LOST)
         is_own = is_raised_by(error, self._transaction.connection.sync_connection)
         if isinstance(error, DBAPIError) and is_own and self._database.dialect.said(error) in _OUTAGES:
             return translated(error, self._database.dialect, locked=Conflict)

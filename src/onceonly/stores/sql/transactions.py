@@ -1,6 +1,7 @@
 """Transactions of a user's in a SQL database: a unit without messages, and a client's key beside its records."""
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import TypeAlias
 
 from sqlalchemy import Connection, select
@@ -9,7 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from onceonly.drivers.dialect import Limit, Purpose, checked_isolation
 from onceonly.drivers.sql import Database
 from onceonly.drivers.transaction import DatabaseTransaction
-from onceonly.model.errors import Conflict
+from onceonly.model.errors import Conflict, Failed
 from onceonly.model.record import Record
 from onceonly.model.transaction import Kept, Opening, key_of
 from onceonly.stores.sql.keeping import Keeping
@@ -17,6 +18,7 @@ from onceonly.stores.sql.scope import Scope
 from onceonly.stores.sql.statements import Found
 from onceonly.stores.sql.tables import Tables, tables
 from onceonly.stores.sql.unit import SqlUnit
+from onceonly.stores.waiting import waiting
 
 Session: TypeAlias = AsyncSession
 """What a transaction works with."""
@@ -36,9 +38,11 @@ class SqlTransactions:
         self._scope = Scope(database, self._tables, endpoint, keeping)
 
     async def open(self, opening: Opening) -> "SqlTransaction | Kept":
-        """Begin, and insert the key; who has it and is not done is waited for, as long as for any lock. See the port."""
-        with self._database.translate(locked=Conflict):
-            transaction = await self._database.open(Purpose.UNIT, isolation=self._isolation)
+        """Begin, and insert the key; who has it and is not done is waited for. See the port.
+
+        Where there is one writer at a time, whoever has the key has the write lock, so that is what is waited for.
+        """
+        transaction = await self._begun(opening)
         try:
 
             def prepare(connection: Connection) -> tuple[Limit, Kept | None]:
@@ -47,8 +51,9 @@ class SqlTransactions:
                 transaction.hold(connection)
                 return limit, kept
 
-            with self._database.translate(locked=Conflict):
-                limit, kept = await transaction.connection.run_sync(prepare)
+            async with waiting(opening):
+                with self._database.translate(locked=Conflict, unsure=Failed):
+                    limit, kept = await transaction.connection.run_sync(prepare)
         except BaseException:
             transaction.drop()
             raise
@@ -61,6 +66,14 @@ class SqlTransactions:
         """Read a key's row on the primary, in a transaction of its own; see the port."""
         async with self._database.reading() as connection:
             return await connection.run_sync(_read, self._tables, key_of(self._endpoint, key))
+
+    async def _begun(self, opening: Opening) -> DatabaseTransaction:
+        """Begin; that a server is slow to reach is no waiting for anybody's key. Raises Conflict, Failed."""
+        with self._database.translate(locked=Conflict, unsure=Failed):
+            await self._database.ready()
+        async with waiting(opening) if self._database.dialect.single_writer else nullcontext():
+            with self._database.translate(locked=Conflict, unsure=Failed):
+                return await self._database.open(Purpose.UNIT, isolation=self._isolation)
 
     def _take(self, connection: Connection, opening: Opening) -> Kept | None:
         """Insert the key, without its answer; gives what is kept if it is there already."""

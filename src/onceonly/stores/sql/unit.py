@@ -8,7 +8,7 @@ from sqlalchemy import Connection
 from onceonly.drivers.dialect import Limit
 from onceonly.drivers.transaction import DatabaseTransaction
 from onceonly.model.entities import Entities
-from onceonly.model.errors import CommitRefused, Conflict, Failed
+from onceonly.model.errors import CommitRefused, Conflict, Failed, Unknown
 from onceonly.model.record import Record
 from onceonly.model.token import Token
 from onceonly.ports.store import Resources
@@ -43,10 +43,10 @@ class SqlUnit:
         self._is_over = False
 
     async def load(self, unit: str) -> None:
-        """Load one more entity, and lock it. Raises CommitRefused for a key that is too long, Conflict, Failed, Unknown."""
+        """Load one more entity, and lock it. Raises CommitRefused for a key that is too long, Conflict, Failed."""
         if unit in self._loaded:
             return
-        with self._scope.database.translate(locked=Conflict):
+        with self._scope.database.translate(locked=Conflict, unsure=Failed):
             found = await self._transaction.connection.run_sync(load, self._scope, [unit])
         self._loaded.update(found)
         self._entities.add(unit, found[unit])
@@ -59,8 +59,10 @@ class SqlUnit:
         try:
             with self._scope.database.translate(locked=Conflict, refused=CommitRefused, committing=True):
                 await self._transaction.commit(partial(self._write, tuple(records), last), limit=limit)
-        except BaseException:
+        except BaseException as error:
             self._transaction.drop()
+            if isinstance(error, Unknown) and not self._transaction.has_said_commit:
+                raise Failed(f"nothing was committed: {error}") from error
             raise
 
     def abandon(self) -> None:

@@ -108,11 +108,15 @@ TRANSACTIONS: tuple[Mutant, ...] = (
     Mutant(
         "dispatch after Unknown commit",
         (CONTROL,),
+        (transaction(_CONFLICT, "    except Unknown:\n        pass\n" + _CONFLICT),),
+    ),
+    Mutant(
+        "unanswered commit called Failed",
+        (CONTROL, RELAYED),
         (
-            transaction(_CONFLICT, "    except Unknown:\n        pass\n" + _CONFLICT),
             transaction(
-                "import CommitRefused, Conflict, HandlerFailed, KeyReused",
-                "import CommitRefused, Conflict, HandlerFailed, KeyReused, Unknown",
+                "        await opened.commit(next(iter(records), None), decided.answer)\n",
+                "        with before_commit():\n            await opened.commit(next(iter(records), None), decided.answer)\n",
             ),
         ),
     ),

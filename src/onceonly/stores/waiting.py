@@ -1,0 +1,24 @@
+"""Waiting for whoever has a client's key, and for no longer than was asked."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from onceonly.model.errors import Conflict
+from onceonly.model.transaction import Opening
+
+
+@asynccontextmanager
+async def waiting(opening: Opening) -> AsyncIterator[None]:
+    """Enclose what waits for another transaction that has the key. Raises Conflict when that takes longer than was asked."""
+    if opening.wait is None or not opening.key:
+        yield
+        return
+    limit = asyncio.timeout(opening.wait / 1000)
+    try:
+        async with limit:
+            yield
+    except TimeoutError as error:
+        if not limit.expired():
+            raise
+        raise Conflict(f"another transaction had this idempotency key, or the lock on it, for {opening.wait} ms") from error

@@ -1,0 +1,126 @@
+"""Requests that fail before COMMIT is said: the client is told that nothing was done, whatever became of the server."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+from sqlalchemy.engine import make_url
+from web_house import APPLICATIONS, FRAMEWORKS, House, serving
+
+from onceonly import Endpoint, TransactionMisused
+from onceonly.integrations.requests import Terms
+from servers import free_port
+from standing_between import Between, standing
+
+
+class Door(Between):
+    """Lets everybody through, and can put out whoever is inside."""
+
+    def slam(self) -> None:
+        """Cut every connection that there is."""
+        for writer in self._writers:
+            writer.transport.abort()
+        self._writers.clear()
+
+
+@pytest.fixture(params=FRAMEWORKS, name="framework")
+def each_framework(request: pytest.FixtureRequest) -> str:
+    """Name a framework."""
+    return str(request.param)
+
+
+@asynccontextmanager
+async def house_behind_a_door(url: str, framework: str, **terms: Any) -> AsyncIterator[tuple[House, Door]]:
+    """Serve on a server behind a door."""
+    place = urlsplit(url)
+    async with standing(Door((place.hostname or "", place.port or 5432))) as (door, port):
+        through = make_url(url).set(host="127.0.0.1", port=port).render_as_string(hide_password=False)
+        async with serving(url, through=through, make=APPLICATIONS[framework], **terms) as house:
+            yield house, door
+
+
+def told(response: httpx.Response) -> tuple[int, str, str | None]:
+    """Read a problem: its status, its code, and when to ask again."""
+    return response.status_code, response.json()["code"], response.headers.get("retry-after")
+
+
+@pytest.mark.parametrize("key", ["k", None])
+async def test_a_server_that_refuses_the_connection_has_done_nothing(
+    postgresql_url: str, framework: str, key: str | None
+) -> None:
+    """It is down, so nothing can have been committed: with a key or without, the client may ask again."""
+    down = make_url(postgresql_url).set(host="127.0.0.1", port=free_port()).render_as_string(hide_password=False)
+    async with serving(postgresql_url, through=down, make=APPLICATIONS[framework], key_required=False) as house:
+        assert told(await house.post("created", key)) == (503, "not-done", "1")
+
+
+async def test_a_connection_that_is_dead_when_the_transaction_begins_has_done_nothing(
+    postgresql_url: str, mariadb_url: str, framework: str
+) -> None:
+    """The server was restarted: the pool's connections are dead, and whoever uses one first finds out: a relay now and then."""
+    for url in (postgresql_url, mariadb_url):
+        async with house_behind_a_door(url, framework, key_required=False) as (house, door):
+            failed = []
+            for key in ("k-1", None, "k-2", None):
+                assert (await house.post("created", f"before {key}")).status_code == 201
+                door.slam()
+                while (answer := await house.post("empty", key)).status_code != 204:
+                    failed.append(told(answer))
+            assert set(failed) == {(503, "not-done", "1")}
+            assert (await house.lines()).count("empty") == 4
+
+
+async def test_a_connection_that_dies_in_the_block_has_done_nothing(
+    postgresql_url: str, mariadb_url: str, framework: str
+) -> None:
+    """COMMIT was never said, so the database rolls back; the retry is served anew."""
+    for url in (postgresql_url, mariadb_url):
+        async with house_behind_a_door(url, framework) as (house, door):
+
+            async def slam(house: House = house, door: Door = door) -> None:
+                house.behaviour.before = None
+                door.slam()
+
+            house.behaviour.before = slam
+            failed = await house.post("created")
+            assert told(failed) == (503, "not-done", "1")
+            assert "with the same Idempotency-Key" in failed.json()["detail"]
+            assert await house.lines() == []
+            assert (await house.post("created")).status_code == 201
+
+
+async def test_a_route_may_have_less_time_for_its_commit_than_the_endpoint(tmp_path: Path, framework: str) -> None:
+    """What is late is not committed, and the client is told so."""
+    store = f"sqlite:///{tmp_path}/shop.db"
+    async with serving(store, make=APPLICATIONS[framework], max_commit=timedelta(milliseconds=1)) as house:
+
+        async def dawdle() -> None:
+            await asyncio.sleep(0.02)
+
+        house.behaviour.before = dawdle
+        assert told(await house.post("created")) == (503, "not-done", "1")
+        assert await house.lines() == []
+    async with serving(store, make=APPLICATIONS[framework], max_commit=timedelta(minutes=1)) as house:
+        assert (await house.post("created")).status_code == 201
+
+
+@pytest.mark.parametrize(
+    ("terms", "words"),
+    [
+        ({"max_commit": timedelta(hours=2)}, "max_commit must be"),
+        ({"max_commit": 30}, "max_commit must be"),
+        ({"max_commit": timedelta(days=8)}, "max_commit must be"),
+        ({"wait": 0}, "wait must be"),
+        ({"wait": -1.0}, "wait must be"),
+    ],
+)
+def test_times_that_no_request_may_have_are_refused_with_the_route(terms: dict[str, Any], words: str) -> None:
+    """When the module is imported, not at the first request."""
+    with pytest.raises(TransactionMisused, match=words):
+        Terms(endpoint=Endpoint("shop", store="memory://x", transport="memory://x"), **terms)
