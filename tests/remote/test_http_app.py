@@ -1,6 +1,7 @@
 """The application that executes what other services ask: the protocol, word by word, on every store that can."""
 
 import asyncio
+import traceback
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -172,6 +173,18 @@ async def test_after_a_failure_nothing_has_happened_and_it_is_asked_again(house:
     await house.put(body=f'{{"name":"{name}"}}'.encode())
     assert ((await house.ask("POST")).status, (await house.ask("GET")).status) == (status, 404)
     assert ((await house.ask("POST")).status, (await house.ask("GET")).status) == (200, 200)
+
+
+async def test_a_responder_that_fails_is_logged_with_its_traceback(caplog: pytest.LogCaptureFixture) -> None:
+    """The caller only says that it was answered 500: what to mend stands in the log of the side that is asked."""
+    async with opened("memory://payments") as house:
+        await house.put(body=b'{"name":"bug"}')
+        await house.ask("POST")
+    (line,) = [record for record in caplog.records if record.name == "onceonly.http"]
+    assert "responder failed" in line.message
+    assert vars(line)["request"] == "r1"
+    assert line.exc_info
+    assert "in charge" in "".join(traceback.format_exception(line.exc_info[1]))
 
 
 @pytest.mark.parametrize(

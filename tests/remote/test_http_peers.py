@@ -98,6 +98,14 @@ async def test_a_put_counts_only_when_it_was_taken_for_sure(answered: bytes, err
         assert [asked.split()[0] for asked in scene.asked] == ["PUT"]
 
 
+async def test_the_words_of_a_refusal_are_one_line() -> None:
+    """A newline at the end of the other side's words would stand in the log and tear the list of dead letters."""
+    async with playing() as scene:
+        scene.answer = answer(404, body=b"no responder executes 'Charge'\n")
+        with pytest.raises(CommitRefused, match=r"answered PUT with status 404: no responder executes 'Charge'\Z"):
+            await scene.remote.create(scene.thing())
+
+
 @pytest.mark.parametrize(
     ("answered", "taken"),
     [

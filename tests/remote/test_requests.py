@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import uvicorn
+from fastapi import FastAPI
 from http_house import Order, payments, prepare, shop, until
 
 from onceonly import Endpoint, InvalidEffect, Peer, Retry, SetupError
@@ -30,7 +31,7 @@ URL = "http://127.0.0.1:1/x"
 
 
 @asynccontextmanager
-async def served(app: HttpApp, port: int) -> AsyncIterator[None]:
+async def served(app: HttpApp | FastAPI, port: int) -> AsyncIterator[None]:
     """Serve an application, with its lifespan, on a real socket."""
     server = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=port, lifespan="on", log_level="warning"))
     serving = asyncio.create_task(server.serve())
@@ -57,23 +58,28 @@ async def letters(endpoint: Endpoint) -> tuple[DeadLetter, ...]:
         return await ports.dead_letters.page(Filter())
 
 
-async def test_the_programs_of_the_page_charge_an_order_once(tmp_path: Path) -> None:
-    """A success and a rejection, each followed up with its response."""
+@pytest.mark.parametrize("program", ["payments", "mounted"])
+async def test_the_programs_of_the_page_charge_an_order_once(
+    program: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A success and a rejection, each followed up with its response, by an application alone and by a mounted one."""
     port = free_port()
     asking, asked = module("shop", tmp_path, port), module("payments", tmp_path, port)
-    complaints: list[str] = []
+    monkeypatch.setitem(sys.modules, "payments", asked)
+    app = asked.app if program == "payments" else module(program, tmp_path, port).app
+    refused: list[str] = []
     receiver = Endpoint("complaints", store="memory://c", transport=f"sqlite:///{tmp_path}/queue.db")
 
     async def complain(order: Any) -> None:
-        complaints.append(order.id)
+        refused.append(order.order_id)
 
-    complain.__annotations__["order"] = asking.Order
+    complain.__annotations__["order"] = asking.NotCharged
     receiver.handler(complain)
-    async with served(asked.app, port), receiver.running(), asking.shop.running():
+    async with served(app, port), receiver.running(), asking.shop.running():
         async with asking.shop.transaction() as tx:
             tx.send(asking.Order("good", 5), to="shop")
             tx.send(asking.Order("bad", 0), to="shop")
-        await until(lambda: complaints == ["bad"])
+        await until(lambda: refused == ["bad"])
     with closing(sqlite3.connect(tmp_path / "payments.db")) as connection:
         read = "SELECT count(*), count(request), count(answer) FROM onceonly_requests"
         await until(lambda: connection.execute(read).fetchone() == (2, 0, 0))

@@ -185,12 +185,13 @@ def test_logs_go_to_standard_error_only(capsys: pytest.CaptureFixture[str]) -> N
     assert [json.loads(line)["endpoint"] for line in err.splitlines()] == ["shop"]
 
 
+@pytest.mark.parametrize("name", ["azure.core.pipeline.policies.http_logging_policy", "httpx"])
 @pytest.mark.parametrize(("level", "told"), [("INFO", 0), ("DEBUG", 2)])
 def test_a_driver_that_tells_of_every_request_does_not_flood_the_log(
-    capsys: pytest.CaptureFixture[str], level: str, told: int
+    capsys: pytest.CaptureFixture[str], name: str, level: str, told: int
 ) -> None:
-    """Two requests of Azure's driver at INFO are no lines, unless somebody asked for DEBUG; its warnings are."""
-    root, driver = logging.getLogger(), logging.getLogger("azure.core.pipeline.policies.http_logging_policy")
+    """Two requests of a driver at INFO are no lines, unless somebody asked for DEBUG; its warnings are."""
+    root, driver = logging.getLogger(), logging.getLogger(name)
     before = root.handlers[:], root.level
     try:
         log_to_stderr(json_lines=True, level=level)
@@ -199,6 +200,6 @@ def test_a_driver_that_tells_of_every_request_does_not_flood_the_log(
         driver.warning("odd")
     finally:
         root.handlers[:], root.level = before
-        for name in ("azure", "aiobotocore", "botocore"):
-            logging.getLogger(name).setLevel(logging.NOTSET)
+        for talkative in ("azure", "aiobotocore", "botocore", "httpx"):
+            logging.getLogger(talkative).setLevel(logging.NOTSET)
     assert len(capsys.readouterr().err.splitlines()) == told + 1

@@ -47,7 +47,7 @@ class _Said(NamedTuple):
 
     def words(self, method: str) -> str:
         """Say what came of it."""
-        return f"answered {method} with status {self.status}: {self.body[:200].decode(errors='replace')}".rstrip(": ")
+        return f"answered {method} with status {self.status}: {self.body[:200].decode(errors='replace').strip()}".rstrip(": ")
 
 
 class HttpRemote:
@@ -66,7 +66,7 @@ class HttpRemote:
         said = await self._ask("PUT", url, headers=headers, body=thing.data)
         if said.is_success:
             return
-        words = f"{_shown(url)} refused the request with status {said.status}: {said.body[:200].decode(errors='replace')}"
+        words = f"{_shown(url)} refused the request: it {said.words('PUT')}"
         if said.status in _REFUSED:
             raise CommitRefused(words)
         if said.status == _TOO_LATE:

@@ -133,8 +133,12 @@ class HttpApp:
         try:
             return await self._serve(asked, receive, here)
         except HandlerFailed as error:
-            _log.warning("a responder failed", extra={"endpoint": ports.endpoint, "reason": error.failure.reason})
             later = error.failure.kind is FailureKind.LATER
+            _log.warning(
+                "a responder failed, and will be asked again",
+                extra={"endpoint": ports.endpoint, "request": asked.id, "reason": error.failure.reason},
+                exc_info=None if later else error.__cause__ or error,
+            )
             return Answered.words(503 if later else 500, "nothing happened; ask again")
         except (Conflict, TryAgain) as error:
             _log.info("a request has to be asked again", extra={"endpoint": ports.endpoint, "reason": str(error)})

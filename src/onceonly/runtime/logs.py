@@ -19,7 +19,7 @@ from onceonly.runtime.observer import Call, Point
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "traceback"}
 _NOTHING = nullcontext()
-_TALKATIVE = ("azure", "aiobotocore", "botocore")  # drivers that tell of every request at INFO, which would flood the log
+_TALKATIVE = ("azure", "aiobotocore", "botocore", "httpx")  # tell of every request at INFO, which would flood the log
 NAMED = 3
 """Messages of a batch, up to which each has a line of its own: those that a process left when it died, or without a slot."""
 
