@@ -38,7 +38,7 @@ class SqlTransactions:
     async def open(self, opening: Opening) -> "SqlTransaction | Kept":
         """Begin, and insert the key; who has it and is not done is waited for, as long as for any lock. See the port."""
         with self._database.translate(locked=Conflict):
-            transaction = await self._database.open(Purpose.UNIT, isolation=self._isolation)
+            transaction = await self._database.open(Purpose.UNIT, isolation=self._isolation, lingers=False)
         try:
 
             def prepare(connection: Connection) -> tuple[Limit, Kept | None]:
