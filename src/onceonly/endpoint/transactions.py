@@ -48,13 +48,14 @@ class Means(NamedTuple):
     endpoint: str
     ways: Ways
     dispatch: Callable[[Sequence[Record]], Awaitable[None]]
-    max_body: int
+    envelopes: Envelopes
     surroundings: Surroundings
     session: type[Any] | None
     max_commit: int = 0
 
 
-OpenMeans = Callable[[], AbstractAsyncContextManager[Means]]
+OpenMeans = Callable[[], Means | AbstractAsyncContextManager[Means]]
+"""Gives what is open already, or what opens it for one transaction."""
 
 
 class _Stage(Enum):
@@ -75,7 +76,7 @@ class Transaction(Sending):
         self._open_means = open_means
         self._stage = _Stage.NEW
         self._task: asyncio.Task[Any] | None = None
-        self._stack = AsyncExitStack()
+        self._stack: AsyncExitStack | None = None
         self._effects: list[Effect] = []
         self._answer: bytes | None = None
         self._is_known = False
@@ -84,7 +85,6 @@ class Transaction(Sending):
         self._enclosed: AbstractAsyncContextManager[None]
         self._means: Means
         self._opening: Opening
-        self._envelopes: Envelopes
         self._resources: Resources
 
     @property
@@ -204,7 +204,7 @@ class Transaction(Sending):
             raise TransactionMisused(f"this transaction {self._stage.value}")
         self._stage, self._task = _Stage.OPEN, asyncio.current_task()
         try:
-            self._means = means = await self._stack.enter_async_context(self._open_means())
+            self._means = means = await self._opened_means()
         except BaseException:
             self._stage = _Stage.OVER
             raise
@@ -214,7 +214,6 @@ class Transaction(Sending):
                 f"max_commit is {self._asked.max_commit} ms, and the control messages of endpoint {means.endpoint!r} give an "
                 f"attempt {means.max_commit} ms: make it shorter, or change control=ControlMessages(max_commit=...)"
             )
-        self._envelopes = Envelopes(means.endpoint, max_body=means.max_body)
         self._opening = Opening(
             endpoint=means.endpoint,
             attempt=means.surroundings.ids.fresh(),
@@ -222,6 +221,13 @@ class Transaction(Sending):
             key=self._asked.key,
             fingerprint=self._asked.fingerprint,
         )
+
+    async def _opened_means(self) -> Means:
+        means = self._open_means()
+        if isinstance(means, Means):
+            return means
+        self._stack = AsyncExitStack()
+        return await self._stack.enter_async_context(means)
 
     def _use(self, opened: OpenTransaction) -> None:
         self._opened, self._resources, self._held = opened, opened.resources, HeldEntities(opened)
@@ -245,7 +251,8 @@ class Transaction(Sending):
 
     async def _end(self) -> None:
         self._stage = _Stage.OVER
-        await self._stack.aclose()
+        if self._stack is not None:
+            await self._stack.aclose()
 
     def _decided(self) -> Decided:
         self._held.save()
@@ -256,7 +263,7 @@ class Transaction(Sending):
         cause = (("replyto", self._means.endpoint if wish.to else ""),)
         id_ = outgoing_id(self._means.endpoint, self._opening.identity, len(self._effects))
         now = self._means.surroundings.clock.now()
-        self._effects.append(self._envelopes.seal(body, wish, id=id_, now=now, cause=cause))
+        self._effects.append(self._means.envelopes.seal(body, wish, id=id_, now=now, cause=cause))
 
     def _check(self) -> None:
         """Refuse what is not done in the block, by its task, for the first time."""
