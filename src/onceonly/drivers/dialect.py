@@ -66,6 +66,9 @@ class Dialect(Protocol):
     autocommits: bool
     """Whether a single statement may be sent without a transaction around it, and still waits and locks as it should."""
 
+    holds: bool
+    """Whether `hold` has the database itself refuse a commit, so that `let_go` is needed."""
+
     begins_later: bool
     """Whether `begin` says nothing yet for a unit, so that it never waits."""
 

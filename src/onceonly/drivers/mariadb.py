@@ -66,6 +66,7 @@ class MariaDB:
     autocommits = False  # only a transaction can be READ COMMITTED, without locks on gaps
     single_writer = False
     begins_later = False
+    holds = False
     has_schemas = False
     isolations = frozenset({"READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"})
     gapless: str | None = "READ COMMITTED"

@@ -96,6 +96,7 @@ class PostgreSQL:
     embedded = False
     autocommits = True
     single_writer = False
+    holds = False
     has_schemas = True
     isolations: frozenset[str] = frozenset({"READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"})
 

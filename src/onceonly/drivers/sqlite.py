@@ -73,6 +73,7 @@ class SQLite:
     autocommits = False  # a writer has to wait for its turn
     single_writer = True
     begins_later = False
+    holds = True
     has_schemas = False
     isolations: frozenset[str] = frozenset({"READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"})
     """Whatever is asked for, units get SERIALIZABLE: one writer at a time."""

@@ -78,7 +78,7 @@ class DatabaseTransaction:
 
     def hold(self, connection: Connection) -> None:
         """Have the database refuse its commit from now on, unless `commit` asks; in the greenlet. Raises as `commit`."""
-        self._is_held = True
+        self._is_held = self._dialect.holds
         self._dialect.hold(connection)
 
     async def commit(self, last: Callable[[Connection], None] | None = None, *, limit: Limit | None = None) -> None:

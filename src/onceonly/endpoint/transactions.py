@@ -96,8 +96,8 @@ class Transaction(Sending):
         self._check()
         if self._means.session is None:
             raise SetupError(f"tx.sql: the store of endpoint {self._means.endpoint!r} is no SQL database; use tx.entity(...)")
-        session: Session = self.get(self._means.session)
-        return session
+        session: Any = self._resources.get(self._means.session)
+        return cast("Session", session)
 
     @property
     def is_known(self) -> bool:
