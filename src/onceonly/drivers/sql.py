@@ -89,7 +89,7 @@ class Database:
         end_turn = await self._turns.take() if writing and self._turns is not None else nothing
         keeping = self._keep if lingers and purpose is Purpose.UNIT and not self.dialect.single_writer else None
         if purpose is Purpose.UNIT and self.dialect.begins_later and self._has_idle():
-            return await self._begin(purpose, isolation, end_turn, keeping)  # waits for nothing, so nothing can cut it off
+            return await self._begin(purpose, isolation, end_turn, keeping)  # waits for nothing that a cancellation cuts off
         opening = asyncio.ensure_future(self._begin(purpose, isolation, end_turn, keeping))
         try:
             return await asyncio.shield(opening)
