@@ -7,7 +7,7 @@ import asyncpg
 import psycopg
 import pytest
 from sql_house import Line, add, counted, handle, look, message, opened, orders, records, session_of, statements
-from sqlalchemy import event
+from sqlalchemy import QueuePool, event
 from sqlalchemy.dialects.postgresql import insert
 
 from onceonly.drivers.database_clock import database_now
@@ -17,9 +17,11 @@ from onceonly.model.errors import CommitRefused, Conflict, Failed
 from onceonly.model.message import Message, Send
 from onceonly.model.record import Record
 from onceonly.model.ring import Bar
-from onceonly.stores.sql import SqlRing, SqlStore
+from onceonly.model.transaction import Opening
+from onceonly.stores.sql import SqlRing, SqlStore, SqlTransactions
 from onceonly.stores.sql.statements import row_of
 from onceonly.stores.sql.tables import tables
+from onceonly.stores.sql.transactions import SqlTransaction
 from onceonly.testing.ring_subject import at
 
 ADD = "INSERT INTO orders"
@@ -174,6 +176,23 @@ async def test_a_committed_unit_gives_its_connection_back_by_itself(database: Da
     unit = await store.begin([message()])
     await unit.commit(records(message()))
     await back.wait()
+
+
+async def test_a_transaction_gives_its_connection_back_with_its_commit(database: Database) -> None:
+    """What is committed outside of a handler leaves nothing to be done later."""
+    transactions, tasks = SqlTransactions(database, "shop"), asyncio.all_tasks()
+    for number in range(2):
+        opened = await transactions.open(Opening(endpoint="shop", attempt=f"attempt-{number}", max_commit=60_000))
+        assert isinstance(opened, SqlTransaction)
+        await opened.commit(None, None)
+        assert (checked_out(database), asyncio.all_tasks()) == (0, tasks)
+
+
+def checked_out(database: Database) -> int:
+    """Count the connections in use."""
+    pool = database.engine.sync_engine.pool
+    assert isinstance(pool, QueuePool)
+    return pool.checkedout()
 
 
 async def commit_only(store: SqlStore, *asked: Message) -> None:

@@ -10,6 +10,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from onceonly.drivers.keeper import Keeper
+from onceonly.drivers.statement_events import Looks
 from onceonly.model.errors import SetupError
 
 KEPT_OPEN = 32
@@ -65,6 +66,12 @@ class Dialect(Protocol):
     autocommits: bool
     """Whether a single statement may be sent without a transaction around it, and still waits and locks as it should."""
 
+    holds: bool
+    """Whether `hold` has the database itself refuse a commit, so that `let_go` is needed."""
+
+    begins_later: bool
+    """Whether `begin` says nothing yet for a unit, so that it never waits."""
+
     has_schemas: bool
     """Whether tables live in schemas, which `?schema=` names."""
 
@@ -79,6 +86,9 @@ class Dialect(Protocol):
 
     errors: tuple[type[Exception], ...]
     """What the driver raises past SQLAlchemy; all of it is Unknown."""
+
+    looks: Looks
+    """What looks at each statement."""
 
     def engine(self, url: URL, *, timeout: float) -> AsyncEngine:
         """Make an engine of this library's own; a lock is waited for `timeout` seconds. Raises SetupError, DriverMissing."""

@@ -1,7 +1,8 @@
 """Keeping a unit's transaction the unit's: what would end it raises, before anything has happened."""
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from sqlalchemy import Connection, event
@@ -9,10 +10,12 @@ from sqlalchemy.engine import ExceptionContext
 from sqlalchemy.ext.asyncio import AsyncEngine
 from sqlalchemy.orm import Session
 
+from onceonly.drivers.statement_events import Look
+
 CONNECTION_METHODS = ("commit", "rollback", "close", "begin", "begin_twophase", "detach")
 SESSION_METHODS = ("commit", "rollback", "close", "begin", "reset", "invalidate", "prepare")
 
-_OPTION = "onceonly_guarded"
+_GUARDED = "_onceonly_guarded"
 _RAISED_BY = "onceonly_raised_by"
 _GONE = (
     "the database transaction of this unit has ended (an error or ON CONFLICT ROLLBACK): a statement now would stand by itself"
@@ -25,20 +28,24 @@ _ENDING = re.compile(
 _ROLLBACK_TO = re.compile(r"\s*ROLLBACK\b", re.IGNORECASE)  # what else rolls back is refused; this mends an aborted one
 
 
-def watch(engine: AsyncEngine, in_transaction: Callable[[Connection], bool]) -> None:
-    """Refuse, on guarded connections of this engine, SQL text that begins or ends a transaction, and any after its end.
+def mark_errors(engine: AsyncEngine) -> None:
+    """Have the errors of this engine's guarded connections marked for `is_raised_by`."""
+    event.listen(engine.sync_engine, "handle_error", _mark)
 
-    `in_transaction` reads the driver's own state. The errors of guarded connections are marked for `is_raised_by`.
+
+def guarding(in_transaction: Callable[[Connection], bool]) -> Look:
+    """Make what refuses, on guarded connections, SQL text that begins or ends a transaction, and any after its end.
+
+    `in_transaction` reads the driver's own state.
     """
 
-    def refuse(connection: Connection, _cursor: object, statement: str, *_: object) -> None:
+    def refuse(connection: Connection, statement: str) -> None:
         if is_guarded(connection):
             _refuse_ending(statement)
             if not _ROLLBACK_TO.match(statement) and not in_transaction(connection):
                 raise RuntimeError(_GONE)
 
-    event.listen(engine.sync_engine, "before_cursor_execute", refuse)
-    event.listen(engine.sync_engine, "handle_error", _mark)
+    return refuse
 
 
 def is_raised_by(error: BaseException, connection: Connection | None) -> bool:
@@ -51,32 +58,30 @@ def guard_connection(connection: Connection) -> None:
 
     Its async proxies call the same methods. Who owns it ends it with `Connection.close(connection)`.
     """
-    connection.execution_options(**{_OPTION: True})
-    _guard(connection, CONNECTION_METHODS)
+    vars(connection).update(_OF_CONNECTIONS)
 
 
 def is_guarded(connection: Connection) -> bool:
     """Tell whether this connection is a unit's, which handlers may reach."""
-    return bool(connection.get_execution_options().get(_OPTION))
+    return _GUARDED in vars(connection)
 
 
 def guard_session(session: Session) -> None:
     """Make the methods of this one session that begin or end a transaction raise RuntimeError; `begin_nested` works."""
-    _guard(session, SESSION_METHODS)
+    vars(session).update(_OF_SESSIONS, begin=partial(_begin, session.begin))
 
 
-def _guard(target: object, methods: Iterable[str]) -> None:
-    for name in methods:
-        setattr(target, name, _refusal(name, getattr(target, name)))
-
-
-def _refusal(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
-    def refuse(*arguments: Any, nested: bool = False, **options: Any) -> Any:
-        if nested:  # `begin_nested` of a session comes through `begin`; savepoints are fine
-            return original(*arguments, nested=True, **options)
+def _refusal(name: str) -> Callable[..., Any]:
+    def refuse(*_arguments: Any, **_options: Any) -> Any:
         raise RuntimeError(_told(f"{name}()"))
 
     return refuse
+
+
+def _begin(original: Callable[..., Any], *arguments: Any, nested: bool = False, **options: Any) -> Any:
+    if nested:  # `begin_nested` of a session comes through `begin`; savepoints are fine
+        return original(*arguments, nested=True, **options)
+    raise RuntimeError(_told("begin()"))
 
 
 def _mark(context: ExceptionContext) -> None:
@@ -92,3 +97,7 @@ def _refuse_ending(statement: str) -> None:
 
 def _told(what: str) -> str:
     return f"{what} is not for handlers: the unit is committed with its claims and records, or not at all; use begin_nested()"
+
+
+_OF_CONNECTIONS = {**{name: _refusal(name) for name in CONNECTION_METHODS}, _GUARDED: True}
+_OF_SESSIONS = {name: _refusal(name) for name in SESSION_METHODS if name != "begin"}

@@ -19,9 +19,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 from onceonly.drivers.dialect import KEPT_OPEN, Limit, Purpose, Said, State, Taking, insert_behind
 from onceonly.drivers.keeper import Keeper
 from onceonly.drivers.mariadb_commits import NOTE_START, commit_within
-from onceonly.drivers.mariadb_connection import code_of, listen, make_interruptible, reset, rolled_back_by, start_over
+from onceonly.drivers.mariadb_connection import code_of, listen, make_interruptible, refuse, reset, rolled_back_by, start_over
 from onceonly.drivers.mariadb_keeper import MariaDBKeeper, has_lock, lock, unlock
 from onceonly.drivers.mariadb_keys import delete_each, lock_each
+from onceonly.drivers.statement_events import Looks
 from onceonly.model.errors import Conflict, Failed, SetupError
 
 OLDEST = (10, 6, 0)  # the first with SKIP LOCKED; RETURNING came with 10.5
@@ -64,11 +65,14 @@ class MariaDB:
     embedded = False
     autocommits = False  # only a transaction can be READ COMMITTED, without locks on gaps
     single_writer = False
+    begins_later = False
+    holds = False
     has_schemas = False
     isolations = frozenset({"READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"})
     gapless: str | None = "READ COMMITTED"
     keeper: Keeper = MariaDBKeeper()
     errors: tuple[type[Exception], ...] = ()
+    looks = Looks(before=(refuse,))
 
     def engine(self, url: URL, *, timeout: float) -> AsyncEngine:
         """Make an engine. A lock is waited for `timeout` seconds, rounded up to whole ones, which is all the server knows."""

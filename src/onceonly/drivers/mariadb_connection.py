@@ -31,14 +31,13 @@ _COMMITTING = re.compile(
 
 
 def listen(engine: AsyncEngine) -> None:
-    """Watch the statements and errors of this engine."""
+    """Watch the errors of this engine."""
 
     def note(context: ExceptionContext) -> None:
         if context.engine is engine.sync_engine and context.connection is not None:
             _note(context, context.connection)
 
     event.listen(engine.sync_engine, "handle_error", note)
-    event.listen(engine.sync_engine, "before_cursor_execute", _refuse)
 
 
 def start_over(connection: Connection) -> None:
@@ -93,7 +92,8 @@ def _note(context: ExceptionContext, connection: Connection) -> None:
         connection.info[_ROLLED_BACK] = f"{type(error.orig).__name__}: {error.orig}".splitlines()[0]
 
 
-def _refuse(connection: Connection, _cursor: object, statement: str, *_: object) -> None:
+def refuse(connection: Connection, statement: str) -> None:
+    """Refuse a statement in a transaction that has ended, and on a guarded connection one that commits."""
     cause = rolled_back_by(connection)
     if cause is not None:
         raise Conflict(f"the database has rolled this unit back, nothing more can be done in it: {cause}")

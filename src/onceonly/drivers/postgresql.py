@@ -21,7 +21,6 @@ from sqlalchemy import (
     any_,
     bindparam,
     delete,
-    event,
     func,
     select,
     text,
@@ -38,6 +37,7 @@ from onceonly.drivers.postgresql_deadlocks import BE_QUICK, Deadlocks
 from onceonly.drivers.postgresql_drivers import Driver, driver_named
 from onceonly.drivers.postgresql_keeper import PostgreSQLKeeper
 from onceonly.drivers.postgresql_words import Words, keep_back, take_unsaid, unsaid
+from onceonly.drivers.statement_events import Looks
 from onceonly.drivers.translation import TooLate, translated
 from onceonly.model.errors import Conflict, SetupError
 
@@ -96,6 +96,7 @@ class PostgreSQL:
     embedded = False
     autocommits = True
     single_writer = False
+    holds = False
     has_schemas = True
     isolations: frozenset[str] = frozenset({"READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"})
 
@@ -108,7 +109,9 @@ class PostgreSQL:
         self._deadlocks = Deadlocks(self._driver)
         self._words = Words()
         self._isolation: str | None = None
+        self.begins_later = self._driver.tells_last
         self.errors = self._driver.errors
+        self.looks = Looks(before=(self._say_unsaid,), after=self._driver.looks)
 
     def engine(self, url: URL, *, timeout: float) -> AsyncEngine:
         """Make an engine for a server."""
@@ -135,7 +138,6 @@ class PostgreSQL:
     def _watch(self, engine: AsyncEngine) -> None:
         self._driver.watch(engine)
         self._deadlocks.watch(engine)
-        event.listen(engine.sync_engine, "before_cursor_execute", self._say_unsaid)
 
     async def prepare(self, engine: AsyncEngine, *, durable: bool) -> None:
         """Look whether this server keeps what it commits, and can be written. Raises SetupError when not."""
@@ -169,7 +171,7 @@ class PostgreSQL:
         unit = f"BEGIN ISOLATION LEVEL {chosen}" if chosen in self.isolations else "BEGIN"
         self._driver.begun(connection)
         keep_back(connection, _BEGIN.get(purpose, unit))
-        if purpose is not Purpose.UNIT or not self._driver.tells_last:
+        if purpose is not Purpose.UNIT or not self.begins_later:
             self._say_unsaid(connection)
 
     def started(self, connection: Connection) -> int:

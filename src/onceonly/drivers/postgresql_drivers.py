@@ -11,6 +11,7 @@ from sqlalchemy.exc import DBAPIError, InternalError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from onceonly.drivers.dialect import State
+from onceonly.drivers.statement_events import Look
 from onceonly.model.errors import DriverMissing, SetupError
 
 CONNECTING = 10  # seconds
@@ -28,8 +29,11 @@ class Driver(Protocol):
     def connect_arguments(self, settings: Mapping[str, str]) -> dict[str, Any]:
         """Give what `connect` takes to have these settings of the server in every session."""
 
+    looks: tuple[Look, ...]
+    """What is to be told of statements that did not fail."""
+
     def watch(self, engine: AsyncEngine) -> None:
-        """Listen to an engine as far as the state cannot be read."""
+        """Listen to the errors of an engine as far as the state cannot be read."""
 
     def say(self, connection: Connection, words: str) -> str:
         """Say one or several statements in one round trip, past SQLAlchemy; gives how the server answered the last one."""
@@ -69,15 +73,15 @@ class Asyncpg:
         """Load the driver. Raises DriverMissing."""
         loaded = _load("asyncpg", "postgresql")
         self.errors: tuple[type[Exception], ...] = (loaded.PostgresError, loaded.InterfaceError, loaded.InternalClientError)
+        self.looks: tuple[Look, ...] = (_note_success,)
 
     def connect_arguments(self, settings: Mapping[str, str]) -> dict[str, Any]:
         """Give the settings as asyncpg takes them."""
         return {"server_settings": {"application_name": "onceonly", **settings}, "timeout": CONNECTING}
 
     def watch(self, engine: AsyncEngine) -> None:
-        """Note errors that abort a transaction, and what shows that it is whole again."""
+        """Note errors that abort a transaction."""
         event.listen(engine.sync_engine, "handle_error", _note_error)
-        event.listen(engine.sync_engine, "after_cursor_execute", _note_success)
         _keep_when_cancelled(engine)
 
     def say(self, connection: Connection, words: str) -> str:
@@ -130,6 +134,7 @@ class Psycopg:
         """Load the driver. Raises DriverMissing."""
         self._loaded = _load("psycopg", "psycopg")
         self.errors: tuple[type[Exception], ...] = (self._loaded.Error,)
+        self.looks: tuple[Look, ...] = ()
 
     def connect_arguments(self, settings: Mapping[str, str]) -> dict[str, Any]:
         """Give the settings as libpq takes them."""

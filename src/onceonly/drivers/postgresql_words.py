@@ -38,6 +38,7 @@ class Words:
 
     def __init__(self) -> None:
         self._forms: dict[tuple[Table, int], tuple[str, Sequence[Callable[[Any], Any] | None]]] = {}
+        self._columns: dict[tuple[Table, str], tuple[str, Callable[[Any], Any] | None]] = {}
 
     def insert(self, connection: Connection, table: Table, *rows: Mapping[str, Any]) -> str:
         """Give the text; empty when it would be too long, or goes elsewhere. Rows with as many columns have the same ones."""
@@ -53,25 +54,31 @@ class Words:
 
     def update(self, connection: Connection, table: Table, row: Mapping[str, Any], *, key: str) -> str:
         """Give the text that sets the other columns of the row with this key; empty as above."""
-        prepare, dialect = connection.dialect.identifier_preparer, connection.dialect
         words: dict[str, str] = {}
         for name, value in row.items():
-            bind = table.c[name].type.dialect_impl(dialect).bind_processor(dialect)
-            words[prepare.quote(name)] = _in_words(value if bind is None else bind(value))
-        if not all(words.values()) or _is_elsewhere(connection):
+            quoted, bind = self._columns.get((table, name)) or self._column(connection, table, name)
+            words[name] = f"{quoted} = {_in_words(value if bind is None else bind(value))}"
+        if any(each.endswith(" = ") for each in words.values()) or _is_elsewhere(connection):
             return ""
-        condition = f"{prepare.quote(key)} = {words.pop(prepare.quote(key))}"
-        changes = ", ".join(f"{name} = {value}" for name, value in words.items())
-        return f"UPDATE {prepare.format_table(table)} SET {changes} WHERE {condition}"  # noqa: S608 - values are in digits, see `_in_words`
+        condition = words.pop(key)
+        name = connection.dialect.identifier_preparer.format_table(table)
+        return f"UPDATE {name} SET {', '.join(words.values())} WHERE {condition}"  # noqa: S608 - values are in digits, see `_in_words`
 
     def _formed(
         self, connection: Connection, table: Table, row: Mapping[str, Any]
     ) -> tuple[str, Sequence[Callable[[Any], Any] | None]]:
-        dialect, prepare = connection.dialect, connection.dialect.identifier_preparer
-        names = ", ".join(prepare.quote(name) for name in row)
-        binds = [table.c[name].type.dialect_impl(dialect).bind_processor(dialect) for name in row]
+        prepare = connection.dialect.identifier_preparer
+        columns = [self._column(connection, table, name) for name in row]
+        names, binds = ", ".join(quoted for quoted, _ in columns), [bind for _, bind in columns]
         self._forms[table, len(row)] = form = (f"INSERT INTO {prepare.format_table(table)} ({names})", binds)
         return form
+
+    def _column(self, connection: Connection, table: Table, name: str) -> tuple[str, Callable[[Any], Any] | None]:
+        """Give how a column is written, and what makes its values such as can be."""
+        dialect = connection.dialect
+        bind = table.c[name].type.dialect_impl(dialect).bind_processor(dialect)
+        self._columns[table, name] = found = (dialect.identifier_preparer.quote(name), bind)
+        return found
 
 
 def _is_elsewhere(connection: Connection) -> bool:

@@ -6,18 +6,19 @@ later one waits until that is done.
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, TypeAlias
 
 from msgspec.structs import replace
-from sqlalchemy import Connection, Pool, RootTransaction
+from sqlalchemy import Connection, Pool, QueuePool, RootTransaction
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession, async_sessionmaker
 
 from onceonly.drivers.dialect import Dialect, Purpose, Said, State, checked_isolation
-from onceonly.drivers.guard import watch
-from onceonly.drivers.transaction import DatabaseTransaction, Turns, nothing
-from onceonly.drivers.translation import TurnNotHad, translating
+from onceonly.drivers.guard import guarding, mark_errors
+from onceonly.drivers.statement_events import look_at_statements
+from onceonly.drivers.transaction import DatabaseTransaction, Keeping, Turns, nothing
+from onceonly.drivers.translation import Translating, TurnNotHad
 from onceonly.drivers.urls import DEFAULT_PREFIX, Place, checked_prefix, read_url
 from onceonly.model.errors import Failed, OnceOnlyError, SetupError, Unknown
 from onceonly.ports.surroundings import Clock
@@ -57,7 +58,9 @@ DIALECTS: dict[str, Callable[[str], Dialect]] = {
 class Database:
     """One SQL database in one process. Several adapters share it; who opened it closes it."""
 
-    def __init__(self, engine: AsyncEngine, dialect: Dialect, place: Place, *, clock: Clock, durable: bool) -> None:
+    def __init__(
+        self, engine: AsyncEngine, dialect: Dialect, place: Place, *, clock: Clock, durable: bool, own: bool = True
+    ) -> None:
         self.engine = engine
         self.dialect = dialect
         self.prefix = place.prefix
@@ -67,7 +70,8 @@ class Database:
         self.creates = dialect.embedded and place.create
         self.clock = clock
         self.sessions: async_sessionmaker[AsyncSession] = async_sessionmaker()
-        self.owned = True
+        self._own = own
+        self._translating: dict[tuple[type[OnceOnlyError], type[OnceOnlyError], type[OnceOnlyError], bool], Translating] = {}
         self._durable = durable
         self._prepared = False
         self._preparing = asyncio.Lock()
@@ -83,12 +87,18 @@ class Database:
                     await self.dialect.prepare(self.engine, durable=self._durable)
                     self._prepared = True
 
-    async def open(self, purpose: Purpose, *, isolation: str | None = None) -> DatabaseTransaction:
-        """Begin a database transaction, which must be committed or dropped. Raises the driver's own errors."""
+    async def open(self, purpose: Purpose, *, isolation: str | None = None, lingers: bool = True) -> DatabaseTransaction:
+        """Begin a database transaction, which must be committed or dropped. Raises the driver's own errors.
+
+        The connection of a unit that is committed is given back a little later, unless it shall not linger.
+        """
         writing = purpose is not Purpose.READING
         await self._get_ready(settled=writing or not self.dialect.single_writer)
         end_turn = await self._turns.take() if writing and self._turns is not None else nothing
-        opening = asyncio.ensure_future(self._begin(purpose, isolation, end_turn))
+        keeping = self._keep if lingers and purpose is Purpose.UNIT and not self.dialect.single_writer else None
+        if purpose is Purpose.UNIT and self.dialect.begins_later and self._has_idle():
+            return await self._begin(purpose, isolation, end_turn, keeping)  # waits for nothing that a cancellation cuts off
+        opening = asyncio.ensure_future(self._begin(purpose, isolation, end_turn, keeping))
         try:
             return await asyncio.shield(opening)
         except asyncio.CancelledError:
@@ -129,9 +139,14 @@ class Database:
         refused: type[OnceOnlyError] = Failed,
         unsure: type[OnceOnlyError] = Unknown,
         committing: bool = False,
-    ) -> AbstractContextManager[None]:
+    ) -> Translating:
         """Enclose driver calls: their errors come out as `locked`, `refused`, `unsure` or Failed. See `translated`."""
-        return translating(self.dialect, locked=locked, refused=refused, unsure=unsure, committing=committing)
+        asked = (locked, refused, unsure, committing)
+        found = self._translating.get(asked)
+        if found is None:
+            found = Translating(self.dialect, locked=locked, refused=refused, unsure=unsure, committing=committing)
+            self._translating[asked] = found
+        return found
 
     def is_refused(self, error: OnceOnlyError) -> bool:
         """Tell of a translated error whether trying again cannot help: the user may not do it, or the statement cannot work."""
@@ -152,7 +167,7 @@ class Database:
     async def close(self) -> None:
         """Roll back what was dropped, and close the connections that this library opened."""
         await self.settle()
-        if self.owned:
+        if self._own:
             await self.engine.dispose()
 
     async def _get_ready(self, *, settled: bool = True) -> None:
@@ -166,7 +181,13 @@ class Database:
         else:
             self._end_stranded()
 
-    async def _begin(self, purpose: Purpose, isolation: str | None, end_turn: Callable[[], None]) -> DatabaseTransaction:
+    def _has_idle(self) -> bool:
+        pool = self.engine.sync_engine.pool
+        return isinstance(pool, QueuePool) and pool.checkedin() > 0
+
+    async def _begin(
+        self, purpose: Purpose, isolation: str | None, end_turn: Callable[[], None], keeping: Keeping | None
+    ) -> DatabaseTransaction:
         try:
             connection = await self.engine.connect()
             try:
@@ -178,7 +199,6 @@ class Database:
         except BaseException:
             end_turn()
             raise
-        keeping = self._keep if purpose is Purpose.UNIT and not self.dialect.single_writer else None
         return DatabaseTransaction(
             connection, root, dialect=self.dialect, dropping=self._drop, end_turn=end_turn, keeping=keeping
         )
@@ -236,8 +256,8 @@ async def open_database(source: Source, *, clock: Clock, durable: bool = True, p
     factory, engine = _factory_of(source)
     dialect = _dialect(engine.dialect.name, engine.dialect.driver)
     place = replace(place_of(engine), prefix=checked_prefix(prefix or DEFAULT_PREFIX))
-    database = _database(dialect.adopt(engine), dialect, place, clock=clock, durable=durable)
-    database.sessions, database.owned = factory, False
+    database = _database(dialect.adopt(engine), dialect, place, clock=clock, durable=durable, own=False)
+    database.sessions = factory
     return database
 
 
@@ -262,14 +282,17 @@ def _factory_of(source: AsyncEngine | async_sessionmaker[AsyncSession]) -> tuple
 def _open_url(place: Place, *, clock: Clock, durable: bool, prefix: str) -> Database:
     dialect = _dialect(*place.url.drivername.partition("+")[::2])
     named = replace(place, prefix=checked_prefix(prefix or place.prefix))
-    return _database(dialect.engine(place.url, timeout=place.timeout), dialect, named, clock=clock, durable=durable)
+    engine = dialect.engine(place.url, timeout=place.timeout)
+    return _database(engine, dialect, named, clock=clock, durable=durable, own=True)
 
 
-def _database(engine: AsyncEngine, dialect: Dialect, place: Place, *, clock: Clock, durable: bool) -> Database:
+def _database(engine: AsyncEngine, dialect: Dialect, place: Place, *, clock: Clock, durable: bool, own: bool) -> Database:
     if place.schema is not None and not dialect.has_schemas:
         raise SetupError(f"schema={place.schema!r}: {dialect.name} has no schemas; use ?prefix=")
-    watch(engine, lambda connection: dialect.state(connection) is not State.ENDED)
-    return Database(engine, dialect, place, clock=clock, durable=durable)
+    guard = guarding(lambda connection: dialect.state(connection) is not State.ENDED)
+    look_at_statements(engine, dialect.looks._replace(before=(*dialect.looks.before, guard)), own=own)
+    mark_errors(engine)
+    return Database(engine, dialect, place, clock=clock, durable=durable, own=own)
 
 
 def _dialect(name: str, driver: str) -> Dialect:

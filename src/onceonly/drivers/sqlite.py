@@ -36,6 +36,7 @@ from onceonly.drivers.dialect import Limit, OneUpdate, Purpose, Said, State, Tak
 from onceonly.drivers.keeper import Keeper
 from onceonly.drivers.sqlite_connection import connect
 from onceonly.drivers.sqlite_keeper import SQLiteKeeper
+from onceonly.drivers.statement_events import Looks
 from onceonly.drivers.translation import TooLate
 from onceonly.model.errors import SetupError
 
@@ -71,6 +72,8 @@ class SQLite:
     embedded = True
     autocommits = False  # a writer has to wait for its turn
     single_writer = True
+    begins_later = False
+    holds = True
     has_schemas = False
     isolations: frozenset[str] = frozenset({"READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"})
     """Whatever is asked for, units get SERIALIZABLE: one writer at a time."""
@@ -78,6 +81,7 @@ class SQLite:
     gapless: str | None = None
     keeper: Keeper = SQLiteKeeper()
     errors: tuple[type[Exception], ...] = ()
+    looks = Looks()
 
     def engine(self, url: URL, *, timeout: float) -> AsyncEngine:
         """Make an engine for a file. Raises SetupError for an in-memory database and for a directory that is not there."""

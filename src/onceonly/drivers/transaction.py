@@ -30,6 +30,9 @@ class Turns:
         return self._lock.release
 
 
+Keeping = Callable[["DatabaseTransaction"], None]
+
+
 class DatabaseTransaction:
     """One open database transaction on a connection of its own. `dropping` has its `end` run in the background.
 
@@ -44,7 +47,7 @@ class DatabaseTransaction:
         dialect: Dialect,
         dropping: "Callable[[DatabaseTransaction], None]",
         end_turn: Callable[[], None],
-        keeping: "Callable[[DatabaseTransaction], None] | None" = None,
+        keeping: Keeping | None = None,
     ) -> None:
         self.connection = connection
         self.closing: Callable[[], None] = nothing
@@ -80,7 +83,7 @@ class DatabaseTransaction:
 
     def hold(self, connection: Connection) -> None:
         """Have the database refuse its commit from now on, unless `commit` asks; in the greenlet. Raises as `commit`."""
-        self._is_held = True
+        self._is_held = self._dialect.holds
         self._dialect.hold(connection)
 
     async def commit(self, last: Callable[[Connection], None] | None = None, *, limit: Limit | None = None) -> None:

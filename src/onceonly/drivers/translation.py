@@ -1,7 +1,7 @@
 """Translating the errors of SQL drivers into the outcomes of a write, by allow-list, in one place."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from types import TracebackType
+from typing import Literal
 
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
@@ -47,21 +47,36 @@ def translated(
     return definite.get(said, unsure)(text)
 
 
-@contextmanager
-def translating(
-    dialect: Dialect,
-    *,
-    locked: type[OnceOnlyError],
-    refused: type[OnceOnlyError],
-    unsure: type[OnceOnlyError],
-    committing: bool,
-) -> Iterator[None]:
-    """Enclose driver calls, and raise what `translated` gives."""
-    drivers: tuple[type[Exception], ...] = (SQLAlchemyError, OSError, *dialect.errors)
-    try:
-        yield
-    except drivers as error:
-        raise translated(error, dialect, locked=locked, refused=refused, unsure=unsure, committing=committing) from error
+class Translating:
+    """Encloses driver calls, and raises what `translated` gives. It keeps nothing, so any number may be enclosed at once."""
+
+    __slots__ = ("_committing", "_dialect", "_drivers", "_locked", "_refused", "_unsure")
+
+    def __init__(
+        self,
+        dialect: Dialect,
+        *,
+        locked: type[OnceOnlyError],
+        refused: type[OnceOnlyError],
+        unsure: type[OnceOnlyError],
+        committing: bool,
+    ) -> None:
+        """Translate as `translated` does with these arguments."""
+        self._dialect, self._committing = dialect, committing
+        self._locked, self._refused, self._unsure = locked, refused, unsure
+        self._drivers: tuple[type[Exception], ...] = (SQLAlchemyError, OSError, *dialect.errors)
+
+    def __enter__(self) -> None:
+        """Do nothing."""
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> Literal[False]:
+        """Translate what a driver raised; let pass all else."""
+        if isinstance(error, self._drivers):
+            asked = {"locked": self._locked, "refused": self._refused, "unsure": self._unsure}
+            raise translated(error, self._dialect, **asked, committing=self._committing) from error
+        return False
 
 
 def _first_line(error: Exception) -> str:

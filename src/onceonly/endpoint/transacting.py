@@ -2,12 +2,15 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from datetime import timedelta
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
+
+from msgspec import Struct
 
 from onceonly.algorithms.transaction import Ways
+from onceonly.endpoint.envelopes import Envelopes
 from onceonly.endpoint.registration import RegisteredHandler
 from onceonly.endpoint.transactions import Means, Transaction, asked
 from onceonly.model.record import Record
@@ -22,14 +25,15 @@ MAX_BODY = 256 * 1024
 _Dispatch = Callable[[Sequence[Record]], Awaitable[None]]
 
 
-class Running(NamedTuple):
-    """What holds while the endpoint is open in this process, in one event loop."""
+class Running(Struct, eq=False):
+    """What holds while the endpoint is open in this process, in one event loop; `means` once a transaction has asked."""
 
     settings: Settings
     max_body: int
     surroundings: Surroundings
     ports: Ports | None = None
     loop: asyncio.AbstractEventLoop | None = None
+    means: Means | None = None
 
 
 class Transacting:
@@ -112,17 +116,22 @@ class Transacting:
         """Give time and chance, as the endpoint was opened with them."""
         return self._running[-1].surroundings if self._running else LIVE
 
-    @asynccontextmanager
-    async def _means(self) -> AsyncIterator[Means]:
+    def _means(self) -> Means | AbstractAsyncContextManager[Means]:
         """Give what transactions work with: the ports that are open in this event loop, else some of their own."""
         loop = asyncio.get_running_loop()
         for running in reversed(self._running):
             if running.ports is not None and running.loop is loop:
-                ports = running.ports
-                transactions = required(ports.transactions, running.settings)
-                ways = Ways(transactions, ports.admission, ports.controls, ports.transport)
-                yield self._means_of(running, ways, partial(dispatch_within, ports=ports, settings=running.settings))
-                return
+                running.means = running.means or self._lent_means(running, running.ports)
+                return running.means
+        return self._own_means()
+
+    def _lent_means(self, running: Running, ports: Ports) -> Means:
+        transactions = required(ports.transactions, running.settings)
+        ways = Ways(transactions, ports.admission, ports.controls, ports.transport)
+        return self._means_of(running, ways, partial(dispatch_within, ports=ports, settings=running.settings))
+
+    @asynccontextmanager
+    async def _own_means(self) -> AsyncIterator[Means]:
         chosen = self._running[-1] if self._running else Running(self.settings, MAX_BODY, LIVE)  # of another event loop
         has = Registered(handlers=bool(self._handlers), entities=any(each.entity is not None for each in self._handlers))
         async with outside(chosen.settings, has, surroundings=chosen.surroundings) as opened:
@@ -133,7 +142,8 @@ class Transacting:
         dispatch = directly if ways.controls else partial(self._dispatch, directly)
         longest = running.settings.control.max_commit // timedelta(milliseconds=1) if ways.controls else 0
         kind = session_of(running.settings.store)
-        return Means(self.settings.name, ways, dispatch, running.max_body, running.surroundings, kind, longest)
+        envelopes = Envelopes(self.settings.name, max_body=running.max_body)
+        return Means(self.settings.name, ways, dispatch, envelopes, running.surroundings, kind, longest)
 
     async def _dispatch(self, directly: _Dispatch, records: Sequence[Record]) -> None:
         """Leave it to the relay of this process, if there is one, or will be: it waits for nobody, and tries again."""

@@ -50,13 +50,14 @@ class Means(NamedTuple):
     endpoint: str
     ways: Ways
     dispatch: Callable[[Sequence[Record]], Awaitable[None]]
-    max_body: int
+    envelopes: Envelopes
     surroundings: Surroundings
     session: type[Any] | None
     max_commit: int = 0
 
 
-OpenMeans = Callable[[], AbstractAsyncContextManager[Means]]
+OpenMeans = Callable[[], Means | AbstractAsyncContextManager[Means]]
+"""Gives what is open already, or what opens it for one transaction."""
 
 
 class _Stage(Enum):
@@ -77,7 +78,7 @@ class Transaction(Sending):
         self._open_means = open_means
         self._stage = _Stage.NEW
         self._task: asyncio.Task[Any] | None = None
-        self._stack = AsyncExitStack()
+        self._stack: AsyncExitStack | None = None
         self._effects: list[Effect] = []
         self._answer: bytes | None = None
         self._is_known = False
@@ -86,7 +87,6 @@ class Transaction(Sending):
         self._enclosed: AbstractAsyncContextManager[None]
         self._means: Means
         self._opening: Opening
-        self._envelopes: Envelopes
         self._resources: Resources
 
     @property
@@ -98,8 +98,8 @@ class Transaction(Sending):
         self._check()
         if self._means.session is None:
             raise SetupError(f"tx.sql: the store of endpoint {self._means.endpoint!r} is no SQL database; use tx.entity(...)")
-        session: Session = self.get(self._means.session)
-        return session
+        session: Any = self._resources.get(self._means.session)
+        return cast("Session", session)
 
     @property
     def is_known(self) -> bool:
@@ -210,7 +210,7 @@ class Transaction(Sending):
         self._stage, self._task = _Stage.OPEN, asyncio.current_task()
         try:
             with before_commit():
-                self._means = means = await self._stack.enter_async_context(self._open_means())
+                self._means = means = await self._opened_means()
         except BaseException:
             self._stage = _Stage.OVER
             raise
@@ -220,7 +220,6 @@ class Transaction(Sending):
                 f"max_commit is {self._asked.max_commit} ms, and the control messages of endpoint {means.endpoint!r} give an "
                 f"attempt {means.max_commit} ms: make it shorter, or change control=ControlMessages(max_commit=...)"
             )
-        self._envelopes = Envelopes(means.endpoint, max_body=means.max_body)
         self._opening = Opening(
             endpoint=means.endpoint,
             attempt=means.surroundings.ids.fresh(),
@@ -229,6 +228,13 @@ class Transaction(Sending):
             key=self._asked.key,
             fingerprint=self._asked.fingerprint,
         )
+
+    async def _opened_means(self) -> Means:
+        means = self._open_means()
+        if isinstance(means, Means):
+            return means
+        self._stack = AsyncExitStack()
+        return await self._stack.enter_async_context(means)
 
     def _use(self, opened: OpenTransaction) -> None:
         self._opened, self._resources, self._held = opened, opened.resources, HeldEntities(opened)
@@ -252,7 +258,8 @@ class Transaction(Sending):
 
     async def _end(self) -> None:
         self._stage = _Stage.OVER
-        await self._stack.aclose()
+        if self._stack is not None:
+            await self._stack.aclose()
 
     def _decided(self) -> Decided:
         self._held.save()
@@ -263,7 +270,7 @@ class Transaction(Sending):
         cause = (("replyto", self._means.endpoint if wish.to else ""),)
         id_ = outgoing_id(self._means.endpoint, self._opening.identity, len(self._effects))
         now = self._means.surroundings.clock.now()
-        self._effects.append(self._envelopes.seal(body, wish, id=id_, now=now, cause=cause))
+        self._effects.append(self._means.envelopes.seal(body, wish, id=id_, now=now, cause=cause))
 
     def _check(self) -> None:
         """Refuse what is not done in the block, by its task, for the first time."""

@@ -52,9 +52,17 @@ class Doorbell:
 
     def ring(self, told: Sequence[Told]) -> None:
         """Tell one listener, the last that came; nobody, when nobody listens. Raises nothing, waits for nothing."""
+        here = _loop_here()
         for loop, hear in reversed(tuple(self._listening)):
             try:
-                loop.call_soon_threadsafe(hear, told)
+                (loop.call_soon if loop is here else loop.call_soon_threadsafe)(hear, told)
             except RuntimeError:  # that loop is closed
                 continue
             return
+
+
+def _loop_here() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:  # a thread without an event loop
+        return None

@@ -1,6 +1,7 @@
 """The poller around `algorithms/relay`: when to look for records, and what to say. It decides nothing about a message.
 
-told      a commit in this process rang: send exactly those records, at once, and find those that only may be committed
+told      a commit in this process rang: send exactly those records, at once, and find those that only may be committed; what
+          is sent is forgotten a little later, many records by one statement, while others are sent
 look      take the records that are older than `relay_after`, page by page; what one relay has taken others leave to it
 rest      until the next look, a commit, or the stop
 """
@@ -9,15 +10,21 @@ import asyncio
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import NamedTuple
 
 from onceonly.algorithms.relay import Relayed, relay
 from onceonly.model.errors import OnceOnlyError
 from onceonly.model.identity import Identity
 from onceonly.model.record import Record
-from onceonly.ports.bundle import Relaying
+from onceonly.ports.admission import Admission
+from onceonly.ports.bundle import Finishing, Relaying
+from onceonly.ports.effects import Effects
+from onceonly.ports.store import Store
+from onceonly.ports.transport import Transport
 from onceonly.runtime.doorbell import Doorbell, Told
 from onceonly.runtime.pace import Pace
 from onceonly.runtime.surroundings import LIVE, Surroundings, pause
+from onceonly.runtime.together import ForgettingLater
 from onceonly.runtime.turning import run_turning
 
 PAGE = 100
@@ -46,6 +53,8 @@ class Relay:
     ) -> None:
         """Prepare to run; nothing is read before `run`."""
         self._ports = ports
+        self._later = ForgettingLater(ports.store, surroundings.timer, enough=PAGE, failed=self._not_forgotten)
+        self._telling = _Telling(self._later, ports.admission, ports.effects, ports.transport)
         self._after = after
         self._grace = grace
         self._doorbell = doorbell
@@ -58,12 +67,16 @@ class Relay:
         self._idle = self._shortest = min(after, LONGEST_IDLE)
         self._look = Look()
         self._refused: frozenset[Identity] = frozenset()
+        self._unforgotten: BaseException | None = None
         self._trouble = False
 
     async def run(self, stop: asyncio.Event) -> None:
         """Work until `stop` is set, then finish what is in work, and what a commit has just told, within the grace time."""
-        with self._doorbell.listen(self._hear):
-            await run_turning(self._turn_until(stop), stop, rung=self._rung, grace=self._grace)
+        try:
+            with self._doorbell.listen(self._hear):
+                await run_turning(self._turn_until(stop), stop, rung=self._rung, grace=self._grace)
+        finally:
+            await self._later.close()
 
     def _hear(self, told: Sequence[Told]) -> None:
         has_many = len(self._told) >= PAGE  # of those that wait for their turn only the names are kept
@@ -84,14 +97,15 @@ class Relay:
             # a commit ends the rest, but in an outage it would only add to the trouble
             await pause(seconds, self._surroundings.timer, stop if self._trouble else self._rung)
         await asyncio.sleep(0)  # a commit just before the stop has rung, and is heard in the loop's next turn
-        while self._told and not self._trouble:
-            await self._turn()
+        while not self._trouble and (self._told or not self._later.is_settled):
+            await (self._turn() if self._told else self._later.settle())
 
     async def _turn(self) -> float:
         """Relay what was told, or one page of what waits for too long, by turns; gives how long to rest."""
         told = () if self._was_told and self._to_wait() <= 0 else tuple(self._told)
         self._was_told = bool(told)
         try:
+            self._raise_unforgotten()
             relayed = await self._relay_told(told) if told else await self._relay_page()
         except Exception as error:  # noqa: BLE001 - an outage, however a driver words it, kills no relay
             self._went_bad(error)
@@ -114,22 +128,24 @@ class Relay:
         unsure = [each for each in some if not isinstance(each, Record)]
         with self._told_again([_identity(each) for each in some]):
             found = await self._ports.store.find(unsure) if unsure else ()
-            return await self._relay([*(each for each in some if isinstance(each, Record)), *found])
+            records = [*(each for each in some if isinstance(each, Record)), *found]
+            return await self._relay(records, self._ports if self._trouble else self._telling)  # it ends with the forgetting
 
     async def _relay_page(self) -> Relayed:
         """Relay the next page of old records. What stays is passed over until all behind it had its turn."""
+        await self._later.settle()  # what is on its way out of the store is not sent again
         older_than = self._surroundings.clock.now() - round(self._after * 1000)
         take = self._ports.store.take
         records = await take(older_than, PAGE, lease=round(LEASE * 1000), after=self._look.behind)
         with self._told_again([record.identity for record in records]):
-            relayed = await self._relay(records)
+            relayed = await self._relay(records, self._ports)
         self._look.add(records, relayed)
         if len(records) < PAGE:
             await self._end_look()
         return relayed
 
-    async def _relay(self, records: Sequence[Record]) -> Relayed:
-        relayed = await relay(records, self._ports) if records else Relayed()
+    async def _relay(self, records: Sequence[Record], ports: Finishing) -> Relayed:
+        relayed = await relay(records, ports) if records else Relayed()
         self._remember([record.identity for record in relayed.unsure])
         return relayed
 
@@ -141,6 +157,17 @@ class Relay:
         except Exception:
             self._remember(identities)  # behind the others, which may fare better
             raise
+
+    def _not_forgotten(self, records: Sequence[Record], error: BaseException) -> None:
+        """Find these again, and send what is still there once more."""
+        self._remember([record.identity for record in records])
+        self._unforgotten = error
+        self._rung.set()
+
+    def _raise_unforgotten(self) -> None:
+        error, self._unforgotten = self._unforgotten, None
+        if error is not None:
+            raise error
 
     async def _end_look(self) -> None:
         """Learn from a whole look: how long to wait for the next, and what is refused."""
@@ -186,6 +213,15 @@ class Relay:
             )
         elif known and not self._refused:
             _log.info("relay: nothing is refused any more", extra={"endpoint": self._ports.endpoint})
+
+
+class _Telling(NamedTuple):
+    """The ports that finish what commits told."""
+
+    store: Store
+    admission: Admission
+    effects: Effects
+    transport: Transport
 
 
 def _identity(told: Told) -> Identity:

@@ -3,6 +3,7 @@
 import asyncio
 import random
 import time
+from contextlib import suppress
 from typing import NamedTuple, Protocol
 from uuid import uuid4
 
@@ -70,6 +71,11 @@ LIVE = Surroundings()
 async def pause(seconds: float, timer: Timer, stop: asyncio.Event) -> None:
     """Wait for this long, or until `stop` is set."""
     if seconds <= 0 or stop.is_set():
+        return
+    if isinstance(timer, SystemTimer):  # which the event loop itself can wake up from, without two tasks
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await stop.wait()
         return
     asleep, stopped = asyncio.ensure_future(timer.sleep(seconds)), asyncio.ensure_future(stop.wait())
     try:

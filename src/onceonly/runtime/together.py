@@ -3,10 +3,12 @@
 What is forgotten late is late for nobody: its effects are out. So a call waits a little for others, but not once enough have
 come: the loops that wait here handle nothing. At low rates, when each batch is one message, most of the cost of forgetting is
 gone. While one statement is under way all later ones wait for one next.
+
+A relay has one loop, which has more to send: there nobody waits.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from onceonly.model.errors import Unknown
 from onceonly.model.record import Record
@@ -66,3 +68,66 @@ class ForgettingTogether(EnclosedStore):
         except BaseException as error:
             mine.error = error
             raise
+
+
+class ForgettingLater(EnclosedStore):
+    """A store whose `forget` raises nothing and waits for nothing: what many calls want forgotten goes a little later, in one.
+
+    Once there are `enough` records that call waits no longer. `failed` is given the records of one that failed, which are
+    there, or may be, and its error.
+    """
+
+    def __init__(
+        self, store: Store, timer: Timer, *, enough: int, failed: Callable[[Sequence[Record], BaseException], None]
+    ) -> None:
+        """Enclose this store, for one relay."""
+        super().__init__(store)
+        self._timer = timer
+        self._enough = enough
+        self._failed = failed
+        self._left: list[Record] = []
+        self._is_full = asyncio.Event()
+        self._forgetting: asyncio.Task[None] | None = None
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing is left to be forgotten."""
+        return self._forgetting is None
+
+    async def forget(self, records: Sequence[Record]) -> None:
+        """Have these forgotten soon."""
+        self._left.extend(records)
+        if len(self._left) >= self._enough:
+            self._is_full.set()
+        if self._forgetting is None:
+            self._forgetting = asyncio.create_task(self._forget_left())
+
+    async def settle(self) -> None:
+        """Have all that is left forgotten now; returns when it is, or has failed."""
+        while self._forgetting is not None:
+            self._is_full.set()
+            await asyncio.wait({self._forgetting})
+
+    async def close(self) -> None:
+        """Cut off what is under way, and leave the rest to whoever finds it."""
+        if self._forgetting is not None:
+            self._forgetting.cancel()
+            await asyncio.wait({self._forgetting})
+
+    async def _forget_left(self) -> None:
+        try:
+            while self._left:
+                await pause(WINDOW, self._timer, self._is_full)
+                some, self._left = self._left, []
+                self._is_full.clear()
+                await self._forget(some)
+        finally:
+            self._forgetting = None
+
+    async def _forget(self, records: Sequence[Record]) -> None:
+        try:
+            await self._store.forget(records)
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:  # noqa: BLE001 - whatever it is, whoever is told raises it
+            self._failed(records, error)

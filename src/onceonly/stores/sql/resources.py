@@ -41,7 +41,7 @@ class SqlResources:
         self._session: AsyncSession | None = None
         self._is_guarded = False
         self._is_spoilt = False
-        self._is_sure = False
+        self._is_sure = True  # it has just begun
         self._got: dict[type, object] = {}
         transaction.closing = self._close
 

@@ -73,7 +73,7 @@ class SqlTransactions:
             await self._database.ready()
         async with waiting(opening) if self._database.dialect.single_writer else nullcontext():
             with self._database.translate(locked=Conflict, unsure=Failed):
-                return await self._database.open(Purpose.UNIT, isolation=self._isolation)
+                return await self._database.open(Purpose.UNIT, isolation=self._isolation, lingers=False)
 
     def _take(self, connection: Connection, opening: Opening) -> Kept | None:
         """Insert the key, without its answer; gives what is kept if it is there already."""
