@@ -45,6 +45,14 @@ def once_it_has_begun(house: House, cutter: Cutter, moment: str) -> None:
     house.behaviour.before = arm
 
 
+async def first_of(asking: asyncio.Task[httpx.Response], cutter: Cutter) -> None:
+    """Wait until the COMMIT is held up; fails if the request is answered without one."""
+    holding = asyncio.create_task(cutter.holds.wait())
+    await asyncio.wait({asking, holding}, return_when=asyncio.FIRST_COMPLETED)
+    holding.cancel()
+    assert not asking.done(), f"answered with {asking.result().status_code}: {asking.result().text}"
+
+
 async def test_no_byte_is_sent_before_the_commit_is_answered(postgresql_url: str, framework: str) -> None:
     """Crash here: 1 the endpoint has returned, 2 COMMIT is under way, 3 the process dies, 4 the client was promised nothing."""
     async with house_behind_a_cutter(postgresql_url, framework) as (house, cutter):
@@ -61,7 +69,7 @@ async def test_no_byte_is_sent_before_the_commit_is_answered(postgresql_url: str
 
         async with httpx.AsyncClient(transport=httpx.ASGITransport(noting), base_url="http://shop") as client:
             asking = asyncio.create_task(client.post("/lines/created", headers={"Idempotency-Key": "k"}))
-            await cutter.holds.wait()
+            await first_of(asking, cutter)
             cutter.cut = ""
             assert (await house.lines(), sent) == ([], [])  # a whole request of another connection: nothing comes meanwhile
             cutter.may_go.set()
