@@ -109,7 +109,7 @@ async def test_a_request_without_a_key_is_told_that_nobody_can_find_out(postgres
 async def test_what_the_database_refuses_at_the_commit_is_a_500(postgresql_url: str, framework: str) -> None:
     """A constraint that is looked at only then: trying again cannot help, and what was written is told to nobody."""
     async with house_behind_a_cutter(postgresql_url, framework) as (house, _):
-        await house.execute("ALTER TABLE lines ADD UNIQUE (item) DEFERRABLE INITIALLY DEFERRED")
+        await house.execute("ALTER TABLE request_lines ADD UNIQUE (item) DEFERRABLE INITIALLY DEFERRED")
         first, refused = [await house.post("created", key) for key in ("k-1", "k-2")]
         assert (first.status_code, refused.status_code) == (201, 500)
         assert refused.headers["content-type"] == "application/problem+json"
@@ -132,7 +132,7 @@ async def test_an_application_may_say_itself_what_a_refused_commit_means(postgre
         return app
 
     async with serving(postgresql_url, make=make) as house:
-        await house.execute("ALTER TABLE lines ADD UNIQUE (item) DEFERRABLE INITIALLY DEFERRED")
+        await house.execute("ALTER TABLE request_lines ADD UNIQUE (item) DEFERRABLE INITIALLY DEFERRED")
         answers = [await house.post("created", key) for key in ("k-1", "k-2")]
         assert [(each.status_code, each.text) for each in answers] == [(201, answers[0].text), (409, "taken")]
 

@@ -37,7 +37,7 @@ class Base(DeclarativeBase):
 class Line(Base):
     """One row for each time a request was committed: nothing else keeps it from being there twice."""
 
-    __tablename__ = "lines"
+    __tablename__ = "request_lines"
     number: Mapped[int] = mapped_column(primary_key=True)
     item: Mapped[str] = mapped_column(String(80))
 
