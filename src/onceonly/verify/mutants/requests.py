@@ -139,8 +139,8 @@ CALLING: tuple[Mutant, ...] = (
         (
             effects(
                 "        return await (NoThings().call(records) if self._remote is None else perform(records, self._remote))\n",
-                "        try:\n            return await perform(records, self._remote)\n"
-                "        except TryAgain:\n            return {}\n",
+                "        try:\n            await perform(records, self._remote)\n        except Exception:\n            pass\n"
+                "        return dict.fromkeys((record.identity for record in records if record.calls), Answer.TAKEN)\n",
             ),
         ),
     ),
