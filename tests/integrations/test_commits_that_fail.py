@@ -10,7 +10,7 @@ import httpx
 import pytest
 from starlette.requests import Request
 from starlette.responses import Response
-from web_house import APPLICATIONS, FRAMEWORKS, Behaviour, House, serving
+from web_house import APPLICATIONS, FRAMEWORKS, Behaviour, House, serving, two_with_one_key
 
 from cutting_proxy import Cutter, cutting
 from onceonly import CommitRefused, Endpoint
@@ -140,17 +140,7 @@ async def test_an_application_may_say_itself_what_a_refused_commit_means(postgre
 async def waiting_for_the_same_key(url: str, framework: str) -> None:
     """Let a second request wait for a first one's key until it is told, then for as long as it takes."""
     async with serving(url, make=APPLICATIONS[framework], query="&timeout=100") as house:
-        at_work, may_go = asyncio.Event(), asyncio.Event()
-
-        async def hold() -> None:
-            at_work.set()
-            await may_go.wait()
-
-        house.behaviour.before = hold
-        first = asyncio.create_task(house.post("created"))
-        async with asyncio.timeout(50):
-            await at_work.wait()
-            second = await house.post("created")
+        first, second, may_go = await two_with_one_key(house)
         assert (second.status_code, second.json()["code"]) == (409, "in-progress")
         house.behaviour.before = None
         third = asyncio.create_task(house.post("created"))

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from starlette.requests import Request
-from web_house import APPLICATIONS, FRAMEWORKS, House, serving
+from web_house import APPLICATIONS, FRAMEWORKS, House, serving, two_with_one_key
 
 from onceonly.wiring import open_database
 
@@ -173,17 +173,7 @@ async def test_requests_with_one_key_at_once_are_done_once(house: House) -> None
 async def test_a_second_request_waits_for_so_long_and_is_then_told(framework: str, tmp_path: Path) -> None:
     """A 409 says that the first is at work; a retry afterwards gets its answer."""
     async with house_of(framework, tmp_path, query="&timeout=100") as house:
-        at_work, may_go = asyncio.Event(), asyncio.Event()
-
-        async def hold() -> None:
-            at_work.set()
-            await may_go.wait()
-
-        house.behaviour.before = hold
-        first = asyncio.create_task(house.post("created"))
-        async with asyncio.timeout(50):
-            await at_work.wait()
-            second = await house.post("created")
+        first, second, may_go = await two_with_one_key(house)
         assert (*problem(second), second.headers["retry-after"]) == (409, "in-progress", "1")
         may_go.set()
         assert (await first).status_code == 201

@@ -1,5 +1,6 @@
 """An endpoint behind two frameworks that behave alike, and a client of theirs; what is committed is looked at past them."""
 
+import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -151,6 +152,21 @@ class House:
             found += [dict(delivery.headers)["ce-id"] for delivery in taken]
             await self.sink.ack(taken)
         return found
+
+
+async def two_with_one_key(house: House) -> tuple[asyncio.Task[httpx.Response], httpx.Response, asyncio.Event]:
+    """Send a second request while the first is at work; gives the first, the second's answer, and what lets the first go on."""
+    at_work, may_go = asyncio.Event(), asyncio.Event()
+
+    async def hold() -> None:
+        at_work.set()
+        await may_go.wait()
+
+    house.behaviour.before = hold
+    first = asyncio.create_task(house.post("created"))
+    async with asyncio.timeout(50):
+        await at_work.wait()
+        return first, await house.post("created"), may_go
 
 
 @asynccontextmanager
