@@ -145,13 +145,16 @@ class OwnPostgresql:
         self.url = f"postgresql://onceonly@127.0.0.1:{self.port}/postgres"
         self._run("initdb", "--pgdata", self._data, "--username", "onceonly", "--auth", "trust", "--no-sync")
 
-    def start(self, *, standby: bool = False) -> None:
-        """Start it and wait until it answers."""
+    def start(self, *, standby: bool = False, listening: str = "127.0.0.1", trusting: str = "") -> None:
+        """Start it and wait until it answers, at these addresses, also for clients of another network."""
+        if trusting:
+            with (self._data / "pg_hba.conf").open("a") as rules:
+                rules.write(f"host all all {trusting} trust\n")
         if standby:
             signal = self._data / "standby.signal"
             signal.touch()
             shutil.chown(signal, *_owner())
-        options = f"-p {self.port} -c listen_addresses=127.0.0.1 -c unix_socket_directories= -c shared_buffers=16MB"
+        options = f"-p {self.port} -c listen_addresses={listening} -c unix_socket_directories= -c shared_buffers=16MB"
         self._run("pg_ctl", "--pgdata", self._data, "--log", self._log, "--wait", "--options", options, "start")
 
     def stop(self, how: str = "fast") -> None:

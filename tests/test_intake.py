@@ -44,15 +44,16 @@ def test_what_must_run_alone_has_the_batch_for_itself() -> None:
 
 
 def test_a_suspect_is_not_given_back() -> None:
-    """It would come again as if nothing had been; it is settled before anything runs, counted or not."""
-    batch = (delivery(1, "a", suspect=True), delivery(2, "b", alone=True), delivery(3, "c", alone=True, suspect=True))
+    """It would come again as if nothing had been. Its copy runs alone."""
+    batch = (delivery(1, "a", suspect=True), delivery(2, "b", alone=True), delivery(3, "c"))
     intake = sorted_(*batch)
     assert ids(intake) == ["b"]
-    assert [(item.message.id, item.killed) for item in intake.suspects] == [("a", False), ("c", True)]
-    assert intake.back == ()
+    assert [item.message.id for item in intake.suspects] == ["a"]
+    assert intake.back == (batch[2],)
 
 
-def test_only_a_delivery_that_was_alone_counts_its_process_as_killed() -> None:
-    """A suspect of a batch, and beside it the copy that is to run alone: no process died with that one."""
-    intake = sorted_(delivery(1, "a", suspect=True), delivery(2, "a", alone=True))
-    assert [(item.suspect, item.alone, item.killed) for item in intake.suspects] == [(True, True, False)]
+def test_a_copy_that_runs_alone_needs_no_other_copy() -> None:
+    """Whether it came again or not: what was recorded when it ran tells whether a process died of it."""
+    intake = sorted_(delivery(1, "a", suspect=True), delivery(2, "a", alone=True), delivery(3, "b", suspect=True, alone=True))
+    assert ids(intake) == ["a"]
+    assert intake.suspects == ()

@@ -27,7 +27,7 @@ from onceonly.serialization.cloudevents import message_of, take_apart
 from onceonly.stores.memory import MemoryDeadLetters
 from onceonly.stores.memory_ring import MemoryRing, MemoryRingStore
 from onceonly.testing.clock import ManualClock
-from onceonly.testing.ring_subject import RETENTION, WIDTH, at
+from onceonly.testing.ring_subject import RETENTION, WIDTH, at, name_of
 from onceonly.transports.memory import MemoryTransport
 
 
@@ -47,7 +47,7 @@ class Counting:
         self, message: Message, resources: Resources, attempt: str = "", response: Response | None = None
     ) -> Decision:
         """Note it."""
-        self.handled.append(message.id)
+        self.handled.append(name_of(message.identity))
         if message.body == b"fail":
             raise HandlerFailed(Failure(kind=FailureKind.EXCEPTION, reason="boom"))
         if message.body == b"later":
@@ -68,7 +68,7 @@ class Answering(NoThings):
     async def call(self, records: Sequence[Record]) -> Mapping[Identity, Answer]:
         """Take them."""
         calling = [record.identity for record in records if record.calls]
-        self.called += [identity.id for identity in calling]
+        self.called += [name_of(identity) for identity in calling]
         return dict.fromkeys(calling, Answer.TAKEN)
 
 
@@ -149,12 +149,12 @@ async def test_the_log_says_who_waits_for_a_slot_and_whom_a_handler_puts_off(cap
     place.clock.advance(20 * WIDTH)
     late = [replace(at(place.clock.now(), f"m{number}"), body=b"later") for number in range(5)]
     await place.deliver(late[0])
-    assert told(caplog) == [("it waits for its slot of claims, which is not recycled yet", "m0")]
+    assert told(caplog) == [("it waits for its slot of claims, which is not recycled yet", late[0].id)]
     await place.deliver(*late)
     assert told(caplog) == [("5 messages wait for their slots of claims, which are not recycled yet", None)]
     assert await place.ring.recycle((await place.ring.slicing()).slot(late[0].instant)) is Recycling.RECYCLED
     await place.deliver(late[0])
-    assert told(caplog) == [("put off by its handler", "m0")]
+    assert told(caplog) == [("put off by its handler", late[0].id)]
 
 
 def told(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str | None]]:

@@ -163,9 +163,9 @@ async def test_a_place_for_blobs_brings_effects_and_a_janitor(tmp_path: Path) ->
 
 async def test_prepared_tokens_bring_a_janitor_with_their_own_age() -> None:
     """They are the only thing that a dead attempt leaves."""
-    chosen = settings(deduplication=Tokens("memory://tokens", sweep_after=timedelta(seconds=30)))
+    chosen = settings(deduplication=Tokens("memory://tokens", sweep_after=timedelta(seconds=31)))
     async with wire(chosen, nobody) as ports:
-        assert ports.upkeep.after == 30.0
+        assert ports.upkeep.after == 31.0
         assert Janitor in runners(ports)
 
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+from contextlib import suppress
 
 import pytest
 
@@ -77,6 +78,25 @@ def test_what_is_no_message_is_named_with_its_place(text: str, complaint: str) -
     """The complaint says where, and what is wrong there."""
     with pytest.raises(BadItem, match=re.escape(complaint)):
         messages(text)
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        b'{"order_id": "\xff"}',
+        b"[" * 100_000,
+        b'{"order_id": ' + b"9" * 5000 + b"}",
+        b'{"order_id": "\\ud800"}',
+        b'{"order_id": 1e400}',
+    ],
+    ids=["not UTF-8", "nested 100,000 deep", "5,000 digits", "lone surrogate", "no number"],
+)
+@pytest.mark.parametrize("envelope", [b"%b", b'{"specversion": "1.0", "id": "7", "type": "t", "source": "s", "data": %b}'])
+def test_hostile_json_is_a_complaint_or_a_message(hostile: bytes, envelope: bytes) -> None:
+    """Never another error."""
+    with suppress(BadItem):
+        for item in read_items([envelope % hostile]):
+            to_message(item, FORM)
 
 
 def test_a_body_without_a_type_or_an_id_says_which_option_is_missing() -> None:

@@ -201,3 +201,42 @@ def test_a_janitor_that_never_came_shows_until_one_does(onceonly: "Terminal") ->
     failed = onceonly("janitor", "shop:shop")
     assert failed.code == 1
     assert "warning: shop: janitor: removing expired keys" in failed.err
+
+
+ENDLESS = """
+import asyncio
+import os
+@shop.handler
+async def endless(placed: OrderPlaced, session: AsyncSession) -> None:
+    while True:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            continue
+shop.settings = __import__("dataclasses").replace(
+    shop.settings, retry=__import__("onceonly").Retry(immediate=0, delayed=0),
+)
+"""
+
+
+def test_a_handler_that_does_not_end_costs_its_process_and_its_message(onceonly: "Terminal") -> None:
+    """The process is replaced, the message alone is given up, and those behind it are handled."""
+    add(onceonly, LIFE + ENDLESS)
+    onceonly.write("endless.jsonl", [{"order_id": "E"}])
+    onceonly.write("orders.jsonl", [{"order_id": f"A-{number}", "total": number} for number in range(20)])
+    with running(onceonly, "shop:shop") as run:
+        run.until("worker started")
+        onceonly("send", "endless.jsonl", "--to", "shop:shop", "--type", "OrderPlaced", "--id-from", "order_id")
+        run.until("a handler did not end in time, and its process is killed")
+        run.until("process replaced")
+        onceonly("send", "orders.jsonl", "--to", "shop:shop", "--type", "PlaceOrder", "--id-from", "order_id")
+        end = time.monotonic() + PATIENCE
+        while len(onceonly.rows("shop.db", "SELECT reason FROM onceonly_dead_letters")) < 1 or (
+            len(onceonly.rows("shop.db", "SELECT id FROM orders")) < 20
+        ):
+            assert time.monotonic() < end
+            time.sleep(0.05)
+        assert run.stop() == 0
+    ((reason,),) = onceonly.rows("shop.db", "SELECT reason FROM onceonly_dead_letters")
+    assert "the process ended while the handler of this message was running" in reason
+    assert len(onceonly.rows("shop.db", "SELECT DISTINCT id FROM orders")) == 20

@@ -12,7 +12,7 @@ from onceonly.model.dead_letter import DeadLetter
 from onceonly.model.errors import SetupError, Unknown
 from onceonly.model.message import Message, Send
 from onceonly.model.record import Answer
-from onceonly.model.ring import INSTANT, Bar, Slicing
+from onceonly.model.ring import ANYWAY, INSTANT, Bar, Slicing
 from onceonly.ports.dead_letters import Filter
 from onceonly.ports.transport import Topology
 from onceonly.serialization.cloudevents import is_copy, take_apart
@@ -111,8 +111,8 @@ def barred(number: int, bar: Bar, instant: str = "17") -> DeadLetter:
     return replace(plain, message=replace(plain.message, extensions=((INSTANT, instant), ("causationid", "c"))))
 
 
-async def test_a_message_behind_the_horizon_goes_back_only_anyway_and_without_its_instant() -> None:
-    """Its store would refuse it again; without an instant it is claimed as what it is now, under the same identity."""
+async def test_a_message_behind_the_horizon_goes_back_only_anyway_and_with_a_mark() -> None:
+    """Its store would refuse it again; with the mark it is claimed as what it is now, under the same identity."""
     desk = await Desk().opened(barred(1, Bar.BEHIND))
     done = await desk.retry(Chosen())
     assert (done.sent, len(await choose(desk.letters, Chosen()))) == (0, 1)
@@ -122,18 +122,19 @@ async def test_a_message_behind_the_horizon_goes_back_only_anyway_and_without_it
     (delivery,) = await desk.transport.receive(10, 0)
     event = take_apart(delivery.headers, delivery.body)
     assert (done.sent, event.attributes["source"], event.attributes["id"]) == (1, "cli", "1")
-    assert (INSTANT in event.attributes, event.attributes["causationid"]) == (False, "c")
+    assert (event.attributes[INSTANT], event.attributes[ANYWAY], event.attributes["causationid"]) == ("17", "1", "c")
 
 
 async def test_a_message_from_the_future_goes_back_as_it_is_when_its_time_has_come() -> None:
-    """Anyway takes its instant; other letters keep theirs whatever was said."""
+    """Anyway marks it; other letters are not marked whatever was said."""
     early, plain = barred(1, Bar.FUTURE), replace(barred(2, Bar.FUTURE), reason="boom")
     desk = await Desk().opened(early, plain)
-    for anyway, instants in ((False, {"17"}), (True, {"17", None})):
+    for anyway, marks in ((False, {None}), (True, {"1", None})):
         assert (await desk.retry(Chosen(), anyway=anyway)).sent == 2
         desk.clock.advance(50)
         found = [take_apart(each.headers, each.body) for each in await desk.transport.receive(10, 0)]
-        assert {event.attributes.get(INSTANT) for event in found} == instants
+        assert {event.attributes.get(ANYWAY) for event in found} == marks
+        assert {event.attributes.get(INSTANT) for event in found} == {"17"}
         for each in (early, plain):
             await desk.letters.add(each)
 

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from onceonly.model.entities import Entities
 from onceonly.model.errors import CommitRefused, Conflict
 from onceonly.model.identity import Identity
+from onceonly.model.message import Message
 from onceonly.model.record import Record
 from onceonly.model.transaction import Kept, Opening
 from onceonly.ports.documents import Version
@@ -366,3 +367,34 @@ class Oblivious(DocumentStore):
 
 def _taken(identity: Identity) -> ClientKey:
     return ClientKey(identity.id, "", 1 << 50)
+
+
+class Unfenced(DocumentStore):
+    """Looks for a record, and stops nobody."""
+
+    async def fence(self, unit: str, identity: Identity, message: Message | None = None) -> Record | None:
+        """Look."""
+        found = (await self.look(unit)).records.get(attempt_name(identity))
+        return found and found.record(identity, unit)
+
+
+class Versioned(DocumentStore):
+    """Fences every document by a new version, also one that is not loaded before the commit."""
+
+    async def fence(self, unit: str, identity: Identity, message: Message | None = None) -> Record | None:
+        """Save the document unchanged."""
+        loaded = (await self.documents.load([unit])).get(unit)
+        document = await self.look(unit)
+        if found := document.records.get(attempt_name(identity)):
+            return found.record(identity, unit)
+        await self.documents.save([self.change_of(unit, document, loaded.version if loaded else "")])
+        return None
+
+
+class Blindfolded(DocumentStore):
+    """Fences, and finds nothing."""
+
+    async def fence(self, unit: str, identity: Identity, message: Message | None = None) -> Record | None:
+        """Fence."""
+        await super().fence(unit, identity, message)
+        return None

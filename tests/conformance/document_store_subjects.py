@@ -58,9 +58,9 @@ class OneEntityStore(DocumentStore):
         """Forget."""
         await super().forget([replace(record, unit=f"entity/{ENTITY}") for record in records])
 
-    async def fence(self, unit: str, identity: Identity) -> Record | None:
+    async def fence(self, unit: str, identity: Identity, message: Message | None = None) -> Record | None:
         """Fence."""
-        record = await super().fence(f"entity/{ENTITY}", identity)
+        record = await super().fence(f"entity/{ENTITY}", identity, message)
         return record and replace(record, unit="")
 
     async def undispatched(self, older_than: int, limit: int) -> tuple[Record, ...]:

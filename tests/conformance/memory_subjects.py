@@ -3,19 +3,22 @@
 from collections.abc import Callable
 from typing import Any, cast
 
-from onceonly.drivers.memory import Live, Operation
+from onceonly.drivers.memory import Live, Operation, Step
 from onceonly.model.errors import SetupError, Unknown
+from onceonly.model.message import Message
+from onceonly.model.record import Effect
 from onceonly.model.ring import slicing_for
 from onceonly.ports.documents import Documents
 from onceonly.ports.store import Resources
 from onceonly.stores.memory import MemoryDeadLetters, MemoryStore, Notebook
 from onceonly.stores.memory_documents import MemoryDocuments
-from onceonly.stores.memory_ring import MemoryRing, MemoryRingStore
+from onceonly.stores.memory_ring import Dial, MemoryRing, MemoryRingStore, RingWorld, look
 from onceonly.testing.clock import ManualClock
 from onceonly.testing.documents_subject import Moment
 from onceonly.testing.ring_subject import RETENTION
 from onceonly.testing.suite import ENDPOINT
 from onceonly.transports.memory import MemoryTransport
+from onceonly.verify.passing import claimed_before
 
 LEASE = 30.0
 
@@ -79,6 +82,22 @@ class MemoryRings(MemoryStores):
         """Open the ring of the endpoint."""
         return MemoryRing(self.driver, await self.store())
 
+    async def claim_as_before(self, *messages: Message, decided: tuple[Effect, ...] = ()) -> None:
+        """Put the claims into their slots."""
+        store, owed = await self.store(), {message.identity: decided for message in messages}
+
+        def before(world: RingWorld, dial: Dial) -> Step:
+            return claimed_before(look(world, dial)[0], messages, owed, dial), None
+
+        await self.driver.perform(Operation("before", store.place, before, (store.dial(),)))
+
+    async def is_claimed_as_before(self, message: Message) -> bool:
+        """Look into the slot."""
+        store = await self.store()
+        world: RingWorld = await self.driver.perform(Operation("look", store.place, lambda world: (world, world), ()))
+        held = world.slots[store.dial().slicing.slot(message.former_instant)]
+        return (message.identity, message.fingerprint) in held.claims
+
 
 class MemoryTransports(Timed):
     """The memory transport."""
@@ -86,6 +105,10 @@ class MemoryTransports(Timed):
     async def transport(self, endpoint: str = ENDPOINT) -> MemoryTransport:
         """Open a transport."""
         return MemoryTransport(self.driver, endpoint, clock=self.clock, lease=LEASE)
+
+    async def ahead(self, endpoint: str, milliseconds: int) -> MemoryTransport:
+        """Open a transport: all are in one process, and have one clock."""
+        return await self.transport(endpoint)
 
 
 class MemoryLetters(Timed):

@@ -54,6 +54,13 @@ class RabbitMQSubject:
         self._transports.append(RabbitMQTransport(self._links[-1], endpoint, clock=self.clock, names=self.names, linger=0.1))
         return self._transports[-1]
 
+    async def ahead(self, endpoint: str, milliseconds: int) -> RabbitMQTransport:
+        """Open a transport on a connection of its own, with a clock of its own."""
+        self._links.append(Link(read_address(self.url), SystemChance()))
+        clock = ManualClock(self.clock.now() + milliseconds)
+        self._transports.append(RabbitMQTransport(self._links[-1], endpoint, clock=clock, names=self.names, linger=0.1))
+        return self._transports[-1]
+
     def now(self) -> int:
         """Give the time."""
         return self.clock.now()

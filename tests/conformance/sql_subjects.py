@@ -11,9 +11,13 @@ from sqlalchemy.orm import Session
 
 from onceonly.drivers.schema import create, create_user_tables
 from onceonly.drivers.sql import Database, open_database
+from onceonly.model.message import Message
+from onceonly.model.record import Effect, Record
+from onceonly.model.ring import ring_key
 from onceonly.ports.store import Resources
 from onceonly.stores.sql import SCHEMA as STORE_SCHEMA
 from onceonly.stores.sql import Keeping, SqlDeadLetters, SqlRing, SqlStore
+from onceonly.stores.sql.statements import row_of
 from onceonly.stores.sql.tables import tables
 from onceonly.testing.clock import ManualClock
 from onceonly.testing.ring_subject import RETENTION
@@ -61,11 +65,16 @@ class SqlSubject:
 
     async def store(self, endpoint: str = ENDPOINT) -> SqlStore:
         """Open a store."""
-        return SqlStore(await self.database(), endpoint, keeping=self.keeping)
+        return SqlStore(await self.database(), endpoint, keeping=self.keeping, clock=self.clock)
 
     async def transport(self, endpoint: str = ENDPOINT) -> SqlTransport:
         """Open a transport."""
-        return SqlTransport(await self.database(), endpoint, lease=LEASE, max_body=SMALL)
+        return SqlTransport(await self.database(), endpoint, lease=LEASE, max_body=SMALL, clock=self.clock)
+
+    async def ahead(self, endpoint: str, milliseconds: int) -> SqlTransport:
+        """Open a transport in a process whose clock is ahead; the database's clock is the subject's."""
+        self._opened.append(await open_database(self.url, clock=ManualClock(self.clock.now() + milliseconds)))
+        return SqlTransport(self._opened[-1], endpoint, lease=LEASE, max_body=SMALL, clock=self.clock)
 
     async def dead_letters(self) -> SqlDeadLetters:
         """Open the dead letters."""
@@ -141,6 +150,26 @@ class SqlRings(SqlSubject):
     async def ring(self) -> SqlRing:
         """Open the ring."""
         return SqlRing(await self.database(), retention=RETENTION, clock=self.clock)
+
+    async def claim_as_before(self, *messages: Message, decided: tuple[Effect, ...] = ()) -> None:
+        """Write the rows."""
+        database, slicing = await self.database(), await (await self.ring()).slicing()
+        own = tables(database.prefix, database.schema)
+        async with database.writing() as connection:
+            for each in messages:
+                key = ring_key(ENDPOINT, each.identity, each.former_instant)
+                slot = own.slots[slicing.slot(each.former_instant)]
+                await connection.execute(insert(slot).values(key=key, fingerprint=each.fingerprint))
+                row = row_of(ENDPOINT, Record(each.identity, decided), self.now(), key)
+                await connection.execute(insert(own.records).values(**row))
+
+    async def is_claimed_as_before(self, message: Message) -> bool:
+        """Look for the row."""
+        database, slicing = await self.database(), await (await self.ring()).slicing()
+        slot = tables(database.prefix, database.schema).slots[slicing.slot(message.former_instant)]
+        key = ring_key(ENDPOINT, message.identity, message.former_instant)
+        async with database.reading() as connection:
+            return await connection.scalar(select(slot.c.fingerprint).where(slot.c.key == key)) == message.fingerprint
 
 
 async def make_tables(place: Path | str) -> None:

@@ -28,6 +28,10 @@ from onceonly.testing.things_suite import ThingsSuite
 from onceonly.testing.token_suite import TokenSuite
 
 DEDUP = {
+    dedup.BodilessDedup: ["a_fingerprint_is_remembered_with_its_key"],
+    dedup.ClingingDedup: ["a_removed_key_has_no_fingerprint"],
+    dedup.FirstCallDedup: ["a_key_without_a_fingerprint_takes_the_first_that_comes"],
+    dedup.LastBodyDedup: ["the_first_fingerprint_stays"],
     dedup.AgreeableDedup: ["a_key_never_added_is_not_remembered"],
     dedup.PrivateDedup: ["an_added_key_is_remembered_everywhere"],
     dedup.CachingDedup: ["an_added_key_is_seen_by_who_asked_before", "a_removed_key_is_forgotten_everywhere"],

@@ -35,6 +35,11 @@ RINGS = {
     rings.FarsightedRing: ["a_message_from_the_future_is_barred"],
     rings.ForgetfulRing: ["a_message_with_an_instant_is_handled_once", "every_slice_of_the_retention_has_its_slot"],
     rings.GreedyRing: ["a_message_left_out_of_a_commit_is_new_again"],
+    rings.HeaderRing: [
+        "a_message_is_known_whatever_its_header_says",
+        "a_header_puts_no_other_message_into_a_slot_that_cannot_take_it",
+        "two_units_never_both_handle_a_message_with_two_headers",
+    ],
     rings.HastyRing: ["a_claim_without_an_instant_expires_after_the_retention"],
     rings.IdleRing: ["a_recycled_slot_has_forgotten_and_refuses", "a_slot_is_not_recycled_before_its_time"],
     rings.ImpatientRing: ["a_slot_is_not_recycled_before_its_time"],
@@ -43,10 +48,21 @@ RINGS = {
     rings.LabellingRing: ["a_unit_never_labels_a_slot"],
     rings.LosingRing: ["two_units_never_both_handle_a_message_with_an_instant"],
     rings.ManyHeadedRing: ["there_is_one_leader_at_a_time"],
+    rings.ObedientRing: [
+        "what_a_person_sends_back_is_new_although_its_slot_refuses_it",
+        "what_a_person_sends_back_waits_for_its_slot",
+    ],
     rings.RelabellingRing: ["what_is_handled_while_its_slot_is_recycled_stays"],
     rings.SharingRing: ["endpoints_do_not_share_claims_in_a_slot"],
     rings.StallingRing: ["a_barred_message_does_not_hold_up_its_batch"],
     rings.StoppedRing: ["the_ring_tells_the_time_that_decides"],
+    rings.StrictRing: ["what_a_person_sends_back_is_new_although_its_slot_refuses_it"],
+    rings.TrustingRing: ["a_message_of_another_sender_is_known_whatever_its_header_says"],
+    rings.UpToDateRing: [
+        "an_older_version_finds_what_this_one_has_claimed",
+        "what_an_older_version_has_claimed_is_known",
+        "what_an_older_version_may_have_claimed_is_barred_once_that_is_forgotten",
+    ],
     rings.TwiceRing: ["two_who_recycle_one_slot_recycle_it_once"],
     rings.UnlimitedRing: ["a_claim_without_an_instant_expires_after_the_retention"],
 }

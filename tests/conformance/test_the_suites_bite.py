@@ -30,6 +30,7 @@ from onceonly.testing.transport_suite import TransportSuite
 
 STORES = {
     commits.AgreeableStore: ["a_resource_of_an_unknown_kind_is_a_lookup_error"],
+    commits.BlindStore: ["a_fence_finds_a_record"],
     claims.BodyBlindStore: ["another_body_clashes", "another_body_clashes_with_an_owed_message_too"],
     claims.CaselessStore: ["ids_are_exact"],
     commits.ClaimlessStore: ["commit_makes_everything_visible_together", "a_handled_message_with_effects_is_owed"],
@@ -43,6 +44,7 @@ STORES = {
     claims.EarlyClaimStore: ["abandon_leaves_nothing"],
     commits.EffectsOnlyStore: ["a_handled_message_without_effects_is_done"],
     commits.ForgivingStore: ["a_refused_commit_leaves_nothing"],
+    commits.FencelessStore: ["an_attempt_that_began_before_a_fence_is_not_committed_after_it"],
     commits.FickleStore: ["a_message_has_one_unit_key"],
     claims.ForgetfulStore: ["two_units_never_both_handle_a_message", "a_handled_message_with_effects_is_owed"],
     commits.GreedyStore: ["a_message_left_out_of_commit_is_new_again"],
@@ -75,6 +77,7 @@ STORES = {
     claims.UnisolatedStore: ["a_failed_isolated_attempt_is_undone_alone"],
     commits.VagueStore: ["a_refused_commit_leaves_nothing"],
     records.UnlimitedStore: ["undispatched_lists_at_most_the_limit"],
+    commits.WalledStore: ["a_fence_leaves_a_message_new"],
     records.EffectlessStore: ["find_gives_records_in_the_order_asked"],
     records.FirstPageStore: ["take_goes_on_behind_a_record_that_may_be_gone"],
     records.ForeignFindStore: ["find_looks_at_its_own_endpoint_only"],
@@ -124,6 +127,7 @@ TRANSPORTS = {
     sending.RecreatingTransport: ["declaring_again_is_harmless"],
     sending.ReversingTransport: ["answers_are_in_the_order_of_the_sends"],
     sending.ReplacingTransport: ["declaring_less_keeps_subscriptions"],
+    receiving.OwnClockTransport: ["a_receiver_whose_clock_is_ahead_hides_nothing"],
     receiving.RevivingTransport: ["extending_too_late_does_nothing"],
     sending.RoughDepthTransport: ["depth_counts_what_waits_is_held_and_is_delayed"],
     receiving.SharedQueueTransport: ["a_message_for_one_endpoint_is_not_given_to_another"],

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from broken_transactions import (
     Abandoning,
+    Blindfolded,
     Careless,
     Confusing,
     Cutting,
@@ -40,6 +41,8 @@ from broken_transactions import (
     Unburied,
     Undeleting,
     Undertaker,
+    Unfenced,
+    Versioned,
     WithoutAnswer,
     WithoutData,
     WithoutRecord,
@@ -82,6 +85,9 @@ BROKEN: dict[type, list[str]] = {
     Undertaker: ["a_buried_attempt_does_not_block_its_key"],
     Impatient: ["a_tombstone_outlives_the_deadline"],
     Silent: ["what_is_buried_cannot_be_committed", "a_tombstone_says_that_it_is_over"],
+    Unfenced: ["a_fenced_attempt_is_never_committed"],
+    Versioned: ["an_attempt_is_fenced_before_it_has_loaded_anything"],
+    Blindfolded: ["a_fence_gives_the_record_of_what_is_committed"],
     Careless: ["a_dispatched_record_is_forgotten"],
     Oblivious: ["an_attempt_has_a_record_once_it_is_committed"],
 }

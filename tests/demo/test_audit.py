@@ -5,13 +5,19 @@ import pytest
 
 from onceonly.demo.audit import Findings, Left, Line, Remains, Sunk, audit, differences
 from onceonly.demo.flights import LEDGER, LOYALTY, SOURCE, Flight, MilesFlown, load, sends, totals, with_receipts
+from onceonly.model.identity import Identity, outgoing_id
+
+
+def announcement(flight: Flight, instant: int = 1_700_000_000_000) -> str:
+    """Give the id of what the ledger sends for a flight at some instant."""
+    return outgoing_id(LEDGER, Identity(SOURCE, flight.id), 0, instant)
 
 
 def clean_run(flights: list[Flight]) -> Remains:
     """Make the remains of a run in which everything happened once."""
     ledger = [Line(LEDGER, SOURCE, flight.id, f"a{flight.id}") for flight in flights]
-    loyalty = [Line(LOYALTY, LEDGER, flight.announced_as, f"b{flight.id}") for flight in flights]
-    sunk = [Sunk(LEDGER, flight.announced_as, announced(flight, f"a{flight.id}")) for flight in flights]
+    loyalty = [Line(LOYALTY, LEDGER, announcement(flight), f"b{flight.id}") for flight in flights]
+    sunk = [Sunk(LEDGER, announcement(flight), announced(flight, f"a{flight.id}")) for flight in flights]
     miles = {LEDGER: totals(flights), LOYALTY: totals(flights)}
     receipts = [receipt_of(flight) for flight in flights if flight.body.receipt]
     return Remains(journal=ledger + loyalty, sunk=sunk, dead=[], miles=miles, left=Left(), blobs=receipts)
@@ -37,6 +43,13 @@ def test_a_clean_run_has_no_findings(flights: list[Flight]) -> None:
     """Nothing is wrong when everything happened once."""
     findings = msgspec.structs.asdict(audit(flights, clean_run(flights)))
     assert findings == {**dict.fromkeys(Findings.__struct_fields__, 0), "effects": 30}
+
+
+def test_two_announcements_of_one_flight_are_a_duplicate_whenever_they_were_sent(flights: list[Flight]) -> None:
+    """Their ids contain different instants."""
+    clean = clean_run(flights)
+    again = Line(LOYALTY, LEDGER, announcement(flights[0], 1_700_000_000_001), "c")
+    assert audit(flights, msgspec.structs.replace(clean, journal=[*clean.journal, again])).duplicated == 1
 
 
 def test_every_kind_of_wrong_is_found(flights: list[Flight]) -> None:
@@ -69,7 +82,7 @@ def test_a_wanted_receipt_that_nobody_announced_is_missing(flights: list[Flight]
     wanted = next(flight for flight in flights if flight.body.receipt)
     clean = clean_run(flights)
     bare = msgspec.json.encode(MilesFlown(wanted.body.carrier, wanted.body.miles, f"a{wanted.id}"))
-    sunk = [Sunk(each.source, each.id, bare) if each.id == wanted.announced_as else each for each in clean.sunk]
+    sunk = [Sunk(each.source, each.id, bare) if each.id == announcement(wanted) else each for each in clean.sunk]
     blobs = [name for name in clean.blobs if name != receipt_of(wanted)]
     assert audit(flights, msgspec.structs.replace(clean, sunk=sunk, blobs=blobs)).missing_blobs == 1
 

@@ -12,7 +12,7 @@ from endpoint_house import NOW, STILL, endpoint, incoming, resources
 
 from onceonly import Context, InvalidEffect, message
 from onceonly.endpoint.envelopes import LATEST, Envelopes
-from onceonly.model.identity import outgoing_id
+from onceonly.model.identity import Identity, outgoing_id
 from onceonly.model.message import Message, Send
 
 
@@ -50,7 +50,7 @@ def test_an_event_goes_to_whoever_subscribed() -> None:
     send = captured(lambda c: c.publish(Placed("1")))
     sent = send.message
     assert (send.to, send.due, sent.type, sent.body, sent.source) == ("", 0, "Placed", b'{"id":"1"}', "shop")
-    assert sent.id == outgoing_id("shop", incoming().identity, 0)
+    assert sent.id == outgoing_id("shop", incoming().identity, 0, NOW)
     assert sent.time == "2025-06-15T15:06:40.000Z"
     assert dict(sent.extensions) == {"causationid": "m1", "conversationid": "m1", "onceonlytime": str(NOW)}
 
@@ -102,6 +102,47 @@ def test_a_delay_becomes_an_absolute_instant_when_it_is_captured(options: dict[s
     ):
         assert send.due == due
         assert send.message.extension("onceonlytime") == str(due or NOW)
+        assert send.message.instant == (due or NOW)
+
+
+SENT = (
+    {},
+    {"delay": 90},
+    {"at": datetime(2030, 1, 1, tzinfo=UTC)},
+    {"at": datetime(1960, 1, 1, tzinfo=UTC)},
+)
+
+
+INSTANTS = (5_000_000, 5_090_000, 1_893_456_000_000, 5_000_000)
+
+
+@pytest.mark.parametrize(("options", "instant"), [*zip(SENT, INSTANTS, strict=True)])
+def test_a_handler_that_may_be_committed_twice_sends_the_same_ids_whenever_it_runs(
+    options: dict[str, Any], instant: int
+) -> None:
+    """Their instant counts from that of its message, so receivers know the second run's messages."""
+    arrived = incoming(id=outgoing_id("till", Identity("", ""), 0, 5_000_000), source="till")
+    ids = set()
+    for now in (NOW, NOW + 7_000_000):
+        used = Context(Envelopes("shop", max_body=1000), arrived, now=now, repeats=True)
+        used.publish(Placed("1"), **options)
+        (send,) = used.end().effects
+        ids.add(send.message.id)
+        assert (send.message.instant, send.message.extension("onceonlytime")) == (instant, str(instant))
+    assert len(ids) == 1
+
+
+@pytest.mark.parametrize("options", SENT)
+def test_without_an_instant_to_count_from_the_ids_of_such_a_handler_contain_none(options: dict[str, Any]) -> None:
+    """The message of another sender has none, whatever its header says."""
+    ids = set()
+    for now in (NOW, NOW + 7_000_000):
+        used = Context(Envelopes("shop", max_body=1000), incoming(onceonlytime=str(now)), now=now, repeats=True)
+        used.publish(Placed("1"), **options)
+        (send,) = used.end().effects
+        ids.add(send.message.id)
+        assert (send.message.instant, send.message.former_instant) == (0, 0)
+    assert ids == {outgoing_id("shop", incoming().identity, 0)}
 
 
 @pytest.mark.parametrize(
@@ -174,7 +215,7 @@ def test_a_refused_effect_leaves_no_gap() -> None:
         used.publish({"a": 1})
     used.publish(Placed("1"))
     (send,) = used.end().effects
-    assert send.message.id == outgoing_id("shop", incoming().identity, 0)
+    assert send.message.id == outgoing_id("shop", incoming().identity, 0, NOW)
 
 
 async def test_a_context_that_outlives_its_handler_is_an_error() -> None:

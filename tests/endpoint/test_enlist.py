@@ -118,7 +118,7 @@ async def test_ids_are_derived_from_records_whose_identity_is_nobodys_message(fi
     assert len({record.identity for record in records}) == 3
     for record in records:
         (send,) = record.effects
-        assert send.message.id == outgoing_id("shop", record.identity, 0) != record.identity.id
+        assert send.message.id == outgoing_id("shop", record.identity, 0, send.message.instant) != record.identity.id
 
 
 @pytest.mark.parametrize(

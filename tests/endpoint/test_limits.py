@@ -1,13 +1,17 @@
-"""Time limits that share one timer: each is as exact as a timer of its own, and nobody else's cancellation is taken for it."""
+"""A handler's run: a task and a context of its own, and a time that it cannot outstay."""
 
 import asyncio
 import gc
+from contextvars import ContextVar
+from typing import Any
 
 import pytest
 
-from onceonly.endpoint.limits import TimeLimit, TimeLimits
+from onceonly.endpoint.limits import CancelledFromInside, HandlerRun, TimeLimits
+from onceonly.model.errors import HandlerStuck
 
 LONG, SHORT = 3600.0, 0.01
+WHOSE: ContextVar[str] = ContextVar("WHOSE", default="nobody's")
 
 
 async def forever() -> None:
@@ -15,89 +19,237 @@ async def forever() -> None:
     await asyncio.Event().wait()
 
 
-async def limited(limits: TimeLimits, seconds: float) -> TimeLimit:
-    """Wait for ever under a limit; gives the limit once it has cut that off."""
-    limit = TimeLimit(limits, seconds)
-    with pytest.raises(TimeoutError), limit:
-        await forever()
-    return limit
+async def limited(limits: TimeLimits, seconds: float) -> HandlerRun:
+    """Wait for ever under a limit; gives the run once it has been cut off."""
+    run = HandlerRun(limits, seconds)
+    with pytest.raises(TimeoutError):
+        await run(forever())
+    return run
+
+
+async def value(of: Any = None) -> Any:
+    """Return at once."""
+    return of
+
+
+def me() -> "asyncio.Task[Any]":
+    """Give the task that runs."""
+    task = asyncio.current_task()
+    assert task is not None
+    return task
 
 
 async def test_what_takes_too_long_is_cut_off() -> None:
-    """The task is cancelled where it waits, and the block raises TimeoutError; the task goes on and is not being cancelled."""
-    limit = await limited(TimeLimits(), SHORT)
-    task = asyncio.current_task()
-    assert limit.expired
-    assert task is not None
-    assert task.cancelling() == 0
+    """The handler is cancelled where it waits; the caller's task is not."""
+    run = await limited(TimeLimits(), SHORT)
+    assert run.expired
+    assert me().cancelling() == 0
 
 
-async def test_what_ends_in_time_is_left_alone() -> None:
-    """A limit that was left never cuts anything off later, although the timer that it set still rings."""
+@pytest.mark.parametrize("waits", [False, True])
+async def test_what_ends_in_time_is_left_alone(waits: bool) -> None:  # noqa: FBT001
+    """It returns what it returns, and nothing cuts it off later, although the timer that it set still rings."""
     limits = TimeLimits()
-    limit = TimeLimit(limits, SHORT)
-    with limit:
-        pass
+    run = HandlerRun(limits, SHORT)
+
+    async def work() -> int:
+        if waits:
+            await asyncio.sleep(0)
+        return 7
+
+    assert await run(work()) == 7
     await limited(limits, 2 * SHORT)
-    assert not limit.expired
+    assert not run.expired
 
 
 async def test_a_short_limit_is_not_kept_waiting_by_a_long_one() -> None:
     """The timer was set for the long one; it is set anew for the short one."""
-    limits = TimeLimits()
-    with TimeLimit(limits, LONG) as long:
-        assert (await asyncio.create_task(limited(limits, SHORT))).expired
-    assert not long.expired
+    limits, end = TimeLimits(), asyncio.Event()
+    run = HandlerRun(limits, LONG)
+    long = asyncio.create_task(run(end.wait()))
+    await asyncio.sleep(0)
+    assert (await limited(limits, SHORT)).expired
+    end.set()
+    assert await long
+    assert not run.expired
 
 
 async def test_a_limit_that_outlives_the_timer_of_another_is_kept() -> None:
-    """The timer rings for a limit that is over; whoever is still running gets it next."""
+    """The timer rings for a run that is over; whoever is still running gets it next."""
     limits = TimeLimits()
-    with TimeLimit(limits, SHORT):
-        pass
+    await HandlerRun(limits, SHORT)(asyncio.sleep(0))
     first, second = await asyncio.gather(limited(limits, 2 * SHORT), limited(limits, 3 * SHORT))
     assert first.expired
     assert second.expired
 
 
-async def test_a_cancellation_from_elsewhere_is_no_time_out() -> None:
-    """Who cancels the task means the whole of it, also when the time was up as well."""
+async def test_a_cancelled_caller_cancels_the_handler_and_waits_for_its_end() -> None:
+    """Cancellation equals a crash, and the handler cleans up before its unit is gone."""
+    ended: list[str] = []
 
     async def work() -> None:
-        with TimeLimit(TimeLimits(), LONG) as limit:
-            task = asyncio.current_task()
-            assert task is not None
-            task.cancel()
-            limit.expire()
+        try:
+            await forever()
+        finally:
+            await asyncio.sleep(0)
+            ended.append("handler")
+
+    caller = asyncio.create_task(HandlerRun(TimeLimits(), LONG)(work()))
+    await asyncio.sleep(0)
+    caller.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await caller
+    assert ended == ["handler"]
+
+
+@pytest.mark.parametrize("error", [ZeroDivisionError(), SystemExit(3), KeyboardInterrupt(), GeneratorExit()])
+@pytest.mark.parametrize("waits", [False, True])
+async def test_an_error_in_time_stays_that_error(error: BaseException, waits: bool) -> None:  # noqa: FBT001
+    """Whatever it is, it reaches the caller, and never the event loop."""
+
+    async def work() -> None:
+        if waits:
+            await asyncio.sleep(0)
+        raise error
+
+    with pytest.raises(type(error)) as raised:
+        await HandlerRun(TimeLimits(), LONG)(work())
+    assert raised.value is error
+
+
+@pytest.mark.parametrize("before", [False, True])
+@pytest.mark.parametrize("after", [False, True])
+async def test_a_handler_that_cancels_itself_ends_itself_alone(before: bool, after: bool) -> None:  # noqa: FBT001
+    """Whether it waits before, or afterwards, or never: the caller learns of it, and the next handler runs."""
+    limits = TimeLimits()
+
+    async def work() -> None:
+        if before:
+            await asyncio.sleep(0)
+        me().cancel()
+        if after:
             await forever()
 
-    with pytest.raises(asyncio.CancelledError):
-        await asyncio.create_task(work())
+    with pytest.raises(CancelledFromInside):
+        await HandlerRun(limits, LONG)(work())
+    assert me().cancelling() == 0
+    assert await HandlerRun(limits, LONG)(value(7)) == 7
 
 
-async def test_an_error_in_time_stays_that_error() -> None:
-    """The limit adds nothing to what the work itself raises."""
-    with pytest.raises(ZeroDivisionError), TimeLimit(TimeLimits(), LONG):
-        raise ZeroDivisionError
+async def test_waiting_for_what_was_cancelled_is_told_from_a_cancelled_caller() -> None:
+    """A task of the handler's own, for example."""
+
+    async def work() -> None:
+        task = asyncio.create_task(forever())
+        await asyncio.sleep(0)
+        task.cancel()
+        await task
+
+    with pytest.raises(CancelledFromInside):
+        await HandlerRun(TimeLimits(), LONG)(work())
+
+
+async def test_a_time_out_of_its_own_is_its_own() -> None:
+    """`asyncio.timeout` and task groups cancel the handler's task, and take that back."""
+
+    async def work() -> str:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(asyncio.sleep(0))
+        try:
+            async with asyncio.timeout(SHORT):
+                await forever()
+        except TimeoutError:
+            return "timed out"
+        return ""
+
+    assert await HandlerRun(TimeLimits(), LONG)(work()) == "timed out"
+
+
+async def test_a_handler_that_swallows_its_time_out_has_failed_all_the_same() -> None:
+    """It took longer, whatever it returns then."""
+
+    async def work() -> int:
+        try:
+            await forever()
+        except asyncio.CancelledError:
+            await asyncio.sleep(0)
+        return 7
+
+    run = HandlerRun(TimeLimits(), SHORT)
+    with pytest.raises(TimeoutError):
+        await run(work())
+    assert run.expired
+
+
+async def test_a_handler_that_does_not_end_is_given_up() -> None:
+    """After the grace time nobody waits for it any longer."""
+    end = asyncio.Event()
+
+    async def work() -> None:
+        while not end.is_set():
+            try:
+                await end.wait()
+            except asyncio.CancelledError:
+                continue
+
+    with pytest.raises(HandlerStuck):
+        await HandlerRun(TimeLimits(grace=SHORT), SHORT)(work())
+    end.set()
+
+
+async def test_handlers_have_a_context_of_their_own() -> None:
+    """They see what their caller set, and what they set is seen by no other."""
+    limits = TimeLimits()
+
+    async def work(mine: str, *, waits: bool) -> list[str]:
+        seen = [WHOSE.get()]
+        WHOSE.set(mine)
+        if waits:
+            await asyncio.sleep(0)
+        return [*seen, WHOSE.get(), (await asyncio.create_task(value(WHOSE.get()))) if waits else mine]
+
+    for waits in (False, True, False):
+        for mine in ("first", "second"):
+            assert await HandlerRun(limits, LONG)(work(mine, waits=waits)) == ["nobody's", mine, mine]
+    WHOSE.set("the caller's")
+    assert (await HandlerRun(limits, LONG)(work("third", waits=False)))[0] == "the caller's"
+
+
+async def test_no_handler_runs_in_the_task_of_its_caller() -> None:
+    """Nor in that of another handler that is still running."""
+
+    async def work(*, waits: bool) -> "asyncio.Task[Any]":
+        first = me()
+        if waits:
+            await asyncio.sleep(0)
+        assert me() is first
+        return first
+
+    limits, caller = TimeLimits(), me()
+    for waits in (False, True):
+        assert await HandlerRun(limits, LONG)(work(waits=waits)) is not caller
+        assert me() is caller
+    one, other = await asyncio.gather(*(HandlerRun(limits, LONG)(work(waits=True)) for _ in range(2)))
+    assert one is not other
 
 
 def test_each_event_loop_has_its_own_timer() -> None:
     """A timer that was set in a loop that is closed cuts off nobody in the next one, so a new one is set."""
     limits = TimeLimits()
-
-    async def leave() -> None:
-        with TimeLimit(limits, SHORT):
-            pass
-
-    asyncio.run(leave())
+    asyncio.run(HandlerRun(limits, SHORT)(asyncio.sleep(0)))  # type: ignore[arg-type] # a coroutine all the same
     assert asyncio.run(limited(limits, SHORT)).expired
 
 
-async def test_a_limit_that_was_left_is_forgotten() -> None:
-    """The shared timer keeps nothing of those who are done."""
+async def test_a_run_that_ended_is_forgotten() -> None:
+    """The shared timer keeps nothing of those that are done, and no task is left."""
     limits = TimeLimits()
-    before = len([each for each in gc.get_objects() if isinstance(each, TimeLimit)])
+    await asyncio.sleep(0)
+    gc.collect()
+    before = len([each for each in gc.get_objects() if isinstance(each, HandlerRun)]), asyncio.all_tasks()
     for _ in range(10):
-        with TimeLimit(limits, LONG):
-            pass
-    assert len([each for each in gc.get_objects() if isinstance(each, TimeLimit)]) == before
+        await HandlerRun(limits, LONG)(value())
+        await HandlerRun(limits, LONG)(asyncio.sleep(0))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    gc.collect()
+    assert (len([each for each in gc.get_objects() if isinstance(each, HandlerRun)]), asyncio.all_tasks()) == before

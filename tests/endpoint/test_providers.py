@@ -162,6 +162,25 @@ async def test_a_clean_up_that_swallows_the_error_hides_no_failure() -> None:
     assert journal == ["swallowed"]
 
 
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(3)], ids=lambda error: type(error).__name__)
+async def test_what_a_clean_up_raises_ends_no_process(error: BaseException) -> None:
+    """It is the message's own failure, like whatever its handler raises."""
+    shop = endpoint()
+
+    @shop.provide(scope="message")
+    async def broken() -> AsyncIterator[Bank]:
+        yield Bank()
+        raise error
+
+    @shop.handler
+    async def place(order: Order, bank: Bank) -> None:
+        """Do nothing."""
+
+    found = await failure(shop)
+    assert found.kind is FailureKind.EXCEPTION
+    assert found.reason.startswith(type(error).__name__)
+
+
 async def test_providers_see_the_endpoints_time() -> None:
     """The context that a provider gets is the handler's own."""
     shop, sent = endpoint(), []

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from onceonly import Endpoint, Field, Header
 from onceonly.endpoint.reading import Received
-from onceonly.model.identity import claim_key
+from onceonly.model.identity import Identity, claim_key, outgoing_id
 from onceonly.model.message import Delivery, Message, Send, Unreadable
 from onceonly.serialization.cloudevents import Event, arrival, encode
 
@@ -107,7 +107,7 @@ def test_whatever_arrives_is_a_message_or_says_why_not(headers: list[tuple[str, 
 
 def test_attributes_that_are_no_text_are_unreadable() -> None:
     """They could not be hashed or stored."""
-    assert "not valid Unicode" in unreadable(shop(), delivery(ce_id="\udcff", ce_type="Order")).reason
+    assert "`id` is not valid UTF-8" in unreadable(shop(), delivery(ce_id="\udcff", ce_type="Order")).reason
 
 
 def test_the_source_defaults_to_the_queues_name() -> None:
@@ -172,13 +172,27 @@ def test_a_copy_made_by_this_library_keeps_its_identity(
 
 def test_what_this_library_sent_is_not_foreign() -> None:
     """An endpoint with a rule can still be sent messages by other endpoints."""
-    headers, body = encode(Send(message=incoming(id="own", onceonlytime="1"), to="shop"))
-    assert read(shop(identity=Header("x-id")), arrival(1, "shop", headers, body, suspect=False)).id == "own"
+    own, former = outgoing_id("till", Identity("", ""), 0, 17), "0123456789abcdef0123456789abcdef"
+    for sent in (incoming(id=own, source="till"), incoming(id=former, onceonlytime="1")):
+        headers, body = encode(Send(message=sent, to="shop"))
+        assert read(shop(identity=Header("x-id")), arrival(1, "shop", headers, body, suspect=False)).id == sent.id
+
+
+def test_a_header_makes_no_foreign_message_one_of_ours() -> None:
+    """The rule identifies it, so that the same message without the header is the same message."""
+    made = shop(identity=Header("x-id"))
+    assert read(made, delivery(ce_onceonlytime="1", x_id="7", **CLOUD)).id == "7"
+    assert read(made, delivery(ce_onceonlytime="1", x_id="7", **CLOUD | {"ce_source": "shop"})).id == "7"
 
 
 def fails(event: Event) -> str:
     """Fail."""
     raise KeyError("order")
+
+
+def exits(event: Event) -> str:
+    """End the process, as it seems."""
+    raise SystemExit(3)
 
 
 @pytest.mark.parametrize(
@@ -192,6 +206,7 @@ def fails(event: Event) -> str:
         (Field("order_id"), delivery(b'{"order_id":true}'), "neither text nor an integer"),
         (Field("order_id"), delivery(b'{"order_id":1.5}'), "neither text nor an integer"),
         (fails, delivery(), "the identity rule failed: KeyError: 'order'"),
+        (exits, delivery(), "the identity rule failed: SystemExit: 3"),
         (lambda _event: 5, delivery(), "gave int, not text"),
         (lambda _event: "", delivery(), "what the identity rule gave is missing or empty"),
     ],
@@ -202,16 +217,15 @@ def test_a_foreign_message_that_the_rule_cannot_identify_is_unreadable(rule: Any
 
 
 @pytest.mark.parametrize("instant", ["soon", "-1", "0", "1.5", "9" * 20])
-def test_an_instant_that_is_none_makes_a_dead_letter(instant: str) -> None:
-    """Whoever says that its message is ours says when it was stored, in a way that can be read; its identity is known."""
-    found = unreadable(shop(), delivery(ce_onceonlytime=instant, **CLOUD))
-    assert "onceonlytime" in found.reason
-    assert found.message is not None
-    assert found.message.id == "1"
+def test_an_instant_that_is_none_is_ignored(instant: str) -> None:
+    """Identity is (source, id): the message is the one that comes without the header."""
+    found, plain = read(shop(), delivery(ce_onceonlytime=instant, **CLOUD)), read(shop(), delivery(**CLOUD))
+    assert (found.identity, found.instant, found.former_instant) == (plain.identity, 0, 0)
 
 
 def test_an_instant_travels_with_every_copy() -> None:
-    """A retry copy, also a delayed one, has the identity and the instant of its message."""
-    first = delivery(ce_onceonlytime="1700000000000", **CLOUD)
+    """A retry copy, also a delayed one, has the identity of its message, and with it the instant."""
+    id_ = outgoing_id("till", Identity("", ""), 0, 1_700_000_000_000)
+    first = delivery(**CLOUD | {"ce_id": id_, "ce_source": "till"}, ce_onceonlytime="1")
     again = arrives_again(first, shop(), due=1_800_000_000_000, attempts=3)
     assert (read(shop(), again).instant, read(shop(), first).instant) == (1_700_000_000_000, 1_700_000_000_000)

@@ -26,9 +26,11 @@ from onceonly import (
 from onceonly.algorithms.admission import History
 from onceonly.algorithms.transaction import Transacted, Ways, begin, complete, enclosed, transact
 from onceonly.drivers.memory import Live
+from onceonly.endpoint.transactions import asked
 from onceonly.model.errors import Failed, Unknown
+from onceonly.model.identity import hash_of
 from onceonly.model.record import Record
-from onceonly.model.transaction import Decided, Kept, Opening
+from onceonly.model.transaction import LONGEST_KEY, Decided, Kept, Opening, scoped_key
 from onceonly.ports.store import Resources
 from onceonly.ports.transactions import OpenTransaction
 from onceonly.serialization.answers import encode_answer, request_fingerprint
@@ -156,6 +158,38 @@ def test_requests_are_the_same_by_what_they_say() -> None:
     others = [None, b"", "", b"[1]", [1], {}, "null", b"null", Order("1"), Order("2")]
     assert len({request_fingerprint(other) for other in others}) == len(others)
     assert request_fingerprint(bytearray(b"x")) == request_fingerprint(memoryview(b"x")) == request_fingerprint(b"x")
+
+
+async def test_a_key_in_another_scope_is_another_key(shop: Endpoint) -> None:
+    """Nor is it a key without a scope that spells the stored text; the same scope and key with another request is refused."""
+
+    async def which(scope: str | None, key: str = "k", request: object = None) -> Any:
+        async def once(_tx: Transaction) -> str:
+            runs.append(scope)
+            return f"answer {len(runs)}"
+
+        return await shop.transact(once, idempotency_key=key, request=request, scope=scope)
+
+    runs: list[str | None] = []
+    answers = [await which(scope) for scope in ("ann", "bob", None, "ann", "bob", None)]
+    assert answers == ["answer 1", "answer 2", "answer 3"] * 2
+    with pytest.raises(InvalidKey):
+        await which(None, scoped_key("ann", "k"))
+    with pytest.raises(KeyReused):
+        await which("ann", request="other")
+    wrong: Any
+    for wrong in ("", 7, "\ud800"):
+        with pytest.raises(TransactionMisused):
+            await which(wrong)
+
+
+def test_without_a_scope_what_is_stored_is_as_before() -> None:
+    """Keys and fingerprints that the previous version wrote are found."""
+    without = asked("k", [1], timedelta(seconds=1), retention=None)
+    assert (without.key, without.fingerprint) == ("k", hash_of(b"request", b"\x01", b"[1]"))
+    scoped = asked("k", [1], timedelta(seconds=1), scope="ann", retention=None)
+    assert len(scoped.key) == LONGEST_KEY + 1
+    assert scoped.fingerprint != without.fingerprint
 
 
 async def test_the_first_answer_is_what_every_retry_gets(shop: Endpoint) -> None:

@@ -11,6 +11,8 @@ from onceonly.demo.options import Options
 from rabbitmq_server import OwnRabbitMQ, own_rabbitmq
 from servers import MEASURED, RABBITMQ, OwnPostgresql, need, own_postgresql
 
+pytestmark = pytest.mark.slow
+
 FLIGHTS, KILLS = 400, 1
 ELECTION = """[case ra_leaderboard:lookup_leader(element(1, amqqueue:get_pid(Q))) of
     undefined -> ra:trigger_election(amqqueue:get_pid(Q));

@@ -1,22 +1,23 @@
 """The shop of the examples as a program of its own, and a browser to look at it with; a loud skip where there is none."""
 
 import asyncio
+import fcntl
 import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
-import pytest
 from playwright.async_api import Browser, async_playwright
 
-from servers import MISSING, Server, free_port
+from servers import MISSING, Server, free_port, gone
 
 ROOT = Path(__file__).parents[2]
 CHROMIUM = Server("Chromium", "ONCEONLY_CHROMIUM", "chromium")
-"""No server, but looked for and told of like one. Nothing in this project installs it, so with CI=true it is no failure."""
+"""Not a server, but its absence is reported like a server's."""
 
 
 class Shop:
@@ -65,13 +66,25 @@ class Shop:
 @asynccontextmanager
 async def opened_browser() -> AsyncIterator[Browser]:
     """Open the system's Chromium, without a window."""
-    program = shutil.which(CHROMIUM.url)
+    program = await asyncio.to_thread(_chromium)
     if program is None:
-        MISSING.add(CHROMIUM)
-        pytest.skip("Chromium is not installed: install the package `chromium`, or set ONCEONLY_CHROMIUM")
+        raise gone(CHROMIUM, "Chromium is not installed: install the package `chromium`, or set ONCEONLY_CHROMIUM")
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
         try:
             yield browser
         finally:
             await browser.close()
+
+
+def _chromium() -> str | None:
+    """Find the browser. Where root may, install Debian's package `chromium` if it is missing."""
+    apt = shutil.which("apt-get")
+    may_install = os.geteuid() == 0 and apt is not None and CHROMIUM.url == CHROMIUM.default and CHROMIUM not in MISSING
+    with (Path(tempfile.gettempdir()) / "onceonly-chromium.lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # one installation for all test processes
+        if shutil.which(CHROMIUM.url) is None and apt is not None and may_install:
+            environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+            for words in (["update"], ["install", "--yes", "--no-install-recommends", "chromium"]):
+                subprocess.run([apt, "--quiet", *words], env=environment, check=False, capture_output=True)
+    return shutil.which(CHROMIUM.url)

@@ -163,6 +163,43 @@ async def test_who_asks_can_be_told_by_something_else(framework: str, tmp_path: 
         assert [(await house.post("created", headers=headers)).status_code for headers in asked] == [201, 201, 422]
 
 
+def tenant(request: Request) -> str | None:
+    """Return the tenant that a request names."""
+    return request.headers.get("x-tenant")
+
+
+async def test_one_tenant_cannot_use_up_read_or_block_the_key_of_another(framework: str, tmp_path: Path) -> None:
+    """One key in two scopes, and without one, is three keys: three runs, and each tenant's retry gets its own response."""
+    async with house_of(framework, tmp_path, scope=tenant) as house:
+        asked: list[dict[str, str]] = [{"x-tenant": "ann"}, {"x-tenant": "bob"}, {}]
+        first = [await house.post("created", headers=headers) for headers in asked]
+        again = [await house.post("created", headers=headers) for headers in asked]
+        assert [each.status_code for each in first] == [201] * 3
+        assert len({each.content for each in first}) == 3
+        assert [each.content for each in again] == [each.content for each in first]
+        assert [each.headers["idempotent-replayed"] for each in again] == ["true"] * 3
+        assert house.behaviour.runs["created"] == 3
+
+
+async def test_a_tenant_at_work_holds_up_no_other_with_its_key(framework: str, postgresql_url: str) -> None:
+    """A request that takes long has its key in its own scope only."""
+    async with serving(postgresql_url, make=APPLICATIONS[framework], scope=tenant, wait=0.1) as house:
+        entered, may_go = asyncio.Event(), asyncio.Event()
+
+        async def held() -> None:
+            house.behaviour.before = None
+            entered.set()
+            await may_go.wait()
+
+        house.behaviour.before = held
+        first = asyncio.create_task(house.post("created", headers={"x-tenant": "ann"}))
+        await entered.wait()
+        assert problem(await house.post("created", headers={"x-tenant": "ann"})) == (409, "in-progress")
+        assert (await house.post("created", headers={"x-tenant": "bob"})).status_code == 201
+        may_go.set()
+        assert (await first).status_code == 201
+
+
 async def test_requests_with_one_key_at_once_are_done_once(house: House) -> None:
     """Others wait, and get the answer of the first."""
     responses = await asyncio.gather(*(house.post("created") for _ in range(8)))

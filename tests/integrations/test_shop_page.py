@@ -8,6 +8,8 @@ import pytest
 from browser_house import Shop, opened_browser
 from playwright.async_api import Page, expect
 
+pytestmark = pytest.mark.timeout(900)  # the browser may have to be installed first
+
 TIMES = "\N{MULTIPLICATION SIGN}"
 
 

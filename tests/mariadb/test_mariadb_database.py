@@ -244,7 +244,7 @@ async def test_what_is_printed_makes_the_tables(mariadb_url: str) -> None:
         assert await counted(database, "claims") == 0
         await drop(database, SCHEMA)
     assert "`key` BINARY(16) NOT NULL" in printed
-    assert printed.count("ENGINE=InnoDB") == 8 + 2 + 16
+    assert printed.count("ENGINE=InnoDB") == 8 + 2 + 16 + 1
 
 
 async def test_what_is_too_long_for_its_column_is_never_cut(database: Database) -> None:

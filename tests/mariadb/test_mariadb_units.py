@@ -3,10 +3,11 @@
 import asyncio
 
 import pytest
-from mariadb_house import A, B, place, session_status
+from mariadb_house import A, B, place, run, session_status
 from sql_house import (
     ONE_EFFECT,
     add,
+    attempt,
     connection_of,
     counted,
     handle,
@@ -18,15 +19,21 @@ from sql_house import (
     records,
     statements,
 )
-from sqlalchemy import event
+from sqlalchemy import event, text
+from sqlalchemy.exc import DBAPIError
 
 from onceonly.drivers.sql import Database
-from onceonly.model.errors import Conflict
+from onceonly.model.errors import Conflict, HandlerFailed, LockTimeout
 from onceonly.model.identity import claim_key
+from onceonly.model.message import FailureKind
 from onceonly.model.record import Record
 from onceonly.stores.sql import SqlStore
+from onceonly.stores.sql.unit import SqlUnit
+from servers import on_mariadb
 
 BEGIN = "START TRANSACTION"
+BEGIN_BRIEF = "START TRANSACTION; SET"
+"""The first unit of several messages on a connection shortens its lock wait time-out, in the same round trip."""
 WRITE = "SET TRANSACTION ISOLATION"
 CLAIM = "INSERT IGNORE INTO"
 READ_KNOWN = "SELECT house_claims.`key`, house_claims.fingerprint,"
@@ -38,7 +45,7 @@ async def test_a_unit_of_a_hundred_new_messages_costs_five_statements(database: 
     await handle(store, message("warm"))
     with statements(database) as heard:
         await handle(store, *messages(100), decided=True)
-    assert heard == [BEGIN, CLAIM, "INSERT INTO orders", "INSERT INTO house_records", "COMMIT"]
+    assert heard == [BEGIN_BRIEF, CLAIM, "INSERT INTO orders", "INSERT INTO house_records", "COMMIT"]
 
 
 async def test_no_statement_is_sent_that_nobody_asked_for(store: SqlStore) -> None:
@@ -52,7 +59,8 @@ async def test_no_statement_is_sent_that_nobody_asked_for(store: SqlStore) -> No
     unit = await store.begin([])
     after = await session_status(connection_of(unit.resources), "QUESTIONS")
     unit.abandon()
-    assert after - before == len(["COMMIT", "BEGIN", "claim", "read known", "INSERT orders", "COMMIT", "BEGIN", "the question"])
+    batch = ["BEGIN", "SET", "claim", "read known", "INSERT orders", "COMMIT"]
+    assert after - before == len(["COMMIT", *batch, "BEGIN", "SET", "the question"])
 
 
 async def test_a_batch_of_known_messages_costs_one_read_more(database: Database, store: SqlStore) -> None:
@@ -87,7 +95,7 @@ async def test_two_thousand_messages_are_claimed_in_one_statement(database: Data
         event.listen(database.engine.sync_engine, "before_cursor_execute", hear)
         (await store.begin(messages(2000))).abandon()
         event.remove(database.engine.sync_engine, "before_cursor_execute", hear)
-    assert heard == [BEGIN, CLAIM]
+    assert heard == [BEGIN_BRIEF, CLAIM]
     assert seen == sorted(claim_key("shop", each.identity) for each in messages(2000))
 
 
@@ -156,3 +164,76 @@ async def test_identities_are_compared_exactly(store: SqlStore) -> None:
     await unit.commit(records(*asked, decided=True))
     assert (await look(store, *asked))["owed"] == names
     assert {each.identity.id for each in await store.undispatched(1 << 52, 10)} == set(names)
+
+
+async def test_a_unit_of_several_waits_briefly_for_a_lock_and_then_not_at_all(url: str, store: SqlStore) -> None:
+    """A unit of one waits for as long as the URL says, until a handler has met a row that is locked for long."""
+    assert [await wait_time_out(store, number) for number in (1, 2, 1)] == [5, 1, 5]
+    async with opened(place(url)) as other:
+        holder = await meet_a_lock(store, other)
+        assert [await wait_time_out(store, number) for number in (1, 2)] == [0, 0]
+        holder.abandon()
+
+
+async def test_a_claim_that_waits_too_long_is_a_conflict_and_changes_nothing(url: str, store: SqlStore) -> None:
+    """Its owner may be slow. No handler has met a lock."""
+    async with opened(place(url)) as other:
+        first = await SqlStore(other, "shop").begin([A])
+        with pytest.raises(Conflict) as raised:
+            await store.begin([A, B])
+        assert not isinstance(raised.value, LockTimeout)
+        first.abandon()
+    assert await wait_time_out(store, 2) == 1
+
+
+async def test_an_isolated_unit_goes_on_after_each_lock_time_out(url: str, database: Database, store: SqlStore) -> None:
+    """Two handlers meet the lock, and the work of the third is committed."""
+    async with opened(place(url)) as other:
+        holder = await meet_a_lock(store, other)
+        unit = await store.begin([A, B, message("c")], isolated=True)
+        for _ in range(2):
+            with pytest.raises(HandlerFailed) as raised:
+                await attempt(unit, lambda: run(unit, "UPDATE orders SET total = 2 WHERE id = 'locked'"))
+            assert raised.value.failure.kind is FailureKind.LOCKED
+        await attempt(unit, lambda: run(unit, "INSERT INTO orders (id) VALUES ('c')"))
+        await unit.commit(records(message("c")))
+        holder.abandon()
+    assert await orders(database) == ["c", "locked"]
+
+
+async def test_a_lock_time_out_without_its_savepoint_ends_the_unit(url: str, store: SqlStore) -> None:
+    """The server may have rolled back the whole transaction: then the savepoint is gone, and nothing more is sent."""
+    async with opened(place(url)) as other:
+        holder = await meet_a_lock(store, other)
+        unit = await store.begin([A, B])
+        with pytest.raises(DBAPIError):
+            await run(unit, "UPDATE orders SET total = 2 WHERE id = 'locked'")
+        with pytest.raises(DBAPIError, match="SAVEPOINT"):
+            await run(unit, "ROLLBACK TO SAVEPOINT gone")
+        with pytest.raises(Conflict, match="rolled this unit back"):
+            await run(unit, "INSERT INTO orders (id) VALUES ('c')")
+        unit.abandon()
+        holder.abandon()
+
+
+async def meet_a_lock(store: SqlStore, other: Database) -> SqlUnit:
+    """Have a handler wait too long for a row; gives the unit that has locked it."""
+    await on_mariadb(
+        "INSERT INTO orders (id) VALUES ('locked')",
+        url=other.engine.url.set(drivername="mysql").render_as_string(hide_password=False),
+    )
+    holder = await SqlStore(other, "shop").begin([message("holder")])
+    await run(holder, "UPDATE orders SET total = 1 WHERE id = 'locked'")
+    unit = await store.begin(messages(2))
+    with pytest.raises(LockTimeout):
+        await attempt(unit, lambda: run(unit, "UPDATE orders SET total = 2 WHERE id = 'locked'"))
+    unit.abandon()
+    return holder
+
+
+async def wait_time_out(store: SqlStore, number: int) -> int:
+    """Read for how long a handler in a unit of so many messages waits for a lock."""
+    unit = await store.begin(messages(number))
+    found = await connection_of(unit.resources).scalar(text("SELECT @@innodb_lock_wait_timeout"))
+    unit.abandon()
+    return int(str(found))

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from onceonly.model.health import EndpointHealth, Level, ProcessHealth, Pulse, Trouble, Verdict, liveness, readiness
+from onceonly.model.health import EndpointHealth, Level, Patience, ProcessHealth, Pulse, Trouble, Verdict, liveness, readiness
 
 NOW = 60_000
-PATIENCE = 10.0
+PATIENCE = Patience(silent=10.0, still=20.0)
 FINE = EndpointHealth(endpoint="shop", works=True)
 
 
@@ -94,3 +94,15 @@ def test_one_endpoint_that_works_does_not_cover_for_another() -> None:
     """Each of them needs a process."""
     found = [ProcessHealth(pulse=pulse(), endpoints=(FINE, EndpointHealth(endpoint="mail")))]
     assert readiness(found, ["shop", "mail"], patience=PATIENCE, now=NOW).status is Level.FAILING
+
+
+def test_a_process_that_holds_messages_without_progress_is_neither_live_nor_ready() -> None:
+    """Its event loop turns all the same; one that handles slowly is fine."""
+    slow, still = pulse(still=19.0), pulse(still=21.0)
+    assert liveness([slow], PATIENCE).status is Level.OK
+    assert ready(FINE, pulses={0: slow}).status is Level.OK
+    verdict = liveness([still], PATIENCE)
+    assert verdict.status is Level.FAILING
+    assert verdict.reasons == ("process 0 (pid 100) holds messages, and has made no progress for 21 s",)
+    assert ready(FINE, pulses={0: still}).status is Level.FAILING
+    assert liveness([still, pulse(1)], PATIENCE).status is Level.DEGRADED

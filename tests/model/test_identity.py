@@ -1,10 +1,11 @@
 """Identity and the hashes derived from it."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from onceonly.model.dead_letter import DeadLetter
-from onceonly.model.identity import Identity, claim_key, fingerprint, outgoing_id
+from onceonly.model.identity import Identity, claim_key, fingerprint, instant_in, outgoing_id, without_instant
 from onceonly.model.message import Message
 
 names = st.text(max_size=20)
@@ -24,12 +25,52 @@ def test_parts_that_join_to_the_same_text_have_different_keys() -> None:
 
 
 def test_outgoing_ids_depend_on_the_index_and_do_not_grow() -> None:
-    """Each message sent while handling another has an id of its own, always 32 digits."""
+    """Each message sent while handling another has an id of its own, always as long."""
     incoming = Identity("shop", "x" * 5000)
     ids = [outgoing_id("billing", incoming, index) for index in range(100)]
     assert len(set(ids)) == 100
-    assert {len(id_) for id_ in ids} == {32}
+    assert {len(id_) for id_ in ids} == {37}
     assert ids[7] == outgoing_id("billing", incoming, 7)
+
+
+@given(st.integers(0, (1 << 48) - 1), st.text())
+def test_an_instant_is_read_back_from_the_id(instant: int, source: str) -> None:
+    """By who knows the source and the id, and nothing else."""
+    id_ = outgoing_id(source, Identity("till", "m1"), 0, instant)
+    assert instant_in(Identity(source, id_)) == instant
+    assert without_instant(id_) == without_instant(outgoing_id(source, Identity("till", "m1"), 0))
+
+
+OURS = outgoing_id("shop", Identity("till", "m1"), 0, 1_700_000_000_000)
+
+
+def test_ids_are_stored_and_never_change_their_form() -> None:
+    """Claims depend on them."""
+    assert OURS == "018bcfe56800-a7d4e72c325a0a8cce195335"
+
+
+@pytest.mark.parametrize(
+    ("source", "id_"),
+    [
+        ("shop", ""),
+        ("shop", "m1"),
+        ("shop", "a" * 37),
+        ("shop", OURS.upper()),
+        ("shop", OURS[:-1]),
+        ("shop", OURS + "0"),
+        ("shop", OURS + "\n"),
+        ("shop", "0" + OURS[1:].replace("1", "2")),
+        ("shop", OURS.replace("-", "_")),
+        ("billing", OURS),
+        ("", OURS),
+        ("shop", "0e9ec8a0-a6e2-4bb0-8c7d-2a00000a0e9e"),
+        ("shop", "0e9ec8a0a6e2bb0c7d2a00000a0e9ec8"),
+        ("shop", "123456789012-123456789012345678901234"),
+    ],
+)
+def test_the_id_of_another_sender_contains_no_instant(source: str, id_: str) -> None:
+    """Not by accident, and not where it takes over the id of a message that it was sent."""
+    assert instant_in(Identity(source, id_)) is None
 
 
 def test_fingerprints_tell_bodies_apart_in_eight_bytes() -> None:

@@ -67,6 +67,18 @@ def test_a_retention_equal_to_the_span_is_too_short() -> None:
     assert settings(deduplication=History(retention=timedelta(seconds=26)), **given)
 
 
+def test_tokens_elsewhere_are_not_swept_while_their_transaction_may_be_at_work() -> None:
+    """Its attempt would be fenced, and its client told to try again."""
+    second, hour = timedelta(seconds=1), timedelta(hours=1)
+    given: dict[str, Any] = {"store": "sqlite:///a.db", "max_commit": hour}
+    assert told(deduplication=Tokens("sqlite:///t.db", sweep_after=second), **given).endswith(
+        "Tokens: sweep_after of 1 s is not longer than the longest commit of a transaction, max_commit=1 h: a sweeper would "
+        "end transactions that are still at work; have a longer sweep_after, or a shorter max_commit"
+    )
+    assert settings(deduplication=Tokens("sqlite:///t.db", sweep_after=hour + second), **given)
+    assert settings(deduplication=Tokens(sweep_after=second), **given)  # beside the store nothing is swept
+
+
 @pytest.mark.parametrize("kept", [History, Tokens, lambda retention: DedupStore("memory://done", retention)])
 def test_a_retention_must_be_longer_than_the_longest_commit(kept: Any) -> None:
     """Else the answer to a client's key is forgotten before its transaction is committed."""

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onceonly.model.message import Failure, FailureKind
-from onceonly.model.retry import HISTORY_KEPT, Retry, Verdict, judge
+from onceonly.model.retry import BLAMED, HISTORY_KEPT, SURE, Retry, Verdict, is_doubted, judge
 
 BOOM = Failure(kind=FailureKind.EXCEPTION, reason="boom", traceback="...")
 
@@ -67,3 +67,62 @@ def test_impossible_numbers_are_named(wrong: Retry) -> None:
     """Each problem is one sentence."""
     assert len(wrong.problems()) == 1
     assert Retry().problems() == ()
+
+
+UNSURE = Failure(kind=FailureKind.UNSURE, reason=f"{BLAMED}: Failed: backend 4711 is gone")
+LOCKED = Failure(kind=FailureKind.LOCKED, reason="LockTimeout: canceling statement due to lock timeout")
+
+
+def fail(*failures: Failure, policy: Retry = Retry(immediate=1, delayed=0, jitter=0)) -> list[Verdict]:  # noqa: B008 - frozen
+    """Judge one failure after another, of one message, at instant 1,000,000."""
+    verdicts: list[Verdict] = []
+    attempts, history = 0, tuple[Failure, ...]()
+    for failure in failures:
+        verdicts.append(judge(policy, failure, attempts=attempts, history=history, now=1_000_000, chance=0.0))
+        attempts, history = verdicts[-1].attempts, verdicts[-1].history
+    return verdicts
+
+
+def test_an_unsure_failure_counts_when_it_repeats_itself() -> None:
+    """Five in a row count as one, and begin anew; the policy gives the message up after so many counts as ever."""
+    verdicts = fail(*[UNSURE] * SURE * 2)
+    assert [verdict.attempts for verdict in verdicts] == [0, 0, 0, 0, 1, 1, 1, 1, 1, 2]
+    assert [verdict.give_up for verdict in verdicts] == [False] * 9 + [True]
+    assert [verdict.due for verdict in verdicts[:5]] == [0, 0, 1_001_000, 1_002_000, 0]
+    assert [failure.kind for failure in verdicts[-1].history] == [FailureKind.COMMIT, FailureKind.COMMIT]
+    assert verdicts[-1].history[-1].reason == UNSURE.reason
+
+
+def test_numbers_do_not_make_unsure_failures_different() -> None:
+    """Each attempt has another process, port or address."""
+    others = [Failure(kind=FailureKind.UNSURE, reason=UNSURE.reason.replace("4711", str(n))) for n in range(SURE)]
+    assert fail(*others)[-1].attempts == 1
+
+
+def test_another_failure_between_makes_unsure_ones_begin_anew() -> None:
+    """Neither a different one, nor one of its own, is the same trouble."""
+    other = Failure(kind=FailureKind.UNSURE, reason=f"{BLAMED}: Conflict: lost")
+    assert fail(*[UNSURE] * (SURE - 1), other, UNSURE)[-1].attempts == 0
+    assert fail(*[UNSURE] * (SURE - 1), BOOM, UNSURE)[-1].attempts == 1
+
+
+def test_waiting_for_a_lock_is_never_counted_and_waits_longer_each_time() -> None:
+    """A quarter of a second first, eight at most."""
+    verdicts = fail(*[LOCKED] * 50)
+    assert {(verdict.attempts, verdict.give_up) for verdict in verdicts} == {(0, False)}
+    waits = [verdict.due - 1_000_000 for verdict in verdicts]
+    assert waits == [250, 500, 1000, 2000, 4000, *[8000] * 45]
+    assert len(verdicts[-1].history) < HISTORY_KEPT
+
+
+def test_older_versions_can_read_what_is_not_counted_yet() -> None:
+    """They know RetryLater; the history before stays."""
+    verdicts = fail(BOOM, UNSURE, LOCKED)
+    assert [failure.kind for failure in verdicts[-1].history] == [FailureKind.EXCEPTION, FailureKind.LATER]
+
+
+def test_a_message_is_doubted_from_the_first_unsure_failure_until_it_counts() -> None:
+    """While it is, it runs in a unit of its own."""
+    histories = [verdict.history for verdict in fail(*[UNSURE] * SURE, LOCKED)]
+    assert [is_doubted(history) for history in histories] == [True, True, True, True, False, False]
+    assert not is_doubted(())

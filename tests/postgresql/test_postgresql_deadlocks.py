@@ -9,7 +9,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 
 from onceonly.drivers.postgresql_deadlocks import WARY_FOR
 from onceonly.drivers.sql import Database
-from onceonly.model.errors import Conflict
+from onceonly.model.errors import Conflict, LockTimeout
 from onceonly.stores.sql import SqlStore
 
 
@@ -73,6 +73,7 @@ async def test_a_users_own_engine_is_wary_too(url: str) -> None:
         async with opened(engine) as adopted:
             store = SqlStore(adopted, "shop")
             assert await lock_timeout(store) == "0"
+            assert await lock_timeout(store, 2) == "1s"
             await meet_a_deadlock(store)
             assert await lock_timeout(store) == "200ms"
     finally:
@@ -83,6 +84,24 @@ async def test_other_lost_races_make_nobody_wary(store: SqlStore) -> None:
     """A serialization failure is told at once."""
     await lose(store, "40001")
     assert await lock_timeout(store) == "5s"
+
+
+async def test_a_unit_of_several_waits_briefly_for_a_lock_and_then_for_an_instant(store: SqlStore) -> None:
+    """A unit of one waits for as long as the URL says, until a handler has met a row that is locked for long."""
+    assert [await lock_timeout(store, number) for number in (1, 2, 1)] == ["5s", "1s", "5s"]
+    await lose(store, "55P03")
+    assert [await lock_timeout(store, number) for number in (1, 2)] == ["20ms", "20ms"]
+
+
+async def test_a_claim_that_waits_too_long_is_a_conflict_and_changes_nothing(url: str, store: SqlStore) -> None:
+    """Its owner may be slow. No handler has met a lock."""
+    async with opened(url) as other:
+        first = await SqlStore(other, "shop").begin(messages(1))
+        with pytest.raises(Conflict) as raised:
+            await store.begin(messages(2))
+        assert not isinstance(raised.value, LockTimeout)
+        first.abandon()
+    assert await lock_timeout(store, 2) == "1s"
 
 
 async def meet_a_deadlock(store: SqlStore) -> None:
@@ -99,9 +118,9 @@ async def lose(store: SqlStore, sqlstate: str) -> None:
     unit.abandon()
 
 
-async def lock_timeout(store: SqlStore) -> str:
-    """Read for how long a handler waits for a lock."""
-    unit = await store.begin(messages(1))
+async def lock_timeout(store: SqlStore, number: int = 1) -> str:
+    """Read for how long a handler in a unit of so many messages waits for a lock."""
+    unit = await store.begin(messages(number))
     found = await connection_of(unit.resources).scalar(text("SHOW lock_timeout"))
     unit.abandon()
     return str(found)

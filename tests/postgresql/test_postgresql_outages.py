@@ -11,7 +11,7 @@ from sqlalchemy.exc import DBAPIError
 from cutting_proxy import cutting
 from onceonly.drivers.sql import Database
 from onceonly.drivers.translation import translated
-from onceonly.model.errors import CommitRefused, Conflict, Failed, OnceOnlyError, Unknown
+from onceonly.model.errors import CommitRefused, Conflict, Failed, LockTimeout, OnceOnlyError, Unable, Unknown
 from onceonly.stores.sql import SqlStore
 
 
@@ -122,14 +122,16 @@ async def test_errors_are_classified_by_an_allow_list(database: Database) -> Non
     expected: dict[str, tuple[type[OnceOnlyError], type[OnceOnlyError]]] = {
         "40001": (Conflict, Conflict),
         "40P01": (Conflict, Conflict),
-        "55P03": (Conflict, Conflict),
+        "55P03": (LockTimeout, LockTimeout),
         "23505": (CommitRefused, CommitRefused),
         "25P02": (CommitRefused, CommitRefused),
         "P0001": (CommitRefused, CommitRefused),
         "22003": (CommitRefused, Unknown),
         "42P01": (CommitRefused, Unknown),
-        "53100": (Failed, Unknown),
-        "25006": (Failed, Unknown),
+        "53100": (Unable, Unknown),
+        "26000": (Unknown, Unknown),
+        "42P05": (Unknown, Unknown),
+        "25006": (Unable, Unknown),
         "40003": (Unknown, Unknown),
         "08006": (Unknown, Unknown),
         "57P01": (Unknown, Unknown),

@@ -6,12 +6,13 @@ from uuid import uuid4
 
 import pytest
 from sql_house import Order, add, connection_of, handle, look, message, opened, orders, records
-from sqlalchemy import insert, inspect, text
+from sqlalchemy import insert, inspect, make_url, text
 from sqlalchemy.ext.asyncio import AsyncEngine, async_sessionmaker, create_async_engine
 
+from onceonly.drivers import sql
 from onceonly.drivers.schema import check, create, drop, render, upgrade
 from onceonly.drivers.sql import Database, open_database
-from onceonly.model.errors import Conflict, SchemaMissing, SetupError
+from onceonly.model.errors import Conflict, SchemaMissing, SetupError, Unsafe
 from onceonly.stores.sql import SCHEMA, SqlStore
 from onceonly.testing.clock import ManualClock
 from onceonly.transports.sql import SCHEMA as QUEUE
@@ -50,6 +51,30 @@ async def test_losing_commits_may_be_accepted(url: str) -> None:
     await check(lax, SCHEMA)
     await lax.close()
     await engine.dispose()
+
+
+@pytest.mark.parametrize("whose", ["DATABASE {database}", "ROLE {role}", "ROLE {role} IN DATABASE {database}"])
+async def test_losing_commits_is_noticed_while_it_runs(
+    url: str, database: Database, monkeypatch: pytest.MonkeyPatch, whose: str
+) -> None:
+    """Sessions that are open still commit durably, and the next one will not: nothing is begun until it is put right."""
+    role = f"worker_{uuid4().hex[:8]}"
+    place = make_url(url)
+    named = whose.format(database=place.database, role=role)
+    await on_postgresql(f"CREATE ROLE {role} LOGIN SUPERUSER", url=url)
+    monkeypatch.setattr(sql, "LOOK_EVERY", 0.0)
+    through = place.set(username=role, query={"prefix": database.prefix}).render_as_string(hide_password=False)
+    try:
+        async with opened(through) as running:
+            await check(running, SCHEMA)
+            await on_postgresql(f"ALTER {named} SET synchronous_commit = off", url=url)
+            for _ in range(2):
+                with pytest.raises(Unsafe, match="synchronous_commit=off"):
+                    await check(running, SCHEMA)
+            await on_postgresql(f"ALTER {named} RESET synchronous_commit", url=url)
+            await check(running, SCHEMA)
+    finally:
+        await on_postgresql(f"ALTER {named} RESET synchronous_commit", f"DROP ROLE {role}", url=url)
 
 
 async def test_a_database_that_is_not_there_is_a_set_up_error(url: str) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from onceonly.runtime.board import HANDLED, KNOWN, TICK, Board, Column
+from onceonly.runtime.board import BYTES, DEATHS, FIELDS, HANDLED, KNOWN, REMEMBERED, TICK, WIDTH, Board, Column
 
 
 def test_rows_are_independent_and_everyone_who_opens_the_file_sees_them(tmp_path: Path) -> None:
@@ -32,9 +32,62 @@ def test_a_row_that_is_not_there_is_refused(tmp_path: Path) -> None:
 
 
 def test_every_column_fits_its_row() -> None:
-    """A row is one cache line of eight numbers."""
+    """A row is two cache lines of eight numbers each."""
     assert sorted(Column) == list(range(len(Column)))
-    assert len(Column) <= 8
+    assert len(Column) <= WIDTH
+
+
+def test_a_death_names_the_one_handler_that_was_running(tmp_path: Path) -> None:
+    """Its message's key and attempt count, found once, in whatever process."""
+    with Board.create(tmp_path / "board", 2) as written, Board.open(tmp_path / "board") as read:
+        row = written.row(0)
+        row.enter(b"a" * 16, 3)
+        row.enter(b"b" * 16, 5)
+        row.leave(b"a" * 16, 3)
+        assert read.row(0).died(seen=True)
+        assert read.row(1).take_death(b"a" * 16) is None
+        assert read.row(1).take_death(b"b" * 16) == 5
+        assert read.row(1).take_death(b"b" * 16) is None
+
+
+def test_no_death_is_counted_for_one_of_several_handlers_or_for_none(tmp_path: Path) -> None:
+    """Two were running: either may have ended the process. None was: the message was only held."""
+    with Board.create(tmp_path / "board", 1) as board:
+        row = board.row(0)
+        row.enter(b"a" * 16, 0)
+        row.enter(b"b" * 16, 0)
+        assert not row.died(seen=True)
+        assert not row.died(seen=True)
+        row.enter(b"a" * 16, 0)
+        assert not row.died(seen=False)
+        assert (row.take_death(b"a" * 16), row.take_death(b"b" * 16)) == (None, None)
+
+
+def test_a_handler_that_does_not_end_is_named_whatever_else_was_running(tmp_path: Path) -> None:
+    """Its process was killed because of it."""
+    with Board.create(tmp_path / "board", 1) as board:
+        row = board.row(0)
+        for key in (b"a" * 16, b"b" * 16):
+            row.enter(key, 1)
+        row.is_stuck(b"b" * 16, 1)
+        assert row.died(seen=True)
+        assert (row.take_death(b"a" * 16), row.take_death(b"b" * 16)) == (None, 1)
+
+
+def test_old_deaths_are_overwritten_and_do_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A list of a fixed size; evidence whose message did not come again in time says nothing about a later run."""
+    now = 1_000_000_000
+    monkeypatch.setattr("onceonly.runtime.board._now", lambda: now)
+    with Board.create(tmp_path / "board", 1) as board:
+        row = board.row(0)
+        for number in range(DEATHS + 1):
+            now += 1
+            row.enter(number.to_bytes(16), 0)
+            assert row.died(seen=True)
+        assert row.take_death((0).to_bytes(16)) is None
+        assert row.take_death((1).to_bytes(16)) == 0
+        now += REMEMBERED
+        assert row.take_death((2).to_bytes(16)) is None
 
 
 def test_what_was_counted_survives_sigkill(tmp_path: Path) -> None:
@@ -47,4 +100,4 @@ def test_what_was_counted_survives_sigkill(tmp_path: Path) -> None:
     ended = subprocess.run([sys.executable, "-c", program, str(tmp_path / "board")], check=False)
     with Board.open(tmp_path / "board") as board:
         assert (ended.returncode, board.row(0).get(HANDLED)) == (-signal.SIGKILL, 42)
-    assert (tmp_path / "board").stat().st_size == 64
+    assert (tmp_path / "board").stat().st_size == (WIDTH + DEATHS * FIELDS) * BYTES

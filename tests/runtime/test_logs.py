@@ -203,3 +203,14 @@ def test_a_driver_that_tells_of_every_request_does_not_flood_the_log(
         for talkative in ("azure", "aiobotocore", "botocore", "httpx"):
             logging.getLogger(talkative).setLevel(logging.NOTSET)
     assert len(capsys.readouterr().err.splitlines()) == told + 1
+
+
+@pytest.mark.parametrize("formatter", [JsonLines(), KeyValues()])
+def test_hostile_characters_reach_no_log(formatter: logging.Formatter) -> None:
+    """Escapes in the message, in fields, in tracebacks: the terminal of the person who reads the log obeys none of them."""
+    hostile = "\x1b[2J\x7f\x9b\u200e\u202e\u2066\ud800"
+    record = logging.LogRecord("onceonly", logging.ERROR, "here", 1, "odd %s", (hostile,), None)
+    vars(record).update(message_id=hostile, reason=f"a b {hostile}", traceback=f"Traceback\nValueError: {hostile}")
+    line = formatter.format(record)
+    assert not {*line} & {*hostile} - {*"[2J"}
+    line.encode()

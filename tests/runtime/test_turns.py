@@ -11,6 +11,7 @@ from onceonly.model.identity import Identity
 from onceonly.model.message import Message, Send
 from onceonly.model.record import Answer, Record
 from onceonly.ports.store import Unit
+from onceonly.runtime.alone import Presence
 from onceonly.runtime.settings import WorkerSettings
 from onceonly.runtime.together import WINDOW, ForgettingTogether
 from onceonly.runtime.turns import Turn, TurningStore
@@ -223,7 +224,7 @@ async def test_the_second_half_of_a_batch_takes_its_turn_again() -> None:
     house = House()
     turns = asyncio.Semaphore(1)
     first, second = Turn(turns), Turn(turns)
-    store = TurningStore(house.store, first)
+    store = TurningStore(house.store, first, Presence())
     await first.take()
     unit = await store.begin([])
     await unit.commit([])

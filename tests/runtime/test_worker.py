@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pytest
 from runtime_house import FAST, House, ScriptedHandlers, failing
 
-from onceonly.model.errors import Conflict, Failed, Unknown
+from onceonly.model.errors import Conflict, Failed, Unknown, WorkerStopped
 from onceonly.model.message import Delivery, FailureKind, Message, Send, Unreadable
 from onceonly.ports.store import Resources, Unit
 from onceonly.runtime.board import DEAD, HANDLED, HELD, KNOWN, RECEIVED, RETRIED, Board
@@ -14,7 +14,7 @@ from onceonly.runtime.crash import CrashAt, Crashed
 from onceonly.runtime.observer import Point, Tally
 from onceonly.runtime.settings import WorkerSettings
 from onceonly.runtime.together import WINDOW
-from onceonly.runtime.worker import Worker, run_all
+from onceonly.runtime.worker import Worker, run_all, side_by_side
 from onceonly.stores.memory import MemoryStore
 from onceonly.transports.memory import MemoryTransport
 
@@ -61,6 +61,14 @@ class BrokerInOutage(MemoryTransport):
         if self.release_failures >= 0:
             raise Failed("connection reset")
         await super().release(deliveries)
+
+
+class BrokerThatCancels(MemoryTransport):
+    """Cancels whoever receives, as a driver with a mistake may."""
+
+    async def receive(self, limit: int, wait: float) -> tuple[Delivery, ...]:
+        """Fail as the class says."""
+        raise asyncio.CancelledError
 
 
 def messages_in(caplog: pytest.LogCaptureFixture, level: str) -> list[str]:
@@ -384,3 +392,31 @@ async def test_what_could_not_be_acknowledged_is_given_back() -> None:
     worker = await house.work()
     assert (house.noted(), house.announced()) == (["a"], ["a"])
     assert (worker.report.known, worker.report.retried) == (1, 0)
+
+
+async def test_a_loop_that_ends_ends_the_worker(caplog: pytest.LogCaptureFixture) -> None:
+    """It must not go on without receiving while its probes say that all is well."""
+    house = House()
+    house.ports = house.ports._replace(transport=BrokerThatCancels(house.driver, "shop", clock=house.clock))
+    worker = Worker(house.ports, FAST, surroundings=house.surroundings)
+    with pytest.raises(WorkerStopped, match="although nobody stopped it"):
+        await run_all([worker], asyncio.Event())
+    assert any("has ended" in said for said in messages_in(caplog, "ERROR"))
+
+
+async def test_a_runner_that_is_cancelled_ends_those_beside_it() -> None:
+    """A cancelled task is no exception to whoever waits for tasks."""
+    ended: list[str] = []
+
+    async def cancelled() -> None:
+        raise asyncio.CancelledError
+
+    async def endless() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append("the other")
+
+    with pytest.raises(WorkerStopped):
+        await side_by_side([endless(), cancelled()])
+    assert ended == ["the other"]

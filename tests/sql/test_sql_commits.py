@@ -10,7 +10,7 @@ from sqlalchemy.exc import OperationalError
 
 from onceonly.drivers.sql import Database
 from onceonly.drivers.translation import translated
-from onceonly.model.errors import CommitRefused, Conflict, Failed, Unknown
+from onceonly.model.errors import CommitRefused, Conflict, Failed, Unable, Unknown
 from onceonly.stores.sql import SqlStore
 
 
@@ -185,4 +185,4 @@ async def test_at_commit_only_locks_and_constraints_are_definite(database: Datab
 
     error = OperationalError("COMMIT", None, Full("database or disk is full"))
     assert type(translated(error, database.dialect, committing=True)) is Unknown
-    assert type(translated(error, database.dialect)) is Failed
+    assert type(translated(error, database.dialect)) is Unable

@@ -20,7 +20,7 @@ from onceonly.model.ring import label
 from onceonly.ports.ring import Recycling, SlotState
 from onceonly.stores.sql import SCHEMA, Keeping, SqlRing, SqlStore
 from onceonly.stores.sql.tables import tables
-from onceonly.testing.ring_subject import RETENTION, WIDTH, at
+from onceonly.testing.ring_subject import RETENTION, WIDTH, at, former, name_of, stating
 
 DAY = 86_400_000
 BEYOND_THE_FIRST_DAY = DAY * 5 // 4
@@ -39,17 +39,18 @@ def own(database: Database) -> Any:
 
 
 async def handled(store: SqlStore, *asked: Any, effects: bool = False) -> tuple[str, ...]:
-    """Handle what is new; gives the ids."""
+    """Handle what is new; gives the names."""
     unit = await store.begin(asked)
     await unit.commit([Record(each.identity, ONE_EFFECT if effects else ()) for each in unit.new])
-    return tuple(each.id for each in unit.new)
+    return tuple(name_of(each.identity) for each in unit.new)
 
 
 async def found(store: SqlStore, *asked: Any) -> tuple[list[str], list[str], list[str]]:
     """Tell what is new, owed and done."""
     unit = await store.begin(asked)
     unit.abandon()
-    return [e.id for e in unit.new], [e.identity.id for e in unit.owed], [e.id for e in unit.done]
+    new, owed, done = ([name_of(each.identity) for each in some] for some in (unit.new, unit.owed, unit.done))
+    return new, owed, done
 
 
 async def as_of_version_2(database: Database) -> None:
@@ -63,7 +64,9 @@ async def as_of_version_2(database: Database) -> None:
             await connection.run_sync(index.drop)
         for statement in (*changes, f"UPDATE {database.prefix}schema SET version = 2"):  # noqa: S608 - names of our own
             await connection.execute(text(statement))
-        await connection.run_sync(lambda it: ours.metadata.drop_all(it, tables=[ours.ring, *ours.slots, ours.janitor]))
+        await connection.run_sync(
+            lambda it: ours.metadata.drop_all(it, tables=[ours.ring, *ours.slots, ours.janitor, ours.starts])
+        )
 
 
 @asynccontextmanager
@@ -83,7 +86,7 @@ async def test_claims_of_version_2_go_on_protecting(place: str) -> None:
     """Their copies are known, with an instant and without, and so are those of the first day; the upgrade may be repeated."""
     async with of_version_2(place) as database:
         now, ours = await now_in(database), own(database)
-        old = [at(now - 1000, "instant"), at(0, "plain")]
+        old = [former(now - 1000, "instant"), at(0, "plain")]
         async with database.writing() as connection:
             for each in old:
                 row = {"key": claim_key("shop", each.identity), "fingerprint": each.fingerprint}
@@ -230,6 +233,37 @@ async def test_a_batch_costs_one_statement_for_each_slot(place: str) -> None:
         if database.dialect.name != "mysql":  # there the third word is INTO
             names = [own(database).slots[slicing.slot(here - number * slicing.width)].name for number in (2, 1, 0)]
             assert [words.split()[-1] for words in claims] == [own(database).claims.name, *names]
+
+
+async def test_a_relay_learns_the_fingerprints_of_what_the_store_will_forget(place: str) -> None:
+    """Another store knows these messages afterwards, and compares bodies."""
+    async with emptied(place) as database:
+        store = SqlStore(database, "shop", keeping=Keeping.UNTIL_FORGOTTEN)
+        await handled(store, at(0, "a", b"one"), at(0, "b", b"two"), effects=True)
+        taken = await store.take(1 << 52, 10, lease=1)
+        assert {each.identity.id: each.fingerprint for each in taken} == {
+            "a": at(0, "a", b"one").fingerprint,
+            "b": at(0, "b", b"two").fingerprint,
+        }
+
+
+async def test_only_messages_of_older_versions_cost_a_second_statement(place: str) -> None:
+    """For each slot that their headers name; what the headers of others say costs nothing."""
+    async with emptied(place) as database:
+        now, store = await now_in(database), SqlStore(database, "shop", retention=100 * DAY)
+        await store.prepare()
+        width = (await SqlRing(database).slicing()).width
+        ours = [stating(at(now, f"m{number}"), str(now - number * width)) for number in range(3)]
+        foreign = [stating(at(0, f"f{number}"), header) for number, header in enumerate(("", "soon", "9" * 30))]
+        before = [former(now - number // 2 * width, f"b{number}") for number in range(4)]
+        counts = []
+        for asked in (ours, foreign, before):
+            with statements(database) as heard:
+                unit = await store.begin(asked)
+            unit.abandon()
+            assert len(unit.new) == len(asked)
+            counts.append(len([words for words in heard if words.startswith("INSERT")]))
+        assert counts == [1, 1, 3]
 
 
 async def test_copies_in_a_slot_cost_one_read_more(place: str) -> None:

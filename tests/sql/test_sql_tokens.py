@@ -159,6 +159,7 @@ async def test_without_a_record_nobody_can_be_fenced(place: str) -> None:
         with pytest.raises(Conflict):
             await store.fence("", a.identity)
         await live(database, a)
+        assert await store.fence("", a.identity, a) is None
         unit = await store.begin([a])
         await unit.commit([Record(a.identity, ONE_EFFECT)])
         assert await store.fence("", a.identity) == Record(a.identity, ONE_EFFECT)

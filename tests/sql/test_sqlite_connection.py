@@ -73,7 +73,7 @@ async def test_a_statement_is_one_visit_to_the_thread(database: Database, visits
     assert (await transaction.connection.execute(text("select 1 union select 2"))).scalars().all() == [1, 2]
     assert visits.names == ["_run"]
     await transaction.commit()
-    assert visits.names == ["_run", "commit", "rollback"]
+    assert visits.names == ["_run", "_commit", "rollback"]
 
 
 async def test_many_objects_are_one_statement_and_get_their_own_numbers(engine: AsyncEngine, visits: Visits) -> None:

@@ -3,13 +3,15 @@
 import pytest
 from document_store_house import ENTITY, ONE_EFFECT, WEEK, House, about, handle
 from documents_house import Told
+from msgspec.structs import replace
 
-from onceonly.algorithms.effects import Registered
-from onceonly.model.errors import CommitRefused, Conflict, Failed, SchemaTooNew
+from onceonly.algorithms.effects import Registered as Effects
+from onceonly.model.errors import CommitRefused, Conflict, Failed, SchemaTooNew, Unknown
 from onceonly.model.identity import Identity
 from onceonly.model.record import Record
 from onceonly.model.thing import Row, Thing
 from onceonly.ports.documents import Change
+from onceonly.serialization.documents import Registered
 from onceonly.stores.document_register import DocumentRegister
 from onceonly.stores.memory_things import MemoryThings
 from onceonly.testing.suite import ENDPOINT
@@ -36,10 +38,10 @@ def row(house: House, attempt: str = "a1", name: str = "m1", unit: str = ENTITY)
     return Row(identity=Identity("till", name), unit=unit, attempt=attempt, at=house.clock.now())
 
 
-def effects_of(house: House) -> tuple[Registered, MemoryThings]:
+def effects_of(house: House) -> tuple[Effects, MemoryThings]:
     """Make the effects of a process."""
     things = MemoryThings(house.documents.inner._driver)
-    return Registered(house.store(), house.register(), {"blob": things}, ids=Counter(), clock=house.clock), things
+    return Effects(house.store(), house.register(), {"blob": things}, ids=Counter(), clock=house.clock), things
 
 
 async def test_what_a_stalled_attempt_makes_can_be_found() -> None:
@@ -60,7 +62,7 @@ async def test_what_a_stalled_attempt_makes_can_be_found() -> None:
         assert (await house.entity()).register == {}
 
 
-def stall(documents: Told, call: int, effects: Registered) -> None:
+def stall(documents: Told, call: int, effects: Effects) -> None:
     """Let a sweeper run before this call of the documents."""
     inner, calls = documents.inner, 0
     load, save = documents.load, documents.save
@@ -83,13 +85,64 @@ def stall(documents: Told, call: int, effects: Registered) -> None:
     documents.load, documents.save = loading, saving  # type: ignore[assignment, method-assign]
 
 
-async def test_a_row_whose_listing_was_lost_is_listed_by_the_next_one() -> None:
-    """A process died between the two writes; its message never came again, but another one of its entity did."""
+@pytest.mark.parametrize("write", [1, 2])
+async def test_a_row_is_listed_before_it_is_written(write: int) -> None:
+    """Whichever of the two writes is the last, another attempt handles the message and a sweep leaves nothing."""
     house = House()
-    house.documents.spoils = {2: Failed("away")}
+    house.documents.spoils = {write: Failed("the process ends here")}
     with pytest.raises(Failed):
+        await house.register().open([row(house, "a0")])
+    written, found = (await house.entity()).register, await house.register().old(LATER, 10)
+    assert set(written) <= {each.attempt for each in found}
+    effects, _ = effects_of(house)
+    attempts = await effects.register([about()])
+    unit = await house.store().begin([about()])
+    record = Record(about().identity, unit=unit.key, attempt=attempts[about().identity])
+    await unit.commit([record])
+    await effects.clean([record])
+    await effects.sweep(LATER, 10)
+    assert ((await house.entity()).register, await house.register().old(LATER, 10)) == ({}, ())
+
+
+async def test_a_row_that_lands_after_its_listing_was_swept_is_refused() -> None:
+    """The sweeper cannot see a write that is under way, so it makes it come too late."""
+    house = House()
+    late: list[Change] = []
+    save = house.documents.save
+
+    async def saving(changes: list[Change]) -> object:
+        if any(change.key == ENTITY for change in changes):
+            late.extend(changes)
+            raise Unknown("no answer")
+        return await save(changes)
+
+    house.documents.save = saving  # type: ignore[assignment, method-assign]
+    with pytest.raises(Unknown):
         await house.register().open([row(house)])
-    assert (set((await house.entity()).register), await house.register().old(LATER, 10)) == ({"a1"}, ())
+    house.documents.save = save  # type: ignore[method-assign]
+    await effects_of(house)[0].sweep(LATER, 10)
+    assert await house.register().old(LATER, 10) == ()
+    assert await house.documents.save(late) == (None,)
+    assert (await house.entity()).register == {}
+
+
+async def test_a_sweep_of_committed_attempts_changes_no_document() -> None:
+    """Their rows went with a write, so nothing has to be fenced, and no handler loses a race to the sweeper."""
+    house = House()
+    await house.register().open([row(house)])
+    unit = await house.store().begin([about()])
+    await unit.commit([Record(about().identity, attempt="a1", unit=unit.key)])
+    before = await house.documents.load([ENTITY])
+    await effects_of(house)[0].sweep(LATER, 10)
+    assert await house.documents.load([ENTITY]) == before
+    assert await house.register().old(LATER, 10) == ()
+
+
+async def test_a_row_that_an_older_version_did_not_list_is_listed_by_the_next_one() -> None:
+    """It wrote a row before it listed it, and died between the two."""
+    house = House()
+    old = {"a1": Registered(house.store().name_of(about().identity), house.clock.now())}
+    await house.store().edit([ENTITY], lambda _key, document: replace(document, register=old))
     house.clock.advance(2 * HOUR)
     await house.register().open([row(house, "a2", "m2")])
     assert {each.attempt for each in await house.register().old(LATER, 10)} == {"a1", "a2"}

@@ -176,8 +176,8 @@ async def test_a_token_that_is_listed_twice_is_no_other_message() -> None:
     await tokens.activate(minted.minted)
     mine, others = (Tokenized(name, tokens, {}, Counter()) for name in (ENDPOINT, OTHER))
     await mine.retire([Record(effect.message.identity, token=effect.message.token)])
-    assert await mine.admits([effect.message]) == frozenset()
-    assert await others.admits([effect.message]) == {effect.message.identity}
+    assert (await mine.admits([effect.message])).messages == frozenset()
+    assert (await others.admits([effect.message])).messages == {effect.message.identity}
 
 
 def test_a_message_carries_its_own_token_only() -> None:

@@ -102,29 +102,24 @@ async def test_properties_are_what_the_driver_would_read(properties: spec.Basic.
     header: Any = unmarshal(sent[1])[2]
     for name in header.properties.attributes():
         expected = getattr(header.properties, name) or None
+        if expected and name == "headers":
+            expected |= {"bytes": "\udcff\x00"}  # the driver has bytes here
         assert (getattr(taken[0].properties, name) or None) == expected, name
 
 
-async def test_a_header_that_is_no_text_stays_bytes() -> None:
-    """As the driver gives it."""
+async def test_a_header_that_is_not_utf8_keeps_its_bytes() -> None:
+    """As lone surrogates, which nothing else decodes to."""
     reader, taken = taking()
     head = frames(b"", properties=spec.Basic.Properties(headers={"a": "bc"}))
     reader.feed_data(b"".join(head[:2]).replace(b"bc", b"\xff\xfe"))
-    assert taken[0].properties.headers == {"a": b"\xff\xfe"}
+    assert taken[0].properties.headers == {"a": "\udcff\udcfe"}
 
 
 def broken() -> list[tuple[str, bytes]]:
     """Give deliveries that are none."""
     deliver, header, body = frames(b"body", properties=spec.Basic.Properties(headers={"a": "b"}, app_id="x"))
     return [
-        ("a table longer than it says", deliver + header.replace(b"\x00\x00\x00\x08\x01a", b"\x00\x00\x00\x07\x01a") + body),
-        ("a text past the end", deliver + header.replace(b"S\x00\x00\x00\x01", b"S\x00\x00\x01\x01") + body),
-        ("an unknown type", deliver + header.replace(b"aS", b"a?") + body),
-        ("a name past the end", deliver + header.replace(b"\x01x", b"\xffx") + body),
-        ("a name that is no text", deliver + header.replace(b"\x01a", b"\x01\xff") + body),
-        ("unknown properties", deliver + header.replace(b"\x20\x08", b"\x20\x0a") + body),
         ("a delivery without a tag", deliver[:3] + b"\0\0\0\4\0\x3c\0\x3c\xce"),
-        ("more than its properties", deliver + header[:6] + bytes([header[6] + 1]) + header[7:-1] + b"\0\xce" + body),
         ("a delivery in the midst of another", deliver + deliver),
         ("a header alone", header + body),
         ("another method in its midst", deliver + header + ACK + body),
@@ -132,7 +127,7 @@ def broken() -> list[tuple[str, bytes]]:
 
 
 @pytest.mark.parametrize(("why", "sent"), broken())
-async def test_what_is_not_understood_goes_to_the_driver_as_it_came(why: str, sent: bytes) -> None:
+async def test_what_is_no_delivery_goes_to_the_driver_as_it_came(why: str, sent: bytes) -> None:
     """It knows what to do with a server that speaks nonsense; and what follows is understood again."""
     reader, taken = taking()
     reader.feed_data(sent)

@@ -16,7 +16,7 @@ def test_a_check_that_fits_into_its_budget_is_complete() -> None:
     """Then it is a check like any other."""
     result = run_within(SMALL, Budget(seconds=60))
     assert result.complete
-    assert result.states == 60
+    assert result.states == 77
 
 
 @pytest.mark.parametrize("budget", [Budget(seconds=0), Budget(memory=1)], ids=["time", "memory"])
@@ -33,7 +33,7 @@ def test_a_check_whose_budget_is_spent_tells_how_far_it_came(budget: Budget) -> 
 def test_a_violation_within_the_budget_is_found() -> None:
     """A budget is no excuse."""
     early = Patch(
-        "algorithms.outbox", "            await unit.commit(records)\n", "            await dispatch(records, ports)\n"
+        "algorithms.outbox", "            await _commit(unit, records)\n", "            await dispatch(records, ports)\n"
     )
     result = run_within(SMALL, Budget(), programs=patched([early]))
     assert result.complete  # this handler never works

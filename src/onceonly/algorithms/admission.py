@@ -5,11 +5,12 @@ from collections.abc import Mapping, Sequence
 from msgspec.structs import replace
 
 from onceonly.model.errors import CommitRefused
-from onceonly.model.identity import Identity, claim_key
+from onceonly.model.identity import claim_key
 from onceonly.model.message import Message
 from onceonly.model.record import Effect, Record
 from onceonly.model.token import TOKEN, Owner, Token
-from onceonly.ports.dedup_store import DedupStore
+from onceonly.ports.admission import Admitted
+from onceonly.ports.dedup_store import NONE, DedupStore
 from onceonly.ports.surroundings import Ids
 from onceonly.ports.token_store import TokenStore
 
@@ -20,9 +21,9 @@ Subscribers = Mapping[str, Sequence[str]]
 class History:
     """The store's claims are the whole rule: what `begin` calls new may be handled, and nothing else is kept anywhere."""
 
-    async def admits(self, messages: Sequence[Message]) -> frozenset[Identity]:
+    async def admits(self, messages: Sequence[Message]) -> Admitted:
         """Admit all of them: the claim has decided already."""
-        return frozenset([message.identity for message in messages])
+        return Admitted(frozenset([message.identity for message in messages]))
 
     async def prepare(self, records: Sequence[Record]) -> tuple[Record, ...]:
         """Prepare nothing."""
@@ -46,11 +47,14 @@ class Deduplicated:
         self._endpoint = endpoint
         self._done = dedup_store
 
-    async def admits(self, messages: Sequence[Message]) -> frozenset[Identity]:
-        """Admit what is not known to be done."""
-        by_key = {claim_key(self._endpoint, message.identity): message.identity for message in messages}
-        done = await self._done.contains(list(by_key)) if by_key else frozenset()
-        return frozenset(identity for key, identity in by_key.items() if key not in done)
+    async def admits(self, messages: Sequence[Message]) -> Admitted:
+        """Admit what is not known to be done. A mark without a fingerprint, of an older version, fits every body."""
+        by_key = {claim_key(self._endpoint, message.identity): message for message in messages}
+        done = await self._done.contains(list(by_key)) if by_key else NONE
+        return Admitted(
+            frozenset(message.identity for key, message in by_key.items() if key not in done),
+            frozenset(by_key[key].identity for key, body in done.items() if body and body != by_key[key].fingerprint),
+        )
 
     async def prepare(self, records: Sequence[Record]) -> tuple[Record, ...]:
         """Prepare nothing."""
@@ -65,7 +69,9 @@ class Deduplicated:
     async def retire(self, records: Sequence[Record]) -> None:
         """Note what is done, before the store forgets it."""
         if records:
-            await self._done.add([claim_key(self._endpoint, record.identity) for record in records])
+            keys = {record.identity: claim_key(self._endpoint, record.identity) for record in records}
+            bodies = {keys[record.identity]: record.fingerprint for record in records if record.fingerprint}
+            await self._done.add(list(keys.values()), bodies)
 
 
 class Tokenized:
@@ -78,11 +84,11 @@ class Tokenized:
         self._subscribers = subscribers
         self._ids = ids
 
-    async def admits(self, messages: Sequence[Message]) -> frozenset[Identity]:
+    async def admits(self, messages: Sequence[Message]) -> Admitted:
         """Admit those with a live token."""
         asked = {message.identity: Token(message.token, self._endpoint) for message in messages if message.token}
         live = await self._tokens.live(list(asked.values())) if asked else frozenset()
-        return frozenset(identity for identity, token in asked.items() if token in live)
+        return Admitted(frozenset(identity for identity, token in asked.items() if token in live))
 
     async def prepare(self, records: Sequence[Record]) -> tuple[Record, ...]:
         """Mint a token for every message of these records, and prepare it for each endpoint it goes to."""
@@ -117,9 +123,9 @@ class TokensInStore:
         self._subscribers = subscribers
         self._ids = ids
 
-    async def admits(self, messages: Sequence[Message]) -> frozenset[Identity]:
+    async def admits(self, messages: Sequence[Message]) -> Admitted:
         """Admit all of them: the claim has decided already."""
-        return frozenset([message.identity for message in messages])
+        return Admitted(frozenset([message.identity for message in messages]))
 
     async def prepare(self, records: Sequence[Record]) -> tuple[Record, ...]:
         """Mint; the commit writes the tokens."""

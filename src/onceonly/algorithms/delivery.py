@@ -2,11 +2,14 @@
 
     apart     tell control messages from users': those are looked at, `algorithms/control`, and never counted
     sort      group the copies of one message; set aside what cannot be read or has to wait; single out suspects
-    run       one unit of work (`outbox.process`); on a message's own failure once more, isolated; then by halves
-    settle    finish what is done; copy, then ack, what is retried; store, then ack, what is given up; release the rest
+    run       one unit of work (`outbox.process`); on a message's own failure once more, isolated; then by halves.
+              A message whose unit fails for a reason that may not be its own runs again in a unit of one, behind the others
+    settle    finish what is done; copy, then ack, what is retried; release the rest
+    give up   fence, so that no earlier attempt is committed later; store the dead letter; then ack
 
 Only a message's own failure is counted: its handler's, its process's death, or a commit refused in a unit of one. Conflicts,
-Unknown and failing ports release the delivery uncounted, so an outage dead-letters nothing.
+Unknown and failing ports release the delivery uncounted, so an outage dead-letters nothing. One exception: a unit of one that
+fails for such a reason, while the same unit without its handler can be committed. It counts when it repeats (`model.retry`).
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -14,24 +17,36 @@ from contextlib import suppress
 from functools import partial
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from onceonly.algorithms.control import Looked, apart, control_of, look
 from onceonly.algorithms.intake import OTHER_BODY, Item, Letter, letter_for, sort
 from onceonly.algorithms.outbox import Processed, drop, finish, process
 from onceonly.model.dead_letter import DeadLetter
-from onceonly.model.errors import CommitRefused, Conflict, HandlerFailed, LeftToNewer, Outrun, TryAgain, Unusable
+from onceonly.model.errors import (
+    CommitRefused,
+    Conflict,
+    HandlerFailed,
+    LeftToNewer,
+    LockTimeout,
+    Outrun,
+    TryAgain,
+    Unable,
+    Unusable,
+)
 from onceonly.model.identity import Identity
 from onceonly.model.message import Delivery, Failure, FailureKind, Message, Send, Unreadable
 from onceonly.model.record import Answer, Decision, Record
 from onceonly.model.remote import Response
-from onceonly.model.retry import Verdict
+from onceonly.model.retry import BLAMED, UNCOUNTED, Verdict
 from onceonly.model.ring import Bar
 from onceonly.ports.bundle import Ports
 from onceonly.ports.handlers import Handlers
 from onceonly.ports.store import Resources
 from onceonly.ports.transactions import Controls
 
-KILLED = Failure(kind=FailureKind.KILLED, reason="the process that held it ended before it was settled")
+KILLED = Failure(kind=FailureKind.KILLED, reason="the process ended while the handler of this message was running")
+NO_COPY = "It cannot be retried: the transport refuses a copy of it, so no retry can be counted. Its original is kept here"
 RECYCLING = 5.0
 """Seconds after which a message is looked at again whose slot has not been recycled yet."""
 
@@ -117,7 +132,7 @@ async def deliver(
     intake = sort(deliveries, ports)
     await _release(intake.back, ports)
     report += await give_up(intake.letters, ports) + Report(postponed=len(intake.back))
-    report += await count_starts(intake.suspects, ports)
+    report += await set_apart(intake.suspects, ports)
     # from here on nothing else is held: a message that must run alone is so
     return report + await do([partial(_take_through, unit, ports) for unit in intake.units])
 
@@ -138,41 +153,182 @@ async def _look_at(delivery: Delivery, controls: Controls, ports: Ports) -> Repo
 
 
 async def _take_through(unit: Sequence[Item], ports: Ports) -> Report:
+    if unit[0].alone:
+        return await _run_alone(unit[0], ports)
     return await settle(unit, await run(unit, ports), ports)
 
 
-async def count_starts(suspects: Sequence[Item], ports: Ports) -> Report:
-    """Let each of these start again alone; of one that was alone already, count the start, durably, before it happens.
+async def set_apart(suspects: Sequence[Item], ports: Ports) -> Report:
+    """Send each suspect again as a copy that runs alone. Count the death of its process only where its handler was running.
 
-    A process that dies with a whole batch says nothing about any one message of it. One that was started too often goes
-    through its unit without its handler: it may be committed and owe its effects.
+    A process that dies holds many messages, and runs the handler of one. Which one it was, its supervisor knows.
     """
-    judged = [(item, _judge(item, KILLED, ports) if item.killed else _uncounted(item)) for item in suspects]
-    report = await retry([(item, verdict) for item, verdict in judged if not verdict.give_up], ports, alone=True)
-    for item, verdict in judged:
-        if verdict.give_up:
-            hopeless = ports._replace(handlers=GivenUp(ports.handlers, verdict))
-            report += await settle([item], await run((item,), hopeless), hopeless)
+    if not suspects:
+        return Report()
+    try:
+        died = await ports.starts.died([item.message.identity for item in suspects])
+    except TryAgain as error:
+        await release(suspects, ports)
+        return Report(unsure=_count(suspects), trouble=(_words(error),))
+    counted = [(item, died.get(item.message.identity, -1)) for item in suspects]
+    innocent = [item for item, attempts in counted if attempts < item.attempts]
+    now = partial(_run_now, ports=ports)  # where no copy can say that it must run alone
+    report = await retry([(item, _uncounted(item)) for item in innocent], ports, alone=True, uncopied=now)
+    for item, attempts in counted:
+        if attempts >= item.attempts:
+            report += await _count_death(item, attempts, ports)
     return report
 
 
-async def run(items: Sequence[Item], ports: Ports, *, isolated: bool = False) -> Ran:
-    """Run items as one unit, and find those to blame when it fails: any number of bad handlers costs one extra pass."""
+async def _run_alone(item: Item, ports: Ports) -> Report:
+    """Run one message that may end its process, behind a durable record: what another process finds of it is its death."""
+    identity = item.message.identity
     try:
-        return Ran(processed=(await process([item.message for item in items], ports, isolated=isolated),))
+        started = await ports.starts.begin(identity, item.attempts)
+    except (TryAgain, Conflict) as error:
+        await ports.starts.ended(identity)  # it may have been recorded: then nobody would ever end it
+        await release([item], ports)
+        return Report(unsure=_count([item]), trouble=(_words(error),))
+    if started.died is not None:
+        return await _count_death(item, started.died, ports)
+    if started.wait:
+        later = Failure(kind=FailureKind.LATER, reason="another run may be in progress", delay=started.wait)
+        return await retry([(item, _judge(item, later, ports))], ports, uncopied=partial(_put_back, ports=ports))
+    # Crash here: 1 recorded, 2 the process died, 3 the message comes again, 4 the record is found: it is counted.
+    ran = await run((item,), ports)
+    await ports.starts.ended(identity)  # before its delivery is settled: what comes again afterwards died of nothing
+    return await settle((item,), ran, ports)
+
+
+async def _run_now(item: Item, _: Verdict, ports: Ports) -> Report:
+    return await _run_alone(item, ports)
+
+
+async def _put_back(item: Item, _: Verdict, ports: Ports) -> Report:
+    await release([item], ports)
+    return Report(unsure=_count([item]))
+
+
+async def _count_death(item: Item, attempts: int, ports: Ports) -> Report:
+    """Count the death of a run that began with `attempts`.
+
+    A message whose runs died too often still goes through its unit, without its handler: it may be committed and owe effects.
+    """
+    verdict = ports.handlers.verdict(item.message, KILLED, attempts=attempts, history=item.history)
+    if not verdict.give_up:
+        return await retry([(item, verdict)], ports, alone=True)
+    hopeless = ports._replace(handlers=GivenUp(ports.handlers, verdict))
+    return await settle([item], await run((item,), hopeless), hopeless)
+
+
+async def run(items: Sequence[Item], ports: Ports) -> Ran:
+    """Run items as one unit, and find those to blame when it fails: any number of bad handlers costs one extra pass.
+
+    Those whose units failed before, perhaps because of them, run behind the others, each in a unit of its own.
+    """
+    doubted = [item for item in items if item.doubted] if len(items) > 1 else []
+    if not doubted:
+        return await _run(items, ports)
+    others = [item for item in items if item not in doubted]
+    return await _each_alone(doubted, await _run(others, ports) if others else Ran(), ports)
+
+
+async def _run(items: Sequence[Item], ports: Ports, *, isolated: bool = False, seen: bool = False) -> Ran:
+    """Run items as one unit. `seen` says that another one was committed since this batch was received."""
+    try:
+        processed = await process([item.message for item in items], ports, isolated=isolated)
     except (HandlerFailed, CommitRefused) as error:
         if len(items) == 1:
             return Ran(processed=(Processed(failed=((items[0].message.identity, _failure(error)),)),))
-    except Conflict as error:
-        outrun = tuple(items) if isinstance(error, Outrun) else ()
-        return Ran(contended=tuple(items), outrun=outrun, trouble=(_words(error),))
-    except TryAgain as error:
-        newer = tuple(items) if isinstance(error, LeftToNewer) else ()
-        return Ran(unsure=tuple(items), newer=newer, trouble=(_words(error),))
+    except (Conflict, TryAgain) as error:
+        return await _find(items, error, ports, isolated=isolated, seen=seen)
+    else:
+        unsure = [identity for identity, failure in processed.failed if failure.kind is FailureKind.UNSURE]
+        if not unsure:
+            return Ran(processed=(processed,))
+        failed = tuple(each for each in processed.failed if each[0] not in unsure)
+        ran = Ran(processed=(replace(processed, failed=failed),))
+        return await _each_alone([item for item in items if item.message.identity in unsure], ran, ports)
     if not isolated:
-        return await run(items, ports, isolated=True)
+        return await _run(items, ports, isolated=True)
     half = len(items) // 2  # what only COMMIT shows has no name on it
-    return await run(items[:half], ports, isolated=True) + await run(items[half:], ports, isolated=True)
+    return await _run(items[:half], ports, isolated=True) + await _run(items[half:], ports, isolated=True)
+
+
+async def _each_alone(items: Sequence[Item], ran: Ran, ports: Ports) -> Ran:
+    """Run each of these in a unit of its own, after what `ran`; not when that shows an outage."""
+    for item in items:
+        if ran.unsure:
+            return ran + Ran(unsure=tuple(items[items.index(item) :]))
+        ran += await _run((item,), ports, seen=any(part.handled for part in ran.processed))
+    return ran
+
+
+async def _find(items: Sequence[Item], error: Conflict | TryAgain, ports: Ports, *, isolated: bool, seen: bool) -> Ran:
+    """Find out whether one message is to blame for a failure that may be nobody's.
+
+    Only the message whose handler ran may be. It runs once more, in a unit of its own.
+    """
+    if isinstance(error, LockTimeout) and not isolated and len(items) > 1:
+        return await _run(items, ports, isolated=True)  # those that wait for a lock are left out
+    suspect = next((item for item in items if item.message.identity == error.during), None)
+    if suspect is None or isinstance(error, Outrun | LeftToNewer):
+        return _nobodys(items, error)
+    if len(items) == 1:
+        return await _doubt(suspect, error, ports, seen=seen)
+    others = [item for item in items if item is not suspect]
+    if isinstance(error, LockTimeout):  # its unit could not go on without it
+        return _nobodys(others, error) + _locked(suspect, error)
+    # a lost race: the others are given back, and half as many are taken next time
+    ran = _nobodys(others, error) if isinstance(error, Conflict) else await _run(others, ports, isolated=True)
+    return await _each_alone([suspect], ran, ports)
+
+
+async def _doubt(item: Item, error: Conflict | TryAgain, ports: Ports, *, seen: bool) -> Ran:
+    """Doubt a message whose unit of one failed, if the same unit without its handler is committed now.
+
+    That commit also waits for an earlier attempt, so what it finds new was not committed. A store that cannot write for now may
+    still commit a claim: only another handled unit shows that it can.
+    """
+    if isinstance(error, LockTimeout):
+        return _locked(item, error)
+    if ports.store.unit_key(item.message) or (isinstance(error, Unable) and not seen):
+        return _nobodys([item], error)
+    try:
+        is_its_own = await _is_committed_without(item.message, ports)
+    except (Conflict, TryAgain):
+        is_its_own = False
+    if not is_its_own:
+        return _nobodys([item], error)
+    unsure = Failure(kind=FailureKind.UNSURE, reason=f"{BLAMED}: {_words(error)}")
+    return Ran(processed=(Processed(failed=((item.message.identity, unsure),)),))
+
+
+def _locked(item: Item, error: LockTimeout) -> Ran:
+    locked = Failure(kind=FailureKind.LOCKED, reason=_words(error))
+    return Ran(processed=(Processed(failed=((item.message.identity, locked),)),))
+
+
+async def _is_committed_without(message: Message, ports: Ports) -> bool:
+    """Commit a unit with this message and without its handler, if the message is new."""
+    unit = await ports.store.begin([message])
+    try:
+        if not unit.new:
+            unit.abandon()
+            return False
+        await unit.commit(())
+    except BaseException:
+        unit.abandon()
+        raise
+    return True
+
+
+def _nobodys(items: Sequence[Item], error: Conflict | TryAgain) -> Ran:
+    """Count nothing."""
+    trouble, them = (_words(error),), tuple(items)
+    if isinstance(error, Conflict):
+        return Ran(contended=them, outrun=them if isinstance(error, Outrun) else (), trouble=trouble)
+    return Ran(unsure=them, newer=them if isinstance(error, LeftToNewer) else (), trouble=trouble)
 
 
 async def settle(items: Sequence[Item], ran: Ran, ports: Ports) -> Report:
@@ -187,6 +343,9 @@ async def settle(items: Sequence[Item], ran: Ran, ports: Ports) -> Report:
     report += await _retry_or_give_up([*failed, *refused], ports)
     clashing = [of[identity] for part in parts for identity in part.clashing]
     report += await give_up([_clash(item, d, ports) for item in clashing for d in item.deliveries], ports)
+    elsewhere = [of[identity] for part in parts for identity in part.clashing_elsewhere]
+    letters = [replace(_clash(item, d, ports), gives_up=item.message) for item in elsewhere for d in item.deliveries]
+    report += await give_up(letters, ports)
     report += await _bar([(of[barred.message.identity], barred.bar) for part in parts for barred in part.barred], ports)
     postponed = [of[identity] for part in parts for identity in part.postponed]
     unsure = [of[record.identity] for part in parts for record, answer in part.kept if answer is Answer.UNKNOWN]
@@ -201,8 +360,17 @@ async def settle(items: Sequence[Item], ran: Ran, ports: Ports) -> Report:
     )
 
 
-async def retry(judged: Sequence[tuple[Item, Verdict]], ports: Ports, *, alone: bool = False) -> Report:
-    """Send a copy that carries the count, then ack the original; a copy that was not taken leaves the original."""
+async def retry(
+    judged: Sequence[tuple[Item, Verdict]],
+    ports: Ports,
+    *,
+    alone: bool = False,
+    uncopied: Callable[[Item, Verdict], Awaitable[Report]] | None = None,
+) -> Report:
+    """Send a copy that carries the count, then ack the original; a copy that was not taken leaves the original.
+
+    A copy that is refused can never be made: `uncopied` settles such a message, and without it the message is given up.
+    """
     if not judged:
         return Report()
     try:
@@ -212,16 +380,37 @@ async def retry(judged: Sequence[tuple[Item, Verdict]], ports: Ports, *, alone: 
     taken = [item for (item, _), answer in zip(judged, answers, strict=True) if answer is Answer.TAKEN]
     # Crash here, "after-retry-copy": 1 copy taken, 2 original not acked, 3 both come, 4 one claim: handled once.
     await _ack([delivery for item in taken for delivery in item.deliveries], ports)
-    left = [item for (item, _), answer in zip(judged, answers, strict=True) if answer is not Answer.TAKEN]
+    left = [item for (item, _), answer in zip(judged, answers, strict=True) if answer is Answer.UNKNOWN]
     await release(left, ports)
-    return Report(retried=_count(taken), unsure=_count(left))
+    report = Report(retried=_count(taken), unsure=_count(left))
+    for (item, verdict), answer in zip(judged, answers, strict=True):
+        if answer is Answer.REFUSED:
+            report += await (uncopied(item, verdict) if uncopied else _end(item, verdict, ports))
+    return report
+
+
+async def _end(item: Item, verdict: Verdict, ports: Ports) -> Report:
+    """Give a message up that cannot be sent back; it goes through its unit, for it may be committed and owe its effects."""
+    reason = f"{verdict.history[-1].reason}. {NO_COPY}" if verdict.history else NO_COPY
+    refused = Failure(kind=FailureKind.REJECTED, reason=reason)
+    hopeless = ports._replace(handlers=GivenUp(ports.handlers, replace(verdict, give_up=True), refused))
+    return await settle([item], await run((item,), hopeless), hopeless)
 
 
 async def give_up(letters: Sequence[Letter], ports: Ports) -> Report:
-    """Store dead letters, then ack; what could not be stored is released."""
+    """Fence, store dead letters, then ack; what could not be stored, or is committed after all, is released.
+
+    The one place where a message is given up. An earlier attempt at it may still be under way: committed after the ack, its
+    effects would never be sent. So the fence comes first. A record that it finds is the message's own success: the message
+    comes again, and `begin` answers "owed".
+    """
     report = Report()
     for letter in letters:
         try:
+            if await _is_committed(letter.gives_up, ports):
+                await _release(letter.deliveries, ports)
+                report += Report(contended=len(letter.deliveries), outrun=len(letter.deliveries))
+                continue
             await ports.dead_letters.add(letter.letter)
         except (TryAgain, Conflict):
             await _release(letter.deliveries, ports)
@@ -233,18 +422,29 @@ async def give_up(letters: Sequence[Letter], ports: Ports) -> Report:
     return report
 
 
+async def _is_committed(message: Message | None, ports: Ports) -> bool:
+    """Check whether a message is committed; if it is not, no attempt that began earlier can be. Raises Conflict, TryAgain."""
+    if message is None:
+        return False
+    try:
+        return await ports.store.fence(ports.store.unit_key(message), message.identity, message) is not None
+    except CommitRefused:  # its unit can never be committed
+        return False
+
+
 async def release(items: Sequence[Item], ports: Ports) -> None:
     """Give items back uncounted."""
     await _release([delivery for item in items for delivery in item.deliveries], ports)
 
 
 class GivenUp:
-    """Handlers of a message whose process died too often: its handler never runs again, and its verdict is final."""
+    """Handlers of a message whose handler never runs again: its process died too often, say. Its verdict is final."""
 
-    def __init__(self, handlers: Handlers, verdict: Verdict) -> None:
-        """Keep the verdict."""
+    def __init__(self, handlers: Handlers, verdict: Verdict, failure: Failure = KILLED) -> None:
+        """Keep the verdict, and why."""
         self._handlers = handlers
         self._verdict = verdict
+        self._failure = failure
 
     def read(self, delivery: Delivery) -> Message | Unreadable:
         """Read as ever."""
@@ -254,7 +454,7 @@ class GivenUp:
         self, message: Message, resources: Resources, attempt: str = "", response: Response | None = None
     ) -> Decision:
         """Fail at once."""
-        raise HandlerFailed(KILLED)
+        raise HandlerFailed(self._failure)
 
     def verdict(self, message: Message, failure: Failure, *, attempts: int, history: tuple[Failure, ...]) -> Verdict:
         """Give the verdict."""
@@ -290,7 +490,10 @@ async def _drop(dropped: Sequence[Record], of: Mapping[Identity, Item], ports: P
 
 async def _retry_or_give_up(failed: Sequence[tuple[Item, Failure]], ports: Ports) -> Report:
     judged = [(item, failure, _judge(item, failure, ports)) for item, failure in failed]
-    report = await retry([(item, verdict) for item, _, verdict in judged if not verdict.give_up], ports)
+    again = [(item, verdict) for item, failure, verdict in judged if not verdict.give_up and failure.kind not in UNCOUNTED]
+    report = await retry(again, ports)
+    put_off = [(item, verdict) for item, failure, verdict in judged if not verdict.give_up and failure.kind in UNCOUNTED]
+    report += await retry(put_off, ports, uncopied=partial(_put_back, ports=ports))
     return report + await give_up(
         [_final(item, failure, verdict, ports) for item, failure, verdict in judged if verdict.give_up], ports
     )
@@ -300,7 +503,8 @@ async def _bar(barred: Sequence[tuple[Item, Bar]], ports: Ports) -> Report:
     """Have those wait whose slot can be recycled; the others are for a person, who may know whether they were handled."""
     waiting = [item for item, bar in barred if bar is Bar.UNRECYCLED]
     later = Failure(kind=FailureKind.LATER, reason=Bar.UNRECYCLED.value, delay=RECYCLING)
-    report = await _retry_or_give_up([(item, later) for item in waiting], ports)
+    judged = [(item, _judge(item, later, ports)) for item in waiting]
+    report = await retry(judged, ports, uncopied=partial(_put_back, ports=ports))
     finals = [(item, Failure(kind=FailureKind.REJECTED, reason=bar.value)) for item, bar in barred if bar is not Bar.UNRECYCLED]
     report += await give_up([_final(item, failure, _uncounted(item), ports) for item, failure in finals], ports)
     return report + Report(unrecycled=_count(waiting))
@@ -353,7 +557,7 @@ def _final(item: Item, failure: Failure, verdict: Verdict, ports: Ports) -> Lett
         history=verdict.history,
         finish_only=failure.kind is FailureKind.REFUSED,
     )
-    return Letter(letter, item.deliveries)
+    return Letter(letter, item.deliveries, None if letter.finish_only else item.message)  # that one is committed
 
 
 def _clash(item: Item, delivery: Delivery, ports: Ports) -> Letter:

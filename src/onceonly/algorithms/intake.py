@@ -7,6 +7,7 @@ from msgspec import Struct
 from onceonly.model.dead_letter import DeadLetter
 from onceonly.model.identity import Identity
 from onceonly.model.message import Delivery, Failure, Message, Unreadable
+from onceonly.model.retry import is_doubted
 from onceonly.ports.bundle import Ports
 
 OTHER_BODY = "another message with the same source and id, but another body, came before: its sender re-uses ids"
@@ -34,9 +35,9 @@ class Item(Struct, frozen=True):
         return True in [delivery.alone for delivery in self.deliveries]
 
     @property
-    def killed(self) -> bool:
-        """Tell whether a process died while it held this message and no other: a delivery that was alone came again."""
-        return any(delivery.suspect and delivery.alone for delivery in self.deliveries)
+    def doubted(self) -> bool:
+        """Tell whether it runs behind the others, in a unit of its own: units with it failed, perhaps because of it."""
+        return True in [is_doubted(delivery.history) for delivery in self.deliveries]
 
     @property
     def history(self) -> tuple[Failure, ...]:
@@ -49,10 +50,12 @@ class Letter(Struct, frozen=True):
 
     letter: DeadLetter
     deliveries: tuple[Delivery, ...]
+    gives_up: Message | None = None
+    """The message, if an earlier attempt at it may still be committed: the store is fenced before the letter is stored."""
 
 
 class Intake(Struct, frozen=True):
-    """A batch, sorted: what to give back, letters to store, messages whose start must be counted first, and units to run."""
+    """A batch, sorted: what to give back, letters to store, suspects that must run alone next time, and units to run."""
 
     back: tuple[Delivery, ...]
     letters: tuple[Letter, ...]
@@ -80,8 +83,8 @@ def sort(deliveries: Sequence[Delivery], ports: Ports) -> Intake:
         else:
             copies.setdefault(message.identity, []).append(delivery)
     items = [Item(messages[identity], tuple(found)) for identity, found in copies.items()]
-    suspects = tuple(item for item in items if item.suspect)
-    ready = [item for item in items if not item.suspect]
+    suspects = tuple(item for item in items if item.suspect and not item.alone)
+    ready = [item for item in items if item.alone or not item.suspect]
     unit = next(([item] for item in ready if item.alone), ready)
     kept = {item.message.identity for item in unit}
     back += [delivery for item in ready if item.message.identity not in kept for delivery in item.deliveries]

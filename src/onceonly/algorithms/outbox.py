@@ -17,7 +17,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from onceonly.algorithms.remote_call import forgetting, gone
-from onceonly.model.errors import Conflict, HandlerFailed, NotNow, ResponseGone
+from onceonly.model.errors import Conflict, HandlerFailed, NotNow, ResponseGone, TryAgain
 from onceonly.model.identity import Identity
 from onceonly.model.message import Delivery, Failure, Message
 from onceonly.model.record import Answer, Decision, Record, together
@@ -26,7 +26,7 @@ from onceonly.ports.store import Barred, Unit
 
 
 class Processed(Struct, frozen=True, kw_only=True):
-    """What became of the messages of one unit; each is in exactly one of the first seven."""
+    """What became of the messages of one unit; each is in exactly one of the first eight."""
 
     finished: tuple[Record, ...] = ()
     """Nothing is left to do but `finish`: every effect was taken, now or before."""
@@ -40,6 +40,8 @@ class Processed(Struct, frozen=True, kw_only=True):
     """The handler failed and its work was undone."""
     clashing: tuple[Identity, ...] = ()
     """This identity was handled with another body."""
+    clashing_elsewhere: tuple[Identity, ...] = ()
+    """The same, as admission knows: an earlier attempt at this body may still be under way."""
     barred: tuple[Barred, ...] = ()
     """The store cannot tell whether it was handled: what was known of its time is forgotten, or cannot be kept yet."""
     handled: frozenset[Identity] = frozenset()
@@ -57,14 +59,15 @@ async def process(messages: Sequence[Message], ports: Ports, *, isolated: bool =
     unit = await ports.store.begin(messages, isolated=isolated)  # fences everything below
     records: tuple[Record, ...] = ()
     try:
-        known = _known(unit, attempts)
+        known = _known(unit, messages, attempts)
         asked = [message for message in messages if message not in unit.clashing]
-        admitted = await ports.admission.admits(asked)  # only now: an earlier answer may be stale
+        told = await ports.admission.admits(asked)  # only now: an earlier answer may be stale
+        admitted = told.messages | told.clashing.intersection(record.identity for record in known)  # committed: it is sent
         attempted = await _handle(unit, admitted, attempts, ports, isolated=isolated)
         records = await ports.admission.prepare(attempted.records)
         await ports.effects.make(records)
         if records:
-            await unit.commit(records)
+            await _commit(unit, records)
         else:
             unit.abandon()
     except Conflict:
@@ -90,11 +93,12 @@ async def process(messages: Sequence[Message], ports: Ports, *, isolated: bool =
         dropped=tuple(
             Record(m.identity, unit=unit.key, attempt=attempts.get(m.identity, ""))
             for m in unit.new
-            if m.identity not in admitted
+            if m.identity not in told.messages | told.clashing
         ),
         postponed=attempted.postponed,
         failed=attempted.failed,
         clashing=tuple(message.identity for message in unit.clashing),
+        clashing_elsewhere=tuple(message.identity for message in unit.new if message.identity in told.clashing),
         barred=unit.barred,
         handled=frozenset(record.identity for record in records),
     )
@@ -143,13 +147,16 @@ def _record(message: Message, decision: Decision, unit: Unit, attempts: Mapping[
         attempt=attempts.get(message.identity, ""),
         things=decision.things,
         calls=(*decision.calls, *forgetting(message)),
+        fingerprint=message.fingerprint,
     )
 
 
-def _known(unit: Unit, attempts: Mapping[Identity, str]) -> tuple[Record, ...]:
+def _known(unit: Unit, messages: Sequence[Message], attempts: Mapping[Identity, str]) -> tuple[Record, ...]:
     """Give the records of what was handled before, with the attempts that are for nothing."""
-    done = (Record(message.identity, unit=unit.key, token=message.token) for message in unit.done)
-    known = (*unit.owed, *done)
+    bodies = {message.identity: message.fingerprint for message in messages} if unit.owed else {}
+    owed = (replace(record, fingerprint=bodies[record.identity]) for record in unit.owed)
+    done = (Record(m.identity, unit=unit.key, token=m.token, fingerprint=m.fingerprint) for m in unit.done)
+    known = (*owed, *done)
     return tuple(replace(record, attempt=attempts[record.identity]) for record in known) if attempts else known
 
 
@@ -176,7 +183,18 @@ async def _handle(
             if not isolated:
                 raise
             failed.append((message.identity, error.failure))
+        except (Conflict, TryAgain) as error:
+            error.during = message.identity
+            raise
         else:
             records.append(_record(message, decision, unit, attempts))
     postponed = messages[len(records) + len(failed) :]
     return _Attempted(tuple(records), tuple(failed), tuple(message.identity for message in postponed))
+
+
+async def _commit(unit: Unit, records: Sequence[Record]) -> None:
+    try:
+        await unit.commit(records)
+    except (Conflict, TryAgain) as error:
+        error.during = records[0].identity if len(records) == 1 else None
+        raise

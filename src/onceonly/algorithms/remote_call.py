@@ -57,7 +57,7 @@ async def gone(error: ResponseGone, ports: Ports) -> OnceOnlyError:
     again = await ports.store.begin([message])
     is_new = message in again.new
     again.abandon()
-    if not is_new or not await ports.admission.admits([message]):
+    if not is_new or not (await ports.admission.admits([message])).messages:
         return Conflict(f"another worker has followed the request up: {error}")
     reason = f"response lost: {requested(message)} has no response any more, and nobody has handled it here"
     return HandlerFailed(Failure(kind=FailureKind.REJECTED, reason=reason))

@@ -17,7 +17,7 @@ from onceonly.model.errors import Conflict, Unknown
 from onceonly.model.identity import Identity
 from onceonly.model.record import Record
 from onceonly.model.remote import Request
-from onceonly.model.transaction import Decided, Kept, Opening
+from onceonly.model.transaction import Decided, Kept, Opening, attempt_unit
 from onceonly.ports.bundle import Finishing
 from onceonly.ports.remote import Calls
 from onceonly.ports.store import Resources
@@ -48,7 +48,9 @@ async def execute(opening: Opening, execution: Execution, calls: Calls, ports: F
             return None
         decided = await execution(request, opened.resources)
         if decided.effects:
-            records = await ports.admission.prepare([Record(opening.identity, decided.effects)])
+            records = await ports.admission.prepare(
+                [Record(opening.identity, decided.effects, unit=attempt_unit(opening.max_commit))]
+            )
         await opened.commit(next(iter(records), None), decided.answer)
     except Conflict:
         opened.abandon()

@@ -25,7 +25,7 @@ from msgspec import Struct
 from onceonly.algorithms.control import announce
 from onceonly.model.errors import CommitRefused, Conflict, Failed, HandlerFailed, KeyReused, Unknown
 from onceonly.model.record import Record
-from onceonly.model.transaction import Decided, Kept, Opening
+from onceonly.model.transaction import Decided, Kept, Opening, attempt_unit
 from onceonly.ports.admission import Admission
 from onceonly.ports.transactions import Controls, OpenTransaction, Transactions
 from onceonly.ports.transport import Transport
@@ -104,7 +104,7 @@ async def enclosed(opened: OpenTransaction) -> AsyncIterator[None]:
 
 async def complete(opening: Opening, opened: OpenTransaction, decided: Decided, ways: Ways) -> Transacted:
     """Commit what the block decided. Gives the records to dispatch now. Raises as `transact`."""
-    decision = Record(opening.identity, decided.effects, unit=opened.unit)
+    decision = Record(opening.identity, decided.effects, unit=opened.unit or attempt_unit(opening.max_commit))
     records: tuple[Record, ...] = (decision,) if decided.effects else ()
     try:
         with before_commit():

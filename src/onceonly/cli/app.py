@@ -1,6 +1,7 @@
 """All commands, put together, and how they end."""
 
 import sys
+import traceback
 from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Annotated, NoReturn
@@ -12,6 +13,7 @@ from onceonly.cli.hints import pasteable
 from onceonly.cli.output import NEGATIVE, SETUP, complain
 from onceonly.demo.command import demo
 from onceonly.model.errors import OnceOnlyError, SetupError
+from onceonly.serialization.escaping import escape
 
 app = typer.Typer(
     name="onceonly",
@@ -68,4 +70,7 @@ def run_commands(arguments: Sequence[str] | None = None) -> NoReturn:
     except OSError as error:  # a full disk, a file that may not be read
         complain(f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}")
         sys.exit(SETUP)
+    except Exception:  # noqa: BLE001 - a bug: its traceback may quote a message, so it must not reach the terminal as it is
+        typer.echo(escape(traceback.format_exc()), err=True, nl=False)
+        sys.exit(NEGATIVE)
     raise AssertionError  # Typer has ended the process

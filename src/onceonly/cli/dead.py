@@ -21,6 +21,7 @@ from onceonly.model.settings import Tokens
 from onceonly.model.token import Token
 from onceonly.ports.dead_letters import DeadLetters, Filter
 from onceonly.runtime.surroundings import LIVE
+from onceonly.serialization.escaping import escape
 from onceonly.wiring import look_at_ring, open_dead_letters, open_transport
 from onceonly.wiring.deduplication import tokens_place
 from onceonly.wiring.minting import open_mint
@@ -111,13 +112,14 @@ def show_(
         return
     for name, value in _details(letter).items():
         if name not in ("history", "headers"):
-            show(f"{name}: {value}")
+            show(f"{name}: {_indented(value) if name == 'body' else escape(str(value), multiline=False)}")
     for name, value in letter.headers:
-        show(f"header {name}: {value}")
+        show(escape(f"header {name}: {value}", multiline=False))
     for number, failure in enumerate(letter.history, 1):
-        show(f"failure {number}: {moment(failure.at)} {failure.kind.value}: {failure.reason}")
+        line = f"failure {number}: {moment(failure.at)} {failure.kind.value}: {failure.reason}"
+        show(escape(line, multiline=False))
         if failure.traceback:
-            show(failure.traceback.rstrip())
+            show(f"    {_indented(failure.traceback.rstrip())}")
 
 
 @app.command()
@@ -305,6 +307,11 @@ def _type(letter: DeadLetter) -> str:
 
 def _id(letter: DeadLetter) -> str:
     return letter.message.id if letter.message else "-"
+
+
+def _indented(text: str) -> str:
+    """Indent what comes on further lines: a line feed in a body must not make a line that looks like a field."""
+    return escape(text).replace("\n", "\n    ")
 
 
 def _line(text: str) -> str:

@@ -30,6 +30,8 @@ class Form(Struct, frozen=True, kw_only=True):
     id_from: tuple[str, ...] = ()
 
 
+_UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+"""What reading JSON of unknown origin raises."""
 _raw_list = msgspec.json.Decoder(list[msgspec.Raw])
 _raw_object = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
@@ -59,7 +61,7 @@ def to_message(item: Item, form: Form) -> Message:
     """Make the message of one item. Raises BadItem when it has no identity or no type."""
     try:
         fields = _raw_object.decode(item.raw)
-    except msgspec.MsgspecError as error:
+    except _UNREADABLE as error:
         raise BadItem(f"{item.place} is not a JSON object: {_start(item.raw)}") from error
     if "specversion" in fields:
         return _from_cloudevent(item, form)
@@ -74,7 +76,7 @@ def to_message(item: Item, form: Form) -> Message:
 def _from_cloudevent(item: Item, form: Form) -> Message:
     try:
         attributes, body = parse_structured(item.raw)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise BadItem(f"{item.place}: {error}") from error
     if not attributes.get("id"):
         raise BadItem(f"{item.place} is a CloudEvent without an id: without one nobody can tell its copies apart")
@@ -86,7 +88,10 @@ def _from_cloudevent(item: Item, form: Form) -> Message:
 
 
 def _field(item: Item, fields: dict[str, msgspec.Raw], name: str) -> str | int:
-    value = msgspec.json.decode(fields[name]) if name in fields else None
+    try:
+        value = msgspec.json.decode(fields[name]) if name in fields else None
+    except _UNREADABLE:  # not UTF-8, or a number that no id has
+        value = None
     if isinstance(value, int | str) and not isinstance(value, bool) and value != "":
         return value
     found = "is missing" if name not in fields else f"is {bytes(fields[name])[:40].decode(errors='replace')}"
@@ -111,7 +116,7 @@ def _document(text: bytes, number: int) -> Iterator[Item]:
 def _is_json(text: bytes) -> bool:
     try:
         msgspec.json.decode(text, type=msgspec.Raw)
-    except msgspec.MsgspecError:
+    except _UNREADABLE:
         return False
     return True
 

@@ -4,6 +4,7 @@ import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from http import HTTPStatus
+from math import inf
 from pathlib import Path
 from typing import Annotated, TypeAlias
 
@@ -12,7 +13,7 @@ import typer
 from onceonly.endpoint import Endpoint
 from onceonly.model.address import Address, parse_address
 from onceonly.model.errors import SetupError
-from onceonly.model.health import EndpointHealth, Level, ProcessHealth, Pulse, Verdict, liveness, readiness
+from onceonly.model.health import EndpointHealth, Level, Patience, ProcessHealth, Pulse, Verdict, liveness, readiness
 from onceonly.runtime.http import Reply, serving
 from onceonly.runtime.surroundings import LIVE
 from onceonly.runtime.vitals import read_vitals
@@ -39,12 +40,18 @@ _log = logging.getLogger("onceonly")
 class Desk:
     """Knows how all processes are; `stopping` tells whether they are being stopped."""
 
-    def __init__(self, endpoints: Sequence[str], pulses: Pulses, vitals: VitalsOf, *, patience: float = 1.0) -> None:
-        """Answer for these endpoints. A process whose loop does not turn for `patience` seconds hangs."""
+    def __init__(
+        self, endpoints: Sequence[str], pulses: Pulses, vitals: VitalsOf, *, patience: float = 1.0, progress: float = inf
+    ) -> None:
+        """Answer for these endpoints.
+
+        A process whose loop does not turn for `patience` seconds hangs, and one that holds messages and makes no progress
+        for `progress` seconds.
+        """
         self._endpoints = endpoints
         self._pulses = pulses
         self._vitals = vitals
-        self._patience = patience
+        self._patience = Patience(silent=patience, still=progress)
         self.stopping: Callable[[], bool] = bool
 
     def live(self) -> Reply:

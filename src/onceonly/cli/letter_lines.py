@@ -10,6 +10,7 @@ from onceonly.cli.events import BadItem
 from onceonly.model.dead_letter import DeadLetter
 from onceonly.model.settings import is_endpoint_name
 from onceonly.ports.dead_letters import DeadLetters
+from onceonly.serialization.escaping import escape_json
 from onceonly.serialization.records import encode_letter
 
 FORMAT = 1
@@ -37,7 +38,7 @@ _decode_letter = msgspec.json.Decoder(DeadLetter).decode
 def to_line(letter: DeadLetter) -> bytes:
     """Give the line of one letter, with its end."""
     head = _encode(_Head(format=FORMAT, key=letter.key))
-    return head[:-1] + b"," + _encode(letter)[1:] + b"\n"
+    return head[:-1] + b"," + escape_json(_encode(letter)[1:].decode()).encode() + b"\n"
 
 
 def from_line(line: bytes, number: int) -> DeadLetter:

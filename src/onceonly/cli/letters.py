@@ -11,7 +11,7 @@ from onceonly.model.dead_letter import DeadLetter
 from onceonly.model.errors import SetupError, TryAgain
 from onceonly.model.message import Send
 from onceonly.model.record import Answer
-from onceonly.model.ring import INSTANT, Bar
+from onceonly.model.ring import ANYWAY, Bar
 from onceonly.ports.dead_letters import DeadLetters, Filter
 from onceonly.ports.surroundings import Clock
 from onceonly.ports.transport import Transport
@@ -20,7 +20,7 @@ from onceonly.wiring.opened import Cut
 PAGE = 100
 BARRED = (Bar.BEHIND.value, Bar.FUTURE.value)
 """The reasons of letters whose store cannot tell whether they were handled."""
-_LAST = datetime.max.replace(tzinfo=UTC, microsecond=0).timestamp()
+_FIRST, _LAST = -62_135_596_800, 253_402_300_799  # seconds since 1970: the years 1 to 9999
 HEAD_START = 2.0
 """Seconds a retried message waits in its queue: time to remove its letter before it could become one again."""
 
@@ -168,13 +168,14 @@ async def _send_back(
 def _again(letter: DeadLetter, due: int, *, anyway: bool) -> Send | None:
     """Make the copy that goes back: marked as ours, so that its attributes name it, and alone in its unit.
 
-    What was barred for its instant goes back without one: then it is new, unless it was sent back and handled before.
+    What was barred for its instant is marked, and claimed without it: it is handled, unless a retry has handled it before.
     """
     message = letter.message
     if message is None:
         return None
     if anyway and letter.reason in BARRED:
-        message = replace(message, extensions=tuple(each for each in message.extensions if each[0] != INSTANT))
+        others = tuple(each for each in message.extensions if each[0] != ANYWAY)
+        message = replace(message, extensions=(*others, (ANYWAY, "1")))
     return Send(message=message, to=letter.endpoint, due=due, history=letter.history, alone=True)
 
 
@@ -205,15 +206,13 @@ def _instant_ahead(letter: DeadLetter) -> int:
     """Give the instant of a message that was refused as one from the future; 0 for others."""
     if letter.reason != Bar.FUTURE.value or letter.message is None:
         return 0
-    try:
-        return letter.message.instant
-    except ValueError:  # it was changed by hand
-        return 0
+    return letter.message.instant or letter.message.former_instant
 
 
 def moment(milliseconds: int) -> str:
-    """Write an instant for people; the last second that they can write for one behind it."""
-    return datetime.fromtimestamp(min(milliseconds / 1000, _LAST), UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+    """Write an instant for people; the nearest that can be written for one before the year 1 or after 9999."""
+    seconds = min(max(milliseconds // 1000, _FIRST), _LAST)
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 def _why(answer: Answer, letter: DeadLetter) -> str:

@@ -3,12 +3,13 @@
 from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
 
-import msgspec
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
+
+from onceonly.serialization.escaping import escape, to_json
 
 NEGATIVE = 1
 """Exit code: the command worked, and the answer is no."""
@@ -29,12 +30,12 @@ def notices() -> Console:
 
 def say(text: str) -> None:
     """Tell something that is no answer, in one line."""
-    notices().print(Text(harmless(text)), soft_wrap=True)
+    notices().print(Text(escape(text)), soft_wrap=True)
 
 
 def complain(text: str) -> None:
     """Print what is wrong and what to do: one line, unless the text lists several problems."""
-    notices().print(Text.assemble(("error: ", "bold red"), harmless(text.strip())), soft_wrap=True)
+    notices().print(Text.assemble(("error: ", "bold red"), escape(text.strip())), soft_wrap=True)
 
 
 def refuse(text: str, code: int = NEGATIVE) -> NoReturn:
@@ -45,12 +46,12 @@ def refuse(text: str, code: int = NEGATIVE) -> NoReturn:
 
 def show_json(value: Any) -> None:
     """Print one JSON document, indented."""
-    typer.echo(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
+    typer.echo(to_json(value, indent=2))
 
 
 def show(text: str) -> None:
     """Print an answer as plain text."""
-    answers().print(Text(harmless(text)), soft_wrap=True)
+    answers().print(Text(escape(text)), soft_wrap=True)
 
 
 def show_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
@@ -84,9 +85,4 @@ def _cell(value: object) -> str:
         return "yes" if value else "no"
     if isinstance(value, int):
         return f"{value:,}"
-    return f"{value:.1f}" if isinstance(value, float) else harmless(str(value))
-
-
-def harmless(text: str) -> str:
-    """Spell out control characters: what came in a message must not steer the terminal of whoever looks at it."""
-    return "".join(c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in text)
+    return f"{value:.1f}" if isinstance(value, float) else escape(str(value), multiline=False)

@@ -102,7 +102,7 @@ def _supervise(plan: Plan, board: Board, *, reload: bool) -> int:
         on_event=partial(_tell, unfit=unfit if reload else None),
     )
     names = [endpoint.name for endpoint, _ in loaded]
-    desk = Desk(names, supervisor.pulses, vitals_in(board.path.parent), patience=watchdog / HANGS)
+    desk = Desk(names, supervisor.pulses, vitals_in(board.path.parent), patience=watchdog / HANGS, progress=watchdog)
 
     async def answering() -> int:
         async with desk.open(address):
@@ -191,6 +191,8 @@ def _tell(event: ChildEvent, unfit: asyncio.Event | None) -> None:
             _log.warning("a process died", extra=fields | {"exitcode": event.exitcode, "replaced_in": event.delay})
         case ChildEventKind.UNRESPONSIVE:
             _log.error("a process hangs, and is killed: a handler blocks it", extra=fields)
+        case ChildEventKind.STUCK:
+            _log.error("a handler did not end in time, and its process is killed", extra=fields)
         case ChildEventKind.KILLED:
             _log.warning("a process did not stop in time, and was killed", extra=fields)
         case ChildEventKind.HURRIED:

@@ -12,6 +12,7 @@ from onceonly.cli.events import BadItem
 from onceonly.model.errors import Failed, TryAgain
 from onceonly.model.message import Message, Send
 from onceonly.model.record import Answer
+from onceonly.model.sizes import too_long, type_problem
 from onceonly.model.token import Token
 from onceonly.ports.transport import Traits
 from onceonly.wiring.minting import Mint, with_token
@@ -93,7 +94,11 @@ def _take(messages: Iterator[Message], limit: int) -> tuple[list[Message], BadIt
 
 
 async def _send_some(batch: Sequence[Message], transport: Sender, to: str, tally: Tally) -> None:
-    left = [Send(message=message, to=to) for message in batch]
+    judged = [(message, _problem(message)) for message in batch]
+    tally.refused += [Refused(message.id, message.source, problem) for message, problem in judged if problem]
+    left = [Send(message=message, to=to) for message, problem in judged if not problem]
+    if not left:
+        return
     for number in range(TRIES):
         if number:
             await asyncio.sleep(FIRST_PAUSE * 4 ** (number - 1))
@@ -112,6 +117,12 @@ async def _send_some(batch: Sequence[Message], transport: Sender, to: str, tally
         if not left:
             return
     tally.unsure += len(left)
+
+
+def _problem(message: Message) -> str | None:
+    """Say why no endpoint would take a message, or None."""
+    named = (("id", message.id), ("source", message.source), ("subject", message.subject), ("time", message.time))
+    return type_problem(message.type) or too_long((*named, *message.extensions))
 
 
 def _reason(send: Send, transport: Sender) -> Refused:

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from onceonly.cli.drain import COUNTED
 from onceonly.cli.loading import load_all
-from onceonly.cli.output import answers, harmless, say, show_json, table_of
+from onceonly.cli.output import answers, say, show_json, table_of
 from onceonly.cli.places import Instead, JsonOption, StoreOption, TransportOption, looked_at, refuse_missing
 from onceonly.cli.reaching import answering
 from onceonly.cli.upkeep import JanitorState, count_upkeep, look_at_janitor
@@ -21,6 +21,7 @@ from onceonly.ports.dead_letters import Filter
 from onceonly.ports.store import Store
 from onceonly.ports.transport import Depth, Transport
 from onceonly.runtime.surroundings import LIVE
+from onceonly.serialization.escaping import escape
 from onceonly.wiring import look_at_store, open_dead_letters, open_transport
 from onceonly.wiring.schemes import keeps_documents
 from onceonly.wiring.settings import Settings
@@ -104,7 +105,7 @@ def status(
 def _drawn(numbers: list[Status]) -> list[RenderableType]:
     shown = [name for name in COLUMNS if name not in EXTRA or any(getattr(each, name) is not None for each in numbers)]
     table = table_of([name.replace("_", " ") for name in shown], [[_cell(each, name) for name in shown] for each in numbers])
-    return [table, *(Text(harmless(warning), style="yellow") for warning in _warnings(numbers))]
+    return [table, *(Text(escape(warning), style="yellow") for warning in _warnings(numbers))]
 
 
 def _warnings(numbers: list[Status]) -> list[str]:

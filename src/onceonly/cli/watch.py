@@ -6,14 +6,14 @@ from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
 from typing import Self, TypeVar
 
-import msgspec
 import typer
 from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from onceonly.cli.output import answers, harmless
+from onceonly.cli.output import answers
 from onceonly.model.errors import OnceOnlyError, SetupError
+from onceonly.serialization.escaping import escape, to_json
 
 _Looked = TypeVar("_Looked")
 Look = Callable[[], Awaitable[_Looked]]
@@ -53,7 +53,7 @@ async def watch_as_json(look: Look[_Looked], every: float, *, looks: int | None 
     """
     async for seen in _looking(look, every, looks):
         line = {"error": f"{seen} ({type(seen).__name__})"} if isinstance(seen, OnceOnlyError) else seen
-        typer.echo(msgspec.json.encode(line).decode())
+        typer.echo(to_json(line))
 
 
 async def watch_on_screen(
@@ -64,7 +64,7 @@ async def watch_on_screen(
     with Screen() as screen:
         async for seen in _looking(look, every, looks):
             if isinstance(seen, OnceOnlyError):
-                screen.show(*last, Text(harmless(f"error: {seen}"), style="bold red"))
+                screen.show(*last, Text(escape(f"error: {seen}"), style="bold red"))
             else:
                 last = draw(seen)
                 screen.show(*last)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from onceonly.demo.flights import LEDGER, LOYALTY, SOURCE, Flight, MilesFlown, totals
+from onceonly.model.identity import without_instant
 
 _decode = msgspec.json.Decoder(MilesFlown).decode
 
@@ -18,6 +19,11 @@ class Line(msgspec.Struct, frozen=True):
     id: str
     mark: str
 
+    @property
+    def identity(self) -> tuple[str, str]:
+        """Who the message is; see `Sunk`."""
+        return _identity(self.source, self.id)
+
 
 class Sunk(msgspec.Struct, frozen=True):
     """One message the sink saw on the wire."""
@@ -25,6 +31,11 @@ class Sunk(msgspec.Struct, frozen=True):
     source: str
     id: str
     body: bytes
+
+    @property
+    def identity(self) -> tuple[str, str]:
+        """Who the message is, without the instant at which it was sent: two of them for one flight are a duplicate."""
+        return _identity(self.source, self.id)
 
     @property
     def said(self) -> MilesFlown:
@@ -88,7 +99,7 @@ def audit(flights: Sequence[Flight], remains: Remains) -> Findings:
     committed = {line.mark for line in remains.journal}
     said = [message.said for message in remains.sunk]
     sent = {each.mark for each in said}
-    lines = Counter((line.endpoint, line.source, line.id) for line in remains.journal)
+    lines = Counter((line.endpoint, *line.identity) for line in remains.journal)
     return Findings(
         effects=len({(message.source, message.id) for message in remains.sunk}),
         lost=sum(identity not in known[name] for name, wanted in expected.items() for identity in wanted),
@@ -112,10 +123,14 @@ def differences(expected: Mapping[str, int], counted: Mapping[str, int]) -> dict
 
 def _missing(flights: Sequence[Flight], remains: Remains) -> int:
     """Count the announced receipts that are not there, and the flights whose wanted receipt nobody announced."""
-    announced = {(message.id, message.said.receipt) for message in remains.sunk if message.said.receipt}
+    announced = {(message.identity[1], message.said.receipt) for message in remains.sunk if message.said.receipt}
     unsaid = {flight.announced_as for flight in flights if flight.body.receipt} - {id_ for id_, _ in announced}
     return len({name for _, name in announced} - set(remains.blobs)) + len(unsaid)
 
 
 def _ids(lines: Iterable[Line], endpoint: str) -> set[tuple[str, str]]:
-    return {(line.source, line.id) for line in lines if line.endpoint == endpoint}
+    return {line.identity for line in lines if line.endpoint == endpoint}
+
+
+def _identity(source: str, id_: str) -> tuple[str, str]:
+    return source, without_instant(id_) if source == LEDGER else id_

@@ -3,7 +3,6 @@
 import asyncio
 from typing import Annotated
 
-import msgspec
 import typer
 from rich.console import Console
 
@@ -11,6 +10,7 @@ from onceonly.demo.flights import load, sends, totals
 from onceonly.demo.options import Deduplication, Options
 from onceonly.demo.run import Result, run
 from onceonly.demo.view import MUST_BE_ZERO, View, findings_table, miles_table
+from onceonly.serialization.escaping import to_json
 
 
 def demo(  # noqa: PLR0913 - one parameter for each option
@@ -60,7 +60,7 @@ def demo(  # noqa: PLR0913 - one parameter for each option
     )
     result = _watched(options)
     if as_json:
-        print(msgspec.json.encode(result.numbers()).decode())  # noqa: T201 - the answer
+        print(to_json(result.numbers()))  # noqa: T201 - the answer
     else:
         _tell(result, options)
     raise typer.Exit(0 if passed(result, options) else 1)

@@ -11,7 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from onceonly import message
-from onceonly.model.identity import Identity, outgoing_id
+from onceonly.model.identity import Identity, outgoing_id, without_instant
 from onceonly.model.message import Message, Send
 
 SOURCE = "demo"
@@ -52,8 +52,8 @@ class Flight(msgspec.Struct, frozen=True):
 
     @property
     def announced_as(self) -> str:
-        """The id of the `MilesFlown` that `ledger` publishes for it."""
-        return outgoing_id(LEDGER, Identity(SOURCE, self.id), 0)
+        """What is known beforehand of the id of the `MilesFlown` that `ledger` publishes for it: all but its instant."""
+        return without_instant(outgoing_id(LEDGER, Identity(SOURCE, self.id), 0))
 
 
 def load(limit: int) -> list[Flight]:

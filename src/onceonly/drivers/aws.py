@@ -29,6 +29,7 @@ from botocore.parsers import ResponseParserError  # type: ignore[import-untyped]
 from msgspec import Struct
 
 from onceonly.drivers.sent_once import refuse_second, sent_once
+from onceonly.drivers.tripped import TRIPPED
 from onceonly.model.errors import CommitRefused, Failed, OnceOnlyError, SetupError, Unknown
 
 AT_ONCE = 32
@@ -53,7 +54,7 @@ NOT_ALLOWED = frozenset(
 )
 """Said before anything is done, because of who asks or when."""
 _UNSENT = (NoCredentialsError, PartialCredentialsError, ConnectTimeoutError)
-_BROKEN = (BotoCoreError, ClientError, ResponseParserError, aiohttp.ClientError, OSError, TimeoutError, ValueError, LookupError)
+_BROKEN: tuple[type[Exception], ...] = (BotoCoreError, ClientError, ResponseParserError, aiohttp.ClientError, *TRIPPED)
 _LARGE = 256 * 1024
 _CLIENT_ERRORS = range(400, 500)
 _MODELS = create_loader()  # the descriptions of services: large files, read once for all clients

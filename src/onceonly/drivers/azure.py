@@ -17,10 +17,11 @@ from azure.core.pipeline.transport import AioHttpTransport
 from msgspec import Struct
 
 from onceonly.drivers.sent_once import SentTwiceError, sent_once, session
+from onceonly.drivers.tripped import TRIPPED
 from onceonly.model.errors import DriverMissing, Failed, OnceOnlyError, SetupError, Unknown
 
 VARIABLE = "AZURE_STORAGE_CONNECTION_STRING"
-BROKEN = (AzureError, SentTwiceError, aiohttp.ClientError, OSError, EOFError, ValueError, LookupError)
+BROKEN: tuple[type[Exception], ...] = (AzureError, SentTwiceError, aiohttp.ClientError, *TRIPPED)
 """All that the driver raises, also for answers that it cannot read."""
 _LARGE = 1 << 20
 _PATIENCE = 30.0  # seconds for a connection, and for each part of an answer

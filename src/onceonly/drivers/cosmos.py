@@ -26,10 +26,12 @@ from msgspec import Struct
 
 from onceonly.drivers.document_urls import read_options, seconds, split_url, truth
 from onceonly.drivers.sent_once import SentTwiceError, sent_once, session
+from onceonly.drivers.tripped import TRIPPED
 from onceonly.model.errors import DriverMissing, Failed, OnceOnlyError, SetupError, Unknown
 
 KEY_VARIABLE = "AZURE_COSMOS_KEY"
 _EXAMPLE = "cosmos://account.documents.azure.com/database/container"
+_LOST: tuple[type[Exception], ...] = (AzureError, *TRIPPED)
 _LARGE = 1 << 20  # above this aiohttp wants a stream, so that it can send in pieces
 _NOT_WRITTEN = {
     400,
@@ -94,7 +96,7 @@ class Account:
                 async with AsyncExitStack() as opening:
                     try:
                         client = await opening.enter_async_context(await self._made(opening))
-                    except (AzureError, OSError) as error:
+                    except _LOST as error:
                         raise refused_setup(error, self.address) from error
                     await self._open.enter_async_context(opening.pop_all())
                 self._open.push_async_callback(_settled, client, self.address.timeout)

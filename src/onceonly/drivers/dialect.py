@@ -17,10 +17,15 @@ KEPT_OPEN = 32
 """Connections that a pool keeps once they were needed; one more than that is closed after each use, which costs far more."""
 
 
+BRIEF = 1.0
+"""Seconds for which a unit of several messages waits for a lock: the others in it must not wait long for one."""
+
+
 class Said(Enum):
     """What a database said for sure when it raised an error. Nothing of the statement happened, but for NOTHING."""
 
     LOCKED = "another transaction is in the way"
+    HELD = "another transaction held a lock for longer than this one waits"
     CONSTRAINT = "a constraint refused the change"
     STATEMENT = "this statement can never work here"
     UNABLE = "the database cannot do it at the moment"
@@ -42,6 +47,7 @@ class Purpose(Enum):
     """What a database transaction is begun for."""
 
     UNIT = "a unit: handlers work in it, at the isolation that the user chose or the database's own"
+    BATCH = "a unit of several messages: it waits for a lock for BRIEF seconds at most, where that costs no round trip"
     WRITING = "statements of this library that write; each sees what is committed when it starts"
     READING = "statements of this library that only read, all of them one state"
 
@@ -102,6 +108,15 @@ class Dialect(Protocol):
         Raises SetupError when it is not durable and cannot be made so, or cannot be written.
         """
 
+    def expect(self, longest: float) -> None:
+        """Expect a transaction to be without a statement for at most `longest` seconds; the longest one expected counts.
+
+        A server ends a transaction that is silent for longer, so that a host that has vanished holds no locks.
+        """
+
+    def hang_up(self) -> None:
+        """Close all connections of an engine of this library's own at once: what waits for them fails. Awaits nothing."""
+
     def begin(self, connection: Connection, purpose: Purpose, *, isolation: str | None) -> None:
         """Begin a database transaction in the driver, now; `isolation` is one of `isolations`, for units only."""
 
@@ -115,10 +130,11 @@ class Dialect(Protocol):
         in one request, so nothing that happens on the way there makes it commit later.
         """
 
-    def hold(self, connection: Connection) -> None:
+    def hold(self, connection: Connection, *, of_messages: bool = False) -> None:
         """Get a unit ready for its handlers, behind its claims: until `let_go` the database refuses to commit it, whoever asks.
 
-        It can be rolled back, and has savepoints. Refuses nothing where the database has no way to.
+        It can be rolled back, and has savepoints. Refuses nothing where the database has no way to. A unit `of_messages` can be
+        run again later: while a row is locked for long, it does not wait for locks.
         """
 
     def let_go(self, connection: Connection) -> None:

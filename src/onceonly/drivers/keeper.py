@@ -8,6 +8,9 @@ from sqlalchemy import Connection, Table
 class Keeper(Protocol):
     """One database system. Its functions run inside SQLAlchemy's greenlet, in a writing transaction but for the last two."""
 
+    leads_in_transaction: bool
+    """Whether the last two run in a writing transaction as well, so that its end is what gives the lead back."""
+
     def try_alone(self, connection: Connection, name: str) -> bool:
         """Be the only transaction of this name, until it ends, if no other one is; tells whether it is so, at once."""
 

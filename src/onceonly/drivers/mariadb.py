@@ -8,7 +8,7 @@ transaction by itself, and nobody could tell.
 import math
 from collections import namedtuple
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Column, ColumnElement, Connection, Row, Select, Table, bindparam, event, insert, update
 from sqlalchemy.dialects.mysql import insert as mysql_insert
@@ -19,15 +19,20 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 from onceonly.drivers.dialect import KEPT_OPEN, Limit, Purpose, Said, State, Taking, insert_behind
 from onceonly.drivers.keeper import Keeper
 from onceonly.drivers.mariadb_commits import NOTE_START, commit_within
-from onceonly.drivers.mariadb_connection import code_of, listen, make_interruptible, refuse, reset, rolled_back_by, start_over
+from onceonly.drivers.mariadb_connection import code_of, listen, mended, refuse, reset, rolled_back_by, start_over
 from onceonly.drivers.mariadb_keeper import MariaDBKeeper, has_lock, lock, unlock
 from onceonly.drivers.mariadb_keys import delete_each, lock_each
+from onceonly.drivers.mariadb_locks import Locks
 from onceonly.drivers.statement_events import Looks
 from onceonly.model.errors import Conflict, Failed, SetupError
+
+if TYPE_CHECKING:
+    from onceonly.drivers.mariadb_watch import Side
 
 OLDEST = (10, 6, 0)  # the first with SKIP LOCKED; RETURNING came with 10.5
 OLDEST_MYSQL = (8, 0, 1)
 ROWS_AT_ONCE = 10_000
+_IDLE = "onceonly_idle"
 RECYCLE = 3600  # seconds; servers close a connection that was idle for long, wait_timeout is 8 hours by default
 _DURABLE_FLUSHES = (1, 3)  # 3 is 1 with more syncs
 _NOT_ALLOWED = (1142, 1227)
@@ -40,7 +45,8 @@ _OFF = (0, "0", "OFF")
 
 # https://mariadb.com/kb/en/mariadb-error-codes/. What the server said for sure; all others say nothing that can be relied on.
 _SAID = {
-    **dict.fromkeys((1020, 1205, 1213, 3572), Said.LOCKED),
+    **dict.fromkeys((1020, 1213), Said.LOCKED),
+    **dict.fromkeys((1205, 3572), Said.HELD),
     **dict.fromkeys(
         (1022, 1048, 1062, 1169, 1216, 1217, 1364, 1451, 1452, 1557, 1586, 1761, 1762, 3819, 4025), Said.CONSTRAINT
     ),
@@ -51,10 +57,12 @@ _SAID = {
     **dict.fromkeys((1021, 1040, 1044, 1045, 1049, 1114, 1129, 1130, 1203, 1226, 1290, 1698, 1836, 2003), Said.UNABLE),
 }
 
+_LEVELS = {Purpose.WRITING: "READ COMMITTED", Purpose.READING: "REPEATABLE READ"}  # units get what the user chose
+
 _SETTINGS = (
     "SELECT @@innodb_flush_log_at_trx_commit AS flush, @@log_bin AS log_bin, @@sync_binlog AS sync_binlog,"
     " @@global.read_only AS read_only, @@innodb_read_only AS innodb_read_only, @@sql_mode AS sql_mode,"
-    " @@character_set_client AS charset, DATABASE() AS db"
+    " @@character_set_client AS charset, DATABASE() AS db, CONNECTION_ID() AS number"
 )
 
 
@@ -72,18 +80,28 @@ class MariaDB:
     gapless: str | None = "READ COMMITTED"
     keeper: Keeper = MariaDBKeeper()
     errors: tuple[type[Exception], ...] = ()
-    looks = Looks(before=(refuse,))
+    looks = Looks(before=(refuse,), after=(mended,))
+
+    def __init__(self) -> None:
+        self._side: Side | None = None
+        self._idle = 0
+        self._locks = Locks()
 
     def engine(self, url: URL, *, timeout: float) -> AsyncEngine:
         """Make an engine. A lock is waited for `timeout` seconds, rounded up to whole ones, which is all the server knows."""
         if not url.database:
             raise SetupError("name a database in the URL: mysql://user@host/database")
+        from onceonly.drivers.mariadb_watch import Side, connecting  # noqa: PLC0415 - the driver is imported when a URL names it
+
         waits = max(1, math.ceil(timeout))
+        self._side = Side()
+        self._locks = Locks(waits)
         engine = create_async_engine(
             url.set(drivername="mysql+asyncmy"),
             isolation_level="AUTOCOMMIT",
             connect_args={
                 "autocommit": True,
+                "async_creator_fn": connecting(self._side),
                 "init_command": f"SET SESSION innodb_lock_wait_timeout = {waits}, SESSION lock_wait_timeout = {waits}",
             },
             pool_size=KEPT_OPEN,
@@ -91,9 +109,9 @@ class MariaDB:
             pool_recycle=RECYCLE,
             pool_reset_on_return=None,  # a ROLLBACK after each COMMIT would cost a round trip
         )
-        event.listen(engine.sync_engine, "do_connect", make_interruptible)
         event.listen(engine.sync_engine, "reset", reset)
         listen(engine)
+        self._locks.watch(engine)
         return engine
 
     def adopt(self, engine: AsyncEngine) -> AsyncEngine:
@@ -111,19 +129,36 @@ class MariaDB:
                 _check_version(engine)
                 found = (await connection.exec_driver_sql(_SETTINGS)).one()
                 _check_settings(found, durable=durable)
+                await connection.run_sync(self._compare_numbers, found.number)
                 await _check_primary(connection)
         except DBAPIError as error:
             if code_of(error) in _NO_ENTRY:
                 raise SetupError(f"MariaDB: {_NO_ENTRY[code_of(error)]}") from error
             raise
 
+    def _compare_numbers(self, connection: Connection, number: int) -> None:
+        """Find out whether the server numbers this connection as the driver does; a proxy in between does not."""
+        if self._side is not None:
+            driver: Any = connection.connection.driver_connection
+            self._side.is_direct = int(driver.thread_id()) == number
+
+    def hang_up(self) -> None:
+        """Do nothing."""
+
+    def expect(self, longest: float) -> None:
+        """End a transaction on the server when its client is silent for `longest` seconds: its host may have vanished."""
+        self._idle = max(self._idle, math.ceil(longest))
+
     def begin(self, connection: Connection, purpose: Purpose, *, isolation: str | None) -> None:
         """Begin, in one round trip. This library's own writes are READ COMMITTED: they must not lock the gaps between keys."""
         start_over(connection)
-        level = {Purpose.UNIT: isolation, Purpose.WRITING: "READ COMMITTED", Purpose.READING: "REPEATABLE READ"}[purpose]
+        level = _LEVELS.get(purpose, isolation)
         only = " READ ONLY" if purpose is Purpose.READING else ""
         first = f"SET TRANSACTION ISOLATION LEVEL {level}; " if level else ""
-        connection.exec_driver_sql(f"{first}START TRANSACTION{only}")
+        if self._side is not None and self._idle != connection.info.get(_IDLE, 0):  # a user's session stays as it is
+            connection.info[_IDLE] = self._idle
+            first = f"SET SESSION /*M!100300 idle_transaction_timeout = {self._idle}, */ @onceonly_idle = {self._idle}; {first}"
+        connection.exec_driver_sql(f"{first}START TRANSACTION{only}{self._locks.begun(connection, purpose)}")
 
     def started(self, connection: Connection) -> int:
         """Have the server note it, in a variable of the session. The statement reads no table, so it takes no snapshot."""
@@ -157,8 +192,13 @@ class MariaDB:
             return State.ABORTED
         return State.OPEN if driver.get_transaction_status() else State.ENDED
 
-    def hold(self, connection: Connection) -> None:
-        """Do nothing: the server refuses nobody's COMMIT. One through the driver's own connection is found out afterwards."""
+    def hold(self, connection: Connection, *, of_messages: bool = False) -> None:
+        """Wait for no lock after a lock time-out. Claims are made by now: they waited for as long as the others took.
+
+        The server refuses nobody's COMMIT. One through the driver's own connection is found out afterwards.
+        """
+        if of_messages and (caution := self._locks.caution(connection)):
+            connection.exec_driver_sql(caution)
 
     def let_go(self, connection: Connection) -> None:
         """Do nothing."""

@@ -2,6 +2,8 @@
 
 After a deadlock the server has rolled the transaction back, and in autocommit mode every later statement would be committed by
 itself. An error carries no status flag, so the errors that do this are noted, and nothing more is sent until the next `begin`.
+A lock time-out rolls back its statement only, unless the server has `innodb_rollback_on_timeout`. So ROLLBACK TO SAVEPOINT is
+sent after one: when it succeeds, the savepoint and its transaction are still there, and the unit goes on.
 """
 
 import asyncio
@@ -16,8 +18,10 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from onceonly.drivers.guard import is_guarded
 from onceonly.model.errors import Conflict
 
-_ROLLED_BACK = "onceonly_rolled_back"
-_ENDING = frozenset({1020, 1205, 1213, 3572})  # 1205 undoes its statement only, unless innodb_rollback_on_timeout is set
+_ROLLED_BACK, _MENDABLE = "onceonly_rolled_back", "onceonly_mendable"
+_LOCK_TIMEOUT = 1205
+_ROLLBACK_TO = re.compile(r"\s*ROLLBACK\s+(?:WORK\s+)?TO\b", re.IGNORECASE)
+_ENDING = frozenset({1020, _LOCK_TIMEOUT, 1213, 3572})
 
 # https://mariadb.com/kb/en/sql-statements-that-cause-an-implicit-commit/. `/*! ... */` and `/*M! ... */` are executed.
 _COMMITTING = re.compile(
@@ -43,6 +47,13 @@ def listen(engine: AsyncEngine) -> None:
 def start_over(connection: Connection) -> None:
     """Forget what ended the last transaction."""
     connection.info.pop(_ROLLED_BACK, None)
+    connection.info.pop(_MENDABLE, None)
+
+
+def mended(connection: Connection, statement: str) -> None:
+    """Note that a savepoint was still there after a lock time-out."""
+    if connection.info.get(_MENDABLE) and _ROLLBACK_TO.match(statement):
+        start_over(connection)
 
 
 def rolled_back_by(connection: Connection) -> str | None:
@@ -62,23 +73,6 @@ def reset(connection: Any, _record: object, state: Any) -> None:
         connection.rollback()
 
 
-def make_interruptible(_dialect: object, _record: object, _arguments: object, parameters: dict[str, Any]) -> None:
-    """Have a new connection's statements interrupted when their task is cancelled, by a connection made in the same way."""
-    from asyncmy import connect  # noqa: PLC0415 - a driver is imported when a URL names it
-
-    from onceonly.drivers.mariadb_cursor import interruptible  # noqa: PLC0415 - the same
-
-    if isinstance(parameters.get("password"), str):
-        parameters["password"] = parameters["password"].encode()  # asyncmy would encode it as latin-1
-    plain = {name: value for name, value in parameters.items() if name != "init_command"}
-
-    async def interrupt(thread: int) -> None:
-        async with connect(**plain) as other, other.cursor() as cursor:
-            await cursor.execute(f"KILL QUERY {int(thread)}")
-
-    parameters["cursor_cls"] = interruptible(interrupt)
-
-
 def _note(context: ExceptionContext, connection: Connection) -> None:
     if connection.closed or connection.invalidated:
         return
@@ -89,13 +83,14 @@ def _note(context: ExceptionContext, connection: Connection) -> None:
         return
     error = context.sqlalchemy_exception
     if isinstance(error, DBAPIError) and code_of(error) in _ENDING:
+        connection.info[_MENDABLE] = code_of(error) == _LOCK_TIMEOUT and _ROLLED_BACK not in connection.info
         connection.info[_ROLLED_BACK] = f"{type(error.orig).__name__}: {error.orig}".splitlines()[0]
 
 
 def refuse(connection: Connection, statement: str) -> None:
     """Refuse a statement in a transaction that has ended, and on a guarded connection one that commits."""
     cause = rolled_back_by(connection)
-    if cause is not None:
+    if cause is not None and not (connection.info[_MENDABLE] and _ROLLBACK_TO.match(statement)):
         raise Conflict(f"the database has rolled this unit back, nothing more can be done in it: {cause}")
     if is_guarded(connection) and _COMMITTING.match(statement):
         raise RuntimeError(

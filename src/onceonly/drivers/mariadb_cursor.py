@@ -21,7 +21,7 @@ def interruptible(interrupt: Callable[[int], Awaitable[None]]) -> type[Cursor]:
 
         async def _query(self, q: str | bytes) -> int:
             thread = self.connection.thread_id()
-            asked = asyncio.ensure_future(super()._query(q))  # type: ignore[misc]  # its stub leaves it out
+            asked = asyncio.ensure_future(self.connection.answered(super()._query(q)))  # type: ignore[misc]  # its stub leaves it out
             try:
                 return await asyncio.shield(asked)
             except asyncio.CancelledError:

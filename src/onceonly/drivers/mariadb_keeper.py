@@ -8,6 +8,7 @@ from sqlalchemy.exc import DBAPIError
 
 from onceonly.drivers.mariadb_connection import code_of
 
+LONGEST_LEAD = 3600  # seconds for which a janitor that leads may be silent; by default the server waits for 8 hours
 _LOCKED = "onceonly_locked"
 _OURS = "SHA1(CONCAT(DATABASE(), '/', :name))"  # such locks are the whole server's, and their names short
 _NOT_HAD = (1205, 3572)
@@ -39,6 +40,8 @@ def unlock(connection: Connection) -> None:
 class MariaDBKeeper:
     """The keeper of a MariaDB server."""
 
+    leads_in_transaction = False
+
     def try_alone(self, connection: Connection, name: str) -> bool:
         """Take a lock by name, which the end of the transaction gives back."""
         return lock(connection, name)
@@ -66,12 +69,14 @@ class MariaDBKeeper:
         return int(connection.scalar(text(_SIZE), {"name": table.name}) or 0)
 
     def lead(self, connection: Connection, name: str) -> bool:
-        """Take a lock by name."""
+        """Take a lock by name. The server drops it with its connection, an hour later at most if this host vanishes."""
+        connection.exec_driver_sql(f"SET SESSION wait_timeout = {LONGEST_LEAD}")
         return bool(connection.scalar(text(f"SELECT GET_LOCK({_OURS}, 0)"), {"name": f"{name} leader"}))
 
     def follow(self, connection: Connection, name: str) -> None:
         """Give it back."""
         connection.execute(text(f"DO RELEASE_LOCK({_OURS})"), {"name": f"{name} leader"})
+        connection.exec_driver_sql("SET SESSION wait_timeout = DEFAULT")
 
 
 def _had(connection: Connection, statement: Executable) -> bool:

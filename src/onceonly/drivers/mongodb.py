@@ -14,7 +14,6 @@ from pymongo.errors import (
     InvalidURI,
     NotPrimaryError,
     OperationFailure,
-    PyMongoError,
     ServerSelectionTimeoutError,
     WriteError,
 )
@@ -114,7 +113,7 @@ def translated(error: Exception, *, reads: bool = False) -> OnceOnlyError:
     return Failed(text) if reads or _is_definite(error) else Unknown(text)
 
 
-def is_duplicate(error: PyMongoError) -> bool:
+def is_duplicate(error: Exception) -> bool:
     """Tell whether an insert was refused because the key is there."""
     return isinstance(error, DuplicateKeyError)
 

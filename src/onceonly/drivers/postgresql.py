@@ -21,6 +21,7 @@ from sqlalchemy import (
     any_,
     bindparam,
     delete,
+    event,
     func,
     select,
     text,
@@ -30,31 +31,37 @@ from sqlalchemy.dialects.postgresql import Insert, insert
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+from sqlalchemy.util import await_only
 
-from onceonly.drivers.dialect import KEPT_OPEN, Limit, OneUpdate, Purpose, Said, State, Taking, insert_behind
+from onceonly.drivers.dialect import BRIEF, KEPT_OPEN, Limit, OneUpdate, Purpose, Said, State, Taking, insert_behind
 from onceonly.drivers.keeper import Keeper
-from onceonly.drivers.postgresql_deadlocks import BE_QUICK, Deadlocks
-from onceonly.drivers.postgresql_drivers import Driver, driver_named
+from onceonly.drivers.postgresql_deadlocks import BE_BRIEF, Deadlocks
+from onceonly.drivers.postgresql_drivers import KEEPALIVES, Driver, driver_named
 from onceonly.drivers.postgresql_keeper import PostgreSQLKeeper
+from onceonly.drivers.postgresql_watch import Watch
 from onceonly.drivers.postgresql_words import Words, keep_back, take_unsaid, unsaid
 from onceonly.drivers.statement_events import Looks
 from onceonly.drivers.translation import TooLate, translated
+from onceonly.drivers.urls import POOLED, USE_POOLED
 from onceonly.model.errors import Conflict, SetupError
 
 OLDEST = 12
+LONGEST_IDLE = 2**31 - 1  # milliseconds: the server knows no more
 
 # https://www.postgresql.org/docs/current/errcodes-appendix.html. Connection errors (08), operator intervention (57),
 # internal and system errors (XX, 58) and all others say nothing that can be relied on.
 _SAID = {
     "40001": Said.LOCKED,  # serialization failure
     "40P01": Said.LOCKED,  # deadlock
-    "55P03": Said.LOCKED,  # lock_timeout
+    "55P03": Said.HELD,  # lock_timeout
     "40002": Said.CONSTRAINT,
     "25P02": Said.ABORTED,
     "25006": Said.UNABLE,  # read only
     "42501": Said.FORBIDDEN,
     "55006": Said.UNABLE,  # object in use
     "57014": Said.STATEMENT,  # statement_timeout, or cancelled by hand
+    "26000": Said.NOTHING,  # a pooler gave a prepared statement to another session: no message is to blame
+    "42P05": Said.NOTHING,  # the same
 }
 _SAID_BY_CLASS = {
     "23": Said.CONSTRAINT,
@@ -73,12 +80,24 @@ _BEGIN = {
     Purpose.WRITING: f"BEGIN ISOLATION LEVEL READ COMMITTED{_BY_INDEX}",
     Purpose.READING: "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY",
 }
+_UNITS = (Purpose.UNIT, Purpose.BATCH)
 _BEGUN = (State.OPEN, State.ABORTED)
 ONE_INSERTED, TWO_INSERTED = "INSERT 0 1", "INSERT 0 2"
+_BRIEF = round(BRIEF * 1000)
+_IDLE = "idle_in_transaction_session_timeout"
 _PROBE = text(
     "SELECT pg_is_in_recovery(), current_setting('transaction_read_only'), current_setting('synchronous_commit'),"
-    " current_setting('fsync')"
+    " current_setting('fsync'), (SELECT source <> 'client' FROM pg_settings WHERE name = 'synchronous_commit'),"
+    # What the next connection will get: the present one may be older than ALTER DATABASE or ALTER ROLE.
+    " (SELECT setting FROM pg_db_role_setting, unnest(setconfig) AS setting"
+    " WHERE setdatabase IN (0, (SELECT oid FROM pg_database WHERE datname = current_database()))"
+    " AND setrole IN (0, (SELECT oid FROM pg_roles WHERE rolname = session_user))"
+    " AND setting LIKE 'synchronous\\_commit=%'"
+    " ORDER BY (setrole <> 0 AND setdatabase <> 0) DESC, setrole <> 0 DESC, setdatabase <> 0 DESC LIMIT 1),"
+    " (SELECT CAST(reset_val AS bigint) FROM pg_settings WHERE name = 'idle_in_transaction_session_timeout')"
 )
+_UNPREPARED = {"26000", "42P05"}  # a prepared statement that is not there, or is there already
+_UNKNOWN_PARAMETER = "unsupported startup parameter"
 # A statement that fails, in words of its own, and with it what is said in the same request behind it.
 _LATE, _NO_NUMBER = "onceonly: too late", "22P02"
 _UNLESS_LATE = (
@@ -86,7 +105,12 @@ _UNLESS_LATE = (
     f" THEN '{_LATE}' ELSE '0' END AS integer); "
 )
 _NO_ENTRY = {"28": "the server refuses this user or password", "3D": "there is no such database on the server"}
-_NO_ENTRY_IN_WORDS = {"authentication failed": "28", '" does not exist': "3D"}  # libpq keeps no SQLSTATE of a failed connection
+_NO_ENTRY_IN_WORDS = {  # libpq keeps no SQLSTATE of a failed connection, and PgBouncer has one for all
+    "authentication failed": "28",
+    "no such user": "28",
+    '" does not exist': "3D",
+    "no such database": "3D",
+}
 
 
 class PostgreSQL:
@@ -94,7 +118,6 @@ class PostgreSQL:
 
     name = "postgresql"
     embedded = False
-    autocommits = True
     single_writer = False
     holds = False
     has_schemas = True
@@ -109,19 +132,34 @@ class PostgreSQL:
         self._deadlocks = Deadlocks(self._driver)
         self._words = Words()
         self._isolation: str | None = None
+        self._is_own = False
+        self._watching: Watch | None = None
+        self._pooled: bool | None = None
+        self._lock_timeout = 0
+        self._idle = self._idle_of_server = 0
+        self._beginnings: dict[tuple[Purpose, str | None], str] = {}
+        self.autocommits = True
         self.begins_later = self._driver.tells_last
         self.errors = self._driver.errors
         self.looks = Looks(before=(self._say_unsaid,), after=self._driver.looks)
 
     def engine(self, url: URL, *, timeout: float) -> AsyncEngine:
-        """Make an engine for a server."""
+        """Make an engine for a server, or for a pooler before it: `?pgbouncer=` tells which; without it, this finds out."""
+        self._is_own = True
+        given = url.query.get(POOLED)
+        self._pooled = None if given is None else given == "true"
+        self._lock_timeout = round(timeout * 1000)
         engine = create_async_engine(
-            url.set(drivername=f"postgresql+{self._driver.name}"),
+            url.set(drivername=f"postgresql+{self._driver.name}", query={}),
             isolation_level="AUTOCOMMIT",
-            connect_args=self._driver.connect_arguments({"lock_timeout": f"{round(timeout * 1000)}"}),
+            connect_args=self._driver.connect_arguments(),
             pool_size=KEPT_OPEN,
             max_overflow=-1,  # a handler that needs a second connection must not wait for its own unit
         )
+        event.listen(engine.sync_engine, "do_connect", self._connecting)
+        self._driver.watch_connecting(engine, self._is_pooled)
+        self._watching = Watch(self._driver, self._is_pooled, lambda: self._idle / 1000)
+        event.listen(engine.sync_engine, "connect", self._watching.connected)
         self._watch(engine)
         return engine
 
@@ -135,24 +173,52 @@ class PostgreSQL:
         self._watch(view)
         return view
 
+    def expect(self, longest: float) -> None:
+        """End a transaction on the server when its client is silent for `longest` seconds: its host may have vanished."""
+        self._idle = max(self._idle, min(LONGEST_IDLE, round(longest * 1000)))
+        self._beginnings.clear()
+
     def _watch(self, engine: AsyncEngine) -> None:
         self._driver.watch(engine)
         self._deadlocks.watch(engine)
+
+    def _connecting(self, _dialect: object, _record: object, _positional: object, arguments: dict[str, Any]) -> None:
+        """Complete what the driver connects with. A pooler takes no settings for a session."""
+        assert self._watching is not None  # noqa: S101 - an engine of this library's own has it
+        self._watching.connecting(arguments)
+        if self._pooled is None:
+            self._pooled = await_only(self._driver.meets_pooler(arguments))
+        self._adapt()
+        settings = {} if self._pooled else {"lock_timeout": f"{self._lock_timeout}", **KEEPALIVES}
+        arguments |= self._driver.session_arguments(arguments, settings, pooled=self._pooled)
+
+    def hang_up(self) -> None:
+        """Close all connections of an engine of this library's own at once."""
+        if self._watching is not None:
+            self._watching.drop_all()
+
+    def _is_pooled(self) -> bool:
+        return bool(self._pooled)
+
+    def _adapt(self) -> None:
+        """Behind a pooler each transaction may get another session; so what is said belongs to a transaction, always."""
+        self.autocommits = not self._pooled
+        self._beginnings.clear()
 
     async def prepare(self, engine: AsyncEngine, *, durable: bool) -> None:
         """Look whether this server keeps what it commits, and can be written. Raises SetupError when not."""
         drivers: tuple[type[Exception], ...] = (DBAPIError, *self.errors)
         try:
             async with engine.connect() as connection:
-                version: tuple[Any, ...] = await connection.run_sync(lambda it: it.dialect.server_version_info or (0,))
-                replica, read_only, synchronous, fsync = (await connection.execute(_PROBE)).one()
+                try:
+                    version, found = await connection.run_sync(self._probe)
+                except BaseException:
+                    await connection.invalidate()  # it may have a transaction open
+                    raise
         except drivers as error:
-            state = self._driver.sqlstate(error) or next(
-                (it for words, it in _NO_ENTRY_IN_WORDS.items() if words in str(error)), ""
-            )
-            if state[:2] in _NO_ENTRY:
-                raise SetupError(f"PostgreSQL: {_NO_ENTRY[state[:2]]}") from error
-            raise
+            raise self._refused(error) or error from error.__cause__
+        replica, read_only, synchronous, fsync, inherits, later, self._idle_of_server = found
+        self._beginnings.clear()
         if version[0] < OLDEST:
             raise SetupError(f"PostgreSQL {'.'.join(map(str, version))} is too old: {OLDEST} or newer is needed")
         if replica:
@@ -161,18 +227,69 @@ class PostgreSQL:
             raise SetupError(
                 "transactions are read only here: set default_transaction_read_only to off for this user and database"
             )
+        if inherits and later is not None:
+            synchronous = later.partition("=")[2]
         if durable and "off" in (synchronous, fsync):
             which = "synchronous_commit" if synchronous == "off" else "fsync"
             raise SetupError(f"PostgreSQL commits with {which}=off, so a crash loses commits: set it to on for this database")
 
+    def _probe(self, connection: Connection) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        """Look at the server, in one transaction: a pooler may give every other statement to another session."""
+        if self._pooled is None:  # a user's engine
+            self._pooled = self._driver.is_pooled(connection)
+            self._adapt()
+            if self._pooled and (change := self._driver.needed_behind_pooler(connection)):
+                raise SetupError(f"this engine reaches PostgreSQL through a connection pooler such as PgBouncer: {change}")
+        self._driver.say(connection, "BEGIN")
+        found = tuple(connection.execute(_PROBE).one())
+        self._driver.say(connection, "ROLLBACK")
+        return connection.dialect.server_version_info or (0,), found
+
+    def _refused(self, error: Exception) -> SetupError | None:
+        """Give what a person has to change, where the server said so."""
+        words, state = str(error), self._driver.sqlstate(error)
+        if _UNKNOWN_PARAMETER in words or state in _UNPREPARED:
+            return SetupError(f"PostgreSQL: {words.splitlines()[0]}. {USE_POOLED}")
+        if (state or "")[:2] not in _NO_ENTRY:
+            state = next((it for said, it in _NO_ENTRY_IN_WORDS.items() if said in words), "")
+        return SetupError(f"PostgreSQL: {_NO_ENTRY[state[:2]]}") if state else None
+
     def begin(self, connection: Connection, purpose: Purpose, *, isolation: str | None) -> None:
         """Begin. Units get the database's own isolation unless another was chosen; BEGIN may go with what is said next."""
         chosen = isolation or self._isolation
-        unit = f"BEGIN ISOLATION LEVEL {chosen}" if chosen in self.isolations else "BEGIN"
         self._driver.begun(connection)
-        keep_back(connection, _BEGIN.get(purpose, unit))
-        if purpose is not Purpose.UNIT or not self.begins_later:
+        self._deadlocks.begun(connection)
+        if connection.info.get(_IDLE) != self._idle and self._keeps_settings:
+            if self._needs_limit():
+                self._say(connection, f"SET {_IDLE} = {self._idle}")  # once for a connection; SET LOCAL would cost each time
+            connection.info[_IDLE] = self._idle
+        keep_back(connection, self._beginnings.get((purpose, chosen)) or self._beginning(purpose, chosen))
+        if purpose not in _UNITS or not self.begins_later:
             self._say_unsaid(connection)
+
+    def _beginning(self, purpose: Purpose, isolation: str | None) -> str:
+        """Give what begins a transaction. An administrator's limit that is shorter stays."""
+        unit = f"BEGIN ISOLATION LEVEL {isolation}" if isolation in self.isolations else "BEGIN"
+        settings = {}
+        if self._needs_limit() and not self._keeps_settings:
+            settings[_IDLE] = self._idle
+        if self._pooled and self._lock_timeout:
+            settings["lock_timeout"] = self._lock_timeout
+        if purpose is Purpose.BATCH and self._is_own and not 0 < self._lock_timeout <= _BRIEF:
+            settings["lock_timeout"] = _BRIEF
+        words = "".join(f"; SET LOCAL {name} = {value}" for name, value in settings.items())
+        if purpose is Purpose.BATCH and not self._is_own:
+            words += f"; {BE_BRIEF}"
+        self._beginnings[purpose, isolation] = said = f"{_BEGIN.get(purpose, unit)}{words}"
+        return said
+
+    def _needs_limit(self) -> bool:
+        return self._idle > 0 and not 0 < self._idle_of_server <= self._idle
+
+    @property
+    def _keeps_settings(self) -> bool:
+        """Whether a session is this library's own, and no user's."""
+        return self._is_own and not self._pooled
 
     def started(self, connection: Connection) -> int:
         """Note nothing: the server knows when its transaction began, which is at `hold` or with a statement before."""
@@ -204,14 +321,16 @@ class PostgreSQL:
         state = self._driver.state(connection)
         return State.OPEN if state is State.ENDED and unsaid(connection).startswith("BEGIN") else state
 
-    def hold(self, connection: Connection) -> None:
-        """Have no lock waited for long after a deadlock. Claims are made by now: they waited for as long as the others took.
+    def hold(self, connection: Connection, *, of_messages: bool = False) -> None:
+        """Have no lock waited for long after a deadlock or a lock time-out.
+
+        Claims are made by now: they waited for as long as the others took.
 
         The server refuses nobody's COMMIT; one through the driver's own connection is found out afterwards.
         """
         self._say_unsaid(connection)
-        if self._deadlocks.is_wary():
-            self._driver.say(connection, BE_QUICK)
+        if caution := self._deadlocks.caution(connection, of_messages=of_messages):
+            self._driver.say(connection, caution)
 
     def let_go(self, connection: Connection) -> None:
         """Do nothing."""

@@ -1,7 +1,10 @@
 """What differs between the two drivers of PostgreSQL: how a commit is known to be one, and how the state is read."""
 
 import asyncio
-from collections.abc import Mapping
+import os
+import socket
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from importlib import import_module
 from typing import Any, Protocol
 
@@ -11,23 +14,52 @@ from sqlalchemy.exc import DBAPIError, InternalError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from onceonly.drivers.dialect import State
+from onceonly.drivers.postgresql_watch import Watched
 from onceonly.drivers.statement_events import Look
 from onceonly.model.errors import DriverMissing, SetupError
 
 CONNECTING = 10  # seconds
+IDLE, INTERVAL, COUNT = 10, 5, 3
+"""Seconds without a sign of the other side until it is asked for one, seconds between two questions, and how many there are."""
+UNACKNOWLEDGED = 20_000
+"""Milliseconds for which the other side's system may leave data unacknowledged."""
+KEEPALIVES = {
+    "tcp_keepalives_idle": f"{IDLE}",
+    "tcp_keepalives_interval": f"{INTERVAL}",
+    "tcp_keepalives_count": f"{COUNT}",
+    "tcp_user_timeout": f"{UNACKNOWLEDGED}",
+}
+"""Settings with which the server notices within 25 seconds, less than a lease, that the client's host is gone."""
+_CLOSING = 2  # seconds
+_SAME = "SELECT 1 WHERE pg_backend_pid() = {}"  # a pooler makes up the process id that it tells a client
+_ONE = "SELECT 1"
 _ABORTED = "onceonly_aborted"
 
 
-class Driver(Protocol):
+class Driver(Watched, Protocol):
     """One driver of PostgreSQL."""
 
     name: str
-    errors: tuple[type[Exception], ...]
     tells_last: bool
     """Whether statements that are said together may be any, and the answer to the last one is always told."""
 
-    def connect_arguments(self, settings: Mapping[str, str]) -> dict[str, Any]:
-        """Give what `connect` takes to have these settings of the server in every session."""
+    def connect_arguments(self) -> dict[str, Any]:
+        """Give what `connect` takes whatever is connected to."""
+
+    def session_arguments(self, arguments: Mapping[str, Any], settings: Mapping[str, str], *, pooled: bool) -> dict[str, Any]:
+        """Give what `connect` takes beside `arguments` to have these settings in a session, or to share it behind a pooler."""
+
+    async def meets_pooler(self, arguments: Mapping[str, Any]) -> bool:
+        """Tell, by a connection of its own, whether these arguments of `connect` lead to a pooler of connections."""
+
+    def is_pooled(self, connection: Connection) -> bool:
+        """Tell it of a connection."""
+
+    def needed_behind_pooler(self, connection: Connection) -> str:
+        """Tell what a user's engine lacks to work behind a pooler; empty for nothing."""
+
+    def watch_connecting(self, engine: AsyncEngine, is_pooled: Callable[[], bool]) -> None:
+        """Finish each new connection of an engine of this library's own."""
 
     looks: tuple[Look, ...]
     """What is to be told of statements that did not fail."""
@@ -71,13 +103,65 @@ class Asyncpg:
 
     def __init__(self) -> None:
         """Load the driver. Raises DriverMissing."""
-        loaded = _load("asyncpg", "postgresql")
+        self._loaded = loaded = _load("asyncpg", "postgresql")
         self.errors: tuple[type[Exception], ...] = (loaded.PostgresError, loaded.InterfaceError, loaded.InternalClientError)
         self.looks: tuple[Look, ...] = (_note_success,)
+        self._saying: set[int] = set()
+        self._class = _closing_in_time(loaded.Connection)
 
-    def connect_arguments(self, settings: Mapping[str, str]) -> dict[str, Any]:
-        """Give the settings as asyncpg takes them."""
-        return {"server_settings": {"application_name": "onceonly", **settings}, "timeout": CONNECTING}
+    def connect_arguments(self) -> dict[str, Any]:
+        """Name the application, and limit the time of connecting and closing."""
+        own = {"server_settings": {"application_name": "onceonly"}, "connection_class": self._class}
+        return {**own, "timeout": CONNECTING}
+
+    def session_arguments(self, arguments: Mapping[str, Any], settings: Mapping[str, str], *, pooled: bool) -> dict[str, Any]:
+        """Give the settings as asyncpg takes them. Behind a pooler no statement has a name, and each is prepared anew."""
+        if pooled:
+            return {"statement_cache_size": 0, "prepared_statement_cache_size": 0, "prepared_statement_name_func": str}
+        return {"server_settings": {**arguments["server_settings"], **settings}}
+
+    async def meets_pooler(self, arguments: Mapping[str, Any]) -> bool:
+        """Compare the process id that was told when connecting with what the session itself says."""
+        connection = await self._loaded.connect(**arguments, statement_cache_size=0)
+        try:
+            same = await connection.execute(_SAME.format(connection.get_server_pid()), timeout=CONNECTING)
+        except BaseException:
+            connection.terminate()
+            raise
+        await connection.close()
+        return str(same) != _ONE
+
+    def is_pooled(self, connection: Connection) -> bool:
+        """Compare them."""
+        driver: Any = connection.connection.driver_connection
+        return self.say(connection, _SAME.format(driver.get_server_pid())) != _ONE
+
+    def needed_behind_pooler(self, connection: Connection) -> str:
+        """Look for statements that would be prepared once, and used in another session."""
+        adapted: Any = connection.connection.dbapi_connection
+        unnamed = getattr(adapted, "_prepared_statement_name_func", str)() == ""  # private, and nothing else tells
+        if unnamed and getattr(adapted, "_prepared_statement_cache", None) is None:
+            return ""
+        wanted = "'statement_cache_size': 0, 'prepared_statement_cache_size': 0, 'prepared_statement_name_func': str"
+        return f"make it with connect_args={{{wanted}}}, or name the database by a URL"
+
+    def watch_connecting(self, engine: AsyncEngine, is_pooled: Callable[[], bool]) -> None:
+        """Have the client's system notice that the server's host is gone; and ask nothing outside of a transaction.
+
+        What is asked of a new connection takes asyncpg two requests, between which a pooler may change the session.
+        """
+
+        def begin(adapted: Any, _: object) -> None:
+            _keep_alive(adapted.driver_connection)
+            if is_pooled():
+                adapted.run_async(lambda driver: driver.execute("BEGIN"))
+
+        def end(adapted: Any, _: object) -> None:
+            if is_pooled():
+                adapted.run_async(lambda driver: driver.execute("COMMIT"))
+
+        event.listen(engine.sync_engine, "connect", begin, insert=True)
+        event.listen(engine.sync_engine, "connect", end)
 
     def watch(self, engine: AsyncEngine) -> None:
         """Note errors that abort a transaction."""
@@ -87,7 +171,41 @@ class Asyncpg:
     def say(self, connection: Connection, words: str) -> str:
         """Use the simple query protocol."""
         adapted: Any = connection.connection.dbapi_connection
-        return str(adapted.run_async(lambda driver: driver.execute(words)))
+        self._saying.add(id(adapted))
+        try:
+            return str(adapted.run_async(lambda driver: driver.execute(words)))
+        finally:
+            self._saying.discard(id(adapted))
+
+    def awaits(self, adapted: Any) -> object:
+        """Ask the lock that SQLAlchemy holds during a statement, and what `say` notes; asyncpg counts what was answered."""
+        if id(adapted) in self._saying or adapted._execute_mutex.locked():  # noqa: SLF001 - nothing else tells
+            return adapted.driver_connection._protocol.queries_count  # noqa: SLF001 - the same
+        return None
+
+    def session(self, adapted: Any) -> int:
+        """Give what the server told when connecting."""
+        return int(adapted.driver_connection.get_server_pid())
+
+    async def ask(self, arguments: Mapping[str, Any], words: str) -> object:
+        """Connect, and ask."""
+        connection = await self._loaded.connect(**arguments, statement_cache_size=0)
+        try:
+            return await connection.fetchval(words)
+        finally:
+            connection.terminate()
+
+    def drop(self, adapted: Any) -> None:
+        """Have asyncpg abort its transport."""
+        adapted.driver_connection.terminate()
+
+    def is_closed(self, adapted: Any) -> bool:
+        """Ask asyncpg."""
+        return bool(adapted.driver_connection.is_closed())
+
+    def answered(self, error: Exception) -> bool:
+        """Look for an SQLSTATE."""
+        return self.sqlstate(error) is not None
 
     def begun(self, connection: Connection) -> None:
         """Forget what was noted about the transaction before."""
@@ -135,11 +253,80 @@ class Psycopg:
         self._loaded = _load("psycopg", "psycopg")
         self.errors: tuple[type[Exception], ...] = (self._loaded.Error,)
         self.looks: tuple[Look, ...] = ()
+        self._class = _counting_waits(self._loaded.AsyncConnection)
 
-    def connect_arguments(self, settings: Mapping[str, str]) -> dict[str, Any]:
-        """Give the settings as libpq takes them."""
-        options = " ".join(f"-c {name}={value}" for name, value in settings.items())
-        return {"options": options, "application_name": "onceonly", "connect_timeout": CONNECTING}
+    def connect_arguments(self) -> dict[str, Any]:
+        """Name the application, limit the time, and have the client's system notice that the server's host is gone."""
+        alive = {"keepalives_idle": IDLE, "keepalives_interval": INTERVAL, "keepalives_count": COUNT}
+        limits = {"connect_timeout": CONNECTING, "tcp_user_timeout": UNACKNOWLEDGED}
+        own = {"application_name": "onceonly", "async_creator_fn": self._class.connect}
+        return {**own, "keepalives": 1, **alive, **limits}
+
+    def session_arguments(self, arguments: Mapping[str, Any], settings: Mapping[str, str], *, pooled: bool) -> dict[str, Any]:
+        """Give the settings as libpq takes them. Behind a pooler no statement is prepared."""
+        if pooled:
+            return {"prepare_threshold": None}
+        return {"options": " ".join(f"-c {name}={value}" for name, value in settings.items())}
+
+    async def meets_pooler(self, arguments: Mapping[str, Any]) -> bool:
+        """Compare the process id that was told when connecting with what the session itself says."""
+        async with asyncio.timeout(2 * CONNECTING):
+            connection = await self._connect(arguments)
+            try:
+                same = await connection.execute(_SAME.format(connection.info.backend_pid), prepare=False)
+                return str(same.statusmessage) != _ONE
+            finally:
+                await connection.close()
+
+    async def _connect(self, arguments: Mapping[str, Any]) -> Any:
+        own = {name: value for name, value in arguments.items() if name != "async_creator_fn"}
+        return await self._loaded.AsyncConnection.connect(**own, autocommit=True)
+
+    def awaits(self, adapted: Any) -> object:
+        """Read the count of waits."""
+        driver = adapted.driver_connection
+        return driver.onceonly_waits if driver.onceonly_waits % 2 else None
+
+    def session(self, adapted: Any) -> int:
+        """Give what the server told when connecting."""
+        return int(adapted.driver_connection.info.backend_pid)
+
+    async def ask(self, arguments: Mapping[str, Any], words: str) -> object:
+        """Connect, and ask."""
+        connection = await self._connect(arguments)
+        try:
+            found = await (await connection.execute(words, prepare=False)).fetchone()
+            return None if found is None else found[0]
+        finally:
+            await connection.close()
+
+    def drop(self, adapted: Any) -> None:
+        """Shut the socket down: libpq finds it at its end, while one that is closed would never wake who waits for it."""
+        with suppress(OSError), socket.socket(fileno=os.dup(adapted.driver_connection.fileno())) as own:
+            own.shutdown(socket.SHUT_RDWR)
+
+    def is_closed(self, adapted: Any) -> bool:
+        """Ask psycopg."""
+        return bool(adapted.driver_connection.closed)
+
+    def answered(self, error: Exception) -> bool:
+        """Look for an SQLSTATE, or for the words before an error of a server that refuses a connection."""
+        return self.sqlstate(error) is not None or "FATAL:" in str(error)
+
+    def is_pooled(self, connection: Connection) -> bool:
+        """Compare them."""
+        driver: Any = connection.connection.driver_connection
+        return self.say(connection, _SAME.format(driver.info.backend_pid)) != _ONE
+
+    def needed_behind_pooler(self, connection: Connection) -> str:
+        """Look for statements that would be prepared once, and used in another session."""
+        driver: Any = connection.connection.driver_connection
+        if driver.prepare_threshold is None:
+            return ""
+        return "make it with connect_args={'prepare_threshold': None}, or name the database by a URL"
+
+    def watch_connecting(self, engine: AsyncEngine, is_pooled: Callable[[], bool]) -> None:
+        """Do nothing: libpq knows of keepalives, and asks in one request."""
 
     def watch(self, engine: AsyncEngine) -> None:
         """Keep what is cancelled."""
@@ -204,6 +391,54 @@ def _load(module: str, extra: str) -> Any:
         return import_module(module)
     except ImportError as error:
         raise DriverMissing(f"PostgreSQL's driver {module} is not installed: pip install 'onceonly[{extra}]'") from error
+
+
+def _closing_in_time(base: Any) -> Any:
+    """Derive a connection whose `close` does not wait for long until the server has closed it as well."""
+
+    class Connection(base):  # type: ignore[misc]  # it is asyncpg's
+        __slots__ = ()
+
+        async def close(self, *, timeout: float | None = None) -> None:  # noqa: ASYNC109 - asyncpg's signature
+            with suppress(TimeoutError):  # it is aborted then
+                await super().close(timeout=_CLOSING if timeout is None else timeout)
+
+    return Connection
+
+
+def _counting_waits(base: Any) -> Any:
+    """Derive a connection that counts when it begins to wait for its server and when it ends: odd while it waits."""
+
+    class Connection(base):  # type: ignore[misc]  # it is psycopg's
+        onceonly_waits = 0
+
+        async def wait(self, *arguments: Any, **options: Any) -> Any:
+            self.onceonly_waits += 1
+            try:
+                return await super().wait(*arguments, **options)
+            finally:
+                self.onceonly_waits += 1
+
+    return Connection
+
+
+def _keep_alive(driver: Any) -> None:
+    """Set the options of asyncpg's socket, where its system has them; asyncpg itself has none of them."""
+    transport = getattr(driver, "_transport", None)
+    found = None if transport is None else transport.get_extra_info("socket")
+    if found is None or found.family not in {socket.AF_INET, socket.AF_INET6}:
+        return
+    options = {
+        "TCP_KEEPIDLE": IDLE,
+        "TCP_KEEPINTVL": INTERVAL,
+        "TCP_KEEPCNT": COUNT,
+        "TCP_USER_TIMEOUT": UNACKNOWLEDGED,
+    }
+    with socket.socket(fileno=os.dup(found.fileno())) as own:  # an event loop may give something that has no `setsockopt`
+        own.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for name, value in options.items():
+            if hasattr(socket, name):
+                own.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
 def _cause(error: Exception) -> Any:

@@ -5,11 +5,15 @@ from sqlalchemy.exc import DBAPIError
 
 PATIENCE = 100
 """Milliseconds for which a table that shall be emptied is waited for, and who wants to use it waits behind."""
+LEADING = 30
+"""Minutes after which another janitor may lead although this one is not done, or its host has vanished. It guards nothing."""
 _NOT_HAD = "55P03"
 
 
 class PostgreSQLKeeper:
     """The keeper of a PostgreSQL server."""
+
+    leads_in_transaction = True
 
     def try_alone(self, connection: Connection, name: str) -> bool:
         """Take an advisory lock that the transaction's end gives back."""
@@ -38,12 +42,15 @@ class PostgreSQLKeeper:
         return int(connection.scalar(select(func.pg_total_relation_size(_named(connection, table)))) or 0)
 
     def lead(self, connection: Connection, name: str) -> bool:
-        """Take an advisory lock of the session."""
-        return bool(connection.scalar(select(func.pg_try_advisory_lock(func.hashtextextended(name, 1)))))
+        """Take an advisory lock that the transaction's end gives back: behind a pooler a session is nobody's own.
+
+        The transaction is silent while the chores are done. It has no snapshot meanwhile, so it keeps nothing from VACUUM.
+        """
+        connection.exec_driver_sql(f"SET LOCAL idle_in_transaction_session_timeout = '{LEADING} min'")
+        return bool(connection.scalar(select(func.pg_try_advisory_xact_lock(func.hashtextextended(name, 1)))))
 
     def follow(self, connection: Connection, name: str) -> None:
-        """Give it back."""
-        connection.execute(select(func.pg_advisory_unlock(func.hashtextextended(name, 1))))
+        """Do nothing: the transaction ends."""
 
 
 def _named(connection: Connection, table: Table) -> str:

@@ -39,7 +39,12 @@ DEFAULT_MAX_BODY = 1024 * 1024
 GREATEST_MAX_BODY = 128 * 1024 * 1024  # what a server takes by default
 LEAST_HEARTBEAT = 5.0  # below this RabbitMQ's makers warn of false alarms
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 1.0  # seconds between two attempts to connect
+FRAME = 131_072  # bytes of a frame that servers take, unless they say otherwise
 CONNECTING = 10.0  # seconds an attempt may take, or less by `timeout=`
+ANSWERING = 30.0  # seconds for an answer of the server, where no other limit is given
+MANY = 10 * ANSWERING  # seconds for many of them, such as those to the declarations of all levels of delay
+CLOSING = 2.0  # seconds to close something politely
+LOOKS = 6  # in a heartbeat's time: so many in a row that find no byte of the server's mean that it is gone
 _PREFIX = re.compile(r"[a-z][a-z0-9_.-]{0,30}")
 _OPTIONS = ("prefix", "lease", "max_body", "timeout", "cafile", "capath", "certfile", "keyfile", "verify")
 _FILES = ("cafile", "capath", "certfile", "keyfile")
@@ -119,17 +124,24 @@ class Link:
         """Prepare; connects to nothing."""
         self.address = address
         self._chance = chance
-        self._connection: aiormq.Connection | None = None
+        self._connection: _Connection | None = None
         self._connecting = asyncio.Lock()
         self._failures = 0
         self._not_before = 0.0
         self._last: OnceOnlyError | None = None
         self._closed = False
+        self._watching: asyncio.TimerHandle | None = None
+
+    @property
+    def frame(self) -> int:
+        """How many bytes a frame may have, as far as is known."""
+        tune = self._connection.connection_tune if self._connection is not None else None
+        return (tune.frame_max if tune is not None else 0) or FRAME
 
     async def channel(self, *, confirms: bool) -> Channel:
         """Open a channel, connecting first if need be. Raises Failed when the server is away, SetupError when it refuses."""
         connection = await self._connected()
-        async with translated("open a channel", definite=True):
+        async with translated("open a channel", definite=True, within=self.address.timeout):
             channel = await shielded(connection.channel(publisher_confirms=confirms, timeout=self.address.timeout))
         assert isinstance(channel, Channel)  # noqa: S101 - the driver has no other
         return channel
@@ -142,7 +154,7 @@ class Link:
             yield channel
         finally:
             with suppress(Unknown):
-                async with translated("close a channel"):
+                async with translated("close a channel", within=CLOSING):
                     await shielded(channel.close())
 
     async def ready(self, seconds: float) -> bool:
@@ -166,9 +178,11 @@ class Link:
         """Close the connection; the next call makes a new one."""
         connection, self._connection = self._connection, None
         if connection is not None:
-            with suppress(Unknown):
-                async with translated("close the connection"):
-                    await connection.close()
+            closing = asyncio.ensure_future(connection.close())
+            closing.add_done_callback(_retrieve)
+            await asyncio.wait([closing], timeout=CLOSING)
+            connection.hang_up()  # harmless when it is closed
+            await asyncio.wait([closing], timeout=CLOSING)
 
     async def abandon(self, channel: Channel) -> None:
         """Make sure that the server gives to others what it holds for a channel that has failed.
@@ -178,7 +192,7 @@ class Link:
         if self._connection is not None and channel.connection is self._connection:
             await self.drop()
 
-    async def _connected(self) -> aiormq.Connection:
+    async def _connected(self) -> "_Connection":
         async with self._connecting:
             if self._closed:
                 raise Failed("the connection was closed by this process")
@@ -196,12 +210,32 @@ class Link:
                 self._not_before = asyncio.get_running_loop().time() + pause * (1 + self._chance.fraction()) / 2
                 raise
             self._failures, self._last, self._connection = 0, None, made
+            self._watch(made, made.received, 0)
             if self._closed:  # meanwhile, and whoever closed could not know of this one
                 await self.drop()
                 raise Failed("the connection was closed by this process")
             return made
 
-    async def _connect(self) -> aiormq.Connection:
+    def _watch(self, connection: "_Connection", received: int, quiet: int) -> None:
+        """Hang up on a server that has sent nothing for a heartbeat's time. It sends two in that; the driver waits for six.
+
+        Looks are counted, not seconds: a loop that was blocked has not read what came.
+        """
+        heartbeat = connection.connection_tune.heartbeat or 0
+        if self._watching is not None:
+            self._watching.cancel()
+            self._watching = None
+        if not heartbeat or connection is not self._connection:
+            return
+        now = connection.received
+        quiet = quiet + 1 if now == received else 0
+        if quiet > LOOKS:
+            connection.hang_up()
+        elif connection.is_opened:
+            loop = asyncio.get_running_loop()
+            self._watching = loop.call_later(heartbeat / LOOKS, self._watch, connection, now, quiet)
+
+    async def _connect(self) -> "_Connection":
         place, connection = self.address.place, _Connection(self.address.url)
         limit = min(self.address.timeout, CONNECTING)
         try:
@@ -218,6 +252,16 @@ class _Connection(aiormq.Connection):
     def __init__(self, url: str) -> None:
         self.streams = ReadingStreams()
         super().__init__(url, transport_factory=self.streams)
+
+    @property
+    def received(self) -> int:
+        """How often the server has sent something."""
+        return 0 if self.streams.reader is None else self.streams.reader.received
+
+    def hang_up(self) -> None:
+        """Close the socket at once: what waits for the server fails."""
+        if self.streams.writer is not None:
+            self.streams.writer.transport.abort()
 
     @staticmethod
     async def _rpc(request: Any, writer: Any, frame_receiver: Any, wait_response: bool = True) -> Any:  # noqa: FBT001, FBT002 - the driver's signature
@@ -244,14 +288,18 @@ class _Heard:
 
 
 @asynccontextmanager
-async def translated(what: str, *, definite: bool = False) -> AsyncIterator[None]:
-    """Translate the driver's errors: SetupError for what a person must change; else Unknown, or Failed where `definite`.
+async def translated(what: str, *, definite: bool = False, within: float = ANSWERING) -> AsyncIterator[None]:
+    """Limit the time, and translate the driver's errors.
 
+    They become SetupError for what a person must change; else Unknown, or Failed where `definite`, as when the time is over.
     `definite` says that nothing can have happened that matters. The driver reports a lost connection also by cancelling
-    whoever waits, and by an `Exception` of no kind.
+    whoever waits, by an `Exception` of no kind, and by what it trips over, such as StopAsyncIteration.
     """
     try:
-        yield
+        async with asyncio.timeout(within):
+            yield
+    except OnceOnlyError:
+        raise
     except tuple(_REMEDIES) as error:
         if _PASSING.search(_words(error)):
             raise (Failed if definite else Unknown)(f"cannot {what}: {_words(error)}") from error
@@ -262,7 +310,8 @@ async def translated(what: str, *, definite: bool = False) -> AsyncIterator[None
     except (Exception, asyncio.CancelledError) as error:
         if not _means_lost(error):
             raise
-        raise (Failed if definite else Unknown)(f"cannot {what}: the connection was lost") from error
+        said = "" if isinstance(error, asyncio.CancelledError) or type(error) is Exception else f" ({type(error).__name__})"
+        raise (Failed if definite else Unknown)(f"cannot {what}: the connection was lost{said}") from error
 
 
 async def shielded(call: Awaitable[_Result]) -> _Result:
@@ -301,7 +350,7 @@ async def publish(channel: Channel, parcels: Sequence[Parcel], timeout: float) -
 async def attempt(link: Link, what: str, call: Callable[[Channel], Awaitable[_Result]]) -> _Result | None:
     """Make one call on a channel of its own; gives None when what it names does not exist."""
     try:
-        async with link.errand() as channel, translated(what, definite=True):
+        async with link.errand() as channel, translated(what, definite=True, within=link.address.timeout):
             return await shielded(call(channel))
     except SetupError as error:
         if isinstance(error.__cause__, ChannelNotFoundEntity):
@@ -333,11 +382,11 @@ def _is_ready(connection: aiormq.Connection) -> bool:
 
 
 def _means_lost(error: BaseException) -> bool:
-    """Tell whether the driver means a lost connection: a cancellation that nobody asked for, or an error without a kind."""
+    """Tell whether the driver means a lost connection: by any error, or by a cancellation that nobody asked for."""
     if isinstance(error, asyncio.CancelledError):
         task = asyncio.current_task()
         return task is None or not task.cancelling()
-    return type(error) is Exception
+    return isinstance(error, Exception)
 
 
 def _retrieve(task: "asyncio.Future[_Result]") -> None:

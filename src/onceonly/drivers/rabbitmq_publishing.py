@@ -61,8 +61,24 @@ class OwnProperties(spec.Basic.Properties):
         )
 
 
+class RawProperties(spec.Basic.Properties):
+    """The properties of a message that came, exactly as they came: a copy of what cannot be written otherwise."""
+
+    def __init__(self, raw: bytes) -> None:
+        """Take the flags and the values as they stand in a frame; `message_id` is not written."""
+        super().__init__()
+        self._raw = raw
+
+    def marshal(self) -> bytes:
+        """Give them."""
+        return self._raw
+
+
 class Parcel(Struct, frozen=True, kw_only=True):
-    """One message to publish, in the broker's words."""
+    """One message to publish, in the broker's words.
+
+    Raw properties have no `message_id` of ours, by which the driver knows what the server returns: so no return is asked for.
+    """
 
     exchange: str = ""
     routing_key: str
@@ -148,7 +164,8 @@ def _write(channel: Channel, stream: asyncio.StreamWriter, parcels: Sequence[Par
 def _frames(channel: Channel, parcels: Sequence[Parcel], names: Iterable[str]) -> Iterator[bytes]:
     number, most = channel.number, channel.max_content_size
     for parcel, name in zip(parcels, names, strict=True):
-        yield _addressed(parcel.exchange, parcel.routing_key, number)
+        mandatory = not isinstance(parcel.properties, RawProperties)
+        yield _addressed(parcel.exchange, parcel.routing_key, number, mandatory=mandatory)
         parcel.properties.message_id = name
         content = _CONTENT.pack(spec.Basic.frame_id, len(parcel.body)) + parcel.properties.marshal()
         yield _frame(FRAME_HEADER, number, content)
@@ -161,8 +178,8 @@ def _frame(kind: int, channel: int, payload: bytes) -> bytes:
 
 
 @lru_cache(1000)
-def _addressed(exchange: str, routing_key: str, channel: int) -> bytes:
-    return marshal(spec.Basic.Publish(0, exchange, routing_key, mandatory=True), channel)
+def _addressed(exchange: str, routing_key: str, channel: int, *, mandatory: bool) -> bytes:
+    return marshal(spec.Basic.Publish(0, exchange, routing_key, mandatory=mandatory), channel)
 
 
 def _table(headers: Mapping[str, Any]) -> bytes:
@@ -172,6 +189,9 @@ def _table(headers: Mapping[str, Any]) -> bytes:
         if isinstance(value, str):
             words = value.encode()
             parts += (_text_named(name), len(words).to_bytes(4), words)
+        elif isinstance(value, list):
+            words = b"".join([b"S" + len(text).to_bytes(4) + text for text in map(str.encode, value)])
+            parts += (short_string(name), b"A", len(words).to_bytes(4), words)
         else:
             parts.append(field_table({name: value})[4:])
     table = b"".join(parts)

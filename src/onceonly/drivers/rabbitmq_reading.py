@@ -2,7 +2,8 @@
 
 The driver spends several awaits, a queue and a task on each delivery, a third of a worker's time. Its connection takes a
 factory of streams, so the reader it gets here is asyncio's own that keeps back the frames of deliveries, for channels whose
-deliveries somebody takes. All other frames, and whatever is not understood, go to the driver as they came.
+deliveries somebody takes. All other frames, and what is not a delivery as AMQP has it, go to the driver as they came.
+Properties that cannot be decoded are part of a delivery: the driver would end the connection over them.
 """
 
 import asyncio
@@ -15,7 +16,7 @@ from aiormq.exceptions import AMQPConnectionError
 from pamqp.constants import FRAME_BODY, FRAME_END, FRAME_HEADER, FRAME_HEARTBEAT, FRAME_METHOD
 from yarl import URL
 
-from onceonly.drivers.rabbitmq_decoding import DELIVER, HEAD, Arrived, Delivered, read_deliver, read_header
+from onceonly.drivers.rabbitmq_decoding import DELIVER, HEAD, Delivered, read_deliver, read_properties, read_size
 
 HEARTBEAT = bytes((FRAME_HEARTBEAT, 0, 0, 0, 0, 0, 0, FRAME_END))
 ALIVE = 1.0  # seconds after which the driver is told that the server lives: it does not see what is kept back
@@ -34,6 +35,7 @@ class FrameReader(asyncio.StreamReader):
         loop = asyncio.get_running_loop()
         super().__init__(loop=loop)
         self._clock = loop.time
+        self.received = 0
         self._told = 0.0
         self._contents: dict[int, _Content] = {}
         self._rest = b""
@@ -45,6 +47,7 @@ class FrameReader(asyncio.StreamReader):
 
     def feed_data(self, data: bytes) -> None:  # type: ignore[override] # what a protocol is given is bytes
         """Take what the server sent: hand deliveries over, and all else to the driver."""
+        self.received += 1
         passed: list[bytes] = []
         kept = self._sort(self._rest + data if self._rest else data, passed) if self._understands else 0
         if kept and self._clock() - self._told > ALIVE:
@@ -94,8 +97,7 @@ class _Content:
         self._taker = taker
         self._frames: list[bytes] = []
         self._begun: tuple[str, int, bool] | None = None
-        self._properties: Arrived | None = None
-        self._left = 0
+        self._left: int | None = None  # bytes of the body that have not come; None before the properties
 
     def keeps(self, kind: int, frame: bytes) -> bool:
         """Take a frame if it is part of a delivery, and hand the delivery over if it is its last."""
@@ -105,9 +107,10 @@ class _Content:
         except (ValueError, IndexError, struct.error):  # the driver shall say what is wrong with it
             return False
         self._frames.append(frame)
-        if self._begun is not None and self._properties is not None and not self._left:
+        if self._begun is not None and self._left == 0:
             body = b"".join([each[HEAD.size : -_END] for each in self._frames[2:]])
-            message = Delivered(*self._begun, self._properties, body)
+            properties, problem = read_properties(self._frames[1])
+            message = Delivered(*self._begun, properties, body, self._frames[1], problem)
             self.given_up()
             self._taker(message)
         return True
@@ -115,15 +118,15 @@ class _Content:
     def given_up(self) -> list[bytes]:
         """Give the frames that were kept for nothing, and begin anew."""
         frames, self._frames = self._frames, []
-        self._begun = self._properties = None
+        self._begun = self._left = None
         return frames
 
     def _reads(self, kind: int, frame: bytes) -> bool:
         if kind == FRAME_METHOD and self._begun is None and frame.startswith(DELIVER, HEAD.size):
             self._begun = read_deliver(frame)
-        elif kind == FRAME_HEADER and self._begun is not None and self._properties is None:
-            self._left, self._properties = read_header(frame)
-        elif kind == FRAME_BODY and self._properties is not None:
+        elif kind == FRAME_HEADER and self._begun is not None and self._left is None:
+            self._left = read_size(frame)
+        elif kind == FRAME_BODY and self._left is not None:
             self._left -= len(frame) - HEAD.size - _END
         else:
             return False

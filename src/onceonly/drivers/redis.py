@@ -29,12 +29,14 @@ from redis.exceptions import (
 )
 
 from onceonly.drivers.document_urls import read_options, seconds, split_url
+from onceonly.drivers.tripped import TRIPPED
 from onceonly.model.errors import Failed, OnceOnlyError, SetupError, Unknown
 
 DEFAULT_PREFIX = "onceonly:"
 CONNECTIONS = 16
 _EXAMPLE = "redis://localhost:6379/0"
 _PREFIX = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,62}")
+_LOST: tuple[type[Exception], ...] = (RedisError, *TRIPPED)
 _REFUSED = (
     OutOfMemoryError,  # a script is refused at its first write, and after that never
     ReadOnlyError,
@@ -121,7 +123,7 @@ async def connect(client: "Redis") -> None:
     try:
         pool = client.connection_pool
         await pool.release(await pool.get_connection())  # type: ignore[no-untyped-call]
-    except (TimeoutError, RedisError, OSError) as error:
+    except _LOST as error:
         raise Failed(f"cannot connect to Redis: {error}") from error
 
 

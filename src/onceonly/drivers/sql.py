@@ -5,25 +5,34 @@ later one waits until that is done.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from time import monotonic
 from typing import Any, TypeAlias
 
 from msgspec.structs import replace
 from sqlalchemy import Connection, Pool, QueuePool, RootTransaction
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession, async_sessionmaker
 
 from onceonly.drivers.dialect import Dialect, Purpose, Said, State, checked_isolation
 from onceonly.drivers.guard import guarding, mark_errors
 from onceonly.drivers.statement_events import look_at_statements
 from onceonly.drivers.transaction import DatabaseTransaction, Keeping, Turns, nothing
-from onceonly.drivers.translation import Translating, TurnNotHad
+from onceonly.drivers.translation import NotConnected, Translating, TurnNotHad
 from onceonly.drivers.urls import DEFAULT_PREFIX, Place, checked_prefix, read_url
-from onceonly.model.errors import Failed, OnceOnlyError, SetupError, Unknown
+from onceonly.model.errors import Failed, OnceOnlyError, SetupError, Unknown, Unsafe
 from onceonly.ports.surroundings import Clock
 
+REACHING = 25.0
+"""Seconds for a new connection, and for all that SQLAlchemy asks on it."""
+SETTLING = 15.0
+"""Seconds that a transaction waits for the rollback of those before it: a server that is silent for so long is away."""
+CLOSING = 2.0
+"""Seconds to end transactions and connections politely."""
 SOON = 0.002  # seconds until a unit's connection is given back, unless another transaction begins before
+LOOK_EVERY = 30.0
+"""Seconds between two looks at a server's settings: one that stops being durable is noticed within a minute."""
 Source: TypeAlias = str | AsyncEngine | async_sessionmaker[AsyncSession]
 """What a user may name a database by."""
 
@@ -71,21 +80,28 @@ class Database:
         self.clock = clock
         self.sessions: async_sessionmaker[AsyncSession] = async_sessionmaker()
         self._own = own
+        self._known: tuple[type[Exception], ...] = (OnceOnlyError, SQLAlchemyError, OSError, *dialect.errors)
         self._translating: dict[tuple[type[OnceOnlyError], type[OnceOnlyError], type[OnceOnlyError], bool], Translating] = {}
         self._durable = durable
         self._prepared = False
+        self._next_look = 0.0
         self._preparing = asyncio.Lock()
         self._turns = Turns(place.timeout) if dialect.single_writer else None
         self._dropping: set[asyncio.Task[None]] = set()
         self._stranded: list[DatabaseTransaction] = []
 
     async def ready(self) -> None:
-        """Reach the database for the first time, unless that is done. Raises the driver's own errors, SetupError."""
+        """Check the server before the first transaction, and every `LOOK_EVERY` seconds after that.
+
+        Raises the driver's own errors; SetupError the first time, Unsafe later.
+        """
         if not self._prepared:
             async with self._preparing:
                 if not self._prepared:
-                    await self.dialect.prepare(self.engine, durable=self._durable)
-                    self._prepared = True
+                    await self._prepare()
+                    self._prepared, self._next_look = True, monotonic() + LOOK_EVERY
+        elif monotonic() >= self._next_look and not self.dialect.embedded:
+            await self._look_again()
 
     async def open(self, purpose: Purpose, *, isolation: str | None = None, lingers: bool = True) -> DatabaseTransaction:
         """Begin a database transaction, which must be committed or dropped. Raises the driver's own errors.
@@ -95,8 +111,9 @@ class Database:
         writing = purpose is not Purpose.READING
         await self._get_ready(settled=writing or not self.dialect.single_writer)
         end_turn = await self._turns.take() if writing and self._turns is not None else nothing
-        keeping = self._keep if lingers and purpose is Purpose.UNIT and not self.dialect.single_writer else None
-        if purpose is Purpose.UNIT and self.dialect.begins_later and self._has_idle():
+        is_unit = purpose is Purpose.UNIT or purpose is Purpose.BATCH
+        keeping = self._keep if lingers and is_unit and not self.dialect.single_writer else None
+        if is_unit and self.dialect.begins_later and self._has_idle():
             return await self._begin(purpose, isolation, end_turn, keeping)  # waits for nothing that a cancellation cuts off
         opening = asyncio.ensure_future(self._begin(purpose, isolation, end_turn, keeping))
         try:
@@ -118,15 +135,18 @@ class Database:
 
         Where the dialect needs a transaction around a single statement it is the same as `writing`.
         """
+        with self.translate():
+            await self._get_ready()  # this may find out that the dialect does not
         if not self.dialect.autocommits:
             async with self.writing() as connection:
                 yield connection
             return
-        with self.translate():
-            await self._get_ready()
         with self.translate(committing=True):
-            async with self.engine.connect() as connection:
+            connection = await self._connected()
+            try:
                 yield connection
+            finally:
+                await asyncio.shield(connection.close())
 
     def reading(self) -> AbstractAsyncContextManager[AsyncConnection]:
         """Enclose a database transaction that only reads, all of it from one state. Raises Failed, Unknown."""
@@ -156,19 +176,49 @@ class Database:
     def is_locked(self, error: OnceOnlyError) -> bool:
         """Tell of a translated error whether another transaction was in the way."""
         cause = error.__cause__
-        return isinstance(cause, TurnNotHad) or (isinstance(cause, DBAPIError) and self.dialect.said(cause) is Said.LOCKED)
+        return isinstance(cause, TurnNotHad) or (
+            isinstance(cause, DBAPIError) and self.dialect.said(cause) in {Said.LOCKED, Said.HELD}
+        )
 
     async def settle(self) -> None:
-        """Wait until every dropped transaction is rolled back."""
+        """Wait until every dropped transaction is rolled back, but not for a server that does not answer."""
         self._end_stranded()
         if self._dropping:
-            await asyncio.wait(self._dropping)
+            await asyncio.wait(self._dropping, timeout=None if self.dialect.embedded else SETTLING)
 
     async def close(self) -> None:
-        """Roll back what was dropped, and close the connections that this library opened."""
+        """Roll back what was dropped, and close the connections that this library opened.
+
+        Connections to a server that does not answer are dropped.
+        """
+        self._end_stranded()
+        ending = asyncio.ensure_future(self._end())
+        try:
+            if not self.dialect.embedded and not (await asyncio.wait([ending], timeout=CLOSING))[0]:
+                self.dialect.hang_up()
+        finally:
+            await ending
+
+    async def _end(self) -> None:
         await self.settle()
         if self._own:
             await self.engine.dispose()
+
+    async def _prepare(self) -> None:
+        with self._connecting():
+            async with asyncio.timeout(None if self.dialect.embedded else 2 * REACHING):
+                await self.dialect.prepare(self.engine, durable=self._durable)
+
+    async def _look_again(self) -> None:
+        """Check the server once more. One that fails the check is checked before every transaction until it passes."""
+        async with self._preparing:
+            if monotonic() < self._next_look:
+                return  # another task has just done it
+            try:
+                await self._prepare()
+            except SetupError as error:
+                raise Unsafe(str(error)) from error
+            self._next_look = monotonic() + LOOK_EVERY
 
     async def _get_ready(self, *, settled: bool = True) -> None:
         """Look at the database before its first use, and let what was dropped be rolled back.
@@ -185,11 +235,33 @@ class Database:
         pool = self.engine.sync_engine.pool
         return isinstance(pool, QueuePool) and pool.checkedin() > 0
 
+    async def _connected(self) -> AsyncConnection:
+        """Get a connection: `_connecting` without what that costs each time. A server that does not answer is away as well."""
+        try:
+            if self._has_idle():
+                return await self.engine.connect()
+            async with asyncio.timeout(REACHING):
+                return await self.engine.connect()
+        except self._known:
+            raise
+        except Exception as error:
+            raise NotConnected(f"{type(error).__name__}: {error}") from error
+
+    @contextmanager
+    def _connecting(self) -> Iterator[None]:
+        """Enclose what connects: an error of no class of the driver's means that the server is away. Raises NotConnected."""
+        try:
+            yield
+        except self._known:
+            raise
+        except Exception as error:
+            raise NotConnected(f"{type(error).__name__}: {error}") from error
+
     async def _begin(
         self, purpose: Purpose, isolation: str | None, end_turn: Callable[[], None], keeping: Keeping | None
     ) -> DatabaseTransaction:
         try:
-            connection = await self.engine.connect()
+            connection = await self._connected()
             try:
                 root = await connection.run_sync(self._begin_root, purpose, isolation)
             except BaseException:

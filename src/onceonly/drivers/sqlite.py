@@ -34,7 +34,8 @@ from sqlalchemy.sql.compiler import InsertmanyvaluesSentinelOpts
 
 from onceonly.drivers.dialect import Limit, OneUpdate, Purpose, Said, State, Taking, insert_behind
 from onceonly.drivers.keeper import Keeper
-from onceonly.drivers.sqlite_connection import connect
+from onceonly.drivers.sqlite_connection import connecting
+from onceonly.drivers.sqlite_file import DatabaseFile, Moved
 from onceonly.drivers.sqlite_keeper import SQLiteKeeper
 from onceonly.drivers.statement_events import Looks
 from onceonly.drivers.translation import TooLate
@@ -44,6 +45,7 @@ OLDEST = (3, 35, 0)  # the first with RETURNING
 FULL = 2
 ROWS_AT_ONCE = 10_000  # SQLite takes 32,766 variables
 WAL_TRIES, WAL_PAUSE = 100, 0.05
+_OPENED = "onceonly_opened"
 _OWN_CODE = 0xFF  # an extended result code keeps the primary one in its lowest byte
 
 # https://www.sqlite.org/rescode.html. IOERR, CORRUPT, INTERRUPT, NOMEM and all others say nothing that can be relied on.
@@ -82,6 +84,7 @@ class SQLite:
     keeper: Keeper = SQLiteKeeper()
     errors: tuple[type[Exception], ...] = ()
     looks = Looks()
+    _adopted: DatabaseFile | None = None
 
     def engine(self, url: URL, *, timeout: float) -> AsyncEngine:
         """Make an engine for a file. Raises SetupError for an in-memory database and for a directory that is not there."""
@@ -89,13 +92,14 @@ class SQLite:
         engine = create_async_engine(
             url.set(drivername="sqlite+aiosqlite"),
             isolation_level="AUTOCOMMIT",
-            connect_args={"timeout": timeout, "async_creator_fn": connect},
+            connect_args={"timeout": timeout, "async_creator_fn": connecting(DatabaseFile(url.database or ""))},
             pool_size=8,
             max_overflow=-1,  # a handler that needs a second connection must not wait for its own unit
         )
         _number_rows_in_order(engine)
         event.listen(engine.sync_engine, "connect", _configure)
         _keep_when_cancelled(engine)
+        _drop_when_moved(engine)
         return engine
 
     def adopt(self, engine: AsyncEngine) -> AsyncEngine:
@@ -105,6 +109,7 @@ class SQLite:
         _check_file(engine.url)
         view = engine.execution_options(isolation_level="AUTOCOMMIT")
         _keep_when_cancelled(view)
+        self._adopted = DatabaseFile(engine.url.database or "")
         return view
 
     async def prepare(self, engine: AsyncEngine, *, durable: bool) -> None:
@@ -117,24 +122,46 @@ class SQLite:
                 await _switch_to_wal(connection)
                 synchronous = (await connection.exec_driver_sql("PRAGMA synchronous")).scalar_one()
         except DBAPIError as error:
-            if _code(error) in _UNFIT:
+            if _code(error) in _UNFIT and not isinstance(error.orig, Moved):
                 raise SetupError(f"{type(error.orig).__name__}: {error.orig}") from error
             raise
         if durable and synchronous < FULL:
             raise SetupError("this engine commits with PRAGMA synchronous below FULL, so a power cut loses commits: set FULL")
 
+    def hang_up(self) -> None:
+        """Do nothing."""
+
+    def expect(self, longest: float) -> None:
+        """Do nothing."""
+
     def begin(self, connection: Connection, purpose: Purpose, *, isolation: str | None) -> None:
         """Begin. A writing transaction waits for the write lock here, so it can never lose it to another one later."""
         connection.exec_driver_sql("BEGIN" if purpose is Purpose.READING else "BEGIN IMMEDIATE")
+        if self._adopted is not None and _OPENED not in connection.info:
+            connection.info[_OPENED] = self._adopted.found()
 
     def started(self, connection: Connection) -> int:
         """Read the clock of this machine, which is SQLite's as well; the one that nobody sets."""
         return time.monotonic_ns() // 1_000_000
 
     def commit(self, connection: Connection, limit: Limit | None = None) -> None:
-        """Look at the clock, and leave the rest to SQLAlchemy: the driver commits what was begun in any way."""
+        """Look at the clock, and leave the rest to SQLAlchemy: the driver commits what was begun in any way.
+
+        Not on a user's engine: its connections do not look at their file when they commit.
+        """
         if limit is not None and self.started(connection) - limit.since > limit.milliseconds:
             raise TooLate(f"not committed within {limit.milliseconds} ms of its beginning")
+        if self._adopted is not None:
+            self._commit_adopted(connection, self._adopted)
+
+    def _commit_adopted(self, connection: Connection, file: DatabaseFile) -> None:
+        adapted: Any = connection.connection.dbapi_connection
+        try:
+            adapted.commit()
+            file.check(connection.info[_OPENED])
+        except Moved as error:
+            connection.invalidate(error)
+            raise DBAPIError("COMMIT", None, error) from error
 
     def roll_back(self, connection: Connection) -> None:
         """Leave it to SQLAlchemy."""
@@ -147,7 +174,7 @@ class SQLite:
         except ValueError:  # aiosqlite: the connection was closed
             return State.ENDED
 
-    def hold(self, connection: Connection) -> None:
+    def hold(self, connection: Connection, *, of_messages: bool = False) -> None:
         """Have SQLite itself refuse COMMIT, and BEGIN after a rollback; a user's own authorizer is replaced.
 
         Setting an authorizer also expires what is prepared, so that a COMMIT in the driver's statement cache is refused too.
@@ -317,3 +344,13 @@ def _keep_when_cancelled(engine: AsyncEngine) -> None:
             context.is_disconnect = False
 
     event.listen(engine.sync_engine, "handle_error", keep)
+
+
+def _drop_when_moved(engine: AsyncEngine) -> None:
+    """Have all connections made anew where one finds that its file was deleted or replaced."""
+
+    def drop(context: ExceptionContext) -> None:
+        if isinstance(context.original_exception, Moved):
+            context.is_disconnect = True
+
+    event.listen(engine.sync_engine, "handle_error", drop)

@@ -4,6 +4,7 @@ The driver visits the thread to make a cursor, to execute, to fetch and to close
 executes, fetches and closes in one. A longer result is fetched part by part, as ever.
 """
 
+import asyncio
 import sqlite3
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -12,13 +13,45 @@ from typing import Any
 import aiosqlite
 from aiosqlite.context import contextmanager
 
+from onceonly.drivers.sqlite_file import DatabaseFile, Opened
+
 AHEAD = 1000
 """Rows that are fetched with their statement."""
+ENDING = 0.001  # seconds between two looks at a thread that ends
 _ITERATED = 64  # rows at once for who iterates; the driver's own default
 
 
 class Connection(aiosqlite.Connection):
-    """A connection of aiosqlite's whose cursors visit its thread as seldom as they can."""
+    """A connection of aiosqlite's whose cursors visit its thread as seldom as they can, and whose commits are on its file."""
+
+    def __init__(self, file: DatabaseFile, options: dict[str, Any]) -> None:
+        """Prepare; it is made when it is awaited."""
+        self._file = file
+        self._opened: Opened | None = None
+
+        def connect() -> sqlite3.Connection:
+            self._opened = file.open(**options)
+            return self._opened.connection
+
+        super().__init__(connect, _ITERATED)
+
+    async def _connect(self) -> "Connection":
+        """Connect. Where that fails, wait until its thread has ended: the driver leaves it to outlive the event loop."""
+        try:
+            await super()._connect()
+        except Exception:
+            while self._thread.is_alive():  # noqa: ASYNC110 - it has been told to end, and tells nobody that it has
+                await asyncio.sleep(ENDING)
+            raise
+        return self
+
+    async def commit(self) -> None:
+        """Commit. Raises Moved where its file was deleted or replaced."""
+        await self._execute(self._commit)  # type: ignore[no-untyped-call]
+
+    def _commit(self) -> None:
+        assert self._opened is not None  # noqa: S101 - for the type checker: `_execute` refuses what is not connected
+        self._file.commit(self._opened)
 
     @contextmanager
     async def cursor(self) -> aiosqlite.Cursor:
@@ -155,6 +188,11 @@ class Cursor(aiosqlite.Cursor):
             cursor.close()
 
 
+def connecting(file: DatabaseFile) -> Callable[..., Connection]:
+    """Make what gives connections to a file, each made when it is awaited, as aiosqlite's own `connect` does."""
+    return lambda _database, **options: Connection(file, options)
+
+
 def connect(database: str | Path, **options: Any) -> Connection:
-    """Give a connection that is made when it is awaited, as aiosqlite's own `connect` does."""
-    return Connection(lambda: sqlite3.connect(database, **options), _ITERATED)
+    """Give one connection, made when it is awaited."""
+    return Connection(DatabaseFile(database), options)

@@ -6,6 +6,8 @@ from sqlalchemy import Connection, Table, delete
 class SQLiteKeeper:
     """The keeper of a SQLite file."""
 
+    leads_in_transaction = False
+
     def try_alone(self, connection: Connection, name: str) -> bool:
         """Rely on the write lock."""
         return True

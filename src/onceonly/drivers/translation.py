@@ -1,5 +1,6 @@
 """Translating the errors of SQL drivers into the outcomes of a write, by allow-list, in one place."""
 
+import re
 from types import TracebackType
 from typing import Literal
 
@@ -7,7 +8,10 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from onceonly.drivers.dialect import Dialect, Said
-from onceonly.model.errors import CommitRefused, Failed, OnceOnlyError, Unknown
+from onceonly.drivers.urls import USE_POOLED
+from onceonly.model.errors import CommitRefused, Conflict, Failed, LockTimeout, OnceOnlyError, Unable, Unknown
+
+_LOST_STATEMENT = re.compile(r"prepared statement .* (does not exist|already exists)")
 
 
 class TurnNotHad(SQLAlchemyError):
@@ -16,6 +20,10 @@ class TurnNotHad(SQLAlchemyError):
 
 class TooLate(SQLAlchemyError):
     """The time in which a database transaction might be committed was over. Nothing happened."""
+
+
+class NotConnected(SQLAlchemyError):
+    """No connection could be made, whatever the driver made of that. Nothing happened."""
 
 
 def translated(
@@ -29,21 +37,26 @@ def translated(
 ) -> OnceOnlyError:
     """Translate a driver's error by allow-list; gives, never raises.
 
-    A lock that was not had becomes `locked`; a statement or constraint that can never work `refused`; a transaction that was
-    left aborted CommitRefused; what the database could not do for now Failed. While `committing` only locks, constraints and
-    aborted transactions are definite. All the rest becomes `unsure`.
+    A lock that was not had becomes `locked`, or LockTimeout where that is Conflict and the wait was too long; a statement or
+    constraint that can never work `refused`; a transaction that was left aborted CommitRefused; what the database could not do
+    for now Unable. While `committing` only locks, constraints and aborted transactions are definite. All the rest becomes
+    `unsure`.
     """
     text = _first_line(error)
     if isinstance(error, TurnNotHad):
         return locked(text)
     if isinstance(error, TooLate):
         return Failed(text)
+    if isinstance(error, NotConnected):
+        return Failed(f"cannot connect: {error}")
     if isinstance(error, PoolTimeout):
         return Failed(f"no connection was free: {text}")
     said = dialect.said(error) if isinstance(error, DBAPIError) and not error.connection_invalidated else Said.NOTHING
-    definite: dict[Said, type[OnceOnlyError]] = {Said.LOCKED: locked, Said.CONSTRAINT: refused, Said.ABORTED: CommitRefused}
+    held = LockTimeout if locked is Conflict else locked
+    definite: dict[Said, type[OnceOnlyError]] = {Said.LOCKED: locked, Said.HELD: held}
+    definite |= {Said.CONSTRAINT: refused, Said.ABORTED: CommitRefused}
     if not committing:
-        definite |= {Said.STATEMENT: refused, Said.UNABLE: Failed, Said.FORBIDDEN: Failed}
+        definite |= {Said.STATEMENT: refused, Said.UNABLE: Unable, Said.FORBIDDEN: Unable}
     return definite.get(said, unsure)(text)
 
 
@@ -81,4 +94,5 @@ class Translating:
 
 def _first_line(error: Exception) -> str:
     cause = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
-    return f"{type(cause).__name__}: {cause}".splitlines()[0]
+    words = f"{type(cause).__name__}: {cause}".splitlines()[0]
+    return f"{words}. {USE_POOLED}" if _LOST_STATEMENT.search(words) else words

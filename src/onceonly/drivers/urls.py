@@ -12,7 +12,9 @@ DEFAULT_PREFIX = "onceonly_"
 _PREFIX = re.compile(r"[a-z][a-z0-9_]{0,30}_?")
 _SCHEMA = re.compile(r"[a-z][a-z0-9_]{0,62}")
 _TRUTH = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
-_OPTIONS = frozenset({"prefix", "schema", "isolation", "create", "timeout", "lease"})
+_OPTIONS = frozenset({"prefix", "schema", "isolation", "create", "timeout", "lease", "pgbouncer"})
+POOLED = "pgbouncer"
+USE_POOLED = "If PgBouncer or another pooler is between, add pgbouncer=true to the options of the database URL."
 
 
 class Place(Struct, frozen=True, kw_only=True):
@@ -21,6 +23,7 @@ class Place(Struct, frozen=True, kw_only=True):
     `prefix` begins every table name; `schema` is where the tables are, on a database that has schemas; `isolation` is the level
     of the store's units; `create` says whether missing tables may be made at start; `timeout` is for how many
     seconds a lock is waited for; `lease` for how many a delivery of a queue in it is kept for its receiver.
+    `pgbouncer` stays among the options of `url`: whether a pooler such as PgBouncer is before a PostgreSQL server.
     """
 
     url: URL
@@ -42,8 +45,13 @@ def read_url(url: str) -> Place:
     unknown = sorted(options.keys() - _OPTIONS)
     if unknown:
         raise SetupError(f"unknown option {', '.join(unknown)} in a database URL; there are {', '.join(sorted(_OPTIONS))}")
+    query = {}
+    if POOLED in options:
+        if parsed.get_backend_name() != "postgresql":
+            raise SetupError(f"option {POOLED} is for PostgreSQL only")
+        query[POOLED] = "true" if _truth(POOLED, options[POOLED]) else "false"
     return Place(
-        url=parsed.set(query={}),
+        url=parsed.set(query=query),
         prefix=checked_prefix(options.get("prefix", DEFAULT_PREFIX)),
         schema=_checked_schema(options["schema"]) if "schema" in options else None,
         isolation=options.get("isolation"),

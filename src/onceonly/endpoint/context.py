@@ -4,16 +4,16 @@ from datetime import datetime
 from typing import NamedTuple
 
 from onceonly.endpoint.blobs import BlobPlace, Blobs
-from onceonly.endpoint.envelopes import Delay, Envelopes, Wish
+from onceonly.endpoint.envelopes import Delay, Envelopes, Origin, Wish
 from onceonly.endpoint.reading import Received
 from onceonly.endpoint.requests import RequestPlace, Requests
 from onceonly.endpoint.sending import Sending
 from onceonly.model.errors import InvalidEffect
-from onceonly.model.identity import outgoing_id
 from onceonly.model.message import Headers, Message
 from onceonly.model.record import Decision, Effect
 from onceonly.model.remote import REQUEST, Response
 from onceonly.model.settings import is_endpoint_name
+from onceonly.model.sizes import too_long
 
 
 class Places(NamedTuple):
@@ -31,12 +31,23 @@ class Context(Sending):
     """One handler's view of its message. Valid until the handler ends."""
 
     def __init__(
-        self, envelopes: Envelopes, message: Message, *, now: int, attempt: str = "", places: Places = NOWHERE
+        self,
+        envelopes: Envelopes,
+        message: Message,
+        *,
+        now: int,
+        attempt: str = "",
+        places: Places = NOWHERE,
+        repeats: bool = False,
     ) -> None:
-        """Serve one message, and send in the name of the endpoint of `envelopes`; `now` is in milliseconds since 1970."""
+        """Serve one message, and send in the name of the endpoint of `envelopes`; `now` is in milliseconds since 1970.
+
+        `repeats` says that this message may be handled and committed more than once.
+        """
         self._endpoint = envelopes.endpoint
         self._message = message
         self._now = now
+        self._since = message.instant if repeats else None
         self._envelopes = envelopes
         self._effects: list[Effect] = []
         self._attempt = attempt
@@ -97,14 +108,16 @@ class Context(Sending):
         return Decision(tuple(self._effects), (*blobs, *requests), calls)
 
     def _follow(self, message: object, url: str) -> None:
-        """Send this endpoint the message that follows up a request."""
+        """Send this endpoint the message that follows up a request. Raises InvalidEffect for a URL that is too long to send."""
+        if problem := too_long(((REQUEST, url),)):
+            raise InvalidEffect(f"cannot follow up a request: {problem}")
         self._capture(message, Wish(self._endpoint, None, None, None), follows=((REQUEST, url),))
 
     def _capture(self, body: object, wish: Wish, *, follows: Headers = ()) -> None:
         if self._ended:
             raise InvalidEffect("the context was used after its handler had ended; nothing can be sent with it any more")
-        id_ = outgoing_id(self._endpoint, self._message.identity, len(self._effects))
-        self._effects.append(self._envelopes.seal(body, wish, id=id_, now=self._now, cause=(*self._cause(wish), *follows)))
+        origin = Origin(self._message.identity, len(self._effects), self._since)
+        self._effects.append(self._envelopes.seal(body, wish, origin, now=self._now, cause=(*self._cause(wish), *follows)))
 
     def _cause(self, wish: Wish) -> Headers:
         incoming = self._message

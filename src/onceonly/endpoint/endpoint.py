@@ -21,11 +21,11 @@ from onceonly.endpoint.transacting import MAX_BODY, Running, Transacting
 from onceonly.model.errors import InvalidHandler
 from onceonly.model.peer import Peer
 from onceonly.model.retry import Retry
-from onceonly.model.settings import ControlMessages, Deduplication, History, Tokens
+from onceonly.model.settings import ControlMessages, Deduplication, History, Off, Tokens
 from onceonly.ports.bundle import Ports
 from onceonly.ports.effects import Things
 from onceonly.ports.transport import Topology, Traits
-from onceonly.runtime.beside import beside
+from onceonly.runtime.beside import Background, beside
 from onceonly.runtime.board import Row
 from onceonly.runtime.doorbell import Doorbell
 from onceonly.runtime.drops import CountedWorker
@@ -310,18 +310,19 @@ class Endpoint(Responding, Transacting):
         surroundings: Surroundings = LIVE,
         observer: Observer | None = None,
         board: Row | None = None,
-    ) -> AsyncIterator[None]:
+    ) -> AsyncIterator[Background]:
         """Run the worker beside the block, such as in another application's lifespan; the exit stops it gracefully.
 
         A server that is away at start holds nobody up: the block begins, and the worker keeps trying beside it. A wrong
-        set-up is raised here when it shows at start; what ends the worker later is raised at the exit.
+        set-up is raised here when it shows at start; what ends the worker later is raised at the exit. The application goes
+        on meanwhile: `failure` of what is given here says that the worker has ended, for the application's own probe.
         """
 
         def run(stop: asyncio.Event, ready: asyncio.Event) -> Coroutine[Any, Any, None]:
             return self.run(stop, settings=settings, surroundings=surroundings, observer=observer, board=board, ready=ready)
 
-        async with beside(run, name=f"onceonly {self.name}"):
-            yield
+        async with beside(run, name=f"onceonly {self.name}") as background:
+            yield background
 
     @asynccontextmanager
     async def sending(
@@ -362,8 +363,9 @@ class Endpoint(Responding, Transacting):
             return EndpointHandlers(plans, rules, surroundings, made, blobs=place, peers=chosen.all_peers)
 
         events, responders = tuple(sorted(plans.handlers)), bool(plans.responders)
+        longest = max((each.timeout or 0.0 for each in plans.handlers.values()), default=0.0)
         asked = partial(wire, events=events, entities=plans.work_on_entities, responders=responders, sends=plans.sends)
-        return partial(asked, chosen, make, surroundings=surroundings, observer=observer)
+        return partial(asked, chosen, make, longest_timeout=longest, surroundings=surroundings, observer=observer)
 
     def _plan(self, settings: Settings, *, sends: bool = False) -> Plans:
         offer, subscribers = offer_of(settings.store), _subscribers(settings)
@@ -389,7 +391,9 @@ class Endpoint(Responding, Transacting):
 
 
 def _rules(settings: Settings, max_body: int) -> Rules:
-    return Rules(settings.name, settings.retry, settings.timeout, settings.identity, max_body, _subscribers(settings))
+    repeats = isinstance(settings.deduplication, Off)
+    rules = Rules(settings.name, settings.retry, settings.timeout, settings.identity, max_body, _subscribers(settings), repeats)
+    return rules._replace(grace=settings.worker.grace)
 
 
 def _subscribers(settings: Settings) -> Subscribers | None:

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from onceonly.endpoint.failures import failed, storable, text
 from onceonly.endpoint.signatures import Parameter, words
 from onceonly.model.entities import Deleted, Entities
-from onceonly.model.errors import HandlerFailed
+from onceonly.model.errors import USERS_ERRORS, HandlerFailed
 from onceonly.model.message import FailureKind, Message, Unreadable
 from onceonly.model.wording import an
 from onceonly.ports.store import Resources
@@ -54,7 +54,7 @@ class EntityPlan(NamedTuple):
             unit = unit_of(self.name, self.key_of(body))
         except BodyError as error:
             return Unreadable(reason=storable(f"{message.type or 'the message'}: {error}"), message=message)
-        except Exception as error:  # noqa: BLE001 - a validator or a key function of the user's
+        except USERS_ERRORS as error:  # a validator or a key function of the user's
             reason = f"the key of its {self.name} cannot be told: {type(error).__name__}: {text(error)}"
             return Unreadable(reason=storable(reason), message=message)
         placed = replace(message, unit=unit)
@@ -100,7 +100,7 @@ class EntityPlan(NamedTuple):
     def _decoded(self, state: bytes, kind: FailureKind, reason: str) -> Any:
         try:
             return self.codec.decode(state)
-        except Exception as error:  # a BodyError, or whatever a validator of the user's raises
+        except USERS_ERRORS as error:  # a BodyError, or whatever a validator of the user's raises
             raise failed(kind, f"{reason}: {text(error)}") from error
 
 

@@ -6,13 +6,17 @@ from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 from onceonly.model.errors import InvalidEffect
+from onceonly.model.escaped import readable
+from onceonly.model.identity import Identity, outgoing_id
 from onceonly.model.message import Headers, Message, Send
 from onceonly.model.ring import INSTANT
 from onceonly.model.settings import NAME_RULE, is_endpoint_name
+from onceonly.model.sizes import type_problem
 from onceonly.model.wording import an
 from onceonly.serialization.bodies import BodyError, encode_body, type_name
 
 LATEST = int(datetime(9999, 12, 31, tzinfo=UTC).timestamp() * 1000)
+LONGEST_SHOWN = 80  # characters of a type that is refused
 Delay = timedelta | float
 Subscribers = Mapping[str, Sequence[str]]
 """The endpoints that take an event, by its type."""
@@ -27,6 +31,18 @@ class Wish(NamedTuple):
     at: datetime | None
 
 
+class Origin(NamedTuple):
+    """What a message on its way out comes from: the message or the attempt that it answers, and how many were sent before it.
+
+    `instant` is what its instant counts from: None for the sender's clock. Where one message may be handled and committed twice
+    it must be the incoming message's, so that both runs send the same ids; with 0, for none, the id contains no instant.
+    """
+
+    identity: Identity
+    position: int
+    instant: int | None = None
+
+
 class Envelopes:
     """Makes messages in the name of one endpoint; `max_body` is in bytes, `subscribers` are there where tokens are minted."""
 
@@ -37,16 +53,18 @@ class Envelopes:
         self._second = -1
         self._second_text = ""
 
-    def seal(self, body: object, wish: Wish, *, id: str, now: int, cause: Headers = ()) -> Send:  # noqa: A002 - the CloudEvents name
+    def seal(self, body: object, wish: Wish, origin: Origin, *, now: int, cause: Headers = ()) -> Send:
         """Make one message; `now` is in milliseconds since 1970, `cause` are extensions that say where it comes from.
 
-        Raises InvalidEffect when it can never be sent: too large, not serializable, without a type, an impossible instant, an
-        event for whose subscribers no tokens can be minted.
+        Raises InvalidEffect when it can never be sent: too large, not serializable, without a type or with one that no
+        transport takes, an impossible instant, an event for whose subscribers no tokens can be minted.
         """
         due = _due(wish, now)
         name = wish.type if wish.type is not None else type_name(body.__class__)
         if not name or not name.strip():
             raise InvalidEffect(f'{an(body.__class__.__name__)} does not know its message type: pass type="..."')
+        if problem := type_problem(name):
+            raise InvalidEffect(f"cannot send {readable(name[:LONGEST_SHOWN])!r}: {problem}")
         if self._subscribers is not None and not wish.to and name not in self._subscribers:
             raise InvalidEffect(
                 f"cannot publish {name}: nobody knows for whom to mint its token; name the endpoints that take it, or none, "
@@ -58,14 +76,15 @@ class Envelopes:
             raise InvalidEffect(f"cannot send {name}: {error}") from error
         if len(encoded) > self._max_body:
             raise InvalidEffect(f"cannot send {name}: {len(encoded)} bytes, and this transport takes {self._max_body} at most")
+        instant = max(due, now) if origin.instant is None else _repeatable(wish, origin.instant)
         message = Message(
-            id=id,
+            id=outgoing_id(self.endpoint, origin.identity, origin.position, instant),
             source=self.endpoint,
             type=name,
             body=encoded,
             time=self._time(now),
             datacontenttype=content_type,
-            extensions=tuple([item for item in (*cause, (INSTANT, str(max(due, now)))) if item[1]]),
+            extensions=tuple([item for item in (*cause, (INSTANT, str(instant or max(due, now)))) if item[1]]),
         )
         return Send(message=message, to=wish.to, due=due)
 
@@ -82,6 +101,11 @@ def command(to: str) -> str:
     if not is_endpoint_name(to):
         raise InvalidEffect(f"cannot send to {to!r}: {NAME_RULE}")
     return to
+
+
+def _repeatable(wish: Wish, since: int) -> int:
+    """Give an instant that is the same whenever the handler runs; 0 where nothing is known that is."""
+    return max(_due(wish, since), since) if since else 0
 
 
 def _due(wish: Wish, now: int) -> int:

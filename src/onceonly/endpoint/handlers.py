@@ -11,29 +11,32 @@ from onceonly.endpoint.context import Context, Places
 from onceonly.endpoint.entities import DECODED
 from onceonly.endpoint.envelopes import Envelopes, Subscribers
 from onceonly.endpoint.failures import blame, failed
-from onceonly.endpoint.limits import TimeLimit, TimeLimits
+from onceonly.endpoint.limits import CancelledFromInside, HandlerRun, TimeLimits
 from onceonly.endpoint.plans import HandlerPlan, Plans
 from onceonly.endpoint.reading import read
 from onceonly.endpoint.requests import RequestPlace
-from onceonly.model.errors import Conflict, HandlerFailed, OnceOnlyError, TryAgain
+from onceonly.model.errors import USERS_ERRORS, Conflict, HandlerFailed, OnceOnlyError, TryAgain
 from onceonly.model.message import Delivery, Failure, FailureKind, Message, Unreadable
 from onceonly.model.peer import Peer
 from onceonly.model.record import Decision
 from onceonly.model.remote import Response
 from onceonly.model.retry import Retry, Verdict, judge
 from onceonly.ports.store import Resources
+from onceonly.runtime.crash import Crashed
 from onceonly.runtime.surroundings import Surroundings
 from onceonly.serialization.bodies import BodyError
 from onceonly.serialization.identity import IdentityRule
 
-_NO_PORTS_ANSWER = (OnceOnlyError, SystemExit, GeneratorExit, BaseExceptionGroup)
-"""Whatever the user's code raises is its own failure: from a handler these are no port's answer, and end no process."""
+CANCELLED = "the handler was cancelled from inside: it cancelled its own task, or waited for one that was cancelled"
+_PASSES = (Exception, asyncio.CancelledError, Crashed)
+"""What leaves a handler as it is: `_take` judges the first two. Everything else that a handler raises is its own failure."""
 
 
 class Rules(NamedTuple):
     """What holds for all handlers of an endpoint. `timeout` is in seconds, `max_body` in bytes.
 
-    `subscribers` are those of `Tokens`, None for an endpoint without tokens.
+    `subscribers` are those of `Tokens`, None for an endpoint without tokens. `repeats` says that one message may be handled and
+    committed more than once.
     """
 
     endpoint: str
@@ -42,6 +45,9 @@ class Rules(NamedTuple):
     identity: IdentityRule | None
     max_body: int
     subscribers: Subscribers | None = None
+    repeats: bool = False
+    grace: float = 10.0
+    """Seconds that a handler has to end once it was cancelled because its time is over."""
 
 
 class EndpointHandlers:
@@ -66,7 +72,7 @@ class EndpointHandlers:
         self._reach = Places(blobs, RequestPlace(tuple(peers), frozenset(plans.handlers)) if peers else None)
         self._places = {type_: each.entity.place for type_, each in plans.handlers.items() if each.entity is not None}
         self._envelopes = Envelopes(rules.endpoint, max_body=rules.max_body, subscribers=rules.subscribers)
-        self._limits = TimeLimits()
+        self._limits = TimeLimits(rules.grace)
 
     @property
     def longest_timeout(self) -> float:
@@ -97,7 +103,8 @@ class EndpointHandlers:
         if plan is None:
             raise failed(FailureKind.REJECTED, self._no_handler(message.type))
         places = self._reach._replace(response=response)
-        context = Context(self._envelopes, message, now=self._surroundings.clock.now(), attempt=attempt, places=places)
+        now, repeats = self._surroundings.clock.now(), self._rules.repeats
+        context = Context(self._envelopes, message, now=now, attempt=attempt, places=places, repeats=repeats)
         _, decision = await self._take(plan, resources, context)
         return decision
 
@@ -113,22 +120,18 @@ class EndpointHandlers:
     async def _take(self, plan: HandlerPlan, resources: Resources, context: Context) -> tuple[object, Decision]:
         """Run one handler, within its time; gives what it returned, and what it decided."""
         body = _decode(plan, context.message)
-        limit = TimeLimit(self._limits, plan.timeout or self._rules.timeout)
+        run = HandlerRun(self._limits, plan.timeout or self._rules.timeout)
         try:
             async with resources.attempt():
-                left = await self._run(plan, body, resources, context=context, limit=limit)
+                left = await run(self._run(plan, body, resources, context))
         except (HandlerFailed, TryAgain, Conflict) as error:  # the store's, and what `_run` made of the user's
-            if isinstance(error, HandlerFailed) and limit.expired:
+            if isinstance(error, HandlerFailed) and run.expired:
                 raise self._timed_out(plan) from error
             raise
-        except asyncio.CancelledError as error:
-            if _is_being_cancelled():
-                raise
-            if limit.expired:
-                raise self._timed_out(plan) from error
-            raise blame(plan.function, error, "the handler was cancelled from inside") from error
-        except Exception as error:
-            if limit.expired:
+        except CancelledFromInside as error:
+            raise blame(plan.function, error.__cause__ or error, CANCELLED) from error
+        except USERS_ERRORS as error:  # also from a provider's clean-up, or a listener of the user's session
+            if run.expired:
                 raise self._timed_out(plan) from error
             raise blame(plan.function, error) from error
         finally:
@@ -142,25 +145,26 @@ class EndpointHandlers:
         clock, chance = self._surroundings.clock, self._surroundings.chance
         return judge(policy, failure, attempts=attempts, history=history, now=clock.now(), chance=chance.fraction())
 
-    async def _run(
-        self, plan: HandlerPlan, body: object, resources: Resources, *, context: Context, limit: TimeLimit
-    ) -> object:
-        """Make what the handler asks for, run it, and clean up: all of it inside the attempt and its time."""
+    async def _run(self, plan: HandlerPlan, body: object, resources: Resources, context: Context) -> object:
+        """Make what the handler asks for, run it, and clean up: all of it inside the attempt, its task and its time."""
         made: dict[Any, object] = {**self._made, Context: context}
-        with limit:
-            work = None
-            if plan.entity is not None:
-                work = plan.entity.open(context.message, body, resources)
-                made[plan.entity.kind] = work.entity
-            if plan.providers:
-                left = await _call_with_providers(plan, body, made, resources)
-            else:
-                try:
-                    left = await _call(plan, body, made, resources)
-                except _NO_PORTS_ANSWER as error:
-                    raise blame(plan.function, error) from error
-            if work is not None:
-                work.save(left)
+        work = None
+        if plan.entity is not None:
+            work = plan.entity.open(context.message, body, resources)
+            made[plan.entity.kind] = work.entity
+        if plan.providers:
+            left = await _call_with_providers(plan, body, made, resources)
+        else:
+            try:
+                left = await _call(plan, body, made, resources)
+            except OnceOnlyError as error:
+                raise blame(plan.function, error) from error
+            except _PASSES:
+                raise
+            except BaseException as error:
+                raise blame(plan.function, error) from error
+        if work is not None:
+            work.save(left)
         return left
 
     def _timed_out(self, plan: HandlerPlan) -> HandlerFailed:
@@ -181,7 +185,7 @@ def _decode(plan: HandlerPlan, message: Message) -> object:
         return plan.codec.decode(message.body)
     except BodyError as error:
         raise failed(FailureKind.REJECTED, str(error)) from error
-    except Exception as error:  # a validator of the user's own class
+    except USERS_ERRORS as error:  # a validator of the user's own class
         raise blame(plan.function, error) from error
 
 
@@ -193,12 +197,15 @@ async def _call_with_providers(plan: HandlerPlan, body: object, made: dict[Any, 
             for provider in plan.providers:
                 made[provider.kind] = await provider.open(stack, lambda kind: _find(kind, made, resources.get))
             left = await _call(plan, body, made, resources)
-        except _NO_PORTS_ANSWER as error:
+        except OnceOnlyError as error:
             raised = blame(plan.function, error)
             raise raised from error
-        except BaseException as error:
+        except _PASSES as error:
             raised = error
             raise
+        except BaseException as error:
+            raised = blame(plan.function, error)
+            raise raised from error
     if raised is not None:
         raise raised  # a provider's clean-up swallowed it; the handler failed all the same
     return left
@@ -222,8 +229,3 @@ async def _call(plan: HandlerPlan, body: object, made: Mapping[Any, object], res
 
 def _find(kind: Any, made: Mapping[Any, object], get: Callable[[type], object]) -> object:
     return made[kind] if kind in made else get(kind)
-
-
-def _is_being_cancelled() -> bool:
-    task = asyncio.current_task()
-    return task is None or task.cancelling() > 0

@@ -12,6 +12,7 @@ from onceonly.endpoint.failures import failed
 from onceonly.model.errors import Conflict, HandlerFailed, OnceOnlyError, TryAgain
 from onceonly.model.message import FailureKind, Headers, Message
 from onceonly.model.remote import LARGEST, Request, Response
+from onceonly.model.sizes import too_long
 from onceonly.model.transaction import Decided, Opening
 from onceonly.ports.bundle import Ports
 from onceonly.ports.remote import Calls, Responders
@@ -252,7 +253,7 @@ def response_for(left: object) -> Response:
 
 def _message(asked: Asked, request: Request) -> Message:
     """Put a request as a message of its operation's type."""
-    trace = tuple((name, value) for name, value in request.headers if name == "traceparent")
+    trace = tuple(item for item in request.headers if item[0] == "traceparent" and not too_long([item]))  # W3C: ignore others
     return Message(
         id=asked.id,
         source="http",

@@ -2,10 +2,10 @@
 
 from uuid import uuid4
 
-from onceonly.endpoint.envelopes import Envelopes, Wish
+from onceonly.endpoint.envelopes import Envelopes, Origin, Wish
 from onceonly.endpoint.sending import Sending
 from onceonly.model.errors import InvalidEffect
-from onceonly.model.identity import Identity, outgoing_id
+from onceonly.model.identity import Identity
 from onceonly.model.record import Record
 from onceonly.ports.surroundings import Clock
 from onceonly.wiring import Enlisted
@@ -30,6 +30,6 @@ class Outgoing(Sending):
         attempt = Identity(self._endpoint, f"{self._attempt}.{self._written}")
         now = self._clock.now()
         cause = (("replyto", self._endpoint if wish.to else ""),)
-        send = self._envelopes.seal(body, wish, id=outgoing_id(self._endpoint, attempt, 0), now=now, cause=cause)
+        send = self._envelopes.seal(body, wish, Origin(attempt, 0), now=now, cause=cause)
         self._enlisted.write(Record(attempt, (send,)), now)
         self._written += 1

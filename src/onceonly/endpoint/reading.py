@@ -5,7 +5,7 @@ from types import MappingProxyType
 
 from onceonly.model.message import Delivery, Message, Unreadable
 from onceonly.serialization.cloudevents import fields_of, take_apart
-from onceonly.serialization.identity import DECIDED, IdentityRule, NoIdentity, identify, is_foreign
+from onceonly.serialization.identity import DECIDED, IdentityRule, NoIdentity, TooLong, identify, is_foreign
 
 Place = Callable[[Message], Message | Unreadable]
 """Finds out which entity a message is about."""
@@ -43,7 +43,7 @@ def read(
         event = take_apart(delivery.headers, delivery.body)
         by_rule = identity is not None and is_foreign(event, delivery)
         found = identify(event, delivery, identity if by_rule else None)
-    except NoIdentity as error:
+    except (NoIdentity, TooLong) as error:
         return Unreadable(reason=str(error))
     except (ValueError, RecursionError) as error:
         return Unreadable(reason=f"cannot be read: {error}")
@@ -54,10 +54,6 @@ def read(
         fields["extensions"] += ((DECIDED, "rule"),)  # travels with every copy, so that the rule is never asked twice
     message = Received(**fields, attempts=delivery.attempts)
     message.__dict__["identity"] = found  # known already: the property need not make it again
-    try:
-        message.instant  # noqa: B018 - kept with the message; no sender of ours writes what cannot be read
-    except ValueError as error:
-        return Unreadable(reason=f"cannot be read: {error}", message=message)
     if len(delivery.body) > max_body:
         return Unreadable(reason=f"too large: {len(delivery.body)} bytes, and {max_body} is the limit", message=message)
     if needs_token and not message.token:

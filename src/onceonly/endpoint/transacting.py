@@ -49,6 +49,7 @@ class Transacting:
         *,
         idempotency_key: str | None = None,
         request: object = None,
+        scope: str | None = None,
         max_commit: timedelta | None = None,
         wait: float | None = None,
     ) -> Transaction:
@@ -63,6 +64,8 @@ class Transacting:
         request raises KeyReused. A second attempt waits for one that is under way, as long as for any lock, or for `wait`
         seconds; then it raises Conflict.
 
+        `scope` names the space of the key, such as a tenant: the same key in another scope, or without one, is another key.
+
         The commit happens within `max_commit` of the beginning, or not at all: that raises Failed. It is the endpoint's unless
         given, an hour at most, and less than the retention. Opened in a process that has not opened the endpoint it makes a
         connection of its own; enter `shop.running()` or `shop.opened()` around many. Raises InvalidKey, TransactionMisused;
@@ -70,7 +73,7 @@ class Transacting:
         """
         settings = self.settings
         limit = settings.max_commit if max_commit is None else max_commit
-        wanted = asked(idempotency_key, request, limit, wait=wait, retention=settings.retention)
+        wanted = asked(idempotency_key, request, limit, scope=scope, wait=wait, retention=settings.retention)
         return Transaction(wanted, self._means)
 
     async def transact(
@@ -79,6 +82,7 @@ class Transacting:
         *,
         idempotency_key: str | None = None,
         request: object = None,
+        scope: str | None = None,
         max_commit: timedelta | None = None,
         wait: float | None = None,
     ) -> Any:
@@ -88,7 +92,9 @@ class Transacting:
         function raises, KeyReused, and, with nothing done, Conflict (try again), CommitRefused, Failed; Unknown when only a
         retry with the same key can tell.
         """
-        opened = self.transaction(idempotency_key=idempotency_key, request=request, max_commit=max_commit, wait=wait)
+        opened = self.transaction(
+            idempotency_key=idempotency_key, request=request, scope=scope, max_commit=max_commit, wait=wait
+        )
         return await opened.run(function)
 
     @contextmanager

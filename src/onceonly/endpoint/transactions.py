@@ -10,14 +10,13 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar, cast
 
 from onceonly.algorithms.transaction import Ways, before_commit, begin, complete, enclosed, transact
-from onceonly.endpoint.envelopes import Envelopes, Wish
+from onceonly.endpoint.envelopes import Envelopes, Origin, Wish
 from onceonly.endpoint.sending import Sending
 from onceonly.endpoint.transaction_entities import HeldEntities
 from onceonly.model.durations import in_words
 from onceonly.model.errors import Conflict, InvalidEffect, InvalidKey, SetupError, TransactionMisused
-from onceonly.model.identity import outgoing_id
 from onceonly.model.record import Effect, Record
-from onceonly.model.transaction import LONGEST_KEY, Decided, Kept, Opening
+from onceonly.model.transaction import LONGEST_KEY, Decided, Kept, Opening, scoped_key
 from onceonly.ports.store import Resources
 from onceonly.ports.transactions import OpenTransaction
 from onceonly.runtime.surroundings import Surroundings
@@ -268,9 +267,9 @@ class Transaction(Sending):
     def _capture(self, body: object, wish: Wish) -> None:
         self._check()
         cause = (("replyto", self._means.endpoint if wish.to else ""),)
-        id_ = outgoing_id(self._means.endpoint, self._opening.identity, len(self._effects))
+        origin = Origin(self._opening.identity, len(self._effects))
         now = self._means.surroundings.clock.now()
-        self._effects.append(self._means.envelopes.seal(body, wish, id=id_, now=now, cause=cause))
+        self._effects.append(self._means.envelopes.seal(body, wish, origin, now=now, cause=cause))
 
     def _check(self) -> None:
         """Refuse what is not done in the block, by its task, for the first time."""
@@ -292,7 +291,13 @@ def _this_task() -> asyncio.Task[Any] | None:
 
 
 def asked(
-    key: str | None, request: object, max_commit: object, *, wait: float | None = None, retention: timedelta | None
+    key: str | None,
+    request: object,
+    max_commit: object,
+    *,
+    scope: str | None = None,
+    wait: float | None = None,
+    retention: timedelta | None,
 ) -> Asked:
     """Check what a user asks for, of an endpoint that keeps answers for `retention`. Raises InvalidKey, TransactionMisused."""
     if wait is not None and not 0 < wait <= DAY:
@@ -307,8 +312,11 @@ def asked(
     milliseconds = max_commit // timedelta(milliseconds=1)
     if key is None:
         return Asked("", b"", milliseconds)
+    checked = _checked_key(key)
+    if scope is not None:
+        checked = scoped_key(_checked_scope(scope), checked)
     try:
-        return Asked(_checked_key(key), request_fingerprint(request), milliseconds, None if wait is None else ceil(wait * 1000))
+        return Asked(checked, request_fingerprint(request, scope), milliseconds, None if wait is None else ceil(wait * 1000))
     except BodyError as error:
         raise TransactionMisused(f"request= must be bytes or something that can be written as JSON: {error}") from error
 
@@ -323,3 +331,14 @@ def _checked_key(key: object) -> str:
     if not 1 <= length <= LONGEST_KEY:
         raise InvalidKey(f"an idempotency key has 1 to {LONGEST_KEY} bytes, this one has {length}")
     return key
+
+
+def _checked_scope(scope: object) -> str:
+    """Check the scope of a key: the application's own value, so a wrong one is no fault of the client."""
+    if not isinstance(scope, str) or not scope:
+        raise TransactionMisused(f"scope= must be text that is not empty, or None for no scope, not {scope!r}")
+    try:
+        scope.encode()
+    except UnicodeEncodeError as error:
+        raise TransactionMisused(f"scope= must be text that can be written as UTF-8, not {scope!r}") from error
+    return scope

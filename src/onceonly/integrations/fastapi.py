@@ -57,12 +57,13 @@ class OnceOnlyRoute(APIRoute):
     terms: ClassVar[Terms | None] = None
 
     @classmethod
-    def of(
+    def of(  # noqa: PLR0913 - one parameter for each option
         cls,
         endpoint: Endpoint,
         *,
         key_required: bool = True,
         principal: Principal = by_authorization,
+        scope: Principal | None = None,
         max_body: int = 1 << 20,
         wait: float = 2.0,
         max_commit: timedelta | None = None,
@@ -72,6 +73,7 @@ class OnceOnlyRoute(APIRoute):
             endpoint=endpoint,
             key_required=key_required,
             principal=principal,
+            scope=scope,
             max_body=max_body,
             wait=wait,
             max_commit=max_commit,

@@ -59,7 +59,8 @@ class Terms:
     """On what terms an endpoint's requests are served.
 
     Without `key_required` a request may come without a key: it is a transaction as well, and a repeated one is done again.
-    `principal` tells who asks: the same key from somebody else is refused. A body may have `max_body` bytes. A request whose
+    `principal` tells who asks: the same key from somebody else is refused. `scope` gives each client keys of its own: the same
+    key in another scope is another key; None is no scope. A body may have `max_body` bytes. A request whose
     key is taken waits `wait` seconds for who has it. It is committed within `max_commit` of its transaction's beginning, or
     not at all; the endpoint's own unless given. Raises TransactionMisused for times that no transaction may have.
     """
@@ -67,6 +68,7 @@ class Terms:
     endpoint: Endpoint
     key_required: bool = True
     principal: Principal = by_authorization
+    scope: Principal | None = None
     max_body: int = 1 << 20
     wait: float = 2.0
     max_commit: timedelta | None = None
@@ -157,7 +159,11 @@ class Attempt:
         terms, asked = self._terms, self._asked()
         try:
             tx = terms.endpoint.transaction(
-                idempotency_key=self._key, request=asked, max_commit=terms.max_commit, wait=terms.wait
+                idempotency_key=self._key,
+                request=asked,
+                scope=terms.scope(self._request) if terms.scope is not None else None,
+                max_commit=terms.max_commit,
+                wait=terms.wait,
             )
             async with asyncio.timeout(terms.wait + REACHING if self._key else None):
                 return await self._stack.enter_async_context(tx)

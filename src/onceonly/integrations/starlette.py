@@ -34,11 +34,12 @@ def lifespan(*endpoints: Endpoint, worker: bool = False) -> Callable[[Any], Abst
     return around
 
 
-def once(
+def once(  # noqa: PLR0913 - one parameter for each option
     endpoint: Endpoint,
     *,
     key_required: bool = True,
     principal: Principal = by_authorization,
+    scope: Principal | None = None,
     max_body: int = 1 << 20,
     wait: float = 2.0,
     max_commit: timedelta | None = None,
@@ -52,6 +53,7 @@ def once(
         endpoint=endpoint,
         key_required=key_required,
         principal=principal,
+        scope=scope,
         max_body=max_body,
         wait=wait,
         max_commit=max_commit,

@@ -6,21 +6,27 @@
         Failed           definite: nothing happened
           CommitRefused    the store refused this unit's own changes (a constraint, a foreign commit)
             Unusable         trying again mends nothing: the entity's key or document cannot serve, or is full
+          Unable           the store cannot do it at the moment: its disk is full, or this user may not
           LeftToNewer      a newer version wrote what has to be read: its processes can, this one cannot
         Unknown          it may have happened: never compensate, never retry in place
       Conflict         definite: someone else won
         Outrun           someone else changed the same entity first: a smaller unit would have lost as well
+        LockTimeout      another transaction held a lock for longer than this unit waits
 
 `Reject` and `RetryLater` are raised by users' handlers; `HandlerFailed` and `NotNow` carry a handler's end to the algorithm,
 `ResponseGone` what a follow-up message did not find.
 Adapters classify by allow-list: what the server did not say for sure is `Unknown`.
 """
 
+from onceonly.model.identity import Identity
 from onceonly.model.message import Failure, Message
 
 
 class OnceOnlyError(Exception):
     """Everything this library raises on purpose."""
+
+    during: Identity | None = None
+    """The message whose handler ran, or that was committed alone, when this error ended its unit. None: no such message."""
 
 
 class SetupError(OnceOnlyError):
@@ -71,12 +77,20 @@ class Failed(TryAgain):
     """Definite: nothing happened."""
 
 
+class Unsafe(Failed):
+    """Definite: a server's settings were changed while it was in use, so nothing is begun there until they are put right."""
+
+
 class CommitRefused(Failed):
     """Definite: the store refused the changes of this unit, so some message in it is to blame."""
 
 
 class Unusable(CommitRefused):
     """Definite: no attempt succeeds before a person has changed something: its entity cannot be read or kept in its place."""
+
+
+class Unable(Failed):
+    """Definite: nothing happened, because the store cannot do this now, such as write to a full disk."""
 
 
 class LeftToNewer(Failed):
@@ -89,6 +103,10 @@ class Unknown(TryAgain):
 
 class Conflict(OnceOnlyError):
     """Definite: someone else won, and nothing of this attempt happened."""
+
+
+class LockTimeout(Conflict):
+    """Definite: another transaction held a lock for longer than this unit waits. No message is to blame."""
 
 
 class Outrun(Conflict):
@@ -128,3 +146,18 @@ class HandlerFailed(OnceOnlyError):
         """Keep the failure."""
         super().__init__(failure.reason)
         self.failure = failure
+
+
+class WorkerStopped(OnceOnlyError):
+    """The worker ended although nobody stopped it: a handler does not end, or one of its tasks was cancelled."""
+
+
+class HandlerStuck(BaseException):
+    """A handler did not end within its time and the grace time: its worker has to end.
+
+    It is not an `Exception`, so nothing on the way treats it as a failure that can be retried.
+    """
+
+
+USERS_ERRORS = (Exception, KeyboardInterrupt, SystemExit)
+"""What code of the user's may raise that is its own failure and must not end the process."""

@@ -8,6 +8,8 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
+from math import inf
+from typing import NamedTuple
 
 from msgspec import Struct
 
@@ -41,13 +43,24 @@ class EndpointHealth(Struct, frozen=True, kw_only=True):
 
 
 class Pulse(Struct, frozen=True, kw_only=True):
-    """What the parent knows of one of its processes; `silent` is for how many seconds its event loop did not turn."""
+    """What the parent knows of one of its processes.
+
+    `silent` is for how many seconds its event loop did not turn, `still` for how many it held messages without progress.
+    """
 
     process: int
     pid: int
     runs: bool
     starts: bool = False
     silent: float = 0.0
+    still: float = 0.0
+
+
+class Patience(NamedTuple):
+    """For how many seconds a process may be `silent`, and `still`, before it is taken to hang."""
+
+    silent: float
+    still: float = inf
 
 
 class ProcessHealth(Struct, frozen=True, kw_only=True):
@@ -65,20 +78,20 @@ class Verdict(Struct, frozen=True, kw_only=True):
     processes: tuple[ProcessHealth, ...] = ()
 
 
-def liveness(pulses: Sequence[Pulse], patience: float) -> Verdict:
-    """Judge by the processes' event loops: one that did not turn for `patience` seconds hangs.
+def liveness(pulses: Sequence[Pulse], patience: Patience) -> Verdict:
+    """Judge by the processes' event loops and by their progress: one that did neither turn nor get on within `patience` hangs.
 
     One process that hangs is the parent's to replace; only when none is left is nobody alive.
     """
     still = [pulse for pulse in pulses if not _turns(pulse, patience)]
-    reasons = tuple(_words(pulse) for pulse in still)
+    reasons = tuple(_words(pulse, patience) for pulse in still)
     status = Level.OK if not still else Level.DEGRADED if len(still) < len(pulses) else Level.FAILING
     return Verdict(status=status, reasons=reasons, processes=tuple(ProcessHealth(pulse=pulse) for pulse in pulses))
 
 
-def readiness(processes: Sequence[ProcessHealth], endpoints: Iterable[str], *, patience: float, now: int) -> Verdict:
+def readiness(processes: Sequence[ProcessHealth], endpoints: Iterable[str], *, patience: Patience, now: int) -> Verdict:
     """Judge by what the processes that turn know of these endpoints. `now` is in milliseconds since 1970."""
-    levels, reasons = [Level.OK], [_words(each.pulse) for each in processes if not _turns(each.pulse, patience)]
+    levels, reasons = [Level.OK], [_words(each.pulse, patience) for each in processes if not _turns(each.pulse, patience)]
     for name in endpoints:
         found = {each.pulse.process: _of(each, name) for each in processes if _turns(each.pulse, patience)}
         levels.append(_level(list(found.values()), len(processes)))
@@ -109,11 +122,13 @@ def _of(process: ProcessHealth, name: str) -> EndpointHealth:
     return next((each for each in process.endpoints if each.endpoint == name), EndpointHealth(endpoint=name))
 
 
-def _turns(pulse: Pulse, patience: float) -> bool:
-    return pulse.runs and (pulse.starts or pulse.silent <= patience)
+def _turns(pulse: Pulse, patience: Patience) -> bool:
+    return pulse.runs and (pulse.starts or (pulse.silent <= patience.silent and pulse.still <= patience.still))
 
 
-def _words(pulse: Pulse) -> str:
+def _words(pulse: Pulse, patience: Patience) -> str:
     if not pulse.runs:
         return f"process {pulse.process} has ended, and will be replaced"
+    if pulse.silent <= patience.silent:
+        return f"process {pulse.process} (pid {pulse.pid}) holds messages, and has made no progress for {pulse.still:.0f} s"
     return f"process {pulse.process} (pid {pulse.pid}) hangs: its event loop has not turned for {pulse.silent:.0f} s"

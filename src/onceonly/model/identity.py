@@ -2,14 +2,30 @@
 
 Identity is (source, id) and nothing else (CloudEvents 1.0, section "id": source + id is unique for each distinct event).
 Every hash here runs over length-prefixed parts, so that ("ab", "c") and ("a", "bc") never meet.
+
+An id that an endpoint makes contains the message's instant, in milliseconds since 1970, which decides where the message is
+claimed. So two copies with one identity are always claimed in one place, whatever their headers contain:
+
+    018bcfe56800-7ff5ac48fa35fbfd69fa1c2e
+    instant      hash of what it answers | check digits over the source and all before them
+
+Without the check digits an id that only looks like one, or one that another sender has taken over, would be read as an instant.
 """
 
+import re
 from functools import lru_cache
 from hashlib import blake2b
 from typing import NamedTuple
+from zlib import crc32
 
 CLAIM_KEY_BYTES = 16
 FINGERPRINT_BYTES = 8
+NAME_BYTES = 10
+"""The bytes in an id that tell the messages of one instant apart."""
+_INSTANT_DIGITS = 12
+_CHECKED = _INSTANT_DIGITS + 1 + 2 * NAME_BYTES
+_is_timed = re.compile(r"[0-9a-f]{12}-[0-9a-f]{24}").fullmatch
+_is_former = re.compile(r"[0-9a-f]{32}").fullmatch
 
 
 class Identity(NamedTuple):
@@ -38,13 +54,41 @@ def fingerprint(body: bytes) -> bytes:
     return _hash(FINGERPRINT_BYTES, body)
 
 
-def outgoing_id(endpoint: str, incoming: Identity, index: int) -> str:
-    """Give the id, 32 hexadecimal digits, of the `index`-th message sent while handling `incoming`.
+def outgoing_id(endpoint: str, incoming: Identity, index: int, instant: int = 0) -> str:
+    """Give the id of the `index`-th message that `endpoint` sends while it handles `incoming`; an instant of 0 is none.
 
     Derived, so every re-dispatch is a true duplicate and ids do not grow from hop to hop.
     """
     parts = (endpoint.encode(), incoming.source.encode(), incoming.id.encode(), index.to_bytes(4, "big"))
-    return _hash(16, *parts).hex()
+    return timed_id(endpoint, instant, _hash(NAME_BYTES, *parts))
+
+
+def timed_id(source: str, instant: int, name: bytes) -> str:
+    """Give the id of a message of `source`; `name` has `NAME_BYTES` bytes."""
+    checked = f"{instant:012x}-{name.hex()}"
+    return checked + _check_digits(source, checked)
+
+
+def instant_in(identity: Identity) -> int | None:
+    """Give the instant in an id that an endpoint made, 0 when it has none; None for the id of any other sender."""
+    id_ = identity.id
+    if not _is_timed(id_) or _check_digits(identity.source, id_[:_CHECKED]) != id_[_CHECKED:]:
+        return None
+    return int(id_[:_INSTANT_DIGITS], 16)
+
+
+def without_instant(id_: str) -> str:
+    """Give what stays of an id of `outgoing_id` whenever the same message is answered: the part that is no instant."""
+    return id_[_INSTANT_DIGITS + 1 : _CHECKED]
+
+
+def is_former_id(id_: str) -> bool:
+    """Tell whether an endpoint may have made this id before ids contained instants; other senders make such ids too."""
+    return _is_former(id_) is not None
+
+
+def _check_digits(source: str, checked: str) -> str:
+    return f"{crc32(f'{source} {checked}'.encode()) & 0xFFFF:04x}"
 
 
 def hash_of(*parts: bytes) -> bytes:

@@ -6,7 +6,7 @@ from functools import cached_property
 
 from msgspec import Struct
 
-from onceonly.model.identity import Identity, fingerprint
+from onceonly.model.identity import Identity, fingerprint, instant_in
 from onceonly.model.ring import INSTANT, read_instant
 from onceonly.model.token import TOKEN
 
@@ -44,11 +44,13 @@ class Message(Struct, frozen=True, kw_only=True, dict=True, omit_defaults=True):
 
     @cached_property
     def instant(self) -> int:
-        """When its sender stored it, or wants it delivered: milliseconds since 1970, 0 when nobody says so.
+        """When its sender stored it, or wants it delivered: milliseconds since 1970, from its id; 0 when that contains none."""
+        return instant_in(self.identity) or 0
 
-        Raises ValueError, saying why, when what is said is no instant.
-        """
-        return read_instant(self.extension(INSTANT))
+    @cached_property
+    def former_instant(self) -> int:
+        """By which instant a version that reads it from the header claims this message; 0 when its id says where it is."""
+        return read_instant(self.extension(INSTANT)) if instant_in(self.identity) is None else 0
 
     @property
     def token(self) -> str:
@@ -61,7 +63,10 @@ class Message(Struct, frozen=True, kw_only=True, dict=True, omit_defaults=True):
 
 
 class FailureKind(StrEnum):
-    """Why a message did not get through. Everything but LATER is counted; REJECTED is final."""
+    """Why a message did not get through. LATER and LOCKED are not counted; UNSURE is when it repeats; REJECTED is final.
+
+    LOCKED and UNSURE are never stored: histories hold LATER and COMMIT in their place, which older versions can read.
+    """
 
     EXCEPTION = "exception"
     TIMEOUT = "timeout"
@@ -70,6 +75,8 @@ class FailureKind(StrEnum):
     REFUSED = "refused"
     REJECTED = "rejected"
     LATER = "later"
+    LOCKED = "locked"
+    UNSURE = "unsure"
 
 
 class Failure(Struct, frozen=True, kw_only=True):

@@ -30,7 +30,8 @@ class Record(Struct, frozen=True):
     """A decision as committed: the message it answers, the calls to make at other services, and the effects to dispatch then.
 
     `unit` is the key of the unit it was committed in (an entity's, empty elsewhere). `token` is the one its message came with,
-    `minted` are those that its own messages carry. `attempt` and `things` belong to the attempt that commits it, and are not
+    `minted` are those that its own messages carry. `fingerprint` is that of its message's body, and b"" where that is not
+    known, such as for a transaction. `attempt` and `things` belong to the attempt that commits it, and are not
     stored: the things to make, and the register row that permits them.
     """
 
@@ -42,6 +43,7 @@ class Record(Struct, frozen=True):
     attempt: str = ""
     things: tuple[Thing, ...] = ()
     calls: tuple[Call, ...] = ()
+    fingerprint: bytes = b""
 
     @property
     def owes(self) -> bool:

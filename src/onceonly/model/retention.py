@@ -41,6 +41,15 @@ class Promised(Struct, frozen=True, kw_only=True):
                 f"max_commit={in_words(self.max_commit)}: have a longer retention, or a shorter max_commit"
             )
 
+    def sweep_problems(self, sweep_after: timedelta) -> Iterator[str]:
+        """Say why a sweeper would end transactions that are still at work."""
+        if sweep_after <= self.max_commit:
+            yield (
+                f"Tokens: sweep_after of {in_words(sweep_after)} is not longer than the longest commit of a transaction, "
+                f"max_commit={in_words(self.max_commit)}: a sweeper would end transactions that are still at work; have a "
+                "longer sweep_after, or a shorter max_commit"
+            )
+
     def retry_span(self) -> float:
         """Give the seconds between the first attempt at a message and the end of the last one that is promised."""
         attempts = 1 + self.retry.immediate + self.retry.delayed

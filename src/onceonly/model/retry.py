@@ -1,12 +1,23 @@
 """The retry policy: pure arithmetic over how often a message failed. Time and chance are arguments."""
 
 import math
+import re
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from onceonly.model.message import Failure, FailureKind
 
 HISTORY_KEPT = 10
+SURE = 5
+"""How many equal failures in a row make one UNSURE failure the message's own."""
+BLAMED = "its unit fails with this message and is committed without its handler"
+"""How the reason of an UNSURE failure begins."""
+_LOCKED_FIRST, _LOCKED_MOST = 0.25, 8.0
+_LOCKED_KEPT = 6
+_COMPARED = 150
+UNCOUNTED = frozenset({FailureKind.LOCKED, FailureKind.UNSURE})
+"""What may be no fault of the message: it is put off, and UNSURE counts when it repeats."""
 
 
 class Retry(Struct, frozen=True, kw_only=True):
@@ -70,6 +81,8 @@ class Verdict(Struct, frozen=True, kw_only=True):
 def judge(policy: Retry, failure: Failure, *, attempts: int, history: tuple[Failure, ...], now: int, chance: float) -> Verdict:
     """Decide about a message that failed once more. `attempts` and `history` are those before this failure."""
     stamped = Failure(kind=failure.kind, reason=failure.reason, traceback=failure.traceback, at=now, delay=failure.delay)
+    if failure.kind in UNCOUNTED:
+        return _judge_uncounted(policy, stamped, attempts=attempts, history=history, chance=chance)
     if failure.kind is FailureKind.LATER:
         return Verdict(give_up=False, due=now + int(failure.delay * 1000), attempts=attempts, history=history)
     delay = None if failure.kind is FailureKind.REJECTED else policy.delay_after(attempts + 1, chance)
@@ -79,3 +92,54 @@ def judge(policy: Retry, failure: Failure, *, attempts: int, history: tuple[Fail
         attempts=attempts + 1,
         history=(*history, stamped)[-HISTORY_KEPT:],
     )
+
+
+def is_doubted(history: tuple[Failure, ...]) -> bool:
+    """Tell whether the last failure was UNSURE, and is not counted yet."""
+    return bool(history) and history[-1].kind is FailureKind.LATER and history[-1].reason.startswith(BLAMED)
+
+
+def _judge_uncounted(policy: Retry, failure: Failure, *, attempts: int, history: tuple[Failure, ...], chance: float) -> Verdict:
+    """Put a message off that failed perhaps through no fault of its own; count an UNSURE failure that repeats itself.
+
+    The history holds these failures as LATER, behind those that were counted.
+    """
+    counted = _counted(history)
+    times = _equal(history[len(counted) :], failure.reason) + 1
+    if failure.kind is FailureKind.UNSURE and times >= SURE:
+        own = replace(failure, kind=FailureKind.COMMIT)
+        return judge(policy, own, attempts=attempts, history=counted, now=failure.at, chance=chance)
+    if failure.kind is FailureKind.UNSURE:
+        delay = 0.0 if times < SURE - 2 else 2.0 ** (times - SURE + 2)
+    else:
+        delay = min(_LOCKED_FIRST * 2.0 ** (times - 1), _LOCKED_MOST) * (1 + policy.jitter * chance)
+    later = history[len(history) - times + 1 :][-_LOCKED_KEPT:]
+    return Verdict(
+        give_up=False,
+        due=0 if not delay else failure.at + int(delay * 1000),
+        attempts=attempts,
+        history=(*counted[-HISTORY_KEPT:], *later, replace(failure, kind=FailureKind.LATER)),
+    )
+
+
+def _counted(history: tuple[Failure, ...]) -> tuple[Failure, ...]:
+    """Give the history up to the last failure that was counted."""
+    left = len(history)
+    while left and history[left - 1].kind is FailureKind.LATER:
+        left -= 1
+    return history[:left]
+
+
+def _equal(failures: tuple[Failure, ...], reason: str) -> int:
+    """Count how many of the last failures had this reason; the numbers in it do not matter."""
+    times = 0
+    for failure in reversed(failures):
+        if _comparable(failure.reason) != _comparable(reason):
+            break
+        times += 1
+    return times
+
+
+def _comparable(reason: str) -> str:
+    """Give what copies keep of a reason, without its numbers: processes, ports and addresses differ from time to time."""
+    return re.sub(r"(?:0x)?[0-9]+", "#", reason[:_COMPARED])

@@ -11,9 +11,15 @@ from typing import NamedTuple
 from onceonly.model.identity import Identity, claim_key
 
 INSTANT = "onceonlytime"
-"""The CloudEvents extension attribute that carries a message's instant: milliseconds since 1970, in decimal digits.
+"""The CloudEvents extension attribute with a message's instant: milliseconds since 1970, in decimal digits.
 
-Whoever sends it fixes it when the record is stored, for a delayed message to when it is due; every copy carries the same.
+Endpoints write it for versions that claim by it. This one reads the instant from the id, and the attribute only where the id
+contains none: a version that claimed by the attribute may have handled such a message.
+"""
+ANYWAY = "onceonlyanyway"
+"""The extension attribute of a message that a person has sent back although its store could not tell whether it was handled.
+
+It changes where a message is claimed only when its store would refuse it.
 """
 SLOTS, FULL_SLICES = 16, 12
 """Twelve slices in full make the retention, one is under way, one is for clocks that differ, two are to spare."""
@@ -106,12 +112,8 @@ def instant_of(key: bytes) -> int:
 
 
 def read_instant(text: str) -> int:
-    """Read the attribute; 0 for none. Raises ValueError, saying why, when it is no instant."""
-    if not text:
-        return 0
+    """Read the attribute; 0 for none, and for what no endpoint writes."""
     if not (text.isascii() and text.isdigit() and len(text) <= len(str(LATEST_INSTANT))):
-        raise ValueError(f"its {INSTANT} is {text[:40]!r}: it must be milliseconds since 1970, in digits")
+        return 0
     instant = int(text)
-    if not 0 < instant <= LATEST_INSTANT:
-        raise ValueError(f"its {INSTANT} is {text}: it must be between 1 and {LATEST_INSTANT}")
-    return instant
+    return instant if instant <= LATEST_INSTANT else 0

@@ -8,6 +8,8 @@ from onceonly.model.record import Effect
 LONGEST_KEY = 255
 """How many bytes of UTF-8 a client's key may have."""
 
+_ATTEMPT = "an attempt, milliseconds: "
+
 
 class Opening(Struct, frozen=True, kw_only=True):
     """One attempt at a transaction of an endpoint.
@@ -30,6 +32,16 @@ class Opening(Struct, frozen=True, kw_only=True):
         return Identity(self.endpoint, self.attempt)
 
 
+def attempt_unit(max_commit: int) -> str:
+    """Return the unit of an attempt whose record is found without one: it tells a store how to fence the attempt."""
+    return f"{_ATTEMPT}{max_commit}"
+
+
+def longest_commit(unit: str) -> int | None:
+    """Return the milliseconds within which the attempt in this unit is committed, None when it is a message's unit."""
+    return int(unit.removeprefix(_ATTEMPT)) if unit.startswith(_ATTEMPT) else None
+
+
 class Decided(Struct, frozen=True):
     """What the block decided, beside the changes that sit in its resources: messages in order, and the answer to keep."""
 
@@ -48,6 +60,14 @@ class Kept(Struct, frozen=True):
 def key_of(endpoint: str, key: str) -> bytes:
     """Give the 16 bytes under which an endpoint keeps the answer to a client's key."""
     return hash_of(endpoint.encode(), key.encode())
+
+
+def scoped_key(scope: str, key: str) -> str:
+    """Give the text that stands for a client's key within a scope.
+
+    It is longer than any client's key, so the key of one scope is never that of another, nor one without a scope.
+    """
+    return hash_of(b"scope", scope.encode(), key.encode()).hex().ljust(LONGEST_KEY + 1, ".")
 
 
 class Control(Struct, frozen=True, kw_only=True):

@@ -1,11 +1,21 @@
 """Admission: the rule that says whether a message may be handled, beyond what the store itself knows."""
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from onceonly.model.identity import Identity
 from onceonly.model.message import Message
 from onceonly.model.record import Record
+
+
+class Admitted(NamedTuple):
+    """Which messages may be handled or finished normally. All others are done elsewhere, and only cleaned up.
+
+    But those that clash: under their identity another body was handled, or their token belongs to another body.
+    """
+
+    messages: frozenset[Identity]
+    clashing: frozenset[Identity] = frozenset()
 
 
 class Admission(Protocol):
@@ -15,8 +25,8 @@ class Admission(Protocol):
     another system answer through the same five calls. Reads must be linearizable with writes.
     """
 
-    async def admits(self, messages: Sequence[Message]) -> frozenset[Identity]:
-        """Give those that may be handled or finished normally; the others are done and only cleaned up."""
+    async def admits(self, messages: Sequence[Message]) -> Admitted:
+        """Tell which of these may be handled, and which clash; all that is known of them is read in one call."""
 
     async def prepare(self, records: Sequence[Record]) -> tuple[Record, ...]:
         """Prepare what these records need before they are committed; gives them back, with what was minted for them."""

@@ -7,6 +7,7 @@ from onceonly.ports.dead_letters import DeadLetters
 from onceonly.ports.effects import Effects
 from onceonly.ports.handlers import Handlers
 from onceonly.ports.remote import Calls, Responders
+from onceonly.ports.starts import NoStarts, Starts
 from onceonly.ports.store import Store
 from onceonly.ports.transactions import Controls, Transactions
 from onceonly.ports.transport import Transport
@@ -31,6 +32,7 @@ class Ports(NamedTuple):
     calls: Calls | None = None
     responders: Responders | None = None
     """What other services may have executed here; None where an endpoint has no responders."""
+    starts: Starts = NoStarts()
 
 
 class Finishing(Protocol):

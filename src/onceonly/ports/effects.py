@@ -65,7 +65,10 @@ class Register(Protocol):
     """
 
     async def open(self, rows: Sequence[Row]) -> None:
-        """Write new rows, durably, before their things are made. Raises Conflict, Failed, Unknown."""
+        """Write new rows, durably, before their things are made. Raises Conflict, Failed, Unknown.
+
+        From the moment a row is there `old` finds it, also when the process dies during this call.
+        """
 
     async def cancel(self, row: Row) -> bool:
         """Make a row cancelled; False when there is none any more: then its things were published. Raises Failed, Unknown."""

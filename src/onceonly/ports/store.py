@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol
 from onceonly.model.identity import Identity
 from onceonly.model.message import Message
 from onceonly.model.record import Record
-from onceonly.model.ring import Bar
+from onceonly.model.ring import ANYWAY, Bar
 
 
 class Resources(Protocol):
@@ -25,7 +25,8 @@ class Resources(Protocol):
 
         In an isolated unit the work is flushed and, when it raises, undone (a savepoint). In every unit the driver's own
         transaction state is read at the end: raises HandlerFailed when the handler left the transaction aborted, and
-        CommitRefused when it ended it.
+        CommitRefused when it ended it. A lost race, a lock time-out or an outage of the store raises Conflict or Failed; in an
+        isolated unit that can go on without this handler it raises HandlerFailed, of kind LOCKED or UNSURE.
         """
 
     async def run_sync(self, function: Callable[[Callable[[type], object]], Any]) -> object:
@@ -37,6 +38,11 @@ class Barred(NamedTuple):
 
     message: Message
     bar: Bar
+
+    @property
+    def is_wanted_anyway(self) -> bool:
+        """Whether a person has sent it back to be handled all the same; a store claims it without its instant then."""
+        return self.bar is not Bar.UNRECYCLED and bool(self.message.extension(ANYWAY))
 
 
 class Unit(Protocol):
@@ -101,16 +107,21 @@ class Store(Protocol):
         At most `limit`, in an order of the store's own that never changes; with `after` those behind that record, whether it
         is still there or not. What another call is taking at this moment is passed over. It only saves sending the same twice:
         nothing is locked, whoever dispatches need not have taken, and a record that is taken may be read, dispatched and
-        forgotten by anybody. Raises Failed, Unknown.
+        forgotten by anybody. Where claims go with their records, these have the fingerprints of their messages.
+        Raises Failed, Unknown.
         """
 
     async def find(self, identities: Sequence[Identity]) -> tuple[Record, ...]:
         """Give the committed records of these, in the order asked; who has none is left out. Raises Failed, Unknown."""
 
-    async def fence(self, unit: str, identity: Identity) -> Record | None:
-        """Give the record of this message, after making sure that no attempt at it which began before can still be committed.
+    async def fence(self, unit: str, identity: Identity, message: Message | None = None) -> Record | None:
+        """Return the record of this message, or make sure that no attempt at it that began earlier can be committed.
 
-        Where there is a record nothing need be done. Raises Conflict when an attempt is under way, Failed, Unknown.
+        `message` is the message itself, where the caller has it. A store whose claims depend on more than the identity needs
+        it, and raises Conflict without it. A store that keeps claims may return an empty record for a message that is done.
+        `unit` may be that of an attempt at a transaction or an execution. Its identity is not a message's and it holds no
+        claim: from now on its commit is a Conflict. Raises Conflict while an attempt is under way that cannot be overtaken,
+        Failed, Unknown.
         """
 
     def unit_key(self, message: Message) -> str:

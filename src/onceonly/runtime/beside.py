@@ -9,14 +9,29 @@ Run = Callable[[asyncio.Event, asyncio.Event], Coroutine[Any, Any, None]]
 """Works until the first event is set, and sets the second one once it is ready."""
 
 
+class Background:
+    """What runs beside a block. `failure` says why it has ended, for the application's own probe: empty while it works."""
+
+    def __init__(self, working: asyncio.Task[None]) -> None:
+        self._working = working
+
+    @property
+    def failure(self) -> str:
+        """Say why it no longer works; empty while it does."""
+        if not self._working.done():
+            return ""
+        error = None if self._working.cancelled() else self._working.exception()
+        return "it has ended" if error is None else f"{type(error).__name__}: {error}"
+
+
 @asynccontextmanager
-async def beside(run: Run, *, name: str) -> AsyncIterator[None]:
+async def beside(run: Run, *, name: str) -> AsyncIterator[Background]:
     """Begin the block once `run` is ready; the exit stops it, and waits for its end. Raises what ends it, at either moment."""
     stop, ready = asyncio.Event(), asyncio.Event()
     working = asyncio.create_task(run(stop, ready), name=name)
     try:
         await _first(working, ready)
-        yield
+        yield Background(working)
     finally:  # stops the task, in whatever way the block ended
         stop.set()
         await working

@@ -1,17 +1,31 @@
-"""The board: counters in a mapped file. What a child counted is there for the parent even when the child was killed."""
+"""The board: counters in a mapped file. What a child counted is there for the parent even when the child was killed.
+
+A child also marks here which message's handler is running. When it dies, its parent writes the mark into a list of deaths,
+which later children read: so only the message whose handler was running is counted. All of it is memory: no system call.
+"""
 
 import mmap
+import struct
+import time
 from enum import IntEnum
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-WIDTH = 8  # numbers in a row: 64 bytes, one cache line, so children do not slow one another down
+WIDTH = 16  # numbers in a row: 128 bytes, two cache lines, so children do not slow one another down
+DEATHS = 64  # deaths that are remembered; an older one is overwritten
+FIELDS = 4  # numbers of a death: two of the key, the attempt count, and when
+REMEMBERED = 600_000  # milliseconds for which a death is evidence: its message comes again long before
 BYTES = 8  # of one number; every write is one aligned store
 
 
 class Column(IntEnum):
-    """What is counted. TICK says that the child lives, HELD how many deliveries it holds unacknowledged just now."""
+    """What is counted. TICK says that the child lives, HELD how many deliveries it holds unacknowledged just now.
+
+    RUNNING is how many handlers are running. LOW and HIGH are the two halves of their messages' keys, by exclusive or, and
+    COUNTED the sum of their attempt counts: with one handler running, they are its own. STUCK is 1 once a handler has not
+    ended in time, and STUCK_LOW, STUCK_HIGH and STUCK_COUNTED name its message.
+    """
 
     TICK = 0
     RECEIVED = 1
@@ -20,18 +34,28 @@ class Column(IntEnum):
     HELD = 4
     DEAD = 5
     RETRIED = 6
+    RUNNING = 7
+    LOW = 8
+    HIGH = 9
+    COUNTED = 10
+    STUCK = 11
+    STUCK_LOW = 12
+    STUCK_HIGH = 13
+    STUCK_COUNTED = 14
 
 
-TICK, RECEIVED, KNOWN, HANDLED, HELD, DEAD, RETRIED = Column
+TICK, RECEIVED, KNOWN, HANDLED, HELD, DEAD, RETRIED, *_ = Column
+_halves = struct.Struct("qq").unpack
 
 
 class Row:
     """The numbers of one child. One process writes, everyone reads."""
 
-    def __init__(self, numbers: memoryview, start: int) -> None:
-        """Stand at `start` in the board's numbers."""
+    def __init__(self, numbers: memoryview, start: int, deaths: int | None = None) -> None:
+        """Stand at `start` in the board's numbers; `deaths` is where the list of deaths begins, if there is one."""
         self._numbers = numbers
         self._start = start
+        self._deaths = deaths
 
     def get(self, column: Column) -> int:
         """Read one number."""
@@ -44,6 +68,68 @@ class Row:
     def add(self, column: Column, number: int = 1) -> None:
         """Add to one number; not atomic between processes, so each row has one writer."""
         self._numbers[self._start + column] += number
+
+    def enter(self, key: bytes, attempts: int) -> None:
+        """Mark that the handler of a message begins; `key` has 16 bytes."""
+        numbers, start = self._numbers, self._start
+        low, high = _halves(key)
+        numbers[start + 8] ^= low
+        numbers[start + 9] ^= high
+        numbers[start + 10] += attempts
+        numbers[start + 7] += 1
+
+    def leave(self, key: bytes, attempts: int) -> None:
+        """Mark that it has ended."""
+        numbers, start = self._numbers, self._start
+        low, high = _halves(key)
+        numbers[start + 7] -= 1
+        numbers[start + 8] ^= low
+        numbers[start + 9] ^= high
+        numbers[start + 10] -= attempts
+
+    def is_stuck(self, key: bytes, attempts: int) -> None:
+        """Mark that a handler does not end, so that this process has to."""
+        low, high = _halves(key)
+        self.set(Column.STUCK_LOW, low)
+        self.set(Column.STUCK_HIGH, high)
+        self.set(Column.STUCK_COUNTED, attempts)
+        self.set(Column.STUCK, 1)
+
+    def died(self, *, seen: bool) -> bool:
+        """Clear the marks of a process that has ended. If `seen`, write down which handler it was; tells whether one was.
+
+        With several handlers running, none is blamed: their messages run alone next, and then it is plain.
+        """
+        found = None
+        if self.get(Column.STUCK):
+            found = [self.get(Column(column)) for column in (Column.STUCK_LOW, Column.STUCK_HIGH, Column.STUCK_COUNTED)]
+        elif self.get(Column.RUNNING) == 1:
+            found = [self.get(Column(column)) for column in (Column.LOW, Column.HIGH, Column.COUNTED)]
+        for column in range(Column.RUNNING, Column.STUCK_COUNTED + 1):
+            self._numbers[self._start + column] = 0
+        if found is None or not seen or self._deaths is None:
+            return False
+        slots = range(self._deaths, self._deaths + DEATHS * FIELDS, FIELDS)
+        oldest = min(slots, key=lambda slot: self._numbers[slot + 3])
+        self._numbers[oldest], self._numbers[oldest + 1], self._numbers[oldest + 2] = found
+        self._numbers[oldest + 3] = _now()
+        return True
+
+    def take_death(self, key: bytes) -> int | None:
+        """Return the attempt count with which the run of a message began that ended with its process, and forget it."""
+        if self._deaths is None:
+            return None
+        (low, high), old, found = _halves(key), _now() - REMEMBERED, None
+        for slot in range(self._deaths, self._deaths + DEATHS * FIELDS, FIELDS):
+            if self._numbers[slot] == low and self._numbers[slot + 1] == high and self._numbers[slot + 3]:
+                if self._numbers[slot + 3] > old:
+                    found = max(self._numbers[slot + 2], found or 0)
+                self._numbers[slot + 3] = 0
+        return found
+
+
+def _now() -> int:
+    return time.time_ns() // 1_000_000
 
 
 class Board:
@@ -59,7 +145,7 @@ class Board:
     @classmethod
     def create(cls, path: Path | str, rows: int) -> Self:
         """Make a board of zeros, in place of what was there."""
-        Path(path).write_bytes(bytes(rows * WIDTH * BYTES))
+        Path(path).write_bytes(bytes((rows * WIDTH + DEATHS * FIELDS) * BYTES))
         return cls(Path(path))
 
     @classmethod
@@ -70,13 +156,13 @@ class Board:
     @property
     def rows(self) -> int:
         """How many rows there are."""
-        return len(self._numbers) // WIDTH
+        return (len(self._numbers) - DEATHS * FIELDS) // WIDTH
 
     def row(self, index: int) -> Row:
         """Give one row. Raises IndexError when there is none."""
         if not 0 <= index < self.rows:
             raise IndexError(f"the board has {self.rows} rows, and none with index {index}")
-        return Row(self._numbers, index * WIDTH)
+        return Row(self._numbers, index * WIDTH, self.rows * WIDTH)
 
     def total(self, column: Column) -> int:
         """Add one column up over all rows."""

@@ -39,9 +39,9 @@ class EnclosedStore:
         """Find as ever."""
         return await self._store.find(identities)
 
-    async def fence(self, unit: str, identity: Identity) -> Record | None:
+    async def fence(self, unit: str, identity: Identity, message: Message | None = None) -> Record | None:
         """Fence as ever."""
-        return await self._store.fence(unit, identity)
+        return await self._store.fence(unit, identity, message)
 
     def unit_key(self, message: Message) -> str:
         """Tell as ever."""

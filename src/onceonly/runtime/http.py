@@ -11,10 +11,9 @@ from contextlib import asynccontextmanager, suppress
 from http import HTTPStatus
 from typing import NamedTuple
 
-import msgspec
-
 from onceonly.model.address import Address
 from onceonly.model.errors import SetupError
+from onceonly.serialization.escaping import to_json
 
 MOST_BYTES = 8192
 """Bytes that a request may have, all its headers included."""
@@ -117,7 +116,7 @@ def _problem(status: HTTPStatus, **more: object) -> Reply:
 
 
 def _written(reply: Reply, *, with_body: bool) -> bytes:
-    body = msgspec.json.format(msgspec.json.encode(reply.body), indent=2) + b"\n"
+    body = to_json(reply.body, indent=2).encode() + b"\n"
     allow = "allow: GET, HEAD\r\n" if reply.status is HTTPStatus.METHOD_NOT_ALLOWED else ""
     head = (
         f"HTTP/1.1 {reply.status.value} {reply.status.phrase}\r\ncontent-type: application/json\r\n"

@@ -10,12 +10,13 @@ from types import TracebackType
 
 from onceonly.algorithms.intake import OTHER_BODY
 from onceonly.model.dead_letter import DeadLetter
-from onceonly.model.errors import CommitRefused, Conflict, LeftToNewer, OnceOnlyError, TryAgain
+from onceonly.model.errors import CommitRefused, Conflict, LeftToNewer, OnceOnlyError, TryAgain, Unsafe
 from onceonly.model.identity import Identity
 from onceonly.model.message import FailureKind, Send
 from onceonly.model.record import Answer
 from onceonly.model.ring import Bar
 from onceonly.runtime.observer import Call, Point
+from onceonly.serialization.escaping import escape, escape_json
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "traceback"}
 _NOTHING = nullcontext()
@@ -43,7 +44,7 @@ class JsonLines(logging.Formatter):
         entry |= {"message": record.getMessage()} | _fields(record)
         if trace := _trace(self, record):
             entry["traceback"] = trace
-        return json.dumps(entry, default=str)
+        return escape_json(json.dumps(entry, default=str))
 
 
 class KeyValues(logging.Formatter):
@@ -54,7 +55,7 @@ class KeyValues(logging.Formatter):
         pairs = [f"{key}={_plain(value)}" for key, value in _fields(record).items()]
         line = " ".join([_time(record), record.levelname.lower(), record.getMessage(), *pairs])
         trace = _trace(self, record)
-        return f"{line}\n{trace}" if trace else line
+        return escape(f"{line}\n{trace}" if trace else line)
 
 
 def log_to_stderr(*, json_lines: bool = False, level: str = "INFO") -> None:
@@ -118,7 +119,10 @@ class Logs:
                 self._logger.warning("what a newer onceonly wrote is left to its processes: upgrade this one", extra=extra)
         elif key not in self._failing:
             self._failing.add(key)
-            self._logger.warning("%s fails", point, extra=extra)
+            if isinstance(error, Unsafe):
+                self._logger.error("ALARM: a server's settings have become unsafe; nothing is begun there", extra=extra)
+            else:
+                self._logger.warning("%s fails", point, extra=extra)
 
     def _begun(self, call: Call) -> None:
         """Keep in mind which messages wait for their slot, until it is known what became of them."""
@@ -224,4 +228,6 @@ def _iso(seconds: float) -> str:
 
 def _plain(value: object) -> str:
     text = str(value)
-    return text if text and not any(c in text for c in ' "=\n\t') else json.dumps(text, ensure_ascii=False)
+    if text and text.isprintable() and not any(c in text for c in ' "='):
+        return text
+    return escape_json(json.dumps(text, ensure_ascii=False))

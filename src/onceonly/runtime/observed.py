@@ -9,11 +9,12 @@ from onceonly.model.message import Delivery, Failure, Message, Send, Unreadable
 from onceonly.model.record import Answer, Decision, Record
 from onceonly.model.remote import Response, requested
 from onceonly.model.retry import Verdict
-from onceonly.ports.admission import Admission
+from onceonly.ports.admission import Admission, Admitted
 from onceonly.ports.bundle import Ports, Relaying
 from onceonly.ports.dead_letters import DeadLetters, Filter
 from onceonly.ports.effects import Effects
 from onceonly.ports.handlers import Handlers
+from onceonly.ports.starts import NoStarts, Started, Starts
 from onceonly.ports.store import Barred, Resources, Store, Unit
 from onceonly.ports.transport import Depth, Topology, Transport
 from onceonly.runtime.observed_transactions import observed_calls, observed_controls, observed_transactions
@@ -39,6 +40,7 @@ def observed(ports: Ports, observer: Observer | None) -> Ports:
         controls=observed_controls(ports.controls, endpoint, observer),
         calls=observed_calls(ports.calls, endpoint, observer),
         responders=ports.responders,
+        starts=ports.starts if isinstance(ports.starts, NoStarts) else ObservedStarts(ports.starts, endpoint, observer),
     )
 
 
@@ -103,11 +105,11 @@ class ObservedStore:
             call.result = found = await self._store.find(identities)
         return found
 
-    async def fence(self, unit: str, identity: Identity) -> Record | None:
+    async def fence(self, unit: str, identity: Identity, message: Message | None = None) -> Record | None:
         """Observe `fence`."""
         call = Call(Point.FENCE, self._endpoint)
         async with self._observer.around(call):
-            call.result = record = await self._store.fence(unit, identity)
+            call.result = record = await self._store.fence(unit, identity, message)
         return record
 
     def unit_key(self, message: Message) -> str:
@@ -171,7 +173,7 @@ class ObservedAdmission:
         """Enclose this admission."""
         self._admission, self._endpoint, self._observer = admission, endpoint, observer
 
-    async def admits(self, messages: Sequence[Message]) -> frozenset[Identity]:
+    async def admits(self, messages: Sequence[Message]) -> Admitted:
         """Observe `admits`."""
         call = Call(Point.ADMITS, self._endpoint, messages)
         async with self._observer.around(call):
@@ -298,6 +300,30 @@ class ObservedTransport:
         async with self._observer.around(call):
             call.result = depth = await self._transport.depth(endpoint)
         return depth
+
+
+class ObservedStarts:
+    """Starts whose calls are observed."""
+
+    def __init__(self, starts: Starts, endpoint: str, observer: Observer) -> None:
+        """Enclose these starts."""
+        self._starts, self._endpoint, self._observer = starts, endpoint, observer
+
+    async def died(self, identities: Sequence[Identity]) -> Mapping[Identity, int]:
+        """Pass through: what a supervisor saw is in memory."""
+        return await self._starts.died(identities)
+
+    async def begin(self, identity: Identity, attempts: int) -> Started:
+        """Observe `begin`."""
+        call = Call(Point.START, self._endpoint, (identity,))
+        async with self._observer.around(call):
+            call.result = started = await self._starts.begin(identity, attempts)
+        return started
+
+    async def ended(self, identity: Identity) -> None:
+        """Observe `ended`."""
+        async with self._observer.around(Call(Point.START_ENDED, self._endpoint, (identity,))):
+            await self._starts.ended(identity)
 
 
 class ObservedDeadLetters:

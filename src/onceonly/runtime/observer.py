@@ -55,6 +55,8 @@ class Point(StrEnum):
     REQUEST_OPEN = "request-open"
     REQUEST_BURY = "request-bury"
     REQUEST_REMOVE = "request-remove"
+    START = "start"
+    START_ENDED = "start-ended"
     DEAD_PAGE = "dead-page"
     DEAD_GET = "dead-get"
     DEAD_COUNT = "dead-count"

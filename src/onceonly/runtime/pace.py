@@ -33,6 +33,8 @@ class Pace:
         elif not report.unsure:
             self._contended = 0
             self.limit = min(self._full, self.limit * 2)
+        if report.unsure > report.newer:  # perhaps one message ruins every unit it is in: soon it is alone
+            self._halve(taken)
         if report.unsure:
             return self.after_outage()
         self._unsure = 0

@@ -20,7 +20,10 @@ from onceonly.runtime.child import SIGNALS, begin, new_event_loop, stopping_on_s
 STARTUP = 30.0  # seconds a child may take to import its program, before its first tick
 LAST_WORDS = 0.2  # seconds for a child that hangs to show where
 YOUNG = 5.0  # a child that dies earlier than this, in seconds, died at once
+PROGRESS = (Column.RECEIVED, Column.KNOWN, Column.HANDLED, Column.DEAD, Column.RETRIED, Column.LOW, Column.HIGH)
+"""What moves while messages are handled; LOW and HIGH with every handler that begins or ends."""
 DELAY_FIRST, DELAY_MOST = 0.1, 5.0
+DELAY_BLAMED = 0.25
 
 _spawn = get_context("spawn")
 
@@ -28,14 +31,15 @@ _spawn = get_context("spawn")
 class ChildEventKind(StrEnum):
     """What happened to a child.
 
-    UNRESPONSIVE: the watchdog killed it. In a stop, KILLED: it outstayed the grace time; HURRIED: it was killed within it,
-    because a second signal asked for that.
+    UNRESPONSIVE: the watchdog killed it. STUCK: it was killed because a handler did not end in time.
+    In a stop, KILLED: it outstayed the grace time; HURRIED: it was killed within it, because a second signal asked for that.
     """
 
     STARTED = "started"
     REPLACED = "replaced"
     DIED = "died"
     UNRESPONSIVE = "unresponsive"
+    STUCK = "stuck"
     STOPPED = "stopped"
     KILLED = "killed"
     HURRIED = "hurried"
@@ -61,7 +65,8 @@ class Child:
         self.process: SpawnProcess | None = None
         self.pid = 0
         self.ended = asyncio.Event()
-        self.since = self.turned = 0.0
+        self.since = self.turned = self.moved = 0.0
+        self._counts: tuple[int, ...] = ()
         self.has_turned = False
         self.on_purpose = False
         self.young_deaths = 0
@@ -71,7 +76,7 @@ class Child:
         self.process, self.pid = process, process.pid or 0
         self.ended = asyncio.Event()
         self.since, self.on_purpose, self.has_turned = time.monotonic(), False, False
-        self.turned = self.since
+        self.turned = self.moved = self.since
         asyncio.get_running_loop().add_reader(process.sentinel, self._over, process.sentinel)
 
     def clear(self) -> int:
@@ -100,12 +105,24 @@ class Child:
 
     def pulse(self) -> Pulse:
         """Tell how it is."""
-        runs = self.process is not None and not self.ended.is_set()
-        starts, silent = runs and not self.has_turned, time.monotonic() - self.turned
-        return Pulse(process=self.index, pid=self.pid if runs else 0, runs=runs, starts=starts, silent=round(silent, 1))
+        runs, now = self.process is not None and not self.ended.is_set(), time.monotonic()
+        starts, silent, still = runs and not self.has_turned, round(now - self.turned, 1), round(now - self.moved, 1)
+        pid = self.pid if runs else 0
+        return Pulse(process=self.index, pid=pid, runs=runs, starts=starts, silent=silent, still=still)
 
-    def delay(self) -> float:
-        """Give the seconds to wait before the replacement: more and more for a child that dies at once again and again."""
+    def look(self, now: float, *, is_sure: bool) -> None:
+        """Note whether it makes progress: it holds no message, or a handler began or ended, or something was counted."""
+        counts = tuple(self.row.get(column) for column in PROGRESS)
+        if counts != self._counts or not self.row.get(Column.HELD) or not is_sure:
+            self._counts, self.moved = counts, now
+
+    def delay(self, *, blamed: bool = False) -> float:
+        """Give the seconds to wait before the replacement: more and more for a child that dies at once again and again.
+
+        Not for one that a message ended which is `blamed`: after a few such deaths that message is given up.
+        """
+        if blamed:
+            return DELAY_BLAMED
         young = time.monotonic() - self.since < YOUNG and not self.on_purpose
         self.young_deaths = self.young_deaths + 1 if young else 0
         return min(DELAY_MOST, DELAY_FIRST * 2.0 ** (self.young_deaths - 1)) if self.young_deaths else 0.0
@@ -191,12 +208,14 @@ class Supervisor:
             self._tell(kind, child)
             kind = ChildEventKind.REPLACED
             await self._watch(child)
-            exitcode, delay = child.clear(), child.delay()
+            exitcode, blamed = child.clear(), child.row.died(seen=not child.on_purpose)
+            delay = child.delay(blamed=blamed)
             self._tell(ChildEventKind.DIED, child, exitcode=exitcode, delay=delay)
             await asyncio.sleep(delay)
 
     def _start(self, child: Child) -> None:
         child.row.set(Column.HELD, 0)  # what the one before held went back with it
+        child.row.died(seen=False)
         arguments = (self._target, child.index, str(self._board.path), self._arguments)
         process = _spawn.Process(target=begin, args=arguments, name=f"onceonly-{child.index}")
         with _signals_blocked():
@@ -213,7 +232,12 @@ class Supervisor:
             tick, now = child.row.get(Column.TICK), time.monotonic()
             late = now - checked > 2 * period + 1  # it was this process that did not run, or the whole machine
             checked = now
-            if tick != seen or late:
+            child.look(now, is_sure=not late)
+            if child.row.get(Column.STUCK):
+                self._tell(ChildEventKind.STUCK, child)
+                child.signal(signal.SIGKILL)  # its handler would keep it from ending
+                await child.ended.wait()
+            elif tick != seen or late:
                 child.turns(now, is_sure=tick != seen)
                 seen, until = tick, now + (self._watchdog or 0.0)
             elif self._watchdog is not None and now > until:

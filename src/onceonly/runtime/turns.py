@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from onceonly.model.message import Message
 from onceonly.model.record import Record
 from onceonly.ports.store import Barred, Resources, Store, Unit
+from onceonly.runtime.alone import Presence
 from onceonly.runtime.enclosed import EnclosedStore
 
 
@@ -55,26 +56,35 @@ class Turn:
 
 
 class TurningStore(EnclosedStore):
-    """A store whose commits end the turn."""
+    """A store whose commits end the turn, and whose units never run beside one that has the process to itself."""
 
-    def __init__(self, store: Store, turn: Turn) -> None:
+    def __init__(self, store: Store, turn: Turn, presence: Presence) -> None:
         """Enclose this store."""
         super().__init__(store)
         self._turn = turn
+        self._presence = presence
 
     async def begin(self, messages: Sequence[Message], *, isolated: bool = False) -> Unit:
         """Begin; a second unit of the same batch, after the first was committed, takes the turn again."""
         await self._turn.take()
-        return TurningUnit(await self._store.begin(messages, isolated=isolated), self._turn)
+        left = self._presence if await self._presence.enter() else None
+        try:
+            unit = await self._store.begin(messages, isolated=isolated)
+        except BaseException:
+            if left is not None:
+                left.leave()
+            raise
+        return TurningUnit(unit, self._turn, left)
 
 
 class TurningUnit:
     """A unit whose commit ends the turn; one that is abandoned may be followed by another with the same messages."""
 
-    def __init__(self, unit: Unit, turn: Turn) -> None:
-        """Enclose this unit."""
+    def __init__(self, unit: Unit, turn: Turn, presence: Presence | None) -> None:
+        """Enclose this unit; `presence` is left at its end."""
         self._unit = unit
         self._turn = turn
+        self._presence = presence
         self.key: str = unit.key
         self.new: tuple[Message, ...] = unit.new
         self.owed: tuple[Record, ...] = unit.owed
@@ -86,8 +96,15 @@ class TurningUnit:
     async def commit(self, records: Sequence[Record]) -> None:
         """Commit; then the next batch may be received."""
         await self._unit.commit(records)
+        self._leave()
         self._turn.give_up()
 
     def abandon(self) -> None:
-        """Abandon as ever."""
+        """Abandon the unit; also what follows a commit that raised."""
+        self._leave()
         self._unit.abandon()
+
+    def _leave(self) -> None:
+        if self._presence is not None:
+            self._presence.leave()
+            self._presence = None

@@ -12,9 +12,10 @@ from contextlib import suppress
 from typing import Any, Protocol
 
 from onceonly.algorithms.delivery import Report, deliver
-from onceonly.model.errors import OnceOnlyError
+from onceonly.model.errors import HandlerStuck, OnceOnlyError, WorkerStopped
 from onceonly.model.message import Delivery
 from onceonly.ports.bundle import Ports
+from onceonly.runtime.alone import AloneStarts, MarkedHandlers, Presence
 from onceonly.runtime.board import Column, Row
 from onceonly.runtime.budget import Budgeted
 from onceonly.runtime.observed import observed
@@ -74,7 +75,7 @@ class Worker:
         self._ask = ask
         turns, room = asyncio.Semaphore(settings.concurrency), asyncio.Semaphore(SIDE_BY_SIDE)
         self._loops = [
-            Loop(self._ports, settings, surroundings, turn=Turn(turns), room=room)
+            Loop(self._ports, settings, surroundings, turn=Turn(turns), room=room, row=board)
             for _ in range(IN_FLIGHT * settings.concurrency)
         ]
         self._pace = Pace(settings.batch_size, surroundings.chance)
@@ -89,13 +90,17 @@ class Worker:
     async def run(self, stop: asyncio.Event) -> None:
         """Work until `stop` is set, then finish what is in work within the grace time.
 
-        Raises nothing of its own; what kills a loop (a crash point, a cancellation) ends the worker and is raised.
+        Raises WorkerStopped when a handler does not end, or one of its loops ends for no reason of its own; what kills a loop
+        (a crash point) ends the worker and is raised.
         """
         self._tell(logging.INFO, "started")
         extending = asyncio.create_task(self._extend())
         turning = [asyncio.create_task(self._turn_until(stop, loop)) for loop in self._loops]
         try:
             cut_off = await self._until_stopped(turning, stop)
+        except WorkerStopped as error:
+            self._tell(logging.ERROR, "has ended", reason=str(error))
+            raise
         finally:  # ends tasks; calls no port
             await _cancel([extending, *turning])
         await self._give_back(logging.INFO if cut_off or self._transport.left else logging.DEBUG)
@@ -106,14 +111,28 @@ class Worker:
         stopped = asyncio.create_task(stop.wait())
         try:
             await asyncio.wait({stopped, *turning}, return_when=asyncio.FIRST_COMPLETED)
-            if stop.is_set():
-                await asyncio.wait(turning, timeout=self._settings.grace)
+            self._look_for_deaths(turning, stop)
+            await asyncio.wait(turning, timeout=self._settings.grace)
         finally:
             await _cancel([stopped])
-        for task in turning:
-            if task.done():
-                task.result()
+        self._look_for_deaths(turning, stop)
         return not all(task.done() for task in turning)
+
+    def _look_for_deaths(self, turning: Sequence[asyncio.Task[None]], stop: asyncio.Event) -> None:
+        """Raise what ended a loop that was to go on."""
+        for task in turning:
+            if not task.done():
+                continue
+            error = None if task.cancelled() else task.exception()
+            if isinstance(error, HandlerStuck):
+                words = f"a handler of endpoint {self._ports.endpoint!r} did not end in time, and the worker cannot go on"
+                raise WorkerStopped(words) from error
+            if error is not None:
+                raise error
+            if task.cancelled() or not stop.is_set():
+                raise WorkerStopped(
+                    f"a loop of the worker of endpoint {self._ports.endpoint!r} ended although nobody stopped it"
+                )
 
     async def _turn_until(self, stop: asyncio.Event, loop: "Loop") -> None:
         while not stop.is_set():
@@ -149,6 +168,7 @@ class Worker:
         except Exception as error:  # noqa: BLE001 - whatever it is, the deliveries go back and the worker lives on
             self._went_bad(FAULT, error)
             seconds = self._pace.after_fault(taken)
+            await loop.starts.close()  # before the message comes again: it died of nothing
             with suppress(Exception):  # their leases end by themselves
                 await self._transport.release(loop.batch)
         finally:
@@ -182,7 +202,10 @@ class Worker:
             return
         self._tell(level, "gives deliveries back", count=len(left))
         with suppress(Exception):  # their leases end by themselves
-            await asyncio.wait_for(self._transport.release(left), LAST_RELEASE)
+            async with asyncio.timeout(LAST_RELEASE):
+                for loop in self._loops:
+                    await loop.starts.close()
+                await self._transport.release(left)
 
     def _went_bad(self, what: str, error: Exception | None, said: Sequence[str] = ()) -> None:
         told, self._trouble = self._trouble, what
@@ -215,11 +238,21 @@ class Loop:
     """One of a worker's loops: what it has in work, and its turn to receive."""
 
     def __init__(
-        self, ports: Ports, settings: WorkerSettings, surroundings: Surroundings, *, turn: Turn, room: asyncio.Semaphore
+        self,
+        ports: Ports,
+        settings: WorkerSettings,
+        surroundings: Surroundings,
+        *,
+        turn: Turn,
+        room: asyncio.Semaphore,
+        row: Row | None = None,
     ) -> None:
         """Begin with nothing in work."""
-        handlers = Budgeted(ports.handlers, settings.budget, surroundings.timer)
-        self.ports = ports._replace(handlers=handlers, store=TurningStore(ports.store, turn))
+        marked = ports.handlers if row is None else MarkedHandlers(ports.handlers, row, ports.endpoint)
+        handlers = Budgeted(marked, settings.budget, surroundings.timer)
+        presence = Presence()
+        self.starts = AloneStarts(ports.starts, presence, endpoint=ports.endpoint, surroundings=surroundings, row=row)
+        self.ports = ports._replace(handlers=handlers, store=TurningStore(ports.store, turn, presence), starts=self.starts)
         self.turn = turn
         self.side_by_side = SideBySide(room, turn)
         self.batch: tuple[Delivery, ...] = ()
@@ -237,12 +270,17 @@ async def run_all(runners: Sequence[Runner], stop: asyncio.Event) -> None:
 
 
 async def side_by_side(runs: Sequence[Coroutine[Any, Any, None]]) -> None:
-    """Run all of these until they end; when one dies, so do the others, and its end is raised."""
+    """Run all of these until they end; when one dies or is cancelled, so do the others, and its end is raised."""
     tasks = [asyncio.create_task(run) for run in runs]
+    left = set(tasks)
     try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
-        for task in tasks:
-            if task.done():
+        while left:  # a task that is cancelled is no exception to `asyncio.wait`
+            done, left = await asyncio.wait(left, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                if task.cancelled():
+                    raise WorkerStopped(
+                        "a task of the worker, the relay or the janitor was cancelled although nobody stopped it"
+                    )
                 task.result()
     finally:
         await _cancel(tasks)

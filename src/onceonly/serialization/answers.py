@@ -23,9 +23,13 @@ def decode_answer(stored: bytes | None) -> Any:
     return stored[1:] if stored[:1] == _BYTES else msgspec.json.decode(stored[1:])
 
 
-def request_fingerprint(request: object) -> bytes:
-    """Give 16 bytes that tell a request from others; the order of the keys in a dict is none of it. Raises BodyError."""
-    return hash_of(b"request", *(() if request is None else _written(request)))
+def request_fingerprint(request: object, scope: str | None = None) -> bytes:
+    """Return 16 bytes that identify a request, and its scope where it has one. The order of keys in a dict is ignored.
+
+    Raises BodyError.
+    """
+    parts = () if request is None else _written(request)
+    return hash_of(b"request", *parts) if scope is None else hash_of(b"scoped request", scope.encode(), *parts)
 
 
 def _written(value: object) -> tuple[bytes, bytes]:

@@ -12,12 +12,18 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from onceonly.model.escaped import is_utf8, readable_headers
 from onceonly.model.message import Delivery, Failure, Headers, Message, Send
 
 PREFIX = "ce-"
 PREFIXES = ("ce-", "ce_", "cloudevents_", "cloudevents:")
 UNREADABLE = "onceonly-unreadable"
-"""A header with which a transport says that it could not read the headers, and why: such a delivery is no message."""
+"""The first header of a delivery whose headers a transport could not read; its value says why. Never a message."""
+RAW_PROPERTIES = "onceonly-raw-properties"
+"""A header with the AMQP properties of such a delivery as they came, in base64: two bytes of flags, then the values."""
+
+NAMING = frozenset({"id", "source", "type"})
+"""The attributes that say what a message is: each has one value, a text or an integer."""
 
 STRUCTURED = "application/cloudevents+json"
 ATTEMPTS, HISTORY, ALONE = "onceonlyattempts", "onceonlyhistory", "onceonlyalone"
@@ -25,6 +31,7 @@ REASON_LIMIT = 200
 _OWN = frozenset({ATTEMPTS, HISTORY, ALONE})
 _CORE = frozenset({"id", "source", "type", "time", "subject", "datacontenttype", "specversion"})
 _COPIED = frozenset({ATTEMPTS, ALONE})
+_LATEST = 253_402_300_799_999  # the end of the year 9999, in milliseconds
 
 _COUNT = re.compile(r"[0-9]{1,9}")
 
@@ -64,7 +71,7 @@ def encode(send: Send, prefix: str = PREFIX) -> tuple[Headers, bytes]:
 
 def arrival(receipt: Hashable, queue: str, headers: Headers, body: bytes, *, suspect: bool) -> Delivery:
     """Make the delivery a transport hands out; reads what a retry copy remembers, and nothing else."""
-    own = {name: value for key, value in headers if (name := _attribute(key)) in _OWN}
+    own = {name: value for key, value in headers if (name := attribute_of(key)) in _OWN}
     attempts = own.get(ATTEMPTS, "")
     return Delivery(
         receipt=receipt,
@@ -81,7 +88,8 @@ def arrival(receipt: Hashable, queue: str, headers: Headers, body: bytes, *, sus
 def take_apart(headers: Headers, body: bytes) -> Event:
     """Separate CloudEvents attributes from other headers; in structured mode they are in the body.
 
-    Raises ValueError, saying why, when a structured body is no CloudEvent, or when a transport could not read the headers.
+    Raises ValueError, saying why, when a structured body is no CloudEvent, when a transport could not read the headers, or
+    when the headers give two ids, sources or types.
     """
     if headers and headers[0][0] == UNREADABLE:
         raise ValueError(headers[0][1])
@@ -89,10 +97,13 @@ def take_apart(headers: Headers, body: bytes) -> Event:
     others: list[tuple[str, str]] = []
     content_types: list[str] = []
     for key, value in headers:
-        name = _attribute(key)
+        name = attribute_of(key)
         if name is not None:
-            if name not in _OWN:
-                attributes[name] = value
+            if name in _OWN:
+                continue
+            if name in attributes and name in NAMING and attributes[name] != value:
+                raise ValueError(f"the attribute `{name}` has two values. Send it once")
+            attributes[name] = value
         elif key.lower() == "content-type":
             content_types.append(value)
         else:
@@ -108,7 +119,7 @@ def take_apart(headers: Headers, body: bytes) -> Event:
 
 def is_copy(delivery: Delivery) -> bool:
     """Tell whether a delivery is a copy that this library made of an earlier one: then its attributes name the message."""
-    return not _COPIED.isdisjoint([_attribute(key) for key, _ in delivery.headers])
+    return not _COPIED.isdisjoint([attribute_of(key) for key, _ in delivery.headers])
 
 
 def message_of(event: Event, *, source: str, id: str) -> Message:  # noqa: A002 - the CloudEvents name
@@ -128,7 +139,7 @@ def fields_of(event: Event, *, source: str, id: str) -> dict[str, Any]:  # noqa:
         "subject": known.get("subject", ""),
         "datacontenttype": known.get("datacontenttype", "application/json"),
         "extensions": tuple([item for item in known.items() if item[0] not in _CORE]),
-        "headers": event.headers,
+        "headers": readable_headers(event.headers) if event.headers else (),
     }
 
 
@@ -140,7 +151,9 @@ def parse_structured(body: bytes) -> tuple[dict[str, str], bytes]:
     try:
         document = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
         data, data64 = document.pop("data", None), document.pop("data_base64", None)
-        attributes = {name.lower(): _text(raw) for name, raw in document.items()}
+        attributes = {name.lower(): _text(name, raw) for name, raw in document.items()}
+        if len(attributes) != len(document):
+            raise ValueError("not a CloudEvent in JSON format: two attributes differ only in case")
         attributes.setdefault("datacontenttype", "application/json")
         return attributes, _payload(data, data64, attributes["datacontenttype"])
     except msgspec.MsgspecError as error:
@@ -155,13 +168,15 @@ def _payload(data: msgspec.Raw | None, data64: msgspec.Raw | None, content_type:
     return bytes(data or b"")
 
 
-def _text(raw: msgspec.Raw) -> str:
+def _text(name: str, raw: msgspec.Raw) -> str:
     value = msgspec.json.decode(raw)
-    if isinstance(value, bool):
-        return "true" if value else "false"
+    if isinstance(value, str):
+        return value
     if isinstance(value, list | dict):
         raise ValueError("not a CloudEvent in JSON format: an attribute is an object or a list")  # noqa: TRY004 - input, no type
-    return "" if value is None else str(value)
+    if isinstance(value, bool | float) and name.lower() in NAMING:
+        raise ValueError(f"not a CloudEvent in JSON format: the attribute `{name}` must be text")
+    return "" if value is None else bytes(raw).decode()  # a number as it was written: -0 is not 0
 
 
 @lru_cache(100)
@@ -170,17 +185,18 @@ def _is_structured(content_type: str) -> bool:
 
 
 @lru_cache(1000)
-def _attribute(key: str) -> str | None:
+def attribute_of(key: str) -> str | None:
+    """Give the name of the CloudEvents attribute in a header, or None."""
+    if not is_utf8(key):
+        return None
     lower = key.lower()
     return next((lower[len(prefix) :] for prefix in PREFIXES if lower.startswith(prefix)), None)
 
 
 def _history(text: str) -> tuple[Failure, ...]:
+    """Read a history; a forged one is ignored, because no store takes its numbers."""
     try:
-        return _decode_history(text) if text else ()
-    except (
-        msgspec.MsgspecError,
-        RecursionError,
-        UnicodeEncodeError,
-    ):  # a foreign header that happens to carry our name is no reason to lose a message
+        found = _decode_history(text) if text else ()
+    except (msgspec.MsgspecError, RecursionError, ValueError):
         return ()
+    return found if all(0 <= each.at <= _LATEST and 0 <= each.delay <= _LATEST for each in found) else ()

@@ -77,7 +77,7 @@ def encode_headers(headers: Headers) -> str:
     return _encode_headers(headers).decode()
 
 
-def decode_headers(stored: str) -> Headers:
+def decode_headers(stored: str | bytes) -> Headers:
     """Read headers back."""
     return _decode_headers(stored)
 

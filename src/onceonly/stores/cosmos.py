@@ -14,7 +14,6 @@ The emulator of the tests proves the conditions on single documents, the names a
 how the service spreads a list over partitions. Never set it for an account that matters.
 """
 
-import asyncio
 from base64 import b64decode, b64encode
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -33,6 +32,7 @@ from onceonly.drivers.document_bodies import Nesting, flat, nested
 from onceonly.drivers.document_keys import decode, encoder, is_text
 from onceonly.drivers.document_outcomes import combined, each, outcome
 from onceonly.drivers.sent_once import SentTwiceError
+from onceonly.drivers.tripped import TRIPPED
 from onceonly.model.errors import SetupError, Unknown
 from onceonly.ports.documents import Change, Document, DocumentLimits, Version
 from onceonly.ports.surroundings import Clock
@@ -47,7 +47,7 @@ _NESTING = Nesting(  # its numbers are those of JavaScript, and so may be the or
     least=-(2**53), greatest=2**53, whole_floats=False, is_name=lambda name: not name.isdigit() and name != "__proto__"
 )
 _encode = encoder(ascii_letters + digits + "_-:")
-_LOST = (AzureError, OSError, asyncio.TimeoutError, SentTwiceError)
+_LOST: tuple[type[Exception], ...] = (AzureError, SentTwiceError, *TRIPPED)
 _PARTITION = "/id"
 
 

@@ -4,13 +4,14 @@ What is there counts, whatever its age. An old mark still tells the truth, and c
 only when a mark may be dropped: by the service where it can (the hint `expires`), by `sweep` elsewhere.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
 import msgspec
 from msgspec import Struct
 
 from onceonly.model.errors import SchemaTooNew, SetupError
+from onceonly.ports.dedup_store import NONE
 from onceonly.ports.documents import Change, Document, Documents
 from onceonly.ports.surroundings import Clock
 from onceonly.stores.compare_and_set import compare_and_set
@@ -20,10 +21,14 @@ _MARGIN = 3_600_000
 """Milliseconds for which a mark is kept beyond its retention: what clocks may differ by."""
 
 
-class Mark(Struct, frozen=True):
-    """The body of a mark: the instant from which it may be dropped, in milliseconds since 1970."""
+class Mark(Struct, frozen=True, omit_defaults=True):
+    """The body of a mark: the instant from which it may be dropped, in milliseconds since 1970, and the message's fingerprint.
+
+    `body` is in hexadecimal digits. It is empty in the marks of older versions, and where nobody knew it.
+    """
 
     until: int
+    body: str = ""
 
 
 _encode = msgspec.json.Encoder().encode
@@ -45,25 +50,28 @@ class DocumentDedupStore:
         self._retention = retention // timedelta(milliseconds=1)
         self._clock = clock
 
-    async def add(self, keys: Sequence[bytes]) -> None:
+    async def add(self, keys: Sequence[bytes], fingerprints: Mapping[bytes, bytes] = NONE) -> None:
         """Remember keys; see the port. One call of the service where none of them is known."""
         needed = self._clock.now() + self._retention
-        body = _encode(Mark(needed + _MARGIN))
+        bodies = {_name(key): fingerprint.hex() for key, fingerprint in fingerprints.items()}
 
         def renew(key: str, found: Document | None) -> Change | None:
-            if found is not None and _until(key, found) >= needed:
+            before = _mark(key, found) if found is not None else None
+            if before is not None and before.until >= needed and (before.body or key not in bodies):
                 return None
-            return Change(key=key, body=body, expected=found.version if found else "", expires=needed + _MARGIN)
+            body = before.body if before is not None and before.body else bodies.get(key, "")
+            mark = _encode(Mark(needed + _MARGIN, body))
+            return Change(key=key, body=mark, expected=found.version if found else "", expires=needed + _MARGIN)
 
         names = [_name(key) for key in keys]
         await compare_and_set(self._documents, names, renew, guesses=dict.fromkeys(names))
 
-    async def contains(self, keys: Sequence[bytes]) -> frozenset[bytes]:
+    async def contains(self, keys: Sequence[bytes]) -> Mapping[bytes, bytes]:
         """Tell which are remembered; see the port."""
         if not keys:
-            return frozenset()
+            return NONE
         found = await self._documents.load([_name(key) for key in dict.fromkeys(keys)])
-        return frozenset(key for key in keys if _name(key) in found)
+        return {key: _fingerprint(found[name]) for key in keys if (name := _name(key)) in found}
 
     async def remove(self, keys: Sequence[bytes]) -> None:
         """Forget keys; see the port."""
@@ -82,7 +90,7 @@ class DocumentDedupStore:
         now = self._clock.now()
 
         def drop_old(key: str, found: Document | None) -> Change | None:
-            return _drop(key, found) if found and _until(key, found) < now else None
+            return _drop(key, found) if found and _mark(key, found).until < now else None
 
         await compare_and_set(self._documents, names, drop_old)
         return names[-1] if names else ""
@@ -117,8 +125,16 @@ def _drop(key: str, found: Document | None) -> Change | None:
     return Change(key=key, body=None, expected=found.version) if found else None
 
 
-def _until(key: str, found: Document) -> int:
+def _mark(key: str, found: Document) -> Mark:
     try:
-        return _decode(found.body).until
+        return _decode(found.body)
     except msgspec.DecodeError as error:
         raise SchemaTooNew(f"{key!r} is no mark that this onceonly can read ({error}); upgrade this process") from error
+
+
+def _fingerprint(found: Document) -> bytes:
+    """Give the fingerprint in a mark; b"" without one. A mark that cannot be read is a mark all the same."""
+    try:
+        return bytes.fromhex(_decode(found.body).body)
+    except ValueError:  # also what the decoder raises
+        return b""

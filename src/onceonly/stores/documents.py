@@ -5,7 +5,7 @@ rows become final in that one write, or another worker was faster. Records are f
 nothing here is ever searched for.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from datetime import timedelta
 
 from msgspec.structs import replace
@@ -24,6 +24,7 @@ from onceonly.stores.document_size import refusal, room
 
 Edit = Callable[[str, EntityDocument], EntityDocument]
 """A rule that makes one document of another; giving the same one back changes nothing."""
+Before = Callable[[Sequence[Change]], Awaitable[None]]
 
 ENTITY, MESSAGE, BUCKET = "entity/", "message/", "bucket/"
 KEY, ATTEMPT = "key/", "attempt/"
@@ -87,13 +88,21 @@ class DocumentStore:
         """Give nothing, for the same reason."""
         return ()
 
-    async def fence(self, unit: str, identity: Identity) -> Record | None:
-        """Give a record, or else save its document unchanged: whoever loaded it before loses; see the port."""
+    async def fence(self, unit: str, identity: Identity, message: Message | None = None) -> Record | None:
+        """Return a record, or else save its document, so that a save by an earlier load is refused; see the port.
+
+        A transaction may load the document of its key or its attempt at the last moment, so there a tombstone is saved.
+        """
+        self.check_key(unit)
         loaded = (await self.documents.load([unit])).get(unit)
         document = decode_entity(unit, loaded.body if loaded else None)
         kept = document.records.get(self.name_of(identity))
         if kept is not None:
             return kept.record(identity, unit)
+        if unit.startswith((KEY, ATTEMPT)):
+            now = self.clock.now()
+            tombstone = Kept("", done=max(now, 1), until=now + _BOUND)
+            document = replace(document, records={**document.records, attempt_name(identity): tombstone})
         change = self.change_of(unit, document, loaded.version if loaded else "")
         if (await self.documents.save([change]))[0] is None:
             raise Conflict(f"another worker changed {unit!r} first")
@@ -106,20 +115,28 @@ class DocumentStore:
         name = self.name_of(message.identity)
         return BUCKET + f"{self.endpoint}/{name[:2]}" if self.history is None else MESSAGE + f"{self.endpoint}/{name}"
 
-    async def edit(self, keys: Sequence[str], change: Edit) -> None:
-        """Change documents by a rule that depends on no handler, as often as others are faster. Raises Failed, Unknown."""
-        left = list(keys)
+    async def edit(self, keys: Sequence[str], change: Edit, before: Before | None = None) -> Mapping[str, Document]:
+        """Change documents by a rule that depends on no handler, as often as others are faster. Raises Failed, Unknown.
+
+        Each time `before` is called with the writes that come next; their `expected` is what the rule has seen. Returns the
+        documents as they were read last.
+        """
+        left, read = list(keys), dict[str, Document]()
         for key in left:
             self.check_key(key)
         for _ in range(TRIES):
             if not left:
-                return
+                return read
             loaded = await self.documents.load(left)
+            read |= loaded
             changes = [edited for key in left if (edited := self._edited(key, loaded.get(key), change)) is not None]
+            if changes and before is not None:
+                await before(changes)
             answers = await self.documents.save(changes) if changes else ()
             left = [edited.key for edited, version in zip(changes, answers, strict=True) if version is None]
         if left:
             raise Failed(f"other workers kept changing {', '.join(left[:3])}: {TRIES} tries were not enough")
+        return read
 
     async def look(self, key: str) -> EntityDocument:
         """Read one document as it is now."""
@@ -127,11 +144,13 @@ class DocumentStore:
         return decode_entity(key, loaded.body if loaded else None)
 
     def change_of(self, key: str, document: EntityDocument, version: Version) -> Change:
-        """Give the write of a document. One without an entity may be dropped when its history is over and nothing is owed."""
+        """Return the write of a document. One that is empty, or is not an entity's and is done, expires after its history."""
         expires = 0
         is_over = not document.register and not any(each.owes for each in document.records.values())
         if is_over and key.startswith(MESSAGE) and self.history is not None:
             expires = self.clock.now() + self.history + MARGIN
+        elif document == EntityDocument() and key.startswith(ENTITY):  # left by a fence
+            expires = self.clock.now() + _BOUND + MARGIN
         elif is_over and key.startswith((KEY, ATTEMPT)):
             until = (*(each.until for each in document.records.values()), *(each.until for each in document.keys.values()))
             expires = MARGIN + max(self.clock.now() + (_BOUND if document.leads_to else 0), *until, 0)

@@ -16,7 +16,7 @@ from onceonly.model.errors import CommitRefused, Conflict, Failed
 from onceonly.model.identity import Identity
 from onceonly.model.message import Message
 from onceonly.model.record import Record
-from onceonly.model.transaction import Kept
+from onceonly.model.transaction import Kept, longest_commit
 from onceonly.ports.dead_letters import Filter
 from onceonly.ports.store import Barred, Resources
 from onceonly.ports.surroundings import Clock
@@ -32,6 +32,8 @@ class OpenUnit(Struct, frozen=True):
 
     token: Hashable
     claims: tuple[Claim, ...]
+    fenced: bool = False
+    """Whether it can no longer be committed."""
 
 
 class Stored(Struct, frozen=True):
@@ -50,6 +52,8 @@ class StoreWorld(Struct, frozen=True):
     notes: tuple[Note, ...] = ()
     open: tuple[OpenUnit, ...] = ()
     keys: tuple[tuple[str, Kept], ...] = ()
+    buried: frozenset[Identity] = frozenset()
+    """Attempts at transactions that were fenced."""
 
 
 class Found(Struct, frozen=True):
@@ -94,6 +98,8 @@ def commit(world: StoreWorld, token: Hashable, changes: Changes, now: int) -> St
     if unit is None:
         return world, Raises(Failed, "this unit is over: it was committed or abandoned before")
     closed = _without(world, token)
+    if unit.fenced:
+        return closed, Raises(Conflict, "it was fenced: one of its messages was given up meanwhile")
     if changes.refusal:
         return closed, Raises(CommitRefused, changes.refusal)
     handled = {record.identity for record in changes.records}
@@ -102,7 +108,7 @@ def commit(world: StoreWorld, token: Hashable, changes: Changes, now: int) -> St
         return closed, Raises(Conflict, "another unit committed a claim of this one first")
     stored = tuple(Stored(record, now) for record in changes.records if record.owes)
     final = StoreWorld(world.claims | kept, world.records + stored, world.notes + changes.notes, closed.open)
-    return replace(final, keys=world.keys), None
+    return replace(final, keys=world.keys, buried=world.buried), None
 
 
 def abandon(world: StoreWorld, token: Hashable) -> Step:
@@ -135,12 +141,21 @@ def find(world: StoreWorld, identities: tuple[Identity, ...]) -> Step:
     return world, tuple(known[identity] for identity in identities if identity in known)
 
 
-def fence(world: StoreWorld, identity: Identity) -> Step:
-    """Give the record of a message that no open unit has claimed."""
+def fence(world: StoreWorld, identity: Identity, blocking: bool) -> Step:  # noqa: FBT001 - positional
+    """Return the record of a message. Without one, a unit that claims it is a Conflict, or loses in an optimistic store."""
     known = {stored.record.identity: stored.record for stored in world.records}
-    if identity not in known and any(identity == claimed for unit in world.open for claimed, _ in unit.claims):
+    claiming = {unit.token for unit in world.open if any(identity == claimed for claimed, _ in unit.claims)}
+    if identity in known or not claiming:
+        return world, known.get(identity)
+    if blocking:
         return world, Raises(Conflict, "another unit has claimed it")
-    return world, known.get(identity)
+    return replace(world, open=tuple(replace(each, fenced=each.fenced or each.token in claiming) for each in world.open)), None
+
+
+def bury(world: StoreWorld, identity: Identity) -> Step:
+    """Return the record of an attempt at a transaction, or make sure that it will never have one."""
+    known = {stored.record.identity: stored.record for stored in world.records}
+    return (world if identity in known else replace(world, buried=world.buried | {identity})), known.get(identity)
 
 
 def _notes(world: StoreWorld) -> Step:
@@ -280,9 +295,12 @@ class MemoryStore:
         records: tuple[Record, ...] = await self._perform("find", find, (tuple(identities),))
         return records
 
-    async def fence(self, unit: str, identity: Identity) -> Record | None:
+    async def fence(self, unit: str, identity: Identity, message: Message | None = None) -> Record | None:
         """Give a record, once no open unit holds the claim; see the port."""
-        record: Record | None = await self._perform("fence", fence, (identity,))
+        if longest_commit(unit) is not None:
+            buried: Record | None = await self._perform("fence", bury, (identity,))
+            return buried
+        record: Record | None = await self._perform("fence", fence, (identity, self._blocking))
         return record
 
     def unit_key(self, message: Message) -> str:

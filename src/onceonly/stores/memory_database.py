@@ -115,10 +115,11 @@ def find(world: DatabaseWorld, identities: tuple[Identity, ...], endpoint: str) 
     return world, tuple(known[identity] for identity in identities if identity in known)
 
 
-def fence(world: DatabaseWorld, identity: Identity, endpoint: str) -> Step:
-    """Give the record of a message, while no unit is open that might commit one."""
+def fence(world: DatabaseWorld, identity: Identity, endpoint: str, token: str | None) -> Step:
+    """Return the record of a message. Without one, a unit that may commit it is a Conflict: any, when its token is unknown."""
     found = next((e.record for e in world.records if (e.endpoint, e.record.identity) == (endpoint, identity)), None)
-    if found is None and world.open:
+    holding = [unit for unit in world.open if token is None or Token(token, endpoint) in unit.tokens]
+    if found is None and holding:
         return world, Raises(Conflict, "a unit is open that may commit it")
     return world, found
 
@@ -164,9 +165,9 @@ class MemoryDatabase(MemoryStore):
         records: tuple[Record, ...] = await self._perform("find", find, (tuple(identities), self._endpoint))
         return records
 
-    async def fence(self, unit: str, identity: Identity) -> Record | None:
+    async def fence(self, unit: str, identity: Identity, message: Message | None = None) -> Record | None:
         """Give a record, once no unit is open; see the port."""
-        record: Record | None = await self._perform("fence", fence, (identity, self._endpoint))
+        record: Record | None = await self._perform("fence", fence, (identity, self._endpoint, message and message.token))
         return record
 
     def notes(self) -> tuple[Note, ...]:

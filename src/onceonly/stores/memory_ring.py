@@ -30,11 +30,16 @@ class Held(Struct, frozen=True):
 
 
 class Using(Struct, frozen=True):
-    """A unit that is neither committed nor abandoned: its claims, and the slices of all its messages that are in one."""
+    """A unit that is neither committed nor abandoned: its claims, and the slices of all its messages that are in one.
+
+    Those of `both` are claimed in their slice, as an older version does, and outside of the ring.
+    """
 
     token: Hashable
     claims: tuple[Claim, ...]
     slices: tuple[tuple[Identity, int], ...]
+    fenced: bool = False
+    both: frozenset[Identity] = frozenset()
 
 
 class Waiting(Struct, frozen=True):
@@ -69,6 +74,11 @@ class Dial(Struct, frozen=True):
         instant = message.instant
         return self.slicing.start(instant) if self.slicing.has(instant) else None
 
+    def former_slice_of(self, message: Message) -> int | None:
+        """Give the beginning of the slice in which an older version claims a message that this one claims outside."""
+        instant = message.former_instant
+        return self.slicing.start(instant) if self.slicing.has(instant) else None
+
 
 def begin(world: RingWorld, messages: tuple[Message, ...], token: Hashable, dial: Dial) -> Step | None:
     """Claim messages for a new unit, each where it belongs; those are left out whose slot holds another slice."""
@@ -77,10 +87,17 @@ def begin(world: RingWorld, messages: tuple[Message, ...], token: Hashable, dial
     if dial.blocking and any(identity in asked for unit in world.open for identity, _ in unit.claims):
         return None
     slices = {m.identity: start for m in messages if (start := dial.slice_of(m)) is not None}
-    barred = _barred(world, messages, slices, dial)
+    outside = {identity for (identity, _), _ in world.arrivals}
+    former = {m.identity: s for m in messages if (s := dial.former_slice_of(m)) is not None and m.identity not in outside}
+    slices |= former
+    refused = _barred(world, messages, slices, dial)
+    anyway = {each.message.identity for each in refused if each.is_wanted_anyway}
+    barred = tuple(each for each in refused if each.message.identity not in anyway)
+    slices = {identity: start for identity, start in slices.items() if identity not in anyway}
+    both = frozenset(former) - anyway
     shut = {each.message.identity for each in barred}
     open_to = tuple(m for m in messages if m.identity not in shut)
-    known = {identity: body for identity, body in _claims(world, slices) if identity in asked}
+    known = {identity: body for identity, body in _claims(world, slices, both) if identity in asked}
     owing = {waiting.record.identity: waiting.record for waiting in world.records}
     same = [m for m in open_to if known.get(m.identity) == m.fingerprint]
     found = Found(
@@ -91,7 +108,7 @@ def begin(world: RingWorld, messages: tuple[Message, ...], token: Hashable, dial
         barred=barred,
     )
     used = tuple((m.identity, slices[m.identity]) for m in open_to if m.identity in slices)
-    unit = Using(token, tuple((m.identity, m.fingerprint) for m in found.new), used)
+    unit = Using(token, tuple((m.identity, m.fingerprint) for m in found.new), used, both=both - shut)
     return replace(world, open=(*world.open, unit)), found
 
 
@@ -101,6 +118,8 @@ def commit(world: RingWorld, token: Hashable, changes: Changes, dial: Dial) -> S
     if unit is None:
         return world, Raises(Failed, "this unit is over: it was committed or abandoned before")
     closed = _without(world, token)
+    if unit.fenced:
+        return closed, Raises(Conflict, "it was fenced: one of its messages was given up meanwhile")
     if changes.refusal:
         return closed, Raises(CommitRefused, changes.refusal)
     slices = dict(unit.slices)
@@ -108,14 +127,14 @@ def commit(world: RingWorld, token: Hashable, changes: Changes, dial: Dial) -> S
         return closed, Raises(Conflict, "a slot that this unit used was recycled meanwhile")
     handled = {record.identity for record in changes.records}
     kept = frozenset(claim for claim in unit.claims if claim[0] in handled)
-    if {identity for identity, _ in kept} & {identity for identity, _ in _claims(world, slices)}:
+    if {identity for identity, _ in kept} & {identity for identity, _ in _claims(world, slices, unit.both)}:
         return closed, Raises(Conflict, "another unit committed a claim of this one first")
     slots = tuple(
         replace(held, claims=held.claims | {claim for claim in kept if slices.get(claim[0], -1) == held.start})
         for held in world.slots
     )
     stored = tuple(Waiting(each, dial.now, slices.get(each.identity)) for each in changes.records if each.owes)
-    arrived = tuple((claim, dial.now) for claim in sorted(kept) if claim[0] not in slices)
+    arrived = tuple((claim, dial.now) for claim in sorted(kept) if claim[0] not in slices or claim[0] in unit.both)
     return replace(
         closed,
         slots=slots,
@@ -190,18 +209,17 @@ def _labelled(world: RingWorld, dial: Dial) -> RingWorld:
 
 def _barred(world: RingWorld, messages: Sequence[Message], slices: dict[Identity, int], dial: Dial) -> tuple[Barred, ...]:
     judged = [
-        (message, dial.slicing.judge(message.instant, world.slots[dial.slicing.slot(message.instant)].start, dial.now))
+        (message, dial.slicing.judge(start, world.slots[dial.slicing.slot(start)].start, dial.now))
         for message in messages
-        if message.identity in slices
+        if (start := slices.get(message.identity)) is not None
     ]
     return tuple(Barred(message, bar) for message, bar in judged if bar is not None)
 
 
-def _claims(world: RingWorld, slices: dict[Identity, int]) -> frozenset[Claim]:
+def _claims(world: RingWorld, slices: dict[Identity, int], both: frozenset[Identity]) -> frozenset[Claim]:
     """Give the claims where these messages have theirs."""
-    starts = set(slices.values())
-    inside = frozenset(claim for held in world.slots if held.start in starts for claim in held.claims)
-    return inside | {claim for claim, _ in world.arrivals if claim[0] not in slices}
+    inside = frozenset(claim for held in world.slots for claim in held.claims if slices.get(claim[0]) == held.start)
+    return inside | {claim for claim, _ in world.arrivals if claim[0] not in slices or claim[0] in both}
 
 
 def _owed(world: RingWorld, held: Held) -> int:

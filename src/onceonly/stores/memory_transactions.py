@@ -47,6 +47,8 @@ def commit(world: StoreWorld, token: Hashable, final: Final, now: int) -> Step:
         return world, Raises(Failed, "this transaction is over: it was committed or abandoned before")
     if final.changes.refusal:
         return closed, Raises(CommitRefused, final.changes.refusal)
+    if any(record.identity in world.buried for record in final.changes.records):
+        return closed, Raises(Conflict, "a sweeper took this attempt for dead")
     if {key for key, _ in final.key} & {key for key, _ in world.keys}:
         return closed, Raises(Conflict, "another attempt with this idempotency key was committed first")
     after = replace(

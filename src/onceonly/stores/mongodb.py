@@ -28,6 +28,7 @@ from onceonly.drivers.document_bodies import Nesting, flat, nested
 from onceonly.drivers.document_keys import decode, encoder, is_text
 from onceonly.drivers.document_outcomes import combined, each, outcome, parts
 from onceonly.drivers.mongodb import Address, is_duplicate, open_client, read_address, refused_setup, translated
+from onceonly.drivers.tripped import TRIPPED
 from onceonly.model.errors import OnceOnlyError, SetupError, Unknown
 from onceonly.ports.documents import Change, Document, DocumentLimits, Version
 from onceonly.ports.surroundings import Clock
@@ -39,6 +40,7 @@ LIMITS = DocumentLimits(service="MongoDB", key=1024, body=16 * 1024 * 1024 - 16 
 OLDEST = 9  # the wire version of MongoDB 4.4: long keys are indexed, and refused writes have their codes
 _AT_ONCE = 16
 _IN_ONE, _BYTES_IN_ONE = 500, 4 * 1024 * 1024  # inserts that are one message of the protocol, so that a refusal is of all
+_LOST: tuple[type[Exception], ...] = (PyMongoError, *TRIPPED)
 _LATEST = datetime(9999, 1, 1, tzinfo=UTC)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _NESTING = Nesting(
@@ -86,7 +88,7 @@ class MongoDBDocuments:
                 found = await self._collection.find({"_id": {"$in": list(names)}}).to_list()
             else:
                 found = [one for one in await each(self._read, names, at_once=_AT_ONCE) if one is not None]
-        except PyMongoError as error:
+        except _LOST as error:
             raise translated(error, reads=True) from error
         return {names[one["_id"]]: Document(body=_body(one), version=one["version"]) for one in found}
 
@@ -108,7 +110,7 @@ class MongoDBDocuments:
             wanted |= {"$lt": first + "\x7f"}  # behind every letter a name has
         try:
             found = await self._collection.find({"_id": wanted}, {"_id": 1}).sort("_id", 1).limit(limit).to_list()
-        except PyMongoError as error:
+        except _LOST as error:
             raise translated(error, reads=True) from error
         return tuple(decode(one["_id"]) for one in found)
 
@@ -128,7 +130,7 @@ class MongoDBDocuments:
             if hello.get("msg") == "isdbgrid":
                 await self._refuse_sharding()
             return (*((_STANDALONE,) if _is_alone(hello) else ()), *await self._expiry())
-        except PyMongoError as error:
+        except _LOST as error:
             raise refused_setup(error, self._address) from error
 
     async def _is_standalone(self) -> bool:
@@ -153,7 +155,7 @@ class MongoDBDocuments:
                 await self._collection.insert_many(documents, ordered=False)
         except BulkWriteError as error:
             return _answers(error, versions)
-        except PyMongoError as error:
+        except _LOST as error:
             return [None] if is_duplicate(error) else [translated(error)] * len(changes)
         return [*versions]
 
@@ -166,7 +168,7 @@ class MongoDBDocuments:
             fields = _fields(change, version)
             left = {name: "" for name in ("body", "bytes", "expires") if name not in fields}
             done = await self._collection.update_one(wanted, {"$set": fields, "$unset": left})
-        except PyMongoError as error:
+        except _LOST as error:
             raise translated(error) from error
         return version if done.matched_count else None
 
@@ -207,7 +209,7 @@ async def create(url: str) -> None:
             if address.collection not in await database.list_collection_names():
                 await database.create_collection(address.collection)
             await database[address.collection].create_index("expires", expireAfterSeconds=0)
-        except PyMongoError as error:
+        except _LOST as error:
             raise refused_setup(error, address) from error
 
 

@@ -9,7 +9,6 @@ Beside the documents there are two sorted sets: the keys in order, for lists, an
 clean the lists of documents that Redis dropped.
 """
 
-import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -21,6 +20,7 @@ from redis.exceptions import RedisError, ResponseError
 from onceonly.drivers.document_keys import is_text
 from onceonly.drivers.document_outcomes import parts
 from onceonly.drivers.redis import Address, Script, connect, open_client, read_address, refused_setup, translated
+from onceonly.drivers.tripped import TRIPPED
 from onceonly.model.errors import Failed, OnceOnlyError, SetupError, Unknown
 from onceonly.ports.documents import Change, Document, DocumentLimits, Version
 from onceonly.ports.surroundings import Clock
@@ -32,7 +32,7 @@ LIMITS = DocumentLimits(service="Redis", key=1024, body=16 * 1024 * 1024)
 OLDEST = 5  # the version since which a script may ask for the time before it writes
 _AT_ONCE = 500  # documents in one script: the server does nothing else meanwhile
 _BYTES_AT_ONCE = 4 * 1024 * 1024
-_LOST = (RedisError, OSError, asyncio.TimeoutError)
+_LOST: tuple[type[Exception], ...] = (RedisError, *TRIPPED)
 _TWICE = "and messages may be handled twice"
 _SNAPSHOTS_ONLY = (
     "Redis keeps what was written since its last snapshot in memory only: a crash loses acknowledged writes, "

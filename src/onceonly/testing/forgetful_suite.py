@@ -8,12 +8,14 @@ from onceonly.model.record import Record
 from onceonly.model.token import Token
 from onceonly.testing.samples import message
 from onceonly.testing.store_subject import (
+    MOMENT,
     ONE_EFFECT,
     Found,
     StoreSubject,
     handle,
     look,
     undispatched,
+    unit_of,
     wins,
     write,
 )
@@ -24,7 +26,6 @@ FORGOTTEN = "test_a_forgotten_message_is_done"
 NOT_KEPT = "another place knows what is done, and the store forgets"
 """The reason to waive it."""
 RECORD = Record(message().identity)
-_MOMENT = 0.5  # seconds in which a unit that waits for nobody is over
 
 
 class ForgetfulSubject(StoreSubject, Protocol):
@@ -111,7 +112,7 @@ class ForgetfulStoreSuite(Suite):
                 first = await (await subject.store()).begin([message()])
                 await write(subject, first, "first")
                 second = asyncio.create_task(_handle_and_forget(subject))
-                await asyncio.wait([second], timeout=min(self.patience, _MOMENT))  # it may have to wait for the first
+                await asyncio.wait([second], timeout=min(self.patience, MOMENT))  # it may have to wait for the first
                 first_won = await wins(first, Record(message().identity, ONE_EFFECT))
                 first.abandon()
                 async with asyncio.timeout(self.patience):
@@ -123,24 +124,17 @@ class ForgetfulStoreSuite(Suite):
         """And nobody has to lose."""
         async with self.open_forgetful_store() as subject:
             await handle(subject, message(), decided=ONE_EFFECT)
-            unit = (await _key(subject)) or ""
+            unit = await unit_of(subject)
             found = await (await subject.store()).fence(unit, message().identity)
             assert found == Record(message().identity, ONE_EFFECT, unit=found.unit if found else "")
 
     async def test_the_fence_leaves_nothing(self) -> None:
         """There is no record, and afterwards there is none."""
         async with self.open_forgetful_store() as subject:
-            unit = (await _key(subject)) or ""
+            unit = await unit_of(subject)
             assert await (await subject.store()).fence(unit, message().identity) is None
             assert await subject.traces() == 0
             assert await look(subject, message()) == Found(new=(message(),))
-
-
-async def _key(subject: StoreSubject) -> str:
-    """Give the key of the unit of the message."""
-    unit = await (await subject.store()).begin([message()])
-    unit.abandon()
-    return unit.key
 
 
 async def _handle_and_forget(subject: StoreSubject) -> None:

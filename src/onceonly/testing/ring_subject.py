@@ -2,9 +2,10 @@
 
 from typing import NamedTuple, Protocol
 
-from onceonly.model.message import Message
-from onceonly.model.record import Record
-from onceonly.model.ring import INSTANT, Bar, Slicing
+from onceonly.model.identity import NAME_BYTES, Identity, instant_in, timed_id
+from onceonly.model.message import Headers, Message
+from onceonly.model.record import Effect, Record
+from onceonly.model.ring import ANYWAY, INSTANT, Bar, Slicing
 from onceonly.ports.ring import Recycling, Ring
 from onceonly.ports.store import Store
 from onceonly.testing.store_subject import StoreSubject, write
@@ -12,6 +13,7 @@ from onceonly.testing.suite import ENDPOINT
 
 WIDTH = 1000
 RETENTION = 12 * WIDTH
+SOURCE = "till"
 
 
 class RingSubject(StoreSubject, Protocol):
@@ -20,9 +22,15 @@ class RingSubject(StoreSubject, Protocol):
     async def ring(self) -> Ring:
         """Open the ring, each time as a process of its own would."""
 
+    async def claim_as_before(self, *messages: Message, decided: tuple[Effect, ...] = ()) -> None:
+        """Commit what a version does that claims each of these by the instant in its header, and owes `decided` for each."""
+
+    async def is_claimed_as_before(self, message: Message) -> bool:
+        """Tell whether such a version finds this message claimed."""
+
 
 class Seen(NamedTuple):
-    """What a unit's `begin` found, by ids."""
+    """What a unit's `begin` found, by names."""
 
     new: tuple[str, ...] = ()
     owed: tuple[str, ...] = ()
@@ -31,10 +39,30 @@ class Seen(NamedTuple):
     barred: tuple[tuple[str, Bar], ...] = ()
 
 
-def at(instant: int, name: str = "m1", body: bytes = b"{}") -> Message:
-    """Make a message of an instant; 0 for none."""
+def at(instant: int, name: str = "m1", body: bytes = b"{}", *, anyway: bool = False) -> Message:
+    """Make a message of an instant, as an endpoint sends it; with 0 one of another sender. A name has 10 letters at most."""
+    id_ = timed_id(SOURCE, instant, name.encode().rjust(NAME_BYTES, b"\0")) if instant else name
     extensions = ((INSTANT, str(instant)),) if instant else ()
-    return Message(id=name, source="till", type="shop.order.v1", body=body, extensions=extensions)
+    return _message(id_, body, (*extensions, *(((ANYWAY, "1"),) if anyway else ())))
+
+
+def former(instant: int, name: str = "m1", body: bytes = b"{}") -> Message:
+    """Make a message of a version that has the instant in the header only."""
+    return _message(name, body, ((INSTANT, str(instant)),))
+
+
+def stating(message: Message, header: str) -> Message:
+    """Give a message with another instant in its header, or with none where that is empty."""
+    return _message(message.id, message.body, ((INSTANT, header),) if header else ())
+
+
+def _message(id_: str, body: bytes, extensions: Headers) -> Message:
+    return Message(id=id_, source=SOURCE, type="shop.order.v1", body=body, extensions=extensions)
+
+
+def name_of(identity: Identity) -> str:
+    """Give the name that a message was made with."""
+    return identity.id if instant_in(identity) is None else bytes.fromhex(identity.id[13:33]).lstrip(b"\0").decode()
 
 
 async def see(subject: RingSubject, *asked: Message, endpoint: str = ENDPOINT, store: Store | None = None) -> Seen:
@@ -42,16 +70,16 @@ async def see(subject: RingSubject, *asked: Message, endpoint: str = ENDPOINT, s
     unit = await (store or await subject.store(endpoint)).begin(asked)
     unit.abandon()
     return Seen(
-        tuple(each.id for each in unit.new),
-        tuple(each.identity.id for each in unit.owed),
-        tuple(each.id for each in unit.done),
-        tuple(each.id for each in unit.clashing),
-        tuple((each.message.id, each.bar) for each in unit.barred),
+        tuple(name_of(each.identity) for each in unit.new),
+        tuple(name_of(each.identity) for each in unit.owed),
+        tuple(name_of(each.identity) for each in unit.done),
+        tuple(name_of(each.identity) for each in unit.clashing),
+        tuple((name_of(each.message.identity), each.bar) for each in unit.barred),
     )
 
 
 async def take(subject: RingSubject, *asked: Message, mark: str, store: Store | None = None) -> tuple[str, ...]:
-    """Handle what is new of these, in one unit; gives their ids."""
+    """Handle what is new of these, in one unit; gives their names."""
     unit = await (store or await subject.store()).begin(asked)
     for each in unit.new:
         await write(subject, unit, f"{each.id}/{mark}")
@@ -59,7 +87,7 @@ async def take(subject: RingSubject, *asked: Message, mark: str, store: Store | 
         await unit.commit([Record(each.identity) for each in unit.new])
     else:
         unit.abandon()
-    return tuple(each.id for each in unit.new)
+    return tuple(name_of(each.identity) for each in unit.new)
 
 
 async def begun(subject: RingSubject) -> tuple[Slicing, int]:

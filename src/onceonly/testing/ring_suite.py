@@ -14,9 +14,12 @@ from onceonly.testing.ring_subject import (
     Seen,
     at,
     begun,
+    former,
+    name_of,
     recycle_all,
     recycled,
     see,
+    stating,
     take,
 )
 from onceonly.testing.store_subject import ONE_EFFECT, handle, steps
@@ -52,10 +55,10 @@ class RingSuite(Suite):
         async with self.open_ring() as subject:
             slicing, now = await begun(subject)
             asked = [at(now + number * WIDTH, f"m{number}") for number in range(-slicing.full, slicing.slots - slicing.full)]
-            assert (await see(subject, *asked)).new == tuple(each.id for each in asked)
+            assert (await see(subject, *asked)).new == tuple(name_of(each.identity) for each in asked)
             await handle(subject, *asked)
             for each in asked:
-                assert await see(subject, each) == Seen(done=(each.id,))
+                assert await see(subject, each) == Seen(done=(name_of(each.identity),))
 
     async def test_the_ends_of_a_slice_are_in_it(self) -> None:
         """Its first millisecond, which is its label's, and its last."""
@@ -101,7 +104,101 @@ class RingSuite(Suite):
             assert await recycle_all(subject) == {Recycling.RECYCLED}
             assert await see(subject, at(0)) == Seen(done=("m1",))
 
+    # Identity is (source, id), and no header is a part of it
+
+    async def test_a_message_is_known_whatever_its_header_says(self) -> None:
+        """Another instant there, none, or what cannot be read: a copy is a copy, with its effects owed and without."""
+        async with self.open_ring() as subject:
+            _, now = await begun(subject)
+            await handle(subject, at(now), decided=ONE_EFFECT)
+            others = [stating(at(now), each) for each in (str(now - 2 * WIDTH), str(now + 1), "1", "9" * 15, "soon", "")]
+            for other in others:
+                assert await see(subject, other) == Seen(owed=("m1",))
+            await (await subject.store()).forget([Record(at(now).identity, ONE_EFFECT)])
+            for other in others:
+                assert await see(subject, other) == Seen(done=("m1",))
+
+    async def test_a_message_of_another_sender_is_known_whatever_its_header_says(self) -> None:
+        """Its id contains no instant, so it is claimed without one."""
+        async with self.open_ring() as subject:
+            _, now = await begun(subject)
+            first = {"a": str(now), "b": str(now - WIDTH), "c": "soon", "d": ""}
+            await handle(subject, *(stating(at(0, name), header) for name, header in first.items()))
+            for header in (str(now), str(now - 2 * WIDTH), "1", "9" * 15, "soon", ""):
+                assert await see(subject, *(stating(at(0, name), header) for name in first)) == Seen(done=tuple(first))
+            assert await see(subject, stating(at(0, "a", b"other"), str(now - WIDTH))) == Seen(clashing=("a",))
+
+    async def test_a_header_puts_no_other_message_into_a_slot_that_cannot_take_it(self) -> None:
+        """Neither what is claimed by its id, nor what is known already."""
+        async with self.open_ring() as subject:
+            _, now = await begun(subject)
+            await handle(subject, at(0, "known"))
+            asked = [stating(at(now), "1"), stating(at(0, "known"), "1")]
+            assert await see(subject, *asked) == Seen(new=("m1",), done=("known",))
+
+    async def test_two_units_never_both_handle_a_message_with_two_headers(self) -> None:
+        """The second waits, or loses."""
+        async with self.open_ring() as subject:
+            _, now = await begun(subject)
+            for name, id_instant in (("ours", now), ("foreign", 0)):
+                copies = [stating(at(id_instant, name), each) for each in (str(now), str(now - WIDTH), "", str(now + 1))]
+                tries = [take(subject, copy, mark=str(number)) for number, copy in enumerate(copies)]
+                done = await asyncio.gather(*tries, return_exceptions=True)
+                lost = [each for each in done if isinstance(each, BaseException)]
+                assert [each for each in done if each == (name,)] == [(name,)]
+                assert all(isinstance(each, Conflict) for each in lost)
+
+    async def test_what_an_older_version_has_claimed_is_known(self) -> None:
+        """By the instant in its header, in that slot: with its effects owed, without, and with another body."""
+        async with self.open_ring() as subject:
+            _, now = await begun(subject)
+            old = [former(now, "a"), former(now - WIDTH, "b")]
+            await subject.claim_as_before(*old, decided=ONE_EFFECT)
+            assert await see(subject, *old) == Seen(owed=("a", "b"))
+            await (await subject.store()).forget([Record(each.identity, ONE_EFFECT) for each in old])
+            assert await see(subject, *old, former(now, "c")) == Seen(new=("c",), done=("a", "b"))
+            assert await see(subject, former(now, "a", b"other")) == Seen(clashing=("a",))
+            assert await take(subject, former(now, "a", b"other"), former(now, "c"), mark="x") == ("c",)
+            assert await see(subject, *old) == Seen(done=("a", "b"))
+
+    async def test_what_an_older_version_may_have_claimed_is_barred_once_that_is_forgotten(self) -> None:
+        """Nothing is known of its time; but what this version has handled is known by its id."""
+        async with self.open_ring() as subject:
+            _, now = await begun(subject)
+            await handle(subject, former(now, "known"))
+            assert await see(subject, former(1, "old"), former(1, "known")) == Seen(
+                done=("known",), barred=(("old", Bar.BEHIND),)
+            )
+
+    async def test_an_older_version_finds_what_this_one_has_claimed(self) -> None:
+        """Both may work for a while: a message of before is claimed where each of them looks, and freed in both."""
+        async with self.open_ring() as subject:
+            _, now = await begun(subject)
+            unit = await (await subject.store()).begin([former(now, "a"), former(now, "b")])
+            await unit.commit([Record(former(now, "a").identity)])
+            assert await subject.is_claimed_as_before(former(now, "a"))
+            assert not await subject.is_claimed_as_before(former(now, "b"))
+            assert await see(subject, former(now, "a"), former(now, "b")) == Seen(new=("b",), done=("a",))
+
     # What is refused
+
+    async def test_what_a_person_sends_back_is_new_although_its_slot_refuses_it(self) -> None:
+        """Once: then it is known. Where its slot is as it should be nothing changes."""
+        async with self.open_ring() as subject:
+            slicing, now = await begun(subject)
+            await handle(subject, at(now))
+            future = now + slicing.slots * WIDTH
+            asked = (at(1, "old", anyway=True), at(future, "early", anyway=True), at(now, anyway=True))
+            assert await see(subject, *asked) == Seen(new=("old", "early"), done=("m1",))
+            assert await take(subject, *asked, mark="x") == ("old", "early")
+            assert await see(subject, *asked) == Seen(done=("old", "early", "m1"))
+
+    async def test_what_a_person_sends_back_waits_for_its_slot(self) -> None:
+        """A slot that can be recycled will tell whether it is new."""
+        async with self.open_ring() as subject:
+            await begun(subject)
+            await subject.pass_time(LONG)
+            assert await see(subject, at(subject.now(), anyway=True)) == Seen(barred=(("m1", Bar.UNRECYCLED),))
 
     async def test_a_message_behind_the_horizon_is_barred(self) -> None:
         """Nothing is known of its time, and asking for it changes nothing."""
@@ -215,7 +312,7 @@ class RingSuite(Suite):
             _, now = await begun(subject)
             await subject.pass_time(LONG)
             unit = await (await subject.store()).begin([at(now)])
-            assert [each.id for each in unit.new] == ["m1"]
+            assert [name_of(each.identity) for each in unit.new] == ["m1"]
             outcome = await recycled(subject, now)
             try:
                 await unit.commit([Record(at(now).identity)])

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
+from enum import Enum
 from typing import Any, NamedTuple, Protocol
 
 from onceonly.model.errors import Conflict
@@ -12,6 +13,8 @@ from onceonly.testing.samples import effects, message
 from onceonly.testing.suite import ENDPOINT
 
 LATER = 1 << 52
+MOMENT = 0.5
+"""Seconds in which a call that waits for nothing is over."""
 ONE_EFFECT = effects()[:1]
 
 
@@ -67,6 +70,30 @@ async def handle(subject: StoreSubject, *asked: Message, decided: tuple[Send, ..
     for each in unit.new:
         await write(subject, unit, each.id)
     await unit.commit([Record(each.identity, decided) for each in unit.new])
+
+
+class Fenced(Enum):
+    """How a fence ended."""
+
+    OUT = "no attempt that began earlier can be committed"
+    COMMITTED = "there is a record"
+    NOT = "an attempt is under way"
+
+
+async def fence(subject: StoreSubject, unit: str) -> Fenced:
+    """Fence the message in this unit, as a process of its own."""
+    try:
+        found = await (await subject.store()).fence(unit, message().identity, message())
+    except Conflict:
+        return Fenced.NOT
+    return Fenced.OUT if found is None else Fenced.COMMITTED
+
+
+async def unit_of(subject: StoreSubject) -> str:
+    """Return the key of the message's unit."""
+    unit = await (await subject.store()).begin([message()])
+    unit.abandon()
+    return unit.key
 
 
 async def write(subject: StoreSubject, unit: Unit, key: str) -> None:

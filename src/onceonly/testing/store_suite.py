@@ -4,22 +4,28 @@ import asyncio
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 
+from msgspec.structs import replace
+
 from onceonly.model.errors import CommitRefused, OnceOnlyError
 from onceonly.model.message import Send
 from onceonly.model.record import Record
 from onceonly.testing.samples import effects, message, rich_message
 from onceonly.testing.store_subject import (
     LATER,
+    MOMENT,
     ONE_EFFECT,
+    Fenced,
     Found,
     StoreSubject,
     cancel,
     compete,
     every_one_is_new,
+    fence,
     handle,
     look,
     steps,
     undispatched,
+    unit_of,
     wins,
     work,
     write,
@@ -111,6 +117,36 @@ class StoreSuite(Suite):
             await handle(subject, done, clash)
             found = await look(subject, new, other, done, owed)
             assert found == Found((new,), (Record(owed.identity, ONE_EFFECT),), (done,), (other,))
+
+    # The fence
+
+    async def test_an_attempt_that_began_before_a_fence_is_not_committed_after_it(self) -> None:
+        """The fence waits for it, raises Conflict, or overtakes it."""
+        async with self.open_store() as subject:
+            first = await (await subject.store()).begin([message()])
+            await write(subject, first, "first")
+            second = asyncio.create_task(fence(subject, first.key))
+            await asyncio.wait([second], timeout=min(self.patience, MOMENT))  # it may have to wait for the first
+            won = await wins(first, Record(message().identity, ONE_EFFECT))
+            first.abandon()
+            async with asyncio.timeout(self.patience):
+                assert await second is not Fenced.OUT or not won
+            assert len((await look(subject, message())).owed) == won
+
+    async def test_a_fence_finds_a_record(self) -> None:
+        """What is committed is not given up."""
+        async with self.open_store() as subject:
+            await handle(subject, message(), decided=ONE_EFFECT)
+            assert await fence(subject, await unit_of(subject)) is Fenced.COMMITTED
+            assert (await look(subject, message())).owed == (Record(message().identity, ONE_EFFECT),)
+
+    async def test_a_fence_leaves_a_message_new(self) -> None:
+        """A person may retry it."""
+        async with self.open_store() as subject:
+            assert await fence(subject, await unit_of(subject)) is Fenced.OUT
+            assert await look(subject, message()) == Found(new=(message(),))
+            await handle(subject, message(), decided=ONE_EFFECT)
+            assert (await look(subject, message())).owed == (Record(message().identity, ONE_EFFECT),)
 
     # Identity
 
@@ -382,7 +418,9 @@ class StoreSuite(Suite):
         async with self.open_store() as subject:
             await handle(subject, message(), decided=ONE_EFFECT)
             assert await (await subject.store("other")).take(LATER, 10, lease=LEASE) == ()
-            assert await (await subject.store()).take(LATER, 10, lease=LEASE) == (Record(message().identity, ONE_EFFECT),)
+            (taken,) = await (await subject.store()).take(LATER, 10, lease=LEASE)
+            assert replace(taken, fingerprint=b"") == Record(message().identity, ONE_EFFECT)
+            assert taken.fingerprint in (b"", message().fingerprint)
 
     async def test_take_goes_on_behind_a_record_that_may_be_gone(self) -> None:
         """In an order that is always the same, also when no lease keeps the same from being given again."""
@@ -405,7 +443,7 @@ class StoreSuite(Suite):
             await handle(subject, message(), decided=ONE_EFFECT)
             store = await subject.store()
             (record,) = await store.take(LATER, 10, lease=LEASE)
-            assert await store.find([record.identity]) == await undispatched(subject) == (record,)
+            assert await store.find([record.identity]) == await undispatched(subject) == (replace(record, fingerprint=b""),)
             await store.forget([record])
             assert await undispatched(subject) == ()
 

@@ -12,10 +12,11 @@ from msgspec import structs
 from onceonly.model.entities import Entities
 from onceonly.model.errors import CommitRefused, Conflict, Failed, TransactionMisused
 from onceonly.model.record import Record
-from onceonly.model.transaction import Kept, Opening
+from onceonly.model.transaction import Kept, Opening, attempt_unit
 from onceonly.ports.store import Store
 from onceonly.ports.transactions import Attempts, OpenTransaction, Transactions
 from onceonly.testing.samples import effects
+from onceonly.testing.store_subject import MOMENT
 from onceonly.testing.suite import ENDPOINT, OTHER, Suite, raises
 
 LIMIT = 10_000
@@ -87,6 +88,20 @@ async def done(
     return record
 
 
+async def fence(subject: TransactionSubject, record: Record, asked: Opening) -> Record | None:
+    """Fence an attempt as a sweeper does that finds its tokens."""
+    return await (await subject.store()).fence(record.unit or attempt_unit(asked.max_commit), record.identity)
+
+
+async def wins(opened: OpenTransaction, record: Record) -> bool:
+    """Commit; False for a Conflict."""
+    try:
+        await opened.commit(record, b"an answer")
+    except Conflict:
+        return False
+    return True
+
+
 class TransactionSuite(Suite):
     """Every promise of transactions. Override `open_transactions`."""
 
@@ -104,6 +119,45 @@ class TransactionSuite(Suite):
             assert await subject.read() == {"a1": "done"}
             assert await subject.record(record) == record
             assert await kept(subject, "k") == Kept("a1", asked.fingerprint, b"an answer")
+
+    async def test_a_fenced_attempt_is_never_committed(self) -> None:
+        """However long it has been at work. The fence may wait for it instead, and then finds its record."""
+        for key in ("", "k"):
+            asked = opening(key=key)
+            async with self.open_transactions() as subject:
+                opened = await opened_by(subject, asked)
+                await subject.write(opened, "a1", "done")
+                await self._loses_or_is_found(subject, opened, asked)
+
+    async def test_an_attempt_is_fenced_before_it_has_loaded_anything(self) -> None:
+        """What it loads at its commit is too late."""
+        for key in ("", "k"):
+            asked = opening(key=key)
+            async with self.open_transactions() as subject:
+                await self._loses_or_is_found(subject, await opened_by(subject, asked), asked)
+
+    async def _loses_or_is_found(self, subject: TransactionSubject, opened: OpenTransaction, asked: Opening) -> None:
+        record = record_of(asked, opened)
+        fencing = asyncio.create_task(fence(subject, record, asked))
+        await asyncio.wait([fencing], timeout=min(self.patience, MOMENT))
+        won = await wins(opened, record)
+        opened.abandon()
+        async with asyncio.timeout(self.patience):
+            found = await fencing
+        assert (found is not None) == won
+        committed = await subject.record(record)
+        assert (committed is not None and bool(committed.effects)) == won
+
+    async def test_a_fence_gives_the_record_of_what_is_committed(self) -> None:
+        """And it is dispatched as ever."""
+        for attempt, key in (("a1", ""), ("a2", "k")):
+            asked = opening(attempt, key=key)
+            async with self.open_transactions() as subject:
+                record = await done(subject, asked, answer=b"an answer")
+                found = await fence(subject, record, asked)
+                assert found is not None
+                assert found.effects == record.effects
+                assert await subject.record(record) == record
 
     async def test_nothing_is_seen_before_the_commit(self) -> None:
         """Neither data nor key."""

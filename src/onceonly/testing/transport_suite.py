@@ -17,6 +17,7 @@ from onceonly.testing.suite import ENDPOINT, OTHER, Suite, raises
 
 EVENT = message().type
 AGES = 3600.0
+DAY = 24 * 3600 * 1000
 MANY = 100
 
 
@@ -25,6 +26,9 @@ class TransportSubject(Protocol):
 
     async def transport(self, endpoint: str = ENDPOINT) -> Transport:
         """Open an endpoint's transport, each time as a process of its own would."""
+
+    async def ahead(self, endpoint: str, milliseconds: int) -> Transport:
+        """Open it as a process would whose own clock is ahead by that much, on a transport that does not share its mistake."""
 
     def now(self) -> int:
         """Give the transport's time, milliseconds since 1970."""
@@ -193,6 +197,23 @@ class TransportSuite(Suite):
             await subject.lapse()
             again = await self._take_one(await subject.transport())
             assert (_ids([again]), again.suspect) == (["m1"], True)
+
+    async def test_a_receiver_whose_clock_is_ahead_hides_nothing(self) -> None:
+        """What it takes comes again when its lease has ended, and what it gives back or sends comes at once."""
+        async with self.open_transport() as subject:
+            await _put(subject, "m1", "m2")
+            ahead = await subject.ahead(ENDPOINT, DAY)
+            taken = await self._drained(ahead, 2)
+            kept = [each for each in taken if _ids([each]) == ["m2"]]
+            await ahead.release([each for each in taken if each not in kept])
+            await ahead.send([Send(message=message("m3"), to=ENDPOINT)])
+            receiver = await subject.transport()
+            here = await self._drained(receiver, 2)
+            assert sorted(_ids(here)) == ["m1", "m3"]
+            await ahead.extend(kept)
+            await receiver.ack(here)
+            await subject.lapse()
+            assert _ids(await self._drained(await subject.transport(), 1)) == ["m2"]
 
     async def test_a_released_delivery_comes_again_at_once_and_is_no_suspect(self) -> None:
         """To anyone, without waiting for its lease to end."""

@@ -68,10 +68,18 @@ PLACE = Place("broker", BrokerWorld())
 
 
 class Rules(Struct, frozen=True):
-    """What this broker allows: the body's size in bytes, and whether a delivery whose lease ended can still be settled."""
+    """What this broker allows: the body's size in bytes, and whether a delivery whose lease ended can still be settled.
+
+    `takes_copies` is whether it takes a copy that carries a count: another broker may find its headers too large.
+    """
 
     max_body: int = MAX_BODY
     accepts_late: bool = False
+    takes_copies: bool = True
+
+    def allows(self, one: Send, body: bytes) -> bool:
+        """Tell whether it takes a message that it can route."""
+        return len(body) <= self.max_body and (self.takes_copies or not (one.attempts or one.alone))
 
 
 def declare(world: BrokerWorld, topologies: tuple[Topology, ...]) -> Step:
@@ -88,7 +96,7 @@ def send(world: BrokerWorld, sends: tuple[Send, ...], rules: Rules) -> Step:
     for one in sends:
         headers, body = encode(one)
         routable = not one.to or one.to in world.queues
-        answers.append(Answer.TAKEN if routable and len(body) <= rules.max_body else Answer.REFUSED)
+        answers.append(Answer.TAKEN if routable and rules.allows(one, body) else Answer.REFUSED)
         if answers[-1] is Answer.TAKEN:
             for queue in _targets(world, one):
                 last += 1

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from onceonly.drivers.rabbitmq import (
+    CLOSING,
     Channel,
     Link,
     Properties,
@@ -28,12 +29,12 @@ from onceonly.model.message import Delivery, Headers, Send
 from onceonly.model.record import Answer
 from onceonly.ports.surroundings import Clock
 from onceonly.ports.transport import Depth, Topology, Traits
-from onceonly.serialization.cloudevents import arrival, encode
+from onceonly.serialization.cloudevents import UNREADABLE, arrival, encode
 from onceonly.transports import rabbitmq_topology as topology
 from onceonly.transports.rabbitmq_census import Census
 from onceonly.transports.rabbitmq_inbox import AT_WORK, Inbox, Receipt
 from onceonly.transports.rabbitmq_topology import Names
-from onceonly.transports.rabbitmq_wire import due_of, headers_of, properties
+from onceonly.transports.rabbitmq_wire import as_it_came, due_of, headers_of, properties
 
 __all__ = ["RabbitMQTransport"]
 
@@ -75,7 +76,7 @@ class RabbitMQTransport:
             taken, early = await self._inbox.take(limit, max(0.0, end - clock()), self._is_early)
             if not early:
                 return tuple(self._delivery(message) for message in taken)
-            await shielded(self._put_off(taken, [self._inbox.receipt(message) for message in taken]))
+            await shielded(self._put_off(taken))
 
     async def send(self, sends: Sequence[Send]) -> tuple[Answer, ...]:
         """Publish all, then wait for all confirms; see the port. Raises Failed when the server is away.
@@ -92,7 +93,7 @@ class RabbitMQTransport:
         parcels = [await self._parcel(send, now) for send in sends]
         outcomes = iter(await self._publish([parcel for parcel in parcels if parcel]))
         return tuple(
-            self._answer(send, next(outcomes)) if parcel else Answer.REFUSED
+            self._answer(send, parcel, next(outcomes)) if parcel else Answer.REFUSED
             for send, parcel in zip(sends, parcels, strict=True)
         )
 
@@ -102,10 +103,8 @@ class RabbitMQTransport:
 
     async def release(self, deliveries: Sequence[Delivery]) -> None:
         """Give deliveries back as copies; those of an earlier connection are ignored, they come again."""
-        receipts = self._inbox.current(delivery.receipt for delivery in deliveries)
-        by_receipt = {delivery.receipt: delivery for delivery in deliveries}
-        held = [by_receipt[receipt] for receipt in receipts]
-        await shielded(self._copy([(delivery.headers, delivery.body, 0) for delivery in held], receipts))
+        held = [(message, delivery.headers, 0) for delivery in deliveries if (message := self._inbox.held(delivery.receipt))]
+        await shielded(self._copy(held))
 
     async def extend(self, deliveries: Sequence[Delivery]) -> None:
         """Do nothing: a delivery is held as long as its connection lives."""
@@ -138,7 +137,8 @@ class RabbitMQTransport:
         await self._census.close()
         if self._publisher is not None and is_open(self._publisher):
             with suppress(Exception):  # nothing is in flight, and the connection goes as well
-                await self._publisher.close()
+                async with asyncio.timeout(CLOSING):
+                    await self._publisher.close()
 
     def _delivery(self, message: Delivered) -> Delivery:
         receipt: Receipt = self._inbox.receipt(message)
@@ -147,44 +147,58 @@ class RabbitMQTransport:
 
     def _is_early(self, message: Delivered) -> bool:
         due = due_of(message)
-        return due > 0 and due > self._clock.now()
+        return due > 0 and due > self._clock.now() and self._written(headers_of(message), due) is not None
 
     async def _give_back(self, messages: list[Delivered]) -> None:
         """Give back what nobody took: as copies, which bear no mark."""
-        receipts = [self._inbox.receipt(message) for message in messages]
-        await self._copy([(headers_of(message), message.body, due_of(message)) for message in messages], receipts)
+        await self._copy([(message, headers_of(message), due_of(message)) for message in messages])
 
-    async def _put_off(self, messages: list[Delivered], receipts: Sequence[Receipt]) -> None:
+    async def _put_off(self, messages: list[Delivered]) -> None:
         """Send what came too early round again."""
         now = self._clock.now()
         try:
-            await self._exchange([self._again(message, now) for message in messages], receipts)
+            await self._exchange([(message, self._again(message, now)) for message in messages])
         except (TryAgain, SetupError):
             self._inbox.put_back(messages)
             raise
 
-    def _again(self, message: Delivered, now: int) -> Parcel:
+    def _again(self, message: Delivered, now: int) -> Parcel | None:
         due = due_of(message)
         exchange, key = self._names.route(topology.command(self._endpoint), due - now)
-        known = _carried(headers_of(message), due)
-        return Parcel(exchange=exchange, routing_key=key, properties=known, body=message.body)
+        known = self._written(headers_of(message), due)
+        return Parcel(exchange=exchange, routing_key=key, properties=known, body=message.body) if known else None
 
-    async def _copy(self, contents: Sequence[tuple[Headers, bytes, int]], receipts: Sequence[Receipt]) -> None:
-        """Send copies to the own queue, each with its headers, body and due instant; then settle the originals."""
-        parcels = [
-            Parcel(routing_key=self._queue, properties=_carried(headers, due), body=body) for headers, body, due in contents
-        ]
-        await self._exchange(parcels, receipts)
+    async def _copy(self, contents: Sequence[tuple[Delivered, Headers, int]]) -> None:
+        """Send copies to the own queue, each with its headers and due instant; then settle the originals."""
+        copies: list[tuple[Delivered, Parcel | None]] = []
+        for message, headers, due in contents:
+            known = self._carried(message, headers, due)
+            parcel = Parcel(routing_key=self._queue, properties=known, body=message.body) if known else None
+            copies.append((message, parcel))
+        await self._exchange(copies)
 
-    async def _exchange(self, parcels: Sequence[Parcel], receipts: Sequence[Receipt]) -> None:
-        """Acknowledge what has been taken as a copy. Raises Unknown, Failed when some was not."""
-        outcomes = await self._publish(parcels)
-        taken = [receipt for receipt, outcome in zip(receipts, outcomes, strict=True) if outcome is Outcome.CONFIRMED]
+    def _carried(self, message: Delivered, headers: Headers, due: int) -> Properties | None:
+        """Give the properties of a copy: written anew, or as they came where AMQP cannot carry them so; None where neither."""
+        return self._written(headers, due) or as_it_came(message, self._link.frame)
+
+    def _written(self, headers: Headers, due: int) -> Properties | None:
+        is_readable = not (headers and headers[0][0] == UNREADABLE)
+        return properties(headers, due=due, frame=self._link.frame) if is_readable else None
+
+    async def _exchange(self, copies: Sequence[tuple[Delivered, Parcel | None]]) -> None:
+        """Acknowledge what has been taken as a copy; have the broker put back what has none.
+
+        Raises Unknown, Failed when some was not taken.
+        """
+        outcomes = iter(await self._publish([parcel for _, parcel in copies if parcel]))
+        answers = [(self._inbox.receipt(message), next(outcomes) if parcel else None) for message, parcel in copies]
         # Crash here: 1 copy taken, 2 original not acked, 3 both come, the original as a suspect, 4 one claim: handled once.
-        await self._inbox.settle(taken)
-        if Outcome.RETURNED in outcomes:
+        await self._inbox.settle([receipt for receipt, outcome in answers if outcome is Outcome.CONFIRMED])
+        await self._inbox.reject([receipt for receipt, outcome in answers if outcome is None])
+        found = [outcome for _, outcome in answers]
+        if Outcome.RETURNED in found:
             raise Failed(f"cannot give deliveries back: queue {self._queue!r} is not there")
-        if Outcome.UNKNOWN in outcomes:
+        if Outcome.UNKNOWN in found:
             raise Unknown("cannot give deliveries back: not every copy was confirmed")
 
     async def _publish(self, parcels: Sequence[Parcel]) -> list[Outcome]:
@@ -209,7 +223,7 @@ class RabbitMQTransport:
             return None
         headers, body = encode(send)
         waits = send.due > now
-        known = properties(headers, due=send.due if waits else 0)
+        known = properties(headers, due=send.due if waits else 0, frame=self._link.frame)
         if known is None or not await self._is_routable(send, waits=waits):
             return None
         if waits:
@@ -241,16 +255,11 @@ class RabbitMQTransport:
             await topology.declare_event(channel, self._names, send.message.type, delayed=waits)
         return True
 
-    def _answer(self, send: Send, outcome: Outcome) -> Answer:
+    def _answer(self, send: Send, parcel: Parcel, outcome: Outcome) -> Answer:
+        if outcome is Outcome.RETURNED and parcel.exchange.startswith(self._names.levels_begin):
+            self._known.discard(topology.DELAYS)  # a level was deleted: make it again, and send again
+            return Answer.UNKNOWN
         if outcome is Outcome.RETURNED and not send.to:
             self.unsubscribed += 1
             return Answer.TAKEN
         return _ANSWERS[outcome]
-
-
-def _carried(headers: Headers, due: int) -> Properties:
-    """Give the properties of a copy; AMQP carried its headers before. Raises Failed when it cannot carry them again."""
-    known = properties(headers, due=due)
-    if known is None:
-        raise Failed("cannot give a delivery back: its headers are too large for a copy")
-    return known

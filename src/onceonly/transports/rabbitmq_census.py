@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from onceonly.drivers.rabbitmq import (
+    CLOSING,
     Brought,
     Channel,
     Link,
@@ -86,7 +87,7 @@ class Census:
         """Answer no more."""
         if self._channel is not None and is_open(self._channel):
             with suppress(TryAgain):
-                async with translated("close a channel"):
+                async with translated("close a channel", within=CLOSING):
                     await shielded(self._channel.close())
 
     async def _look(self, endpoint: str) -> "Look":

@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from onceonly.drivers.rabbitmq import Channel, Link, consume, is_open, shielded, translated
 from onceonly.drivers.rabbitmq_decoding import Delivered
-from onceonly.model.errors import SetupError, TryAgain
+from onceonly.model.errors import SetupError, TryAgain, Unknown
 
 LINGER = 0.1  # seconds a consumer outlives its last receiver
 AT_WORK = 1.5  # the same while what it brought is in work, which is longer than the handlers of a unit usually take
@@ -111,6 +111,12 @@ class Inbox:
         """Give the receipt of a delivery that was just taken."""
         return Receipt(self._serial, message.delivery_tag)
 
+    def held(self, receipt: object) -> Delivered | None:
+        """Give a delivery that is still held; None for one of an earlier channel: it comes again by itself."""
+        if not isinstance(receipt, Receipt) or receipt.channel != self._serial or not is_open(self._channel):
+            return None
+        return self._held.get(receipt.tag)
+
     def is_suspect(self, message: Delivered) -> bool:
         """Tell whether whoever held it may have died of it; not when it was this process, which lost its connection."""
         if not message.redelivered:
@@ -135,11 +141,25 @@ class Inbox:
             return
         lowest = min([*self._held, *(message.delivery_tag for message in self._waiting), mine[-1] + 1])
         below = [tag for tag in mine if tag < lowest]
-        async with translated("acknowledge"):
-            if below:
-                await channel.basic_ack(below[-1], multiple=True, wait=len(below) == len(mine))
-            for tag in mine[len(below) :]:
-                await channel.basic_ack(tag, wait=tag == mine[-1])
+        try:
+            async with translated("acknowledge"):
+                if below:
+                    await channel.basic_ack(below[-1], multiple=True, wait=len(below) == len(mine))
+                for tag in mine[len(below) :]:
+                    await channel.basic_ack(tag, wait=tag == mine[-1])
+        except Unknown:
+            await self._link.abandon(channel)  # what is held there and not acknowledged would come to nobody
+            raise
+
+    async def reject(self, receipts: Iterable[Receipt]) -> None:
+        """Have the broker put these back itself. They come again marked, to this process as if they were not."""
+        async with self._settling:
+            channel, mine = self._channel, self.current(receipts)
+            for each in mine:
+                self._remember([self._held.pop(each.tag)])
+                if channel is not None:
+                    async with translated("put a delivery back"):
+                        await channel.basic_reject(each.tag, requeue=True)
 
     def counts(self) -> tuple[int, int, int]:
         """Give how many deliveries are in work, how many wait here, and how many consumers of the queue these are."""
@@ -195,8 +215,8 @@ class Inbox:
             ahead = min(MOST_AHEAD, AHEAD * self._needed())
             channel = self._channel
             assert channel is not None  # noqa: S101 - opened above
-            patience = asyncio.timeout(self._link.address.timeout)  # a queue without a leader never answers
-            async with translated(f"receive from queue {self._queue!r}", definite=True), patience:
+            patience = self._link.address.timeout  # a queue without a leader never answers
+            async with translated(f"receive from queue {self._queue!r}", definite=True, within=patience):
                 await self._cancel(channel)
                 self._prefetch = ahead
                 await channel.basic_qos(prefetch_count=self._prefetch)
@@ -258,7 +278,7 @@ class Inbox:
             channel = self._channel
             if channel is None or not is_open(channel):
                 return
-            async with translated("cancel a consumer"), asyncio.timeout(self._link.address.timeout):
+            async with translated("cancel a consumer", within=self._link.address.timeout):
                 await self._cancel(channel)
             if not self._wanted:  # else somebody came meanwhile: it is theirs
                 back = list(self._waiting)

@@ -7,6 +7,14 @@ each digit, then the destination.
     delay:05 (exchange) --1--> delay:05 (queue, 32 s) --expired--+
             |                                                    v
             +-------------------0--------------------> delay:04 (exchange) ... --> delay:due (exchange) --> destination
+
+Each endpoint has an exchange of its own behind `delay:due`, which stays when its queue is deleted. What is due then waits in a
+queue beside it, until the endpoint's queue is there again:
+
+    delay:due --> inbox:shop (exchange) --> shop (queue)
+                       | no such queue       ^
+                       v                     | expired, at least once
+                  inbox:shop:missing (exchange and queue)
 """
 
 from collections.abc import Sequence
@@ -16,7 +24,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from onceonly.drivers.rabbitmq import Channel, Link, attempt, shielded, translated
+from onceonly.drivers.rabbitmq import MANY, Channel, Link, attempt, shielded, translated
 from onceonly.ports.transport import Topology
 
 LEVELS = 17  # one pass keeps a message for 36 hours; whoever must wait longer goes round again
@@ -26,7 +34,9 @@ _LONGEST = 80  # of the 127 bytes of an exchange's name, and the 255 of a routin
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_")
 _WITH_DOTS = _PLAIN | {"."}
 DELAYS = "delays"
+BACK = 5  # ticks after which what is due for a missing queue is tried again, once; after that RabbitMQ tries every 3 minutes
 _QUORUM: dict[str, Any] = {"x-queue-type": "quorum"}
+_AT_LEAST_ONCE = {"x-dead-letter-strategy": "at-least-once", "x-overflow": "reject-publish", "x-delivery-limit": NEVER}
 
 
 class Names(Struct, frozen=True):
@@ -46,7 +56,20 @@ class Names(Struct, frozen=True):
 
     def level(self, number: int) -> str:
         """Name the queue and the exchange of a level; below the lowest is the exchange of what is due."""
-        return f"{self.prefix}delay:{number:02}" if number >= 0 else f"{self.prefix}delay:due"
+        return f"{self.levels_begin}{number:02}" if number >= 0 else f"{self.levels_begin}due"
+
+    @property
+    def levels_begin(self) -> str:
+        """Give what the names of all levels begin with."""
+        return f"{self.prefix}delay:"
+
+    def inbox(self, endpoint: str) -> str:
+        """Name the exchange that leads to an endpoint's queue whatever becomes of it."""
+        return f"{self.prefix}inbox:{endpoint}"
+
+    def missing(self, endpoint: str) -> str:
+        """Name the exchange and the queue for what is due while an endpoint's queue is not there."""
+        return f"{self.inbox(endpoint)}:missing"
 
     @property
     def unheard(self) -> str:
@@ -98,12 +121,14 @@ async def declare_event(channel: Channel, names: Names, kind: str, *, delayed: b
 async def remove(link: Link, names: Names, topologies: Sequence[Topology]) -> None:
     """Delete everything behind a prefix: these queues with what is in them, their events, the delays."""
     levels = [names.level(number) for number in range(names.levels)]
-    queues = [*(names.queue(topology.endpoint) for topology in topologies), *levels, names.unheard]
+    endpoints = [topology.endpoint for topology in topologies]
+    queues = [*map(names.queue, endpoints), *map(names.missing, endpoints), *levels, names.unheard]
     events = {names.exchange(kind) for topology in topologies for kind in topology.events}
-    async with link.errand() as channel, translated("delete queues and exchanges"):
+    async with link.errand() as channel, translated("delete queues and exchanges", within=MANY):
         for queue in queues:
             await shielded(channel.queue_delete(queue))
-        for exchange in (*sorted(events), *levels, names.level(-1), names.census):
+        inboxes = [*map(names.inbox, endpoints), *map(names.missing, endpoints)]
+        for exchange in (*sorted(events), *inboxes, *levels, names.level(-1), names.census):
             await shielded(channel.exchange_delete(exchange))
 
 
@@ -116,7 +141,7 @@ async def count(link: Link, queue: str) -> tuple[int, int] | None:
 async def count_delayed(link: Link, names: Names) -> int:
     """Count what the levels keep, for whomever: they are shared."""
     total = 0
-    async with link.errand() as channel, translated("look at the levels of delay", definite=True):
+    async with link.errand() as channel, translated("look at the levels of delay", definite=True, within=MANY):
         for number in reversed(range(names.levels)):  # the way that messages go: none is overtaken
             found = await shielded(channel.queue_declare(names.level(number), passive=True))
             total += found.message_count or 0
@@ -127,26 +152,51 @@ async def _declare_endpoint(channel: Channel, names: Names, topology: Topology) 
     queue = names.queue(topology.endpoint)
     async with translated(f"declare queue {queue!r}", definite=True):
         await shielded(channel.queue_declare(queue, durable=True, arguments=_QUORUM | {"x-delivery-limit": NEVER}))
-        await shielded(channel.queue_bind(queue, names.level(-1), f"#.{command(topology.endpoint)}"))
+    inbox = await _declare_inbox(channel, names, topology.endpoint)
     for kind in topology.events:
         await declare_event(channel, names, kind, delayed=True)
         async with translated(f"bind queue {queue!r} to events {kind!r}", definite=True):
             await shielded(channel.queue_bind(queue, names.exchange(kind)))
+            await shielded(channel.exchange_bind(inbox, names.level(-1), f"#.{event(kind, waits=True)}"))
     for kind in topology.gone:
         async with translated(f"unbind queue {queue!r} from events {kind!r}", definite=True):
             await shielded(channel.queue_unbind(queue, names.exchange(kind)))
+            await shielded(channel.exchange_unbind(inbox, names.level(-1), f"#.{event(kind, waits=True)}"))
+
+
+async def _declare_inbox(channel: Channel, names: Names, endpoint: str) -> str:
+    """Make what keeps delayed messages that are due while the endpoint's queue is not there; gives its exchange.
+
+    Bindings that an earlier version made straight to the queue stay: the server puts a message into a queue once.
+    """
+    queue, inbox, missing = names.queue(endpoint), names.inbox(endpoint), names.missing(endpoint)
+    back = {"x-message-ttl": BACK * names.tick, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": queue}
+    async with translated(f"declare exchange {inbox!r}", definite=True):
+        await shielded(channel.queue_declare(missing, durable=True, arguments=_QUORUM | _AT_LEAST_ONCE | back))
+        await shielded(channel.exchange_declare(missing, exchange_type="fanout", durable=True))
+        await shielded(channel.queue_bind(missing, missing))
+        instead = {"alternate-exchange": missing}
+        await shielded(channel.exchange_declare(inbox, exchange_type="fanout", durable=True, arguments=instead))
+        await shielded(channel.queue_bind(queue, inbox))
+        await shielded(channel.exchange_bind(inbox, names.level(-1), f"#.{command(endpoint)}"))
+    return inbox
 
 
 async def declare_delays(link: Link, names: Names) -> None:
-    """Make the levels of delay, from the lowest up and one exchange at last: when that is there, all are."""
+    """Make the levels of delay, from the lowest up, unless all are there."""
     last = names.census
 
-    def look(channel: Channel) -> Any:
-        return channel.exchange_declare(last, passive=True)
+    async def look(channel: Channel) -> Any:
+        for number in range(names.levels):
+            await channel.queue_declare(names.level(number), passive=True)
+            await channel.exchange_declare(names.level(number), passive=True)
+        await channel.exchange_declare(names.level(-1), passive=True)
+        await channel.queue_declare(names.unheard, passive=True)
+        return await channel.exchange_declare(last, passive=True)
 
-    if await attempt(link, f"look at exchange {last!r}", look) is not None:
+    if await attempt(link, "look at the levels of delay", look) is not None:
         return
-    async with link.errand() as channel, translated("declare the levels of delay", definite=True):
+    async with link.errand() as channel, translated("declare the levels of delay", definite=True, within=MANY):
         await shielded(channel.exchange_declare(names.level(-1), exchange_type="topic", durable=True))
         await shielded(channel.queue_declare(names.unheard, durable=True, arguments={"x-message-ttl": 0}))
         await shielded(channel.queue_bind(names.unheard, names.level(-1), "#.event"))
@@ -166,13 +216,8 @@ async def _declare_level(channel: Channel, names: Names, number: int) -> None:
 
 def _level_arguments(names: Names, number: int) -> dict[str, Any]:
     """Dead-letter at least once: by default a message vanishes when its next place is not there at the moment."""
-    return _QUORUM | {
-        "x-message-ttl": names.tick * 2**number,
-        "x-dead-letter-exchange": names.level(number - 1),
-        "x-dead-letter-strategy": "at-least-once",
-        "x-overflow": "reject-publish",
-        "x-delivery-limit": NEVER,
-    }
+    here = {"x-message-ttl": names.tick * 2**number, "x-dead-letter-exchange": names.level(number - 1)}
+    return _QUORUM | _AT_LEAST_ONCE | here
 
 
 @lru_cache(1000)

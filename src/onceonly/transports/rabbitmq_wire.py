@@ -6,34 +6,49 @@ CloudEvents type, unless the message has one. `message_id` is no identity by its
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from base64 import b64encode
+from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
+from decimal import Decimal
+from functools import lru_cache
 from typing import Any
 
+from onceonly.drivers.rabbitmq import FRAME
 from onceonly.drivers.rabbitmq_decoding import Arrived, Delivered
-from onceonly.drivers.rabbitmq_publishing import OwnProperties
+from onceonly.drivers.rabbitmq_publishing import OwnProperties, RawProperties
 from onceonly.model.message import Headers
-from onceonly.serialization.cloudevents import PREFIX, PREFIXES, take_apart
+from onceonly.model.wording import an
+from onceonly.serialization.cloudevents import NAMING, PREFIX, RAW_PROPERTIES, UNREADABLE, attribute_of
 
 OURS = "onceonly"
 DUE = "x-onceonly-due"
-MOST_HEADERS = 100_000  # bytes; a server closes the connection that sends more than one frame of them (131,072)
-_LONGEST_NAME, _LONGEST_TYPE = 128, 255  # bytes
+_AROUND = 300  # bytes of a frame that are not headers: its ends, the other properties, the instant it is due
+_AROUND_RAW = 20  # the same of a copy whose properties are as they came
+_LONGEST_NAME = 255  # bytes, as of a content type
 _CONTENT_TYPE = "content-type"
 _BROKERS = ("x-death", "x-first-death-", "x-last-death-", "x-delivery-count", "x-acquired-count", DUE)
-_TIMES = tuple(prefix + "time" for prefix in PREFIXES)
+_ROUTES = frozenset(
+    {"CC", "BCC"}
+)  # the server sends a copy to every queue that they name, and closes a channel for a wrong type
+_USER_ID = 1 << 4  # flag of a property that the server compares with the name of whoever publishes
+_BROKERS_OWN = ""
+_LATEST = 253_402_300_799_999  # the end of the year 9999, in milliseconds
+_KINDS = {bool: "boolean", float: "float", Decimal: "decimal", datetime: "timestamp", dict: "table", list: "list"}
 _SHOWN = ("message_id", "correlation_id", "reply_to", "content_encoding", "user_id", "app_id", "expiration", "timestamp")
 
 
-def properties(headers: Headers, *, due: int = 0) -> OwnProperties | None:
-    """Give the properties of a persistent message with these headers, or None when AMQP cannot carry them."""
-    if not _fits(headers):
+def properties(headers: Headers, *, due: int = 0, frame: int = FRAME) -> OwnProperties | None:
+    """Give the properties of a persistent message with these headers, or None when a frame of this size cannot carry them."""
+    if not _fits(headers, frame - _AROUND):
         return None
     table: dict[str, Any] = {DUE: due} if due else {}
     content_type = None
     for name, value in headers:
         if name == _CONTENT_TYPE and content_type is None:
             content_type = value
+        elif name in _ROUTES:
+            continue
         elif name in table:
             table[name] = [*(table[name] if isinstance(table[name], list) else [table[name]]), value]
         else:
@@ -41,18 +56,47 @@ def properties(headers: Headers, *, due: int = 0) -> OwnProperties | None:
     return OwnProperties(app_id=OURS, content_type=content_type, headers=table)
 
 
+def as_it_came(message: Delivered, frame: int = FRAME) -> RawProperties | None:
+    """Give the properties of a copy that is exact, or None when the server may refuse it, or route it elsewhere as well."""
+    raw = message.raw
+    is_safe = not int.from_bytes(raw[:2]) & _USER_ID and not any(bytes((len(n),)) + n.encode() in raw for n in _ROUTES)
+    return RawProperties(raw) if is_safe and len(raw) <= frame - _AROUND_RAW else None
+
+
 def headers_of(message: Delivered) -> Headers:
-    """Give the headers of a message that arrived, as text."""
+    """Give the headers of a message that arrived, as text. Never raises: what cannot be read is unreadable, with its bytes."""
+    if message.problem:
+        return _unreadable(message, f"the AMQP properties cannot be decoded: {message.problem}. Correct the sender")
+    try:
+        found = _headers(message)
+    except Exception as error:  # noqa: BLE001 - whatever a producer sends costs its own message and no other
+        return _unreadable(message, str(error))
+    return found
+
+
+def _headers(message: Delivered) -> Headers:
     known = message.properties
-    given = {str(name): value for name, value in (known.headers or {}).items()}
-    found = list(_flat({name: value for name, value in given.items() if not name.startswith(_BROKERS)}))
+    found: list[tuple[str, str]] = []
+    for name, value in (known.headers or {}).items():
+        attribute = _meaning(name)
+        if type(value) is str and attribute is not _BROKERS_OWN:
+            found.append((name, value))
+        elif attribute is None:
+            found += [(name, text(each)) for each in value] if isinstance(value, list) else [(name, text(value))]
+        elif attribute is not _BROKERS_OWN:
+            found.append((name, _attribute_text(attribute, value)))
     if known.app_id != OURS:
         found += _foreign(known, {name.lower() for name, _ in found})
-        if known.message_type and "type" not in take_apart(tuple(found), b"{}").attributes:
+        if known.message_type and "type" not in [attribute_of(name) for name, _ in found]:
             found.append((PREFIX + "type", known.message_type))
     if known.content_type is not None:
         found.append((_CONTENT_TYPE, known.content_type))
     return tuple(found)
+
+
+def _unreadable(message: Delivered, why: str) -> Headers:
+    """Say why a message cannot be read, with its properties as they came."""
+    return (UNREADABLE, why), (RAW_PROPERTIES, b64encode(message.raw).decode())
 
 
 def due_of(message: Delivered) -> int:
@@ -69,14 +113,24 @@ def _foreign(known: Arrived, taken: set[str]) -> Iterator[tuple[str, str]]:
             yield header, text(value)
 
 
-def _flat(table: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    for name, value in table.items():
-        if isinstance(value, list):
-            yield from ((name, text(each)) for each in value)
-        elif name.lower() in _TIMES and type(value) is int:  # CloudEvents' AMQP binding: a timestamp in milliseconds
-            yield name, text(datetime.fromtimestamp(value / 1000, UTC))
-        else:
-            yield name, text(value)
+@lru_cache(1000)
+def _meaning(name: str) -> str | None:
+    """Tell whether a header is the broker's own, a CloudEvents attribute (and which), or, None, the sender's."""
+    return _BROKERS_OWN if name.startswith(_BROKERS) or name in _ROUTES else attribute_of(name)
+
+
+def _attribute_text(attribute: str, value: object) -> str:
+    """Give the text of an attribute that is not a text. Raises ValueError for what names no message for certain."""
+    is_number = isinstance(value, int) and not isinstance(value, bool)
+    if isinstance(value, dict | list) or (attribute in NAMING and not is_number):
+        wanted = "a text or an integer" if attribute in NAMING else "one value"
+        raise ValueError(
+            f"the attribute `{attribute}` is {an(_KINDS.get(type(value), 'value'))}, not {wanted}. Correct the sender"
+        )
+    if attribute == "time" and is_number and isinstance(value, int) and abs(value) <= _LATEST:
+        with suppress(ValueError, OverflowError, OSError):  # CloudEvents' AMQP binding: a timestamp in milliseconds
+            return text(datetime.fromtimestamp(value / 1000, UTC))
+    return text(value)
 
 
 def text(value: object) -> str:
@@ -86,7 +140,7 @@ def text(value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, bytes | bytearray):
-        return bytes(value).decode(errors="replace")
+        return bytes(value).decode("utf-8", "surrogateescape")
     if isinstance(value, datetime):
         instant = value if value.tzinfo else value.replace(tzinfo=UTC)
         return instant.isoformat().replace("+00:00", "Z")
@@ -95,15 +149,15 @@ def text(value: object) -> str:
     return "" if value is None else str(value)
 
 
-def _fits(headers: Headers) -> bool:
+def _fits(headers: Headers, room: int) -> bool:
     total = 0
     try:
         for name, value in headers:
             long = len(name) if name.isascii() else len(name.encode())
             size = len(value) if value.isascii() else len(value.encode())
-            if long > _LONGEST_NAME or (name == _CONTENT_TYPE and size > _LONGEST_TYPE):
+            if long > _LONGEST_NAME or (name == _CONTENT_TYPE and size > _LONGEST_NAME):
                 return False
-            total += 2 * long + size + 12  # names may be written twice; lengths and types take some bytes
+            total += long + size + 11  # lengths and types take some bytes
     except UnicodeEncodeError:
         return False
-    return total <= MOST_HEADERS
+    return total <= room

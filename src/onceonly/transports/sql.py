@@ -20,6 +20,7 @@ from onceonly.drivers.sql import Database
 from onceonly.model.errors import QueueMissing, TryAgain
 from onceonly.model.message import Delivery, Headers, Send
 from onceonly.model.record import Answer
+from onceonly.ports.surroundings import Clock
 from onceonly.ports.transport import Depth, Topology, Traits
 from onceonly.serialization.cloudevents import UNREADABLE, arrival, encode
 from onceonly.serialization.records import decode_headers, encode_headers
@@ -45,13 +46,25 @@ class Receipt(Struct, frozen=True, order=True):
 
 
 class SqlTransport:
-    """One endpoint's queue in a SQL database. Any number of processes may share it."""
+    """One endpoint's queue in a SQL database. Any number of processes may share it.
 
-    def __init__(self, database: Database, endpoint: str, *, lease: float = LEASE, max_body: int = MAX_BODY) -> None:
+    Leases and delays follow the database's clock: those of the processes may differ. Where a test gives a `clock`, it is that.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        endpoint: str,
+        *,
+        lease: float = LEASE,
+        max_body: int = MAX_BODY,
+        clock: Clock | None = None,
+    ) -> None:
         self.traits = Traits(lease=lease, max_body=max_body)
         self._database = database
         self._endpoint = endpoint
-        self._sql = Statements(database)
+        self._clock = clock
+        self._sql = Statements(database, moves_time=clock is not None)
         self._bell = _BELLS.setdefault(database, Bell())
         self._expects_more = False
         self._pause = _SHORTEST
@@ -80,10 +93,9 @@ class SqlTransport:
         fitting = [send for send in sends if self._fits(send)]
         if not fitting:
             return (Answer.REFUSED,) * len(sends)
-        now = self._database.clock.now()
         async with self._database.writing() as connection:
             routes = await self._routes(connection, fitting)
-            rows = [row for send in fitting for row in _rows(send, routes.queues(send), now)]
+            rows = [row for send in fitting for row in _rows(send, routes.queues(send), routes.now)]
             if rows:
                 await connection.run_sync(self._database.dialect.insert_all, self._sql.messages, rows)
         self._bell.ring({row["queue"] for row in rows})
@@ -95,13 +107,12 @@ class SqlTransport:
 
     async def release(self, deliveries: Sequence[Delivery]) -> None:
         """Give deliveries back; one that another receiver holds by now is ignored."""
-        await self._change(self._sql.give_back, deliveries, now=self._database.clock.now())
+        await self._change(self._sql.give_back, deliveries, **self._moved())
         self._bell.ring({self._endpoint})
 
     async def extend(self, deliveries: Sequence[Delivery]) -> None:
         """Renew leases; see the port."""
-        now = self._database.clock.now()
-        await self._change(self._sql.keep, deliveries, now=now, until=self._until(now))
+        await self._change(self._sql.keep, deliveries, lease=self._lease(), **self._moved())
 
     async def declare(self, topologies: Sequence[Topology]) -> None:
         """Make and end subscriptions; takes no write lock when all is as it should be. Safe in several processes at once."""
@@ -117,7 +128,7 @@ class SqlTransport:
 
     async def depth(self, endpoint: str) -> Depth:
         """Count a queue; see the port."""
-        asked = {"of": endpoint, "now": self._database.clock.now()}
+        asked = {"of": endpoint, **self._moved()}
         async with self._database.reading() as connection:
             declared, waiting, held, delayed = (await connection.execute(self._sql.depth, asked)).one()
         if not declared:
@@ -129,7 +140,7 @@ class SqlTransport:
     async def _look_and_take(self, limit: int) -> tuple[Delivery, ...]:
         """Look before taking where that takes a lock from others. While there is a backlog a look would be wasted."""
         if self._database.dialect.single_writer and not self._expects_more:
-            asked = {"of": self._endpoint, "now": self._database.clock.now()}
+            asked = {"of": self._endpoint, **self._moved()}
             async with self._database.reading() as connection:
                 if (await connection.execute(self._sql.is_waiting, asked)).first() is None:
                     return ()
@@ -143,12 +154,12 @@ class SqlTransport:
         return taken
 
     async def _take(self, limit: int) -> tuple[Delivery, ...]:
-        now, token = self._database.clock.now(), token_hex(8)
-        asked = {"of": self._endpoint, "now": now, "most": limit, "until": self._until(now), "by": token}
+        token = token_hex(8)
+        asked = {"of": self._endpoint, "most": limit, "lease": self._lease(), "by": token, **self._moved()}
         async with self._database.writing() as connection:
             rows = await connection.run_sync(self._sql.take, asked)
         return tuple(
-            arrival(Receipt(token, seq), self._endpoint, _headers(headers), body, suspect=leases > 1)
+            arrival(Receipt(token, seq), self._endpoint, *_content(headers, body), suspect=leases > 1)
             for seq, leases, headers, body in sorted(map(tuple, rows))  # RETURNING promises no order
         )
 
@@ -170,12 +181,16 @@ class SqlTransport:
         events = sorted({send.message.type for send in sends if not send.to})
         known: set[str] = set()
         subscribers: dict[str, list[str]] = defaultdict(list)
+        now = 0
         for names in _chunks(commands):
-            known.update((await connection.execute(self._sql.known, {"names": names})).scalars())
+            for name, then in await connection.execute(self._sql.known, {"names": names, **self._moved()}):
+                known.add(name)
+                now = then
         for names in _chunks(events):
-            for event, queue in await connection.execute(self._sql.subscribed, {"names": names}):
+            for event, queue, then in await connection.execute(self._sql.subscribed, {"names": names, **self._moved()}):
                 subscribers[event].append(queue)
-        return Routes(frozenset(known), subscribers)
+                now = then
+        return Routes(frozenset(known), subscribers, now)
 
     async def _changes(self, connection: AsyncConnection, topologies: Sequence[Topology]) -> "Changes":
         known = set((await connection.execute(select(self._sql.queues.c.name))).scalars())
@@ -189,8 +204,11 @@ class SqlTransport:
             gone=[{"type": event, "of": queue} for event, queue in sorted(there & gone)],
         )
 
-    def _until(self, now: int) -> int:
-        return now + int((self.traits.lease or LEASE) * 1000)
+    def _lease(self) -> int:
+        return int((self.traits.lease or LEASE) * 1000)
+
+    def _moved(self) -> dict[str, int]:
+        return {} if self._clock is None else {"now": self._clock.now()}
 
     def _fits(self, send: Send) -> bool:
         return len(send.message.body) <= self.traits.max_body
@@ -205,10 +223,11 @@ class Changes(NamedTuple):
 
 
 class Routes(Struct, frozen=True):
-    """Where messages go: the declared queues, and who subscribed to what."""
+    """Where messages go: the declared queues, and who subscribed to what; `now` is when that was read, by the queue's clock."""
 
     known: frozenset[str]
     subscribers: Mapping[str, Sequence[str]]
+    now: int
 
     def queues(self, send: Send) -> Sequence[str]:
         """Name the queues a message goes to."""
@@ -257,13 +276,21 @@ def _rows(send: Send, queues: Sequence[str], now: int) -> list[dict[str, Any]]:
     return [{"queue": queue, **row} for queue in queues]
 
 
-def _headers(stored: str | bytes) -> Headers:
-    """Read a row's headers. One that a foreign program wrote wrongly must not hold up the others: it becomes unreadable."""
+def _content(headers: object, body: object) -> tuple[Headers, bytes]:
+    """Read a row. One that a foreign program wrote wrongly must not hold up the others: it becomes unreadable.
+
+    SQLite stores a value of any type in any column.
+    """
+    stored = headers.encode() if isinstance(headers, str) else headers
+    raw = body.encode() if isinstance(body, str) else body
+    if not isinstance(stored, bytes | bytearray | memoryview) or not isinstance(raw, bytes | bytearray | memoryview):
+        wrong = f"its headers must be text and its body bytes, not {type(headers).__name__} and {type(body).__name__}"
+        return ((UNREADABLE, wrong), (AS_STORED, repr((headers, body)))), b""
     try:
-        return decode_headers(stored if isinstance(stored, str) else stored.decode())
-    except (MsgspecError, ValueError) as error:
-        text = stored if isinstance(stored, str) else stored.decode(errors="replace")
-        return (UNREADABLE, f"its headers are no JSON list of pairs of texts: {error}"), (AS_STORED, text)
+        return decode_headers(bytes(stored)), bytes(raw)
+    except (MsgspecError, ValueError, RecursionError) as error:
+        text = bytes(stored).decode("utf-8", "surrogateescape")
+        return ((UNREADABLE, f"its headers are no JSON list of pairs of texts: {error}"), (AS_STORED, text)), bytes(raw)
 
 
 def _by_token(deliveries: Iterable[Delivery]) -> Iterator[tuple[str, list[int]]]:

@@ -1,15 +1,17 @@
 """The tables of the queue inside a SQL database, and every statement it runs.
 
-`visible_at` is all there is to leases and delays: nobody sees a message before that instant. `leases` counts how often it was
-taken since somebody last gave it back, so a second one means that a lease ended. `receipt` names who took it last.
+`visible_at` is all there is to leases and delays: nobody sees a message before that instant, by the clock of the database.
+`leases` counts how often it was taken since somebody last gave it back, so a second one means that a lease ended. `receipt`
+names who took it last.
 """
 
 from functools import cached_property
 from typing import Any
 
 from sqlalchemy import (
-    BindParameter,
+    BigInteger,
     Column,
+    ColumnElement,
     Delete,
     Index,
     Integer,
@@ -27,6 +29,7 @@ from sqlalchemy import (
 )
 
 from onceonly.drivers.columns import DATA, INSTANT, LONG, NAME, SEQUENCE, TRANSACTIONAL
+from onceonly.drivers.database_clock import StatementNow
 from onceonly.drivers.dialect import Taking
 from onceonly.drivers.schema import Schema
 from onceonly.drivers.sql import Database
@@ -65,9 +68,13 @@ SCHEMA = Schema(component="queue", version=1, tables=tables)
 
 
 class Statements:
-    """Every statement of the queue, each built once; the docstrings name their parameters."""
+    """Every statement of the queue, each built once; the docstrings name their parameters.
 
-    def __init__(self, database: Database) -> None:
+    "Now" is the database's own clock, unless a test `moves_time`: then it is a parameter, `now`.
+    """
+
+    def __init__(self, database: Database, *, moves_time: bool = False) -> None:
+        self._now: ColumnElement[int] = bindparam("now", type_=BigInteger()) if moves_time else StatementNow()
         self._dialect = database.dialect
         named = {table.name: table for table in tables(database.prefix, database.schema).sorted_tables}
         self.messages = named[f"{database.prefix}messages"]
@@ -76,15 +83,19 @@ class Statements:
 
     @cached_property
     def is_waiting(self) -> Select[Any]:
-        """Look whether anything can be taken: `of` queue at `now`."""
+        """Look whether anything can be taken now: `of` queue."""
         return self._ready().limit(1)
 
     @cached_property
     def take(self) -> Taking:
-        """Take at most `most` messages `of` a queue that are visible `now`, until `until`, for `by`."""
+        """Take at most `most` messages `of` a queue that are visible now, for `lease` milliseconds, for `by`."""
         columns = self.messages.c
         first = self._ready().order_by(columns.visible_at, columns.seq).limit(bindparam("most"))
-        marks = {"visible_at": bindparam("until"), "receipt": bindparam("by"), "leases": columns.leases + 1}
+        marks = {
+            "visible_at": self._now + bindparam("lease", type_=BigInteger()),
+            "receipt": bindparam("by"),
+            "leases": columns.leases + 1,
+        }
         return self._dialect.take(self.messages, first, marks, ("seq", "leases", "headers", "body"))
 
     @cached_property
@@ -94,25 +105,26 @@ class Statements:
 
     @cached_property
     def give_back(self) -> Update:
-        """Make the messages `numbers` that `by` still holds visible `now`, as if never taken."""
-        return update(self.messages).where(*self._held()).values(visible_at=bindparam("now"), receipt="", leases=0)
+        """Make the messages `numbers` that `by` still holds visible now, as if never taken."""
+        return update(self.messages).where(*self._held()).values(visible_at=self._now, receipt="", leases=0)
 
     @cached_property
     def keep(self) -> Update:
-        """Hold the messages `numbers` of `by` until `until`, unless their lease has ended `now`."""
-        alive = self.messages.c.visible_at > bindparam("now")
-        return update(self.messages).where(*self._held(), alive).values(visible_at=bindparam("until"))
+        """Hold the messages `numbers` of `by` for `lease` milliseconds from now, unless their lease has ended."""
+        alive = self.messages.c.visible_at > self._now
+        until = self._now + bindparam("lease", type_=BigInteger())
+        return update(self.messages).where(*self._held(), alive).values(visible_at=until)
 
     @cached_property
     def known(self) -> Select[Any]:
-        """List which of the queues `names` are declared."""
-        return select(self.queues.c.name).where(self._dialect.among(self.queues.c.name, "names"))
+        """List (queue, now) for those of the queues `names` that are declared."""
+        return select(self.queues.c.name, self._now).where(self._dialect.among(self.queues.c.name, "names"))
 
     @cached_property
     def subscribed(self) -> Select[Any]:
-        """List (event, queue) for the event types `names`."""
+        """List (event, queue, now) for the event types `names`."""
         columns = self.subscriptions.c
-        return select(columns.event, columns.queue).where(self._dialect.among(columns.event, "names"))
+        return select(columns.event, columns.queue, self._now).where(self._dialect.among(columns.event, "names"))
 
     @cached_property
     def unsubscribe(self) -> Delete:
@@ -122,9 +134,9 @@ class Statements:
 
     @cached_property
     def depth(self) -> Select[Any]:
-        """Count (declared, waiting, held, delayed) messages `of` a queue at `now`; looks only at what is not yet visible."""
+        """Count (declared, waiting, held, delayed) messages `of` a queue; looks only at what is not yet visible."""
         columns = self.messages.c
-        now: BindParameter[int] = bindparam("now")
+        now = self._now
         here = columns.queue == bindparam("of")
         later = select(
             func.coalesce(func.sum(case((columns.leases > 0, 1), else_=0)), 0).label("held"),
@@ -137,7 +149,7 @@ class Statements:
 
     def _ready(self) -> Select[Any]:
         columns = self.messages.c
-        return select(columns.seq).where(columns.queue == bindparam("of"), columns.visible_at <= bindparam("now"))
+        return select(columns.seq).where(columns.queue == bindparam("of"), columns.visible_at <= self._now)
 
     def _held(self) -> tuple[Any, ...]:
         columns = self.messages.c

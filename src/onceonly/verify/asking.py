@@ -8,9 +8,13 @@ from onceonly.drivers.memory import Operation, Raises
 
 
 class Choice(NamedTuple):
-    """A handler's run, as the checker sees it: nothing of it is visible, so only its end is chosen."""
+    """A handler's run, as the checker sees it: nothing of it is visible, so only its end is chosen.
+
+    `run` is the message's key, and its attempt count when the handler began.
+    """
 
     name: str
+    run: tuple[bytes, int] = (b"", 0)
 
 
 Call = Operation | Choice
@@ -39,9 +43,9 @@ class Asking:
         """Ask the checker."""
         return await ask(operation)
 
-    async def choose(self, name: str) -> Any:
+    async def choose(self, name: str, run: tuple[bytes, int] = (b"", 0)) -> Any:
         """Ask how the handler of this message ends."""
-        return await ask(Choice(name))
+        return await ask(Choice(name, run))
 
     def at_once(self, operation: Operation) -> None:
         """Leave a note for the checker, which applies it before anything else happens."""

@@ -5,11 +5,15 @@ from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from typing import Any, Protocol
 
+from onceonly.algorithms.delivery import NO_COPY
 from onceonly.algorithms.intake import OTHER_BODY
-from onceonly.model.identity import Identity, fingerprint
+from onceonly.model.identity import Identity, claim_key, fingerprint
+from onceonly.model.message import FailureKind
+from onceonly.model.token import Token
 from onceonly.stores.memory import StoreWorld
 from onceonly.verify.besides import (
     BARRED,
+    Left,
     dead_tokens,
     evicted_records,
     left_over,
@@ -18,7 +22,7 @@ from onceonly.verify.besides import (
     wrong_answers,
     wrongly_executed,
 )
-from onceonly.verify.keeping import Views
+from onceonly.verify.keeping import STARTS, Views
 from onceonly.verify.parts import Parts
 from onceonly.verify.workload import BY, Behaviour, Workload, effect_text, name_of
 from onceonly.verify.world import BROKER, LEDGER, LETTERS, STORE, State
@@ -49,6 +53,7 @@ class Auditor:
         left = self._parts.ledger(self._parts.first[LEDGER]).left
         self._overtaken = bool(left.sweeps and (left.crashes or left.failures))
         self._clashing = workload.clashing()
+        self._starts = self._parts.places[STARTS]
         self._known: dict[tuple[int, ...], str] = {}
         self._viewed: dict[int, Mapping[str, StoreWorld]] = {}
 
@@ -57,7 +62,7 @@ class Auditor:
         return (
             self._look((0, state[STORE]), self._whole)
             or self._look((1, state[STORE], state[BROKER]), self._safe)
-            or self._look((2, state[BROKER], state[LEDGER]), self._settling)
+            or self._look((2, self._parts.at(state, self._starts), state[BROKER], state[LEDGER]), self._settling)
             or self._look((3, state[STORE], state[LETTERS], state[LEDGER]), self._fair)
             or self._escape(state)
         )
@@ -124,8 +129,8 @@ class Auditor:
             yield from _fresh_ids(sent)
         yield from dead_tokens(self._workload, self._parts.stores(store), part)
 
-    def _settling(self, broker: int, ledger: int) -> Iterator[str]:
-        world = self._parts.bare(BROKER, broker)
+    def _settling(self, starts: int, broker: int, ledger: int) -> Iterator[str]:
+        world, deaths = self._parts.bare(BROKER, broker), dict(self._parts.bare(self._starts, starts).deaths)
         known = self._parts.known[LEDGER].values[ledger]
         if known.left_behind:
             yield "left behind: a worker ended its batch and neither acked nor released a delivery"
@@ -135,29 +140,35 @@ class Auditor:
             if entry.times > self._patience:
                 yield f"endless: one copy was delivered {entry.times} times, and there is no end to it"
             count = int(dict(entry.headers).get("ce-onceonlyattempts", "0"))
-            if count > known.excuses:
-                yield f"unfair: {entry.body.decode()!r} counts {count} failures, but it had {known.excuses} of its own"
+            own = known.excuses + (deaths.get(claim_key(entry.queue, _identity(entry)), 0) if count else 0)
+            if count > own:
+                yield f"unfair: {entry.body.decode()!r} counts {count} failures, but it had {own} of its own"
 
     def _fair(self, store: int, letters: int, ledger: int) -> Iterator[str]:
         handled = {endpoint: {text for text, _ in world.notes} for endpoint, world in self._stores(store).items()}
         excuses = self._parts.known[LEDGER].values[ledger].excuses
+        deaths = dict(self._parts.stores(store)[STARTS].deaths)
         for letter in self._parts.known[LETTERS].values[letters].letters:
             text = letter.body.decode()
             name = name_of(text)
+            lost = deaths.get(claim_key(letter.endpoint, letter.message.identity), 0) if letter.message else 0
             if letter.reason in BARRED:  # it may have been handled: a person decides
-                yield from refused_early(self._parts.stores(store), letter, excuses)
+                yield from refused_early(self._parts.stores(store), letter, excuses + lost)
                 continue
             if letter.finish_only and text not in handled[letter.endpoint]:
                 yield f"wrong letter: {name!r} is kept as handled, but no attempt was committed"
             blameless = self._workload.behaviour(name) is Behaviour.WORKS and not self._workload.may_be_given_up
-            if blameless and letter.reason != OTHER_BODY and not letter.finish_only:
+            uncounted = letter.reason.endswith(NO_COPY) and lost > 0  # a death of its own, and no copy can carry the count
+            if blameless and letter.reason != OTHER_BODY and not (letter.finish_only or uncounted):
                 yield f"unfair: {name!r} was given up, but its handler never fails"
-            if text in handled[letter.endpoint] and not (letter.finish_only or self._workload.may_be_both):
+            if text in handled[letter.endpoint] and not (letter.finish_only or uncounted or self._workload.may_be_both):
                 yield f"both: {name!r} was handled, and is a dead letter"
             if letter.reason == OTHER_BODY and name not in self._clashing:
                 yield f"unfair: {name!r} was taken for a copy with another body, but no other message was sent under its id"
-            if letter.reason != OTHER_BODY and not 0 < letter.attempts <= excuses:
-                yield f"unfair: {name!r} was given up after {letter.attempts} failures, but had {excuses} of its own"
+            if letter.reason != OTHER_BODY and not 0 < letter.attempts <= excuses + lost:
+                yield f"unfair: {name!r} was given up after {letter.attempts} failures, but had {excuses + lost} of its own"
+            if (killed := sum(failure.kind is FailureKind.KILLED for failure in letter.history)) > lost:
+                yield f"unfair: {name!r} was given up for {killed} deaths, but {lost} processes died while its handler ran"
 
     def _finished(self, store: int, broker: int, letters: int) -> Iterator[str]:
         """Follow every message from endpoint to endpoint."""
@@ -181,14 +192,23 @@ class Auditor:
                 for index in range(self._workload.effects_of(endpoint))
                 if waiting.get(text) not in stored
             }
+        if any(run.until for run in self._parts.stores(store)[STARTS].runs):
+            yield "leak: a run is recorded as one in progress, and its process lives"
         part = self._parts.known[BROKER].values[broker]
         sunk = {text for _, text in part.sunk}
         for text in sorted(expected - sunk):
             yield f"phantom: {text!r} was committed as sent, but never arrived"
-        yield from left_over(self._workload, self._parts.stores(store), self._stores(store), part, overtaken=self._overtaken)
+        tokens = {Token(letter.message.token, letter.endpoint) for letter in kept if letter.message}
+        left = Left(self._parts.stores(store), self._stores(store), part, tokens)
+        yield from left_over(self._workload, left, overtaken=self._overtaken)
 
     def _where(self, endpoint: str) -> str:
         return f" at {endpoint}" if len(self._workload.endpoints) > 1 else ""
+
+
+def _identity(entry: Any) -> Identity:
+    headers = dict(entry.headers)
+    return Identity(headers["ce-source"], headers["ce-id"])
 
 
 def _id(entry: Any) -> str:

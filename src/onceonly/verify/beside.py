@@ -16,12 +16,13 @@ from onceonly.transports.memory import Receipt
 from onceonly.verify.keeping import TOKENS, tokens_of
 from onceonly.verify.programs import Programs
 from onceonly.verify.roles import Batch, Begun, Role, receiving
-from onceonly.verify.workload import CALLERS, Keeping, Workload, mark_text
+from onceonly.verify.workload import CALLERS, SWEPT_TOKENS, Keeping, Workload, mark_text
 
 FROM_NOWHERE = Receipt(number=0, times=0)
 """The receipt of what comes from no queue."""
 LOOK, PAGE = "to look", 10
 TOKENS_SWEPT = ("token-prepared", "load", "save", "token-discard")
+TOKENS_FENCED = ("token-prepared", "fence", "token-discard")
 THINGS_SWEPT = ("keys", "load", "save", "thing-names")
 REQUESTS_SWEPT = ("keys", "load", "save", "remote-delete")
 LATER = 1
@@ -71,6 +72,7 @@ def sweeper_roles(workload: Workload, *, sweepers: int) -> tuple[Role, ...]:
     senders = workload.endpoints[: -1 if workload.quiet else None]
     swept = (
         (TOKENS_SWEPT, workload.keeping is Keeping.TOKENS),
+        (TOKENS_FENCED, workload.keeping is Keeping.ELSEWHERE),
         (THINGS_SWEPT, workload.things),
         (REQUESTS_SWEPT, workload.calls),
     )
@@ -83,7 +85,7 @@ def sweeper_roles(workload: Workload, *, sweepers: int) -> tuple[Role, ...]:
             label=f"{label}sweeper: ",
             workers=sweepers,
             sweeps=(
-                *([TOKENS] if workload.keeping is Keeping.TOKENS else []),
+                *([TOKENS] if workload.keeping in SWEPT_TOKENS else []),
                 *([f"store of {endpoint}"] if workload.makes else []),
             ),
             reaches=reached,
@@ -104,7 +106,7 @@ async def _sweep(programs: Programs, ports: Ports) -> None:
     handlers: Any = ports.handlers
     effects: Any = ports.effects
     with suppress(OnceOnlyError):  # the runtime rests, and looks again
-        if handlers.workload.keeping is Keeping.TOKENS:
+        if handlers.workload.keeping in SWEPT_TOKENS:
             await programs.sweeper.sweep(tokens_of(programs, handlers.driver), LATER, PAGE, ports)
         if handlers.workload.makes:
             await effects.sweep(LATER, PAGE)

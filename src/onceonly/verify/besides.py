@@ -2,16 +2,18 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Set as AbstractSet
+from typing import Any, NamedTuple
 
 from onceonly.model.dead_letter import DeadLetter
 from onceonly.model.ring import Bar
 from onceonly.model.token import Token
+from onceonly.serialization.documents import decode_entity
 from onceonly.stores.document_register import LISTED
 from onceonly.stores.memory import StoreWorld
 from onceonly.verify.keeping import ANSWERS, REMOTE, THINGS, TOKENS
-from onceonly.verify.passing import SLICING, ring_in
-from onceonly.verify.workload import WITH_TOKENS, Keeping, Workload, effect_text, name_of
+from onceonly.verify.passing import SLICING, ring_in, slot_instant
+from onceonly.verify.workload import SWEPT_TOKENS, WITH_TOKENS, Keeping, Workload, effect_text, name_of
 from onceonly.verify.world import BrokerPart
 
 BARRED = frozenset(bar.value for bar in Bar)
@@ -69,7 +71,7 @@ def evicted_records(workload: Workload, worlds: Worlds) -> Iterator[str]:
 
 def refused_early(worlds: Worlds, letter: DeadLetter, excuses: int) -> Iterator[str]:
     """Look at a message that was refused for its instant: it must be behind the horizon, and that counts as no failure."""
-    instant, name = letter.message.instant if letter.message else 0, letter.body.decode()
+    instant, name = slot_instant(letter.message) if letter.message else 0, letter.body.decode()
     if letter.reason != Bar.BEHIND.value or not SLICING.may_forget(SLICING.start(instant), ring_in(worlds).now):
         yield f"refused: {name!r} is not behind the horizon, and was given up as {letter.reason!r}"
     if letter.attempts > excuses:
@@ -85,24 +87,44 @@ def dead_tokens(workload: Workload, worlds: Worlds, part: BrokerPart) -> Iterato
                 yield f"dead token: a message was sent with token {id_!r}, which is not live: its receiver drops it"
 
 
-def left_over(
-    workload: Workload, worlds: Worlds, stores: Mapping[str, StoreWorld], part: BrokerPart, *, overtaken: bool
-) -> Iterator[str]:
+class Left(NamedTuple):
+    """A world at rest: its parts, how its stores look, its broker, and the tokens that dead letters keep for a retry."""
+
+    worlds: Worlds
+    stores: Mapping[str, StoreWorld]
+    broker: BrokerPart
+    given_up: AbstractSet[Token]
+
+
+def left_over(workload: Workload, left: Left, *, overtaken: bool) -> Iterator[str]:
     """Look, at rest, for what nobody will ever ask for or remove. What a sweeper removes does not rest where there is one.
 
     A sweeper that overtakes an attempt may remove its row before it makes things: then they are left when its process dies.
     """
+    worlds, stores, part, given_up = left
     if workload.keeping in WITH_TOKENS:
         carried = {Token(id_, workload.to) for id_ in part.tokens}
-        for token in sorted(_live(workload, worlds) - carried):
+        waiting = {token for store in stores.values() for each in store.records for token in each.record.minted}
+        for token in sorted(_live(workload, worlds) - carried - given_up - waiting):
             yield f"leak: token {token.id!r} of {token.endpoint} is live, and its message is gone"
     yield from _left_elsewhere(workload, worlds, stores)
+    if workload.makes:
+        yield from _unlisted(worlds)
     if workload.things and not overtaken:
         listed = _listed(worlds)
         published = _published(workload, stores)
         for thing in sorted(worlds[THINGS].things, key=lambda thing: thing.name):
             if thing.data.decode() not in published and thing.name.partition("/")[0] not in listed:
                 yield f"leak: {thing.name!r} is there, its attempt was never committed, and no row leads to it"
+
+
+def _unlisted(worlds: Worlds) -> Iterator[str]:
+    """Look for register rows that no sweeper finds."""
+    listed = _listed(worlds)
+    for each in _written(worlds):
+        if not each.key.startswith(LISTED):
+            for attempt in sorted(decode_entity(each.key, each.body).register.keys() - listed):
+                yield f"leak: the register row of attempt {attempt} is in {each.key!r}, and no sweeper finds it"
 
 
 def _left_elsewhere(workload: Workload, worlds: Worlds, stores: Mapping[str, StoreWorld]) -> Iterator[str]:
@@ -133,7 +155,7 @@ def _asked(workload: Workload, stores: Mapping[str, StoreWorld]) -> set[str]:
 
 def _live(workload: Workload, worlds: Worlds) -> frozenset[Token]:
     database = next(iter(worlds.values()))
-    live: frozenset[Token] = worlds[TOKENS].live if workload.keeping is Keeping.TOKENS else database.tokens
+    live: frozenset[Token] = worlds[TOKENS].live if workload.keeping in SWEPT_TOKENS else database.tokens
     return live
 
 
@@ -145,5 +167,9 @@ def _published(workload: Workload, stores: Mapping[str, StoreWorld]) -> set[str]
 
 def _listed(worlds: Worlds) -> set[str]:
     """Give the attempts that a sweeper finds."""
-    written = [each for world in worlds.values() for each in getattr(world, "written", ()) if each.body is not None]
-    return {each.key.rpartition("/")[2] for each in written if each.key.startswith(LISTED)}
+    return {each.key.rpartition("/")[2] for each in _written(worlds) if each.key.startswith(LISTED)}
+
+
+def _written(worlds: Worlds) -> list[Any]:
+    """Return the documents there are."""
+    return [each for world in worlds.values() for each in getattr(world, "written", ()) if each.body is not None]

@@ -1,5 +1,7 @@
 """The checks of requests that are executed once: from the side that asks, and from the side that is asked."""
 
+from msgspec.structs import replace
+
 from onceonly.verify.check import CHAIN, Check
 from onceonly.verify.workload import Keeping, Workload, copies
 from onceonly.verify.world import Bounds
@@ -38,6 +40,12 @@ CALLED: tuple[Check, ...] = (
         workload=FOLLOWING,
         bounds=Bounds(expiries=1),
         reaches=("load", "save", "remote-get", "remote-call", "ack"),
+    ),
+    Check(
+        name="a response, two attempts, a dedup store",  # a fence finds no record of what is done: only the admission knows
+        workload=replace(FOLLOWING, keeping=Keeping.DEDUP),
+        bounds=Bounds(expiries=1),
+        reaches=("load", "save", "dedup-contains", "dedup-add", "remote-get", "remote-call", "ack"),
     ),
     Check(
         name="a response, a crash and a failed call",

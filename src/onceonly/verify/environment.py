@@ -11,8 +11,8 @@ from onceonly.model.identity import Identity
 from onceonly.model.record import Answer
 from onceonly.ports.transport import Topology
 from onceonly.verify.asking import Choice
-from onceonly.verify.faults import ANSWER_LOST, Form, failures, interrupted, successes
-from onceonly.verify.forms import is_alone, roll_back
+from onceonly.verify.faults import ANSWER_LOST, Form, failures, interrupted, outage, successes
+from onceonly.verify.forms import lose, roll_back
 from onceonly.verify.keeping import Views, first_worlds
 from onceonly.verify.parts import Parts
 from onceonly.verify.programs import Programs
@@ -163,7 +163,10 @@ class Environment:
         return found
 
     def _outcomes(self, node: Node, where: tuple[int, int], ledger: Ledger) -> Iterator[Move]:
-        yield from self._going_on(node, self._forms(successes, node, where), ledger)
+        yield from self._going_on(node, self._forms(successes, node, where), ledger.applied(_point(node)))
+        spent = ledger.spend("outage")
+        if spent:
+            yield from self._going_on(node, self._forms(outage, node, where), spent)
         spent = ledger.spend("failures")
         if spent:
             yield from self._going_on(node, self._forms(self._failing, node, where), spent)
@@ -200,7 +203,7 @@ class Environment:
                 said = label._replace(about=label.about + "".join(f"; the handler of {name} {end.value}" for name, end in ends))
                 self.happened.update(f"handler: {end.value}" for _, end in ends)
             if ends and ends[-1][1] is End.KILLS:
-                yield self._dying(said, node, now._replace(ledger=ledger))
+                yield self._dying(said, after, now._replace(ledger=ledger))
             else:
                 over = after.call is None and after.escaped is None
                 worker = self._cast.number(after.batch) if over else after.number
@@ -227,8 +230,10 @@ class Environment:
         """End the worker's process: its units are rolled back, its deliveries stay held, another process takes its place."""
         number = self._cast.number(node.batch)
         store = self._stores[self._cast.roles[number].endpoint]
-        rollback = Operation("rollback", store, roll_back, (node.batch[0].receipt,))
-        return Move(label, now.place, now.part, self.parts.ledger_number(now.ledger), number, (rollback,))
+        receipt, running = node.batch[0].receipt, node.call.run if isinstance(node.call, Choice) else None
+        rollback = Operation("rollback", store, roll_back, (receipt,))
+        lost = Operation("rollback", self._programs.starts.PLACE, lose, (receipt, running, self._workload.supervised))
+        return Move(label, now.place, now.part, self.parts.ledger_number(now.ledger), number, (rollback, lost))
 
     # What sets an idle worker going.
 
@@ -295,11 +300,10 @@ class Environment:
             return None
         entry = self.parts.entry(receipt, broker)
         point = f"{self._cast.label_at(entry.queue)}lease"
-        after = spent.excuse() if is_alone(entry) else spent
         label = Label(point, f"of {receipt_text(receipt)}", "ends with its worker at work")
         self.happened.add(label.kind)
         world, _ = self._programs.transports.expire(self.parts.bare(BROKER, broker), receipt)
-        return Move(label, BROKER, self.parts.number(BROKER, broker, world), self.parts.ledger_number(after), NOBODY, ())
+        return Move(label, BROKER, self.parts.number(BROKER, broker, world), self.parts.ledger_number(spent), NOBODY, ())
 
     def _landing(self, ledger: Ledger, index: int, before: int) -> Iterator[Move]:
         place, operation = ledger.pending[index]
@@ -309,6 +313,11 @@ class Environment:
             point = self.parts.label_of(operation) + operation.point
             label = Label(point, about(operation, self._names), f"lands now, {form.form}")
             yield Move(label, place, part, self.parts.ledger_number(rest), NOBODY, ())
+
+
+def _point(node: Node) -> str:
+    call: Any = node.call
+    return str(call.point)
 
 
 def fresh_parts(workload: Workload, bounds: Bounds, *, programs: Programs, cast: Cast) -> Parts:

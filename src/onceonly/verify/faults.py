@@ -19,6 +19,7 @@ LATE_IGNORED, LATE_ACCEPTED = "late, ignored", "late, accepted"
 DUPLICATED, LANDS_LATER = "duplicated by the network", "Unknown, lands later"
 CONFLICT, FAILED = "Conflict", "Failed"
 UNKNOWN_APPLIED, UNKNOWN_NOT, UNKNOWN_PART = "Unknown, applied", "Unknown, not applied", "Unknown, partly applied"
+CUT_OFF = "the store goes away"
 ONE_REFUSED = "one refused"
 ONE_APPLIED, ONE_NOT, ONE_LATER = "one unknown, applied", "one unknown, not applied", "one unknown, lands later"
 
@@ -26,6 +27,8 @@ _UNKNOWN = (UNKNOWN_APPLIED, UNKNOWN_NOT, LANDS_LATER)
 FORMS: dict[str, tuple[str, ...]] = {
     "begin": (CONFLICT, FAILED, UNKNOWN_NOT),
     "open": (CONFLICT, FAILED, UNKNOWN_NOT),
+    "start-begin": (FAILED, UNKNOWN_APPLIED, UNKNOWN_NOT),
+    "start-died": (FAILED,),
     "kept": (FAILED,),
     "recycle": (FAILED, UNKNOWN_APPLIED, UNKNOWN_NOT),  # what lands later, another janitor does
     "load": (FAILED,),
@@ -145,6 +148,14 @@ def failures(operation: Operation, part: Any, *, blocking: bool) -> Iterator[For
         yield from _write_failures(operation, part)
         if operation.point == "send":
             yield from _answer_failures(operation, part)
+
+
+def outage(operation: Operation, part: Any) -> Iterator[Form]:
+    """Let the store go away before it gets a COMMIT; every other unit fares alike until one is committed."""
+    if operation.point == "commit":
+        token = operation.arguments[0]
+        gone = replace(part, open=tuple(unit for unit in part.open if unit.token != token))
+        yield Form(CUT_OFF, gone, raises(Unknown))
 
 
 def interrupted(operation: Operation, part: Any) -> Iterator[Form]:

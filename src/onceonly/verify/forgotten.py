@@ -1,14 +1,20 @@
 """The checks of claims that are forgotten in time: a ring of slots, recycled at every moment by two janitors."""
 
 from onceonly.verify.check import Check
-from onceonly.verify.passing import NEXT, OLD
-from onceonly.verify.workload import Keeping, Workload, copies
+from onceonly.verify.passing import NEXT, OLD, START
+from onceonly.verify.workload import Arrival, Keeping, Workload, copies
 from onceonly.verify.world import Bounds
 
 LATE = copies("a", "a", instant=OLD)
 """Two copies, one of which may come when the slice is forgotten; their sender's clock was behind."""
 AHEAD = copies("b", "b", instant=NEXT)
 """Two copies by a sender whose clock is ahead: their slot holds the slice before, until it is recycled."""
+OURS = (Arrival("a", "a", instant=OLD, stated=START - 1), Arrival("a", "a", instant=OLD, stated=0))
+"""Two copies of one message; their headers name other slots than its id, or none."""
+FOREIGN = (Arrival("a", "a", stated=START - 1), Arrival("a", "a", stated=START + 1))
+"""Two copies of a message whose id contains no instant, with different ones in their headers."""
+HANDLED = (Arrival("a", "a", stated=OLD), Arrival("a", "a", stated=OLD))
+"""Two copies as an older version sent them."""
 REFUSING = ("begin", "commit", "send", "forget", "ack", "dead-letter")
 
 FORGOTTEN: tuple[Check, ...] = (
@@ -53,5 +59,33 @@ FORGOTTEN: tuple[Check, ...] = (
         bounds=Bounds(crashes=1),
         janitors=2,
         reaches=REFUSING,
+    ),
+    Check(
+        name="a ring, and one message with two headers",
+        workload=Workload(arrivals=OURS, keeping=Keeping.RING),
+        bounds=Bounds(crashes=1),
+        janitors=1,
+        reaches=REFUSING,
+    ),
+    Check(
+        name="a ring, and one message of another sender with two headers",
+        workload=Workload(arrivals=FOREIGN, keeping=Keeping.RING),
+        bounds=Bounds(crashes=1),
+        janitors=1,
+        reaches=("begin", "commit", "send", "forget", "ack"),
+    ),
+    Check(
+        name="a ring, and one message of another sender with two headers, optimistic store",
+        workload=Workload(arrivals=FOREIGN, keeping=Keeping.RING, blocking=False, quiet=True),
+        bounds=Bounds(crashes=1),
+        janitors=1,
+        reaches=("begin", "commit", "ack"),
+    ),
+    Check(
+        name="a ring, and what an older version has handled",
+        workload=Workload(arrivals=HANDLED, keeping=Keeping.RING, handled_before=True),
+        bounds=Bounds(crashes=1),
+        janitors=1,
+        reaches=("begin", "send", "forget", "ack", "dead-letter"),
     ),
 )

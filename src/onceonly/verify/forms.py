@@ -5,7 +5,6 @@ from typing import Any
 from msgspec.structs import replace
 
 from onceonly.model.token import TOKEN
-from onceonly.serialization.cloudevents import ALONE
 from onceonly.verify.workload import SINK
 from onceonly.verify.world import BrokerPart
 
@@ -15,6 +14,19 @@ def roll_back(store: Any, receipt: Any) -> tuple[Any, None]:
     if not getattr(store, "open", ()):
         return store, None  # nothing is held, or nothing ever is: documents know no units
     return replace(store, open=tuple(unit for unit in store.open if unit.token[0] != receipt)), None
+
+
+def lose(starts: Any, receipt: Any, running: tuple[bytes, int] | None, supervised: bool) -> tuple[Any, None]:  # noqa: FBT001
+    """Let a process die: its recorded runs count as dead, and so does the handler that was `running`, if `supervised`."""
+    mine = [run for run in starts.runs if run.token[0] == receipt]
+    lost = {run.key for run in mine} | ({running[0]} if running else set())
+    if not lost:
+        return starts, None
+    before = dict(starts.deaths)
+    deaths = tuple(sorted((before | {key: before.get(key, 0) + 1 for key in lost}).items()))
+    runs = tuple(replace(run, until=0) if run in mine else run for run in starts.runs)
+    seen = tuple(sorted({*starts.seen, *((running,) if running and supervised else ())}))
+    return replace(starts, runs=runs, seen=seen, deaths=deaths), None
 
 
 def in_order(store: Any) -> Any:
@@ -29,11 +41,6 @@ def in_order(store: Any) -> Any:
         notes=tuple(sorted(store.notes)),
         open=tuple(sorted(store.open, key=repr)),
     )
-
-
-def is_alone(entry: Any) -> bool:
-    """Tell whether a copy must run alone: the death of its process is its own failure."""
-    return dict(entry.headers).get(f"ce-{ALONE}") == "1"
 
 
 def drained(before: BrokerPart, broker: Any) -> BrokerPart:

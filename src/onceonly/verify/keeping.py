@@ -5,6 +5,7 @@ from datetime import timedelta
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from onceonly.drivers.memory import Driver, Place
 from onceonly.model.identity import Identity, claim_key, fingerprint
@@ -16,10 +17,11 @@ from onceonly.serialization.documents import decode_entity
 from onceonly.stores.document_register import LISTED
 from onceonly.stores.memory import Stored, StoreWorld
 from onceonly.verify.asking import Asking
-from onceonly.verify.passing import SLICING, OnTime, first_ring
+from onceonly.verify.passing import SLICING, OnTime, claimed_before, first_ring
 from onceonly.verify.programs import Programs
 from onceonly.verify.workload import (
     BLOB,
+    SWEPT_TOKENS,
     WITH_ENTITIES,
     CheckedHandlers,
     Keeping,
@@ -33,6 +35,8 @@ from onceonly.verify.workload import (
 
 TOKENS, DEDUP, THINGS, REMOTE = "tokens", "dedup store", "things of kind blob", "the other service"
 """The names of places beside the stores."""
+STARTS = "starts"
+"""The name of the place that knows which runs have begun and not ended."""
 ANSWERS = "answers"
 """The name of the place that knows what clients were told."""
 LONG = timedelta(days=7)
@@ -62,6 +66,7 @@ def ports_of(workload: Workload, programs: Programs, driver: Asking, *, endpoint
     """Put the memory adapters of one endpoint's worker together, on the checker's driver."""
     clock = Standing()
     plain: Driver = driver
+    rules = programs.transports.Rules(takes_copies=workload.takes_copies)
     store = store_of(workload, programs, driver, endpoint=endpoint)
     transactions = _transactions_of(workload, programs, driver, store, endpoint=endpoint)
     is_searched = workload.keeping not in WITH_ENTITIES
@@ -72,17 +77,18 @@ def ports_of(workload: Workload, programs: Programs, driver: Asking, *, endpoint
         handlers=CheckedHandlers(workload, driver, programs=programs, endpoint=endpoint),
         admission=_admission_of(workload, programs, driver, endpoint=endpoint),
         effects=_effects_of(workload, programs, driver, store),
-        transport=programs.transports.MemoryTransport(plain, endpoint, clock=clock),
+        transport=programs.transports.MemoryTransport(plain, endpoint, clock=clock, rules=rules),
         dead_letters=programs.stores.MemoryDeadLetters(plain, clock=clock),
         transactions=transactions,
         controls=controls,
+        starts=programs.starts.MemoryStarts(plain, endpoint, clock=clock),
     )
 
 
 def store_of(workload: Workload, programs: Programs, driver: Asking, *, endpoint: str) -> Any:
     """Give an endpoint's store."""
     clock = Standing()
-    if workload.keeping is Keeping.CLAIMS:
+    if workload.keeping in {Keeping.CLAIMS, Keeping.ELSEWHERE}:
         return programs.stores.MemoryStore(driver, endpoint, clock=clock, blocking=workload.blocking)
     if workload.keeping is Keeping.RING:
         timed = OnTime(driver)
@@ -126,13 +132,16 @@ def first_worlds(workload: Workload, programs: Programs) -> dict[str, Any]:
     worlds = {place.name: place.empty for place in places}
     if workload.keeping is Keeping.RING:
         worlds = {place.name: first_ring(programs) for place in places}
+        if workload.handled_before:
+            worlds[places[0].name] = _handled_before(workload, programs, worlds[places[0].name])
     live = workload.tokens()
     if workload.keeping is Keeping.DATABASE:
         worlds = {places[0].name: programs.database.DatabaseWorld(tokens=live)}
-    if workload.keeping is Keeping.TOKENS:
+    if workload.keeping in SWEPT_TOKENS:
         worlds[TOKENS] = programs.tokens.TokensWorld(live=live)
     if workload.keeping is Keeping.DEDUP:
         worlds[DEDUP] = programs.dedup.DedupWorld()
+    worlds[STARTS] = programs.starts.StartsWorld()
     if workload.clients:
         worlds[ANSWERS] = AnswersWorld()
     if workload.calls or workload.followed:
@@ -145,11 +154,21 @@ def first_worlds(workload: Workload, programs: Programs) -> dict[str, Any]:
     return worlds
 
 
+def _handled_before(workload: Workload, programs: Programs, world: Any) -> Any:
+    """Give what an older version left that has handled all arrivals, and sent nothing."""
+    endpoint, mark = workload.endpoints[0], "before"
+    handlers = CheckedHandlers(workload, Asking(None), programs=programs, endpoint=endpoint)
+    messages = {each.message().identity: each.message() for each in workload.arrivals}
+    decided = {who: handlers.effects(who, each.body.decode(), mark) for who, each in messages.items()}
+    claimed = claimed_before(world, tuple(messages.values()), decided, programs.ring.Dial(SLICING, world.now))
+    return replace(claimed, notes=tuple((each.body.decode(), mark) for each in messages.values()))
+
+
 def _admission_of(workload: Workload, programs: Programs, driver: Asking, *, endpoint: str) -> Any:
     subscribers: dict[str, tuple[str, ...]] = {}
     if workload.keeping is Keeping.DEDUP:
         return programs.admission.Deduplicated(endpoint, programs.dedup.MemoryDedupStore(driver))
-    if workload.keeping is Keeping.TOKENS:
+    if workload.keeping in SWEPT_TOKENS:
         return programs.admission.Tokenized(endpoint, tokens_of(programs, driver), subscribers, FreshIds(driver))
     if workload.keeping is Keeping.DATABASE:
         return programs.admission.TokensInStore(subscribers, FreshIds(driver))
@@ -191,7 +210,8 @@ class Views:
         return {endpoint: self._view(endpoint)(worlds, endpoint) for endpoint in self._workload.endpoints}
 
     def _view(self, _endpoint: str) -> Callable[[Mapping[str, Any], str], StoreWorld]:
-        views = {Keeping.CLAIMS: self._plain, Keeping.RING: self._ring, Keeping.DATABASE: self._database}
+        plain = dict.fromkeys((Keeping.CLAIMS, Keeping.ELSEWHERE), self._plain)
+        views = {**plain, Keeping.RING: self._ring, Keeping.DATABASE: self._database}
         return views.get(self._workload.keeping, self._documents)
 
     def _plain(self, worlds: Mapping[str, Any], endpoint: str) -> StoreWorld:
@@ -248,8 +268,22 @@ class Views:
         bodies = {name_of(text): fingerprint(text.encode()) for text, _ in notes}
         for identity, name in self._names[endpoint].items():
             if identity not in recorded and self._is_done_elsewhere(worlds, endpoint, identity, name in bodies):
-                claims.add((identity, bodies.get(name, b"")))
+                claims.add((identity, self._marked(worlds, endpoint, identity) or bodies.get(name, b"")))
+        claims |= self._beside(worlds, endpoint, bodies)
         return StoreWorld(frozenset(claims), tuple(records), tuple(notes), (), tuple(keys))
+
+    def _marked(self, worlds: Mapping[str, Any], endpoint: str, identity: Identity) -> bytes:
+        """Give the fingerprint with which a message is marked as done; b"" without one."""
+        marks: dict[bytes, bytes] = dict(worlds[DEDUP].fingerprints) if self._workload.keeping is Keeping.DEDUP else {}
+        return marks.get(claim_key(endpoint, identity), b"")
+
+    def _beside(self, worlds: Mapping[str, Any], endpoint: str, bodies: Mapping[str, bytes]) -> set[tuple[Identity, bytes]]:
+        """Give the claims of messages under one id that are about several entities: a mark is about one of them."""
+        several = [each for each in self._workload.arrivals if each.name in self._workload.clashing() & bodies.keys()]
+        if self._workload.keeping is not Keeping.DEDUP or len({self._workload.entity(each.name) for each in several}) < 2:  # noqa: PLR2004
+            return set()
+        marked = {each.message().identity for each in several if self._marked(worlds, endpoint, each.message().identity)}
+        return {(each.message().identity, bodies[each.name]) for each in several if each.message().identity in marked}
 
     def _is_done_elsewhere(self, worlds: Mapping[str, Any], endpoint: str, identity: Identity, has_row: bool) -> bool:  # noqa: FBT001
         if self._workload.keeping is Keeping.DEDUP:

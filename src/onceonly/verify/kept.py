@@ -1,8 +1,8 @@
 """The checks of what is kept elsewhere: records in entities, a dedup store, tokens, things that are made before the commit."""
 
-from onceonly.verify.check import CHAIN, ONE_OF_EACH, TWICE, Check
+from onceonly.verify.check import CHAIN, HASTY, ONE_OF_EACH, TWICE, Check
 from onceonly.verify.programs import Patch
-from onceonly.verify.workload import Keeping, Workload, copies
+from onceonly.verify.workload import Arrival, Behaviour, Keeping, Workload, copies
 from onceonly.verify.world import Bounds
 
 ON_DOCUMENTS = ("load", "save", "send", "ack")
@@ -12,7 +12,17 @@ RECEIVED = ("load", "save", "token-live", "token-remove", "ack")
 TOKENIZED = (*RECEIVED, "token-prepare", "token-activate", "send")
 IN_DATABASE = ("begin", "commit", "ack")
 MADE = (*ON_DOCUMENTS, "thing-create")
+GIVEN_UP = ("load", "save", "dead-letter", "ack")
 
+
+def _giving_up(keeping: Keeping) -> Workload:
+    """Return a workload in which any attempt at the message may work, or fail for good."""
+    unsteady = (("a", Behaviour.UNSTEADY),)
+    return Workload(arrivals=copies("a"), behaviours=unsteady, keeping=keeping, retry=HASTY, may_be_both=True)
+
+
+ANOTHER_BODY = (Arrival("a", "a"), Arrival("a", "b"))
+"""Two messages under one id."""
 OLDER = (
     Patch(
         "stores.documents",
@@ -37,6 +47,35 @@ KEPT: tuple[Check, ...] = (
         reaches=ON_DOCUMENTS,
     ),
     Check(
+        name="given up while an earlier save may land, history",
+        workload=_giving_up(Keeping.HISTORY),
+        bounds=Bounds(failures=1, whims=1),
+        workers=1,
+        reaches=GIVEN_UP,
+    ),
+    Check(
+        name="given up while an earlier save may land, history and a crash",
+        workload=_giving_up(Keeping.HISTORY),
+        bounds=Bounds(crashes=1, whims=1),
+        workers=1,
+        reaches=GIVEN_UP,
+    ),
+    Check(
+        name="given up while an earlier save may land, a dedup store",
+        workload=_giving_up(Keeping.DEDUP),
+        bounds=Bounds(failures=1, whims=1),
+        workers=1,
+        reaches=(*GIVEN_UP, "dedup-contains"),
+    ),
+    Check(
+        name="given up while an earlier save may land, tokens",
+        workload=_giving_up(Keeping.TOKENS),
+        bounds=Bounds(failures=1, whims=1),
+        workers=1,
+        sweepers=1,
+        reaches=(*GIVEN_UP, "token-live"),
+    ),
+    Check(
         name="an entity and its history, two messages",
         workload=Workload(arrivals=copies("a", "b"), keeping=Keeping.HISTORY),
         bounds=Bounds(crashes=1),
@@ -56,6 +95,18 @@ KEPT: tuple[Check, ...] = (
         workers=1,
         older=OLDER,
         reaches=("load", "save", "ack"),
+    ),
+    Check(
+        name="a dedup store, another body",
+        workload=Workload(arrivals=ANOTHER_BODY, keeping=Keeping.DEDUP),
+        bounds=Bounds(crashes=1),
+        reaches=(*DEDUPLICATED, "dead-letter"),
+    ),
+    Check(
+        name="a dedup store, another body about another entity",
+        workload=Workload(arrivals=ANOTHER_BODY, keeping=Keeping.DEDUP, entities=(("b", "f"),), may_be_both=True),
+        bounds=Bounds(crashes=1),
+        reaches=(*DEDUPLICATED, "dead-letter"),
     ),
     Check(
         name="a dedup store, two copies",

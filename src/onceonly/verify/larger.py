@@ -47,6 +47,11 @@ DEEP: tuple[Check, ...] = (
         workers=3,
     ),
     Check(
+        name="two copies, optimistic store, every kind of fault",
+        workload=Workload(arrivals=TWICE, blocking=False),
+        bounds=ONE_OF_EACH,
+    ),
+    Check(
         name="two copies, optimistic store, two failed calls",
         workload=Workload(arrivals=TWICE, blocking=False),
         bounds=Bounds(crashes=1, failures=2),
@@ -68,6 +73,15 @@ DEEP: tuple[Check, ...] = (
         workload=Workload(arrivals=copies("a", "b"), behaviours=(("b", Behaviour.UNSTEADY),)),
         bounds=Bounds(crashes=1, failures=1, whims=2),
         batch=2,
+    ),
+    Check(
+        name="a message that ruins every unit it is in, and a failed call",
+        workload=Workload(arrivals=copies("a", "b"), behaviours=(("b", Behaviour.RUINS),), retry=HASTY),
+        bounds=Bounds(failures=1),
+        workers=1,
+        batch=2,
+        patience=20,
+        reaches=("begin", "commit", "send", "forget", "dead-letter", "ack", "release"),
     ),
     Check(
         name="a handler that fails, two crashes and two failed calls",
@@ -145,10 +159,16 @@ LARGE: tuple[Check, ...] = (
     ),
     Check(
         name="large, a handler that kills",
-        # One receive whose answer is lost may count against each of three copies that must run alone: an outage, which fewer
-        # retries than that do not outlast (docs/guarantees.md). With more, nobody but the one that kills is given up.
-        workload=Workload(arrivals=FOUR, behaviours=(("c", Behaviour.KILLS),), retry=Retry(immediate=4, delayed=0)),
-        bounds=Bounds(failures=1),
+        workload=Workload(arrivals=FOUR, behaviours=(("c", Behaviour.KILLS),), retry=HASTY),
+        bounds=Bounds(failures=3),
+        workers=3,
+        batch=3,
+        patience=ENDLESS,
+    ),
+    Check(
+        name="large, a handler that kills, and nobody sees its process die",
+        workload=Workload(arrivals=FOUR, behaviours=(("c", Behaviour.KILLS),), retry=IMPATIENT, supervised=False),
+        bounds=Bounds(expiries=2, failures=3),
         workers=3,
         batch=3,
         patience=ENDLESS,

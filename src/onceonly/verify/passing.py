@@ -4,15 +4,19 @@ The clock is the store's. It begins when the slice of what waits in the queues m
 A sender's clock is ahead of it, or behind, by one slice at most.
 """
 
-from collections.abc import Callable, Mapping
-from functools import cache
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, lru_cache
 from typing import Any
 
 from msgspec.structs import replace
 
 from onceonly.drivers.memory import Operation
-from onceonly.model.ring import INSTANT, Bar, Slicing, read_instant
-from onceonly.stores.memory_ring import Dial, RingWorld
+from onceonly.model.identity import Identity
+from onceonly.model.message import Headers, Message
+from onceonly.model.record import Effect, Record
+from onceonly.model.ring import Bar, Slicing
+from onceonly.serialization.cloudevents import message_of, take_apart
+from onceonly.stores.memory_ring import Dial, RingWorld, Waiting
 from onceonly.verify.asking import Asking
 from onceonly.verify.programs import Programs
 
@@ -39,6 +43,18 @@ def first_ring(programs: Programs) -> Any:
 def tick(world: TimedRing) -> tuple[TimedRing, None]:
     """Let one slice pass, up to the end."""
     return replace(world, now=min(world.now + WIDTH, END)), None
+
+
+def claimed_before(world: Any, messages: Sequence[Message], decided: Mapping[Identity, tuple[Effect, ...]], dial: Dial) -> Any:
+    """Do what an older version did: claim each message by the instant in its header, and owe what was decided for it."""
+    for message in messages:
+        number, start = dial.slicing.slot(message.former_instant), dial.former_slice_of(message)
+        effects = decided.get(message.identity, ())
+        held = replace(world.slots[number], claims=world.slots[number].claims | {(message.identity, message.fingerprint)})
+        waiting = (Waiting(Record(message.identity, effects), dial.now, start),) if effects else ()
+        slots = (*world.slots[:number], held, *world.slots[number + 1 :])
+        world = replace(world, slots=slots, records=world.records + waiting)
+    return world
 
 
 class OnTime:
@@ -77,6 +93,17 @@ def ring_in(worlds: Mapping[str, Any]) -> TimedRing:
     return next(world for world in worlds.values() if isinstance(world, TimedRing))
 
 
+def slot_instant(message: Message) -> int:
+    """Give the instant by which this version or an older one finds a message's slot."""
+    return message.instant or message.former_instant
+
+
+@lru_cache(maxsize=10_000)
+def _message(headers: Headers, body: bytes) -> Message:
+    event = take_apart(headers, body)
+    return message_of(event, source=event.attributes["source"], id=event.attributes["id"])
+
+
 def bar_of(ring: TimedRing, instant: int) -> Bar | None:
     """Say what bars a message of this instant now."""
     return SLICING.judge(instant, ring.slots[SLICING.slot(instant)].start, ring.now)
@@ -86,7 +113,7 @@ def is_to_come(worlds: Mapping[str, Any], broker: Any, batch: tuple[Any, ...]) -
     """Tell whether one of these is not sent yet, or is a copy that waits for its slot, which would only be put off again."""
     ring, due = ring_in(worlds), {entry.number: entry.due for entry in broker.entries}
     for delivery in batch:
-        instant = read_instant(dict(delivery.headers).get(f"ce-{INSTANT}", ""))
+        instant = slot_instant(_message(delivery.headers, delivery.body))
         if instant > ring.now + WIDTH:
             return True
         if due[delivery.receipt.number] and instant and bar_of(ring, instant) is Bar.UNRECYCLED:

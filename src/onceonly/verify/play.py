@@ -109,6 +109,7 @@ class Play:
         elif call:
             yield from stage.applied(who, call)
             yield from stage.failing(who, call)
+            yield from stage.cutting(who, call)
             yield from stage.dying(who, call)
         elif self.workers[who] is None:
             yield from self.arrivals(who)
@@ -175,7 +176,8 @@ class Play:
     async def _die(self, who: int, run: Run) -> None:
         self.workers[who] = None
         await run.kill()
-        self.stage.roll_back(who, run.batch[0].receipt)
+        running = run.call.run if isinstance(run.call, Choice) else None
+        self.stage.roll_back(who, run.batch[0].receipt, running)
         self._leave(ended=False)
 
     def _leave(self, *, ended: bool) -> None:

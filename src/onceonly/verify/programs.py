@@ -24,6 +24,7 @@ MODULES = (
     "onceonly.algorithms.delivery",
     "onceonly.algorithms.sweeper",
     "onceonly.stores.memory",
+    "onceonly.stores.memory_starts",
     "onceonly.stores.memory_transactions",
     "onceonly.stores.memory_ring",
     "onceonly.stores.memory_database",
@@ -81,6 +82,7 @@ class Programs(NamedTuple):
     register: Any
     document_transactions: Any
     transports: Any
+    starts: Any
 
 
 def shipped() -> Programs:
@@ -155,4 +157,5 @@ def _together(modules: Mapping[str, ModuleType]) -> Programs:
         register=modules["onceonly.stores.document_register"],
         document_transactions=modules["onceonly.stores.document_transactions"],
         transports=modules["onceonly.transports.memory"],
+        starts=modules["onceonly.stores.memory_starts"],
     )

@@ -9,7 +9,6 @@ from msgspec.structs import replace
 
 from onceonly.drivers.memory import Operation, Raises
 from onceonly.verify.faults import do, successes
-from onceonly.verify.forms import is_alone
 from onceonly.verify.going_first import are_rivals, goes_first
 from onceonly.verify.parts import Parts
 from onceonly.verify.roles import Cast
@@ -52,7 +51,7 @@ class Reductions:
                 self.happened.add(f"{self._cast.label_at(entry.queue)}lease: ends")
                 world, _ = self._transports.expire(world, receipt)
                 behind = ended and after.left.failures == self._failures
-                after = replace(after.excuse() if is_alone(entry) else after, left_behind=after.left_behind or behind)
+                after = replace(after, left_behind=after.left_behind or behind)
         return self._parts.number(BROKER, broker, world), self._parts.ledger_number(after)
 
     def settled(self, *parts: int) -> list[int]:

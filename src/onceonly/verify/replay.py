@@ -72,9 +72,9 @@ class Granting(Asking):
         """Wait for the outcome."""
         return await self._ask(operation)
 
-    async def choose(self, name: str) -> Any:
+    async def choose(self, name: str, run: tuple[bytes, int] = (b"", 0)) -> Any:
         """Wait for how the handler ends."""
-        return await self._ask(Choice(name))
+        return await self._ask(Choice(name, run))
 
     def grant(self, outcome: Any) -> None:
         """Let the task go on with this outcome."""

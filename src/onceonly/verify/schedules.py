@@ -153,6 +153,7 @@ class Walk:
             *([self._crash] if left.crashes else []),
             *([self._play.stage.expiring] if left.expiries else []),
             *([self._fail, self._lose] if left.failures else []),
+            *([self._cut] if left.outage else []),
         ]
 
     def _crash(self) -> list[Option]:
@@ -162,6 +163,10 @@ class Walk:
     def _fail(self) -> list[Option]:
         who, call = self._busy()
         return self._play.stage.failing(who, call) if call else []
+
+    def _cut(self) -> list[Option]:
+        who, call = self._busy()
+        return self._play.stage.cutting(who, call) if call else []
 
     def _lose(self) -> list[Option]:
         idle = [who for who, run in enumerate(self._play.workers) if not run]

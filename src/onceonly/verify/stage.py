@@ -15,8 +15,8 @@ from onceonly.model.record import Answer
 from onceonly.verify.check import Check
 from onceonly.verify.environment import fresh_parts
 from onceonly.verify.explorer import Step
-from onceonly.verify.faults import ANSWER_LOST, APPLIED, Form, do, failures, interrupted, successes
-from onceonly.verify.forms import is_alone, roll_back
+from onceonly.verify.faults import ANSWER_LOST, APPLIED, Form, do, failures, interrupted, outage, successes
+from onceonly.verify.forms import lose, roll_back
 from onceonly.verify.parts import Parts
 from onceonly.verify.programs import Programs, shipped
 from onceonly.verify.reductions import makes_no_difference
@@ -153,6 +153,11 @@ class Stage:
         forms = failures(call, self.part(self.parts.place_of(call)), blocking=self._check.workload.blocking)
         return [self._called(who, call, form, "failures") for form in forms]
 
+    def cutting(self, who: int, call: Operation) -> list[Option]:
+        """Let the store go away before it gets a COMMIT, while an outage may last."""
+        forms = outage(call, self.part(self.parts.place_of(call))) if self.ledger.left.outage else ()
+        return [self._called(who, call, form, "outage") for form in forms]
+
     def dying(self, who: int, call: Operation) -> list[Option]:
         """Let a worker's process die with its call under way."""
         forms = interrupted(call, self.part(self.parts.place_of(call)))
@@ -187,14 +192,15 @@ class Stage:
         ledger: Ledger | None = self.ledger
         if ledger and option.spends:
             ledger = ledger.spend(option.spends)
+        elif ledger and isinstance(option.subject, Operation) and option.form.form == APPLIED:
+            ledger = ledger.applied(option.subject.point)
         if ledger is None:
             raise OutOfBounds(f"the check's bounds allow no more {option.spends}")
         if option.pending >= 0:
             ledger = replace(ledger, pending=(*ledger.pending[: option.pending], *ledger.pending[option.pending + 1 :]))
         for operation in option.form.pending:
             ledger = ledger.later(option.place, operation)
-        refused = option.who != WORLD and isinstance(option.form.outcome, tuple) and Answer.REFUSED in option.form.outcome
-        blamed = refused or (option.spends == "expiries" and self._is_alone(option.subject))
+        blamed = option.who != WORLD and isinstance(option.form.outcome, tuple) and Answer.REFUSED in option.form.outcome
         self.put(LEDGER, ledger.excuse() if blamed else ledger)
         self.put(option.place, option.form.part)
 
@@ -207,18 +213,17 @@ class Stage:
             raise OutOfBounds("the check's bounds allow no more whims")
         self.put(LEDGER, ledger.excuse() if end in BLAMED else ledger)
 
-    def _is_alone(self, receipt: Any) -> bool:
-        return is_alone(self.parts.entry(receipt, self.numbers[BROKER]))
-
     def mark(self, marks: tuple[Operation, ...]) -> None:
         """Apply what a program did at once, without a call."""
         if marks:
             self.parts.mark(marks, self.numbers)
 
-    def roll_back(self, who: int, receipt: Any) -> None:
-        """End the units of a worker whose process died."""
+    def roll_back(self, who: int, receipt: Any, running: tuple[bytes, int] | None) -> None:
+        """End the units of a worker whose process died, perhaps while a handler was `running`."""
         place = self.parts.places[self._opening.cast.store_of(self.roles[who]).name]
         self.put(place, roll_back(self.part(place), receipt)[0])
+        place = self.parts.places[self._opening.programs.starts.PLACE.name]
+        self.put(place, lose(self.part(place), receipt, running, self._check.workload.supervised)[0])
 
     def is_at_rest(self) -> bool:
         """Tell whether nothing is under way, and nothing waits for a worker."""
@@ -232,7 +237,7 @@ class Stage:
             if entry.held_until and entry.receipt not in held:
                 world, _ = self._transports.expire(world, entry.receipt)
                 behind = ended and ledger.left.failures == self._check.bounds.failures
-                ledger = replace(ledger.excuse() if is_alone(entry) else ledger, left_behind=ledger.left_behind or behind)
+                ledger = replace(ledger, left_behind=ledger.left_behind or behind)
         self.put(BROKER, world)
         self.put(LEDGER, ledger)
 

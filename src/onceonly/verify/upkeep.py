@@ -21,7 +21,7 @@ def upkeep_roles(workload: Workload, *, janitors: int) -> tuple[Role, ...]:
     if workload.keeping is not Keeping.RING:
         return ()
     endpoint, label = workload.endpoints[0], workload.labels[0]
-    slots = sorted({SLICING.slot(arrival.instant) for arrival in workload.arrivals})
+    slots = sorted({SLICING.slot(arrival.slot_instant) for arrival in workload.arrivals})
     clock = Role(
         endpoint=endpoint,
         queue=f"clock of {endpoint}",

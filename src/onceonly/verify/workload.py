@@ -10,8 +10,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from onceonly.model.entities import Entities
-from onceonly.model.errors import HandlerFailed, NotNow
-from onceonly.model.identity import Identity
+from onceonly.model.errors import Failed, HandlerFailed, NotNow
+from onceonly.model.identity import NAME_BYTES, Identity, claim_key, timed_id
 from onceonly.model.message import Delivery, Failure, FailureKind, Headers, Message, Send, Unreadable
 from onceonly.model.record import Decision
 from onceonly.model.remote import HTTP, REQUEST, Call, Response, Verb, requested
@@ -49,10 +49,13 @@ class Keeping(Enum):
     DEDUP = "a dedup store"
     TOKENS = "tokens"
     DATABASE = "tokens in the same database"
+    ELSEWHERE = "claims in the store, tokens elsewhere"
 
 
 WITH_ENTITIES = frozenset({Keeping.HISTORY, Keeping.DEDUP, Keeping.TOKENS})
-WITH_TOKENS = frozenset({Keeping.TOKENS, Keeping.DATABASE})
+WITH_TOKENS = frozenset({Keeping.TOKENS, Keeping.DATABASE, Keeping.ELSEWHERE})
+SWEPT_TOKENS = frozenset({Keeping.TOKENS, Keeping.ELSEWHERE})
+"""Where tokens are in a store of their own, in which a sweeper removes those that are never confirmed."""
 
 
 class End(Enum):
@@ -63,10 +66,11 @@ class End(Enum):
     NOT_NOW = "is left for later"
     KILLS = "kills its process"
     REFUSED = "makes the commit refused"
+    RUINS = "ruins its unit"
 
 
-BLAMED = frozenset({End.FAILS, End.REFUSED})
-"""The ends that count as a failure. The death of a process counts when its lease ends, if it held one message alone."""
+BLAMED = frozenset({End.FAILS, End.REFUSED, End.RUINS})
+"""The ends that count as a failure. The death of a process counts for the message whose handler was running."""
 
 
 class Behaviour(Enum):
@@ -77,6 +81,7 @@ class Behaviour(Enum):
     FAILS = (End.FAILS,)
     KILLS = (End.KILLS,)
     REFUSED = (End.REFUSED,)
+    RUINS = (End.RUINS,)
 
 
 class Arrival(Struct, frozen=True):
@@ -86,12 +91,22 @@ class Arrival(Struct, frozen=True):
     name: str
     source: str = SOURCE
     instant: int = 0
-    """What its sender's clock showed, where time passes; 0 for nothing."""
+    """What its sender's clock showed, where time passes; 0 for nothing. It becomes a part of the id."""
+    stated: int | None = None
+    """What its header says instead; 0 for nothing."""
 
     def message(self) -> Message:
         """Give it as its sender made it."""
-        extensions = ((INSTANT, str(self.instant)),) if self.instant else ()
-        return Message(id=self.id, source=self.source, type=KIND, body=self.name.encode(), extensions=extensions)
+        stated = self.instant if self.stated is None else self.stated
+        extensions = ((INSTANT, str(stated)),) if stated else ()
+        name = self.id.encode().rjust(NAME_BYTES, b"\0")
+        id_ = timed_id(self.source, self.instant, name) if self.instant else self.id
+        return Message(id=id_, source=self.source, type=KIND, body=self.name.encode(), extensions=extensions)
+
+    @property
+    def slot_instant(self) -> int:
+        """The instant by which this version or an older one finds its slot."""
+        return self.message().instant or self.message().former_instant
 
 
 class Client(Struct, frozen=True):
@@ -121,6 +136,8 @@ class Workload(Struct, frozen=True, kw_only=True):
     quiet: bool = False
     """That the handlers of the last endpoint send nothing."""
     keeping: Keeping = Keeping.CLAIMS
+    handled_before: bool = False
+    """That an older version has handled the arrivals, claimed them by their headers, and sent nothing yet."""
     entities: tuple[tuple[str, str], ...] = ()
     """On which entity the handler of which name works, where entities are kept and it is not the one entity of all others."""
     things: int = 0
@@ -140,7 +157,11 @@ class Workload(Struct, frozen=True, kw_only=True):
     looks: int = 1
     """How often it is looked how an attempt of theirs ended."""
     retry: Retry = NEVER_TIRED
+    supervised: bool = True
+    """Whether somebody sees which handler was running when a process ends."""
     blocking: bool = True
+    takes_copies: bool = True
+    """Whether the transport takes a copy that carries a count."""
     may_be_given_up: bool = False
     """That a handler that never fails ends as a dead letter: its process died too often."""
     may_be_both: bool = False
@@ -253,17 +274,21 @@ class CheckedHandlers:
         self.workload = workload
         self._programs = programs
         self._endpoint = endpoint
+        self._attempts: dict[Identity, int] = {}
 
     def read(self, delivery: Delivery) -> Message | Unreadable:
         """Read the CloudEvent."""
-        return _read(delivery.headers, delivery.body, self.workload.entity(name_of(delivery.body.decode())))
+        message = _read(delivery.headers, delivery.body, self.workload.entity(name_of(delivery.body.decode())))
+        self._attempts[message.identity] = max(delivery.attempts, self._attempts.get(message.identity, 0))
+        return message
 
     async def handle(
         self, message: Message, resources: Resources, attempt: str = "", response: Response | None = None
     ) -> Decision:
         """Write a row, then end as the checker chooses."""
         text = message.body.decode()
-        end = await self.driver.choose(name_of(text))
+        run = (claim_key(self._endpoint, message.identity), self._attempts[message.identity])
+        end = await self.driver.choose(name_of(text), run)
         if end is End.NOT_NOW:
             raise NotNow
         mark = mark_text(self.driver.token())
@@ -271,6 +296,8 @@ class CheckedHandlers:
             self._write(message, resources, mark)
             if end is End.FAILS:
                 raise HandlerFailed(Failure(kind=FailureKind.EXCEPTION, reason="the handler failed"))
+            if end is End.RUINS:
+                raise Failed("the connection was lost")
             if end is End.REFUSED:
                 notebook: Any = resources.get(self._programs.stores.Notebook)
                 notebook.refuse("a deferred constraint")
@@ -350,7 +377,8 @@ def name_of(text: str) -> str:
 def names_of(workload: Workload, programs: Programs) -> dict[Identity, str]:
     """Give the names of messages whose id alone says too little, for steps that a person reads."""
     made = {(arrival.message().identity, arrival.name) for arrival in workload.arrivals}
-    names = {identity: f"{identity.id} of {identity.source}" for identity, _ in made if identity.source != SOURCE}
+    names = {each.message().identity: each.id for each in workload.arrivals if each.instant}
+    names |= {identity: f"{identity.id} of {identity.source}" for identity, _ in made if identity.source != SOURCE}
     for endpoint in workload.endpoints:
         sent = {
             (Identity(endpoint, programs.identity.outgoing_id(endpoint, identity, index)), f"{name}.{index}")

@@ -43,6 +43,8 @@ class Bounds(Struct, frozen=True, kw_only=True):
     whims: int = 0
     sweeps: int = 0
     """How often a sweeper may wake while others are at work; when nothing else is left to do it always may."""
+    outage: int = 0
+    """How many commits in a row may fail while no other unit is committed; the first that is committed ends the outage."""
 
     def text(self) -> str:
         """Say it in words."""
@@ -52,6 +54,7 @@ class Bounds(Struct, frozen=True, kw_only=True):
             (self.failures, "failed call", "failed calls"),
             (self.whims, "handler's whim", "handlers' whims"),
             (self.sweeps, "early sweep", "early sweeps"),
+            (self.outage, "commit in an outage", "commits in an outage"),
         )
         return ", ".join(count(*word) for word in words if word[0]) or "no faults"
 
@@ -67,7 +70,7 @@ class Ledger(Struct, frozen=True):
     left: Bounds
     pending: tuple[tuple[int, Operation], ...] = ()
     excuses: int = 0
-    """Handlers that failed, effects refused, and leases that ended of deliveries that were alone: no more is ever counted."""
+    """Handlers that failed, and effects refused: no more is ever counted, but the deaths of processes."""
     overtaken: bool = False
     """Whether a sweeper may be at work beside others."""
     left_behind: bool = False
@@ -79,6 +82,12 @@ class Ledger(Struct, frozen=True):
         if not left:
             return None
         return replace(self, left=replace(self.left, **{name: left - 1}))
+
+    def applied(self, point: str) -> "Ledger":
+        """Note that a call was applied: a unit that is committed ends the outage."""
+        if point != "commit" or not self.left.outage:
+            return self
+        return replace(self, left=replace(self.left, outage=0))
 
     def excuse(self) -> "Ledger":
         """Note that one more failure may be counted."""

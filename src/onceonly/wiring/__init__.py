@@ -15,6 +15,7 @@ from onceonly.ports.dead_letters import DeadLetters
 from onceonly.ports.effects import Register, Things
 from onceonly.ports.handlers import Handlers
 from onceonly.ports.remote import Peers, Responders
+from onceonly.ports.starts import NoStarts
 from onceonly.ports.store import Store
 from onceonly.ports.surroundings import Clock
 from onceonly.ports.transport import Topology, Traits, Transport
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
     from onceonly.drivers.sql import Database
     from onceonly.wiring.sql import Sampled
 
+SLACK = 30.0
+"""Seconds that a run may take beyond its handler's time-out and the grace time, before its process counts as dead."""
 AMQP = frozenset({"amqp", "amqps"})
 
 __all__ = [
@@ -102,6 +105,7 @@ async def wire(  # noqa: PLR0913 - all that it must know of an endpoint, by name
     entities: bool = False,
     responders: bool = False,
     sends: bool = False,
+    longest_timeout: float = 0.0,
     surroundings: Surroundings = LIVE,
     observer: Observer | None = None,
 ) -> AsyncIterator[Ports]:
@@ -109,7 +113,8 @@ async def wire(  # noqa: PLR0913 - all that it must know of an endpoint, by name
 
     `make_handlers` is told of the transport and of the place for blobs, if there is one; `entities` says that some handlers
     work on entities, `responders` that what it gives is Responders as well, so that there must be a place for requests. Who
-    only `sends`, and takes no events, gets no queue: nobody would read it. The ports are enclosed by `observer`. Raises
+    only `sends`, and takes no events, gets no queue: nobody would read it. `longest_timeout` is that of its handlers, in
+    seconds, where one has a longer one than the endpoint. The ports are enclosed by `observer`. Raises
     SetupError: an unknown scheme, a missing driver, missing or newer tables; TryAgain when a server is away. Both name the
     setting it is about.
     """
@@ -119,6 +124,8 @@ async def wire(  # noqa: PLR0913 - all that it must know of an endpoint, by name
         with named(settings, "store", settings.store):
             opening = _open_store(settings, entities=entities, surroundings=surroundings)
             opened = await stack.enter_async_context(opening)
+            if opened.expect is not None:
+                opened.expect(settings.longest_silence(longest_timeout))
             store, dead_letters, register = opened.store, opened.dead_letters, opened.register
             transacting = open_transactions(settings, entities=entities, surroundings=surroundings)
             transactions, controls = await stack.enter_async_context(transacting)
@@ -135,6 +142,7 @@ async def wire(  # noqa: PLR0913 - all that it must know of an endpoint, by name
             reaching = open_transport(settings.transport, settings.name, surroundings=surroundings)
             transport = await stack.enter_async_context(reaching)
         handlers = make_handlers(transport.traits, blobs)
+        lasts = max(settings.timeout, longest_timeout) + settings.worker.grace + SLACK
         ports = Ports(
             endpoint=settings.name,
             store=store,
@@ -148,6 +156,7 @@ async def wire(  # noqa: PLR0913 - all that it must know of an endpoint, by name
             controls=controls,
             calls=calls,
             responders=None if calls is None else cast("Responders", handlers),
+            starts=NoStarts() if opened.starts is None else opened.starts(lasts),
         )
         watched = observed(ports, observer)
         has_queue = bool(events) or not (sends or settings.control.processed_by)

@@ -4,6 +4,7 @@ import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
+from functools import partial
 from importlib import import_module
 from typing import Any, NamedTuple
 
@@ -15,6 +16,7 @@ from onceonly.ports.surroundings import Clock
 from onceonly.stores.document_dead_letters import DocumentDeadLetters
 from onceonly.stores.document_journal import DocumentJournals
 from onceonly.stores.document_register import DocumentRegister
+from onceonly.stores.document_starts import DocumentStarts
 from onceonly.stores.document_transactions import DocumentTransactions
 from onceonly.stores.documents import DocumentStore
 from onceonly.wiring.opened import OpenedStore
@@ -72,7 +74,9 @@ async def open_store(settings: Settings, *, clock: Clock) -> AsyncIterator[Opene
     async with open_documents(settings.store, clock=clock) as documents:
         store = store_on(documents, settings, clock)
         journals = DocumentJournals(documents, settings.name)
-        yield OpenedStore(store, DocumentDeadLetters(documents, clock=clock), DocumentRegister(store), journals=journals)
+        letters = DocumentDeadLetters(documents, clock=clock)
+        starts = partial(DocumentStarts, documents, settings.name, clock)
+        yield OpenedStore(store, letters, DocumentRegister(store), journals=journals, starts=starts)
 
 
 @asynccontextmanager

@@ -1,6 +1,6 @@
 """The memory adapters, put together: one world for each name, for as long as anybody in this process uses it."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
@@ -8,6 +8,7 @@ from onceonly.drivers.memory import Live
 from onceonly.model.errors import SetupError
 from onceonly.model.settings import History
 from onceonly.ports.dead_letters import DeadLetters
+from onceonly.ports.starts import Starts
 from onceonly.ports.surroundings import Clock
 from onceonly.ports.transport import Topology, Transport
 from onceonly.stores.document_journal import DocumentJournals
@@ -16,6 +17,7 @@ from onceonly.stores.document_transactions import DocumentTransactions
 from onceonly.stores.memory import MemoryDeadLetters, MemoryStore
 from onceonly.stores.memory_calls import MemoryCalls
 from onceonly.stores.memory_documents import MemoryDocuments
+from onceonly.stores.memory_starts import MemoryStarts
 from onceonly.stores.memory_transactions import MemoryTransactions
 from onceonly.transports.memory import MemoryTransport
 from onceonly.wiring.documents import store_on, transactions_on
@@ -48,7 +50,8 @@ async def open_store(settings: Settings, *, clock: Clock) -> AsyncIterator[Opene
     if settings.isolation is not None:
         raise SetupError("isolation= needs a SQL store; units of the memory store never overlap")
     async with open_world(settings.store) as world:
-        yield OpenedStore(MemoryStore(world, settings.name, clock=clock), MemoryDeadLetters(world, clock=clock))
+        store, letters = MemoryStore(world, settings.name, clock=clock), MemoryDeadLetters(world, clock=clock)
+        yield OpenedStore(store, letters, starts=_starts(world, settings, clock))
 
 
 @asynccontextmanager
@@ -57,7 +60,12 @@ async def open_store_on_documents(settings: Settings, *, clock: Clock) -> AsyncI
     async with open_world(settings.store) as world:
         documents = MemoryDocuments(world)
         store, journals = store_on(documents, settings, clock), DocumentJournals(documents, settings.name)
-        yield OpenedStore(store, MemoryDeadLetters(world, clock=clock), DocumentRegister(store), journals=journals)
+        letters, starts = MemoryDeadLetters(world, clock=clock), _starts(world, settings, clock)
+        yield OpenedStore(store, letters, DocumentRegister(store), journals=journals, starts=starts)
+
+
+def _starts(world: Live, settings: Settings, clock: Clock) -> Callable[[float], Starts]:
+    return lambda lasts: MemoryStarts(world, settings.name, lasts=lasts, clock=clock)
 
 
 @asynccontextmanager

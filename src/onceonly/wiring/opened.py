@@ -1,5 +1,6 @@
 """What opening a store gives, and what opening a way to deduplicate gives."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from onceonly.model.ring import Slicing
@@ -7,6 +8,7 @@ from onceonly.ports.admission import Admission
 from onceonly.ports.dead_letters import DeadLetters
 from onceonly.ports.effects import Effects, Register
 from onceonly.ports.ring import Ring
+from onceonly.ports.starts import Starts
 from onceonly.ports.store import Store
 from onceonly.ports.token_store import TokenStore
 from onceonly.ports.transport import Transport
@@ -17,7 +19,8 @@ class OpenedStore(NamedTuple):
     """A store, the dead letters beside it, and the register of things that its commits take rows away from, if it has one.
 
     `ring` is there where the store's own claims are the history, and are forgotten in time. The others are what its janitors
-    share, as far as the store can have it: `keys` of clients, who is the `leader`, and their `journals`.
+    share, as far as the store can have it: `keys` of clients, who is the `leader`, and their `journals`. `expect` takes for how
+    many seconds a unit may be without a statement.
     """
 
     store: Store
@@ -27,6 +30,9 @@ class OpenedStore(NamedTuple):
     keys: ClientKeys | None = None
     leader: Leadership | None = None
     journals: Journals | None = None
+    expect: Callable[[float], None] | None = None
+    starts: Callable[[float], Starts] | None = None
+    """Makes the record of runs, given for how many seconds a run may last."""
 
 
 class Cut(NamedTuple):

@@ -29,6 +29,9 @@ from onceonly.wiring.schemes import has_no_tables, scheme_of, shown, url_problem
 DAY = 86400.0
 MAX_COMMIT = timedelta(seconds=30)
 LONGEST_COMMIT = timedelta(hours=1)
+MARGIN = 5.0
+ELSEWHERE = 60.0
+"""Seconds that a unit may wait for blobs, requests and tokens to be prepared at other services."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,6 +82,17 @@ class Settings:
     def interval(self) -> timedelta:
         """How long the janitor rests between two rounds."""
         return self.janitor_interval or default_interval(self.retention or timedelta(days=1))
+
+    def longest_silence(self, longest_timeout: float = 0.0) -> float:
+        """Tell for how many seconds its transactions in a database may be without a statement, and nothing is wrong.
+
+        A handler ends, or its process does, within time-out and grace; those of other units may hold the event loop meanwhile.
+        """
+        worker = self.worker
+        handling = worker.budget + worker.concurrency * (max(self.timeout, longest_timeout) + worker.grace)
+        if self.makes_things or (isinstance(self.deduplication, Tokens) and self.deduplication.url):
+            handling += ELSEWHERE
+        return max(handling, self.max_commit.total_seconds()) + MARGIN
 
     def __post_init__(self) -> None:
         """Check everything."""
@@ -153,6 +167,8 @@ class Settings:
         name = type(chosen).__name__
         if isinstance(chosen, Tokens):  # what is handled is known by its token, however late a copy comes
             yield from promised.commit_problems(name, chosen.retention)
+            if chosen.url:  # those beside the store need no sweeper
+                yield from promised.sweep_problems(chosen.sweep_after)
         else:
             yield from promised.problems(name, chosen.retention)
 

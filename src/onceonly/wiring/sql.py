@@ -27,6 +27,7 @@ from onceonly.stores.sql import (
     SqlKeys,
     SqlRegister,
     SqlRing,
+    SqlStarts,
     SqlStore,
     SqlTokens,
     SqlTransactions,
@@ -93,6 +94,8 @@ def _opened(database: Database, settings: Settings, clock: Clock) -> tuple[SqlSt
         keys=None if keeping is Keeping.NOTHING else SqlKeys(database),
         leader=ring or SqlRing(database, clock=mine),
         journals=SqlJournals(database, settings.name),
+        expect=database.dialect.expect,
+        starts=lambda lasts: SqlStarts(database, settings.name, lasts=lasts),
     )
 
 
@@ -192,7 +195,7 @@ async def open_transport(setting: Any, endpoint: str, *, clock: Clock) -> AsyncI
     """Give the queue of one endpoint."""
     async with open_database(setting, clock=clock) as database:
         await _ensure(database, QUEUE)
-        yield SqlTransport(database, endpoint, lease=database.lease)
+        yield SqlTransport(database, endpoint, lease=database.lease, clock=None if clock is LIVE.clock else clock)
 
 
 @asynccontextmanager

@@ -8,6 +8,7 @@ from onceonly.stores.sql.documents import SqlDocuments
 from onceonly.stores.sql.keeping import Keeping
 from onceonly.stores.sql.register import SqlRegister
 from onceonly.stores.sql.ring import SqlRing
+from onceonly.stores.sql.starts import SqlStarts
 from onceonly.stores.sql.store import SqlStore
 from onceonly.stores.sql.tables import SCHEMA
 from onceonly.stores.sql.tokens import SqlTokens
@@ -26,6 +27,7 @@ __all__ = [
     "SqlKeys",
     "SqlRegister",
     "SqlRing",
+    "SqlStarts",
     "SqlStore",
     "SqlTokens",
     "SqlTransactions",

@@ -161,7 +161,7 @@ class SqlCall:
             if connection.execute(waiting.values(attempt=self._opening.attempt, answer=answer)).rowcount != 1:
                 raise Conflict("the request was executed or deleted by another")
 
-        await self._unit.commit(() if record is None else (record,), last=last, limit=self._limit)
+        await self._unit.commit_attempt(() if record is None else (record,), last=last, limit=self._limit)
 
     def abandon(self) -> None:
         """Give up; see the port."""

@@ -2,16 +2,21 @@
 
 A slot's label is offered with its claims, as the first key. Only a slot that has it already holds the slice it stands for, and
 nobody takes it away before this unit ends. A slot without it took the label: then nothing of the unit may be committed.
+
+The instant is in the message's id. Older versions read it from a header, and claimed their messages in the slot for that. So a
+message whose id contains no instant is claimed without one, and where it has such a header in that slot as well.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from msgspec.structs import replace
 from sqlalchemy import Connection, Table, func, select, union_all
 
 from onceonly.model.errors import Conflict
 from onceonly.model.identity import Identity, claim_key
 from onceonly.model.message import Message
+from onceonly.model.record import Record
 from onceonly.model.ring import ring_key
 from onceonly.serialization.records import decode_record
 from onceonly.stores.sql.keeping import Keeping
@@ -26,12 +31,13 @@ NEVER = 1 << 62
 
 
 class OtherSlice(Exception):
-    """The slot for these messages does not hold their slice; the transaction must be rolled back."""
+    """The slot for these messages does not hold their slice, which begins at `start`; the transaction must be rolled back."""
 
-    def __init__(self, slot: Table, messages: Sequence[Message]) -> None:
+    def __init__(self, slot: Table, start: int, messages: Sequence[Message]) -> None:
         """Keep them."""
         super().__init__(slot.name)
         self.slot = slot
+        self.start = start
         self.messages = tuple(messages)
 
 
@@ -50,11 +56,10 @@ class Known(NamedTuple):
     effects: bytes | None
 
 
-def slot_key(scope: Scope, message: Message) -> bytes | None:
-    """Give the key of a message's claim in the ring; None when it belongs to no slot."""
-    if scope.slicing is None or scope.keeping is not Keeping.HISTORY or not scope.slicing.has(message.instant):
-        return None
-    return ring_key(scope.endpoint, message.identity, message.instant)
+def record_claim(scope: Scope, message: Message) -> bytes | None:
+    """Give the key of a message's claim in the ring, which its record names; None when it is in no slot."""
+    instant = _slot_instant(scope, message) or _former_instant(scope, message)
+    return ring_key(scope.endpoint, message.identity, instant) if instant else None
 
 
 def places(scope: Scope, messages: Iterable[Message]) -> list[Place]:
@@ -62,13 +67,14 @@ def places(scope: Scope, messages: Iterable[Message]) -> list[Place]:
     outside: dict[bytes, Message] = {}
     slices: dict[int, dict[bytes, Message]] = {}
     for message in messages:
-        key = slot_key(scope, message)
-        if key is None or scope.slicing is None:
+        instant = _slot_instant(scope, message)
+        if not instant or scope.slicing is None:
             outside[claim_key(scope.endpoint, message.identity)] = message
         else:
-            slices.setdefault(scope.slicing.start(message.instant), {})[key] = message
+            key = ring_key(scope.endpoint, message.identity, instant)
+            slices.setdefault(scope.slicing.start(instant), {})[key] = message
     found = [Place(scope.tables.claims, None, _sorted(outside))] if outside else []
-    return found + [Place(_slot(scope, start), start, _sorted(slices[start])) for start in sorted(slices)]
+    return found + _in_slots(scope, slices)
 
 
 def claim(connection: Connection, scope: Scope, messages: Sequence[Message]) -> Found:
@@ -76,12 +82,17 @@ def claim(connection: Connection, scope: Scope, messages: Sequence[Message]) -> 
 
     Raises OtherSlice; Conflict when one was claimed, and no longer is when it is read.
     """
-    left = [place._replace(messages=_claim(connection, scope, place)) for place in places(scope, messages)]
+    claimed = places(scope, messages)
+    left = [place._replace(messages=_claim(connection, scope, place)) for place in claimed]
+    former = _former_places(scope, claimed[0], left[0]) if claimed else []
+    left += [place._replace(messages=_claim(connection, scope, place)) for place in former]
     if not any(place.messages for place in left):
         return Found(new=tuple(messages))
     known: dict[Identity, Known] = {}
     for place in left:
         known |= _read_known(connection, scope, place)
+    if former:
+        _undo_wrong(connection, scope, left[len(claimed) :], known)
     same = [message for message in messages if _is_same(message, known)]
     owed = {message.identity: known[message.identity].effects for message in same}
     return Found(
@@ -94,8 +105,18 @@ def claim(connection: Connection, scope: Scope, messages: Sequence[Message]) -> 
 
 def unclaim(connection: Connection, scope: Scope, messages: Sequence[Message]) -> None:
     """Delete claims, so that their messages are new again."""
-    for place in places(scope, messages):
+    claimed = places(scope, messages)
+    for place in (*claimed, *(_former_places(scope, claimed[0]) if claimed else ())):
         delete_keys(connection, scope.database.dialect, [*place.messages], place.table)
+
+
+def with_fingerprints(connection: Connection, scope: Scope, records: Sequence[Record]) -> tuple[Record, ...]:
+    """Give records with the fingerprints of their claims, where these are outside of the ring."""
+    claims, keys = scope.tables.claims.c, {record.identity: claim_key(scope.endpoint, record.identity) for record in records}
+    query = select(claims.key, claims.fingerprint).where(scope.database.dialect.among(claims.key, "keys"))
+    rows = [row for some in chunks([*keys.values()]) for row in connection.execute(query, {"keys": some})]
+    found = {row.key: row.fingerprint for row in rows}
+    return tuple(replace(record, fingerprint=found.get(keys[record.identity], b"")) for record in records)
 
 
 def count_claims(connection: Connection, tables: Tables) -> int:
@@ -115,7 +136,7 @@ def _claim(connection: Connection, scope: Scope, place: Place) -> dict[bytes, Me
         label = label_row(place.start)
         behind = dialect.insert_behind(connection, place.table, label, rows, key="key")
         if behind is None:
-            raise OtherSlice(place.table, [*place.messages.values()])
+            raise OtherSlice(place.table, place.start, [*place.messages.values()])
         inserted = behind
     claimed = {row.key for row in inserted}
     return {key: message for key, message in place.messages.items() if key not in claimed}
@@ -147,6 +168,45 @@ def _read_known(connection: Connection, scope: Scope, place: Place) -> dict[Iden
 
 def _is_same(message: Message, known: Mapping[Identity, Known]) -> bool:
     return message.identity in known and known[message.identity].fingerprint == message.fingerprint
+
+
+def _slot_instant(scope: Scope, message: Message) -> int:
+    """Give the instant that says in which slot a message is claimed; 0 for those that are in none."""
+    instant = message.instant
+    if scope.slicing is None or scope.keeping is not Keeping.HISTORY or not scope.slicing.has(instant):
+        return 0
+    return 0 if message.identity in scope.outside else instant
+
+
+def _former_instant(scope: Scope, message: Message) -> int:
+    """Give the instant of the slot in which an older version claims a message that this one claims outside; 0 for none."""
+    instant = message.former_instant
+    is_in_ring = scope.slicing is not None and scope.keeping is Keeping.HISTORY and scope.slicing.has(instant)
+    return instant if is_in_ring and message.identity not in scope.outside else 0
+
+
+def _former_places(scope: Scope, outside: Place, known: Place | None = None) -> list[Place]:
+    """Sort those of the messages outside that are not known there by where an older version claims them."""
+    if outside.start is not None or scope.slicing is None:
+        return []
+    slices: dict[int, dict[bytes, Message]] = {}
+    for key, message in outside.messages.items():
+        instant = _former_instant(scope, message)
+        if instant and (known is None or key not in known.messages):
+            place = slices.setdefault(scope.slicing.start(instant), {})
+            place[ring_key(scope.endpoint, message.identity, instant)] = message
+    return _in_slots(scope, slices)
+
+
+def _undo_wrong(connection: Connection, scope: Scope, former: Sequence[Place], known: Mapping[Identity, Known]) -> None:
+    """Delete the claims outside of messages that an older version has handled with another body."""
+    found = [message for place in former for message in place.messages.values() if not _is_same(message, known)]
+    keys = sorted(claim_key(scope.endpoint, message.identity) for message in found)
+    delete_keys(connection, scope.database.dialect, keys, scope.tables.claims)
+
+
+def _in_slots(scope: Scope, slices: Mapping[int, Mapping[bytes, Message]]) -> list[Place]:
+    return [Place(_slot(scope, start), start, _sorted(slices[start])) for start in sorted(slices)]
 
 
 def _slot(scope: Scope, start: int) -> Table:

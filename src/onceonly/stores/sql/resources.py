@@ -15,7 +15,16 @@ from onceonly.drivers.sql import Database
 from onceonly.drivers.transaction import DatabaseTransaction
 from onceonly.drivers.translation import translated
 from onceonly.model.entities import Changes, Entities
-from onceonly.model.errors import CommitRefused, Conflict, Failed, HandlerFailed, OnceOnlyError, Unknown
+from onceonly.model.errors import (
+    USERS_ERRORS,
+    CommitRefused,
+    Conflict,
+    Failed,
+    HandlerFailed,
+    LockTimeout,
+    OnceOnlyError,
+    Unknown,
+)
 from onceonly.model.message import Failure, FailureKind
 
 ENDED = (
@@ -26,7 +35,7 @@ ABORTED = "it left the database transaction aborted: it swallowed an error after
 SPOILT = "the work of a failed handler of this unit could not be undone by itself"
 LOST = "the connection of the unit was lost before its commit"
 HELD = "this unit holds the write lock of its database: another connection to it cannot write; use the unit's own session"
-_OUTAGES = frozenset({Said.LOCKED, Said.UNABLE, Said.FORBIDDEN})
+_OUTAGES = frozenset({Said.LOCKED, Said.HELD, Said.UNABLE, Said.FORBIDDEN})
 
 
 class SqlResources:
@@ -98,6 +107,9 @@ class SqlResources:
             self._entities.undo(self._mark)
             await self._undo(savepoint)
         graver = self._graver(error)
+        if graver is not None and savepoint is not None and self._is_whole():
+            kind = FailureKind.LOCKED if isinstance(graver, LockTimeout) else FailureKind.UNSURE
+            raise HandlerFailed(Failure(kind=kind, reason=f"{type(graver).__name__}: {graver}")) from error
         if graver is not None:
             raise graver from error
         self._explain(error)
@@ -120,7 +132,7 @@ class SqlResources:
             raise translated(error, self._database.dialect, locked=Conflict, refused=CommitRefused) from error
         except self._database.dialect.errors as error:
             raise Unknown(f"{type(error).__name__}: {error}") from error
-        except Exception as error:  # whatever a mapper, a type or a listener of the user's raises: nothing is committed yet
+        except USERS_ERRORS as error:  # whatever a mapper, a type or a listener of the user's raises: nothing is committed yet
             raise CommitRefused(f"what the handlers added cannot be written: {type(error).__name__}: {error}") from error
 
     def _get_sync(self, kind: type) -> object:
@@ -191,6 +203,10 @@ class SqlResources:
         if isinstance(error, DBAPIError) and is_own and self._database.dialect.said(error) in _OUTAGES:
             return translated(error, self._database.dialect, locked=Conflict)
         return None
+
+    def _is_whole(self) -> bool:
+        """Tell whether the unit can go on after a handler's work was undone."""
+        return not self._is_spoilt and self._transaction.state is State.OPEN
 
     def _explain(self, error: BaseException) -> None:
         """Add to the traceback of a lock that another connection of the handler's own did not get."""

@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 
 from sqlalchemy import Connection, func, select
 
+from onceonly.drivers.dialect import Purpose
 from onceonly.drivers.sql import Database
 from onceonly.model.errors import Failed, TryAgain
 from onceonly.model.ring import Slicing, instant_of, label
@@ -83,6 +84,10 @@ class SqlRing:
     async def leading(self) -> AsyncIterator[bool]:
         """Hold a lock of the database on a connection of its own; see the port."""
         keeper = self._database.dialect.keeper
+        if keeper.leads_in_transaction:
+            async with self._leading_in_transaction() as is_leader:
+                yield is_leader
+            return
         with self._database.translate():
             await self._database.settle()
             connection = await self._database.engine.connect()
@@ -102,6 +107,17 @@ class SqlRing:
                     raise
             finally:
                 await connection.close()
+
+    @asynccontextmanager
+    async def _leading_in_transaction(self) -> AsyncIterator[bool]:
+        with self._database.translate():
+            transaction = await self._database.open(Purpose.WRITING)
+        try:
+            with self._database.translate():
+                is_leader = await transaction.connection.run_sync(self._database.dialect.keeper.lead, self._name)
+            yield is_leader
+        finally:
+            transaction.drop()  # it wrote nothing
 
     def _look(self, connection: Connection, slicing: Slicing) -> tuple[Slot, ...]:
         now = time_in(connection, self._clock)

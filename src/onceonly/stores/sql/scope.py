@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 from onceonly.drivers.sql import Database
+from onceonly.model.identity import Identity
 from onceonly.model.ring import Slicing
 from onceonly.ports.surroundings import Clock
 from onceonly.stores.sql.keeping import Keeping
@@ -13,7 +14,8 @@ class Scope(NamedTuple):
     """A database and the tables in it, the endpoint that works there, and what is kept.
 
     `slicing` is how time is cut, None until that is known: no message with an instant may be claimed before. `clock` decides
-    what is forgotten instead of the database's own, if there is one.
+    what is forgotten instead of the database's own, if there is one. `outside` are messages that one unit claims without their
+    instant: their slots would refuse them, and a person has sent them back.
     """
 
     database: Database
@@ -22,3 +24,4 @@ class Scope(NamedTuple):
     keeping: Keeping
     slicing: Slicing | None = None
     clock: Clock | None = None
+    outside: frozenset[Identity] = frozenset()

@@ -14,6 +14,9 @@ from onceonly.serialization.records import decode_record, encode_record
 from onceonly.stores.sql.portions import chunks
 from onceonly.stores.sql.tables import Tables
 
+BURIED = "-"
+"""In the place of an endpoint's name, which this is not: the row is the tombstone of an attempt that was fenced."""
+
 
 class Found(NamedTuple):
     """What a claim found; see the Unit port."""
@@ -64,7 +67,8 @@ def read_records(
 ) -> tuple[Record, ...]:
     """Read the records there are, by their keys, in the order asked."""
     records = tables.records.c
-    query = select(records.key, records.source, records.id, records.effects).where(dialect.among(records.key, "keys"))
+    query = select(records.key, records.source, records.id, records.effects)
+    query = query.where(dialect.among(records.key, "keys"), records.endpoint != BURIED)
     rows = {row.key: row for some in chunks([*identities]) for row in connection.execute(query, {"keys": some})}
     return tuple(record_in(rows[key]) for key in identities if key in rows)
 

@@ -2,18 +2,21 @@
 
 from collections.abc import Sequence
 
+from msgspec.structs import replace
 from sqlalchemy import Connection
 
 from onceonly.drivers.dialect import Purpose, checked_isolation
 from onceonly.drivers.sql import Database
-from onceonly.model.errors import Conflict
+from onceonly.model.errors import Conflict, LockTimeout
 from onceonly.model.identity import Identity, claim_key
 from onceonly.model.message import Message
 from onceonly.model.record import Record
 from onceonly.model.ring import SLOTS
+from onceonly.model.transaction import longest_commit
 from onceonly.ports.store import Barred
 from onceonly.ports.surroundings import Clock
-from onceonly.stores.sql.claims import OtherSlice, claim
+from onceonly.stores.sql.attempts import bury
+from onceonly.stores.sql.claims import OtherSlice, claim, with_fingerprints
 from onceonly.stores.sql.entities import Loaded, load_all
 from onceonly.stores.sql.keeping import Keeping
 from onceonly.stores.sql.scope import Scope
@@ -62,16 +65,18 @@ class SqlStore:
 
         Raises Unusable for an entity's key that is too long; for the rest see the port.
         """
-        if self._keeping is Keeping.HISTORY and self._scope.slicing is None and any(message.instant for message in messages):
+        is_undecided = self._keeping is Keeping.HISTORY and self._scope.slicing is None
+        if is_undecided and any(message.instant or message.former_instant for message in messages):
             await self.prepare()
-        asked, barred = messages, tuple[Barred, ...]()
+        asked, barred, outside = messages, tuple[Barred, ...](), frozenset[Identity]()
         for _ in range(2 * SLOTS):
             try:
-                return await self._begin(asked, barred, isolated=isolated)
+                return await self._begin(asked, barred, outside, isolated=isolated)
             except OtherSlice as other:  # rolled back: no unit commits a label
                 shut = await self._judge(other)
-                barred += shut
-                gone = {each.message.identity for each in shut}
+                outside |= {each.message.identity for each in shut if each.is_wanted_anyway}
+                barred += tuple(each for each in shut if not each.is_wanted_anyway)
+                gone = {each.message.identity for each in barred}
                 asked = [message for message in asked if message.identity not in gone]
         raise Conflict("slots of the ring were recycled all the time")
 
@@ -81,33 +86,41 @@ class SqlStore:
         async with self._database.reading() as connection:
             held = await connection.run_sync(read_held, other.slot)
             now = await connection.run_sync(time_in, self._scope.clock)
-        judged = ((message, slicing and slicing.judge(message.instant, held, now)) for message in other.messages)
-        return tuple(Barred(message, bar) for message, bar in judged if bar is not None)
+        bar = slicing and slicing.judge(other.start, held, now)
+        return tuple(Barred(message, bar) for message in other.messages) if bar is not None else ()
 
-    async def _begin(self, messages: Sequence[Message], barred: tuple[Barred, ...], *, isolated: bool) -> SqlUnit:
+    async def _begin(
+        self, messages: Sequence[Message], barred: tuple[Barred, ...], outside: frozenset[Identity], *, isolated: bool
+    ) -> SqlUnit:
+        scope = self._scope._replace(outside=outside) if outside else self._scope
+        # entities are locked here, before any handler runs: workers that change the same one wait for each other
+        is_brief = len(messages) > 1 and not any(message.unit for message in messages)
         with self._database.translate(locked=Conflict):
-            transaction = await self._database.open(Purpose.UNIT, isolation=self._isolation)
+            transaction = await self._database.open(Purpose.BATCH if is_brief else Purpose.UNIT, isolation=self._isolation)
         try:
 
             def prepare(connection: Connection) -> tuple[Found, Loaded]:
-                found = self._claim(connection, messages)._replace(barred=barred)
-                loaded = load_all(connection, self._scope, found.new)
-                transaction.hold(connection)
+                found = self._claim(connection, scope, messages)._replace(barred=barred)
+                loaded = load_all(connection, scope, found.new)
+                transaction.hold(connection, of_messages=True)
                 return found, loaded
 
             with self._database.translate(locked=Conflict):
                 found, loaded = await transaction.connection.run_sync(prepare)
-            return SqlUnit(self._scope, transaction, found, loaded=loaded, isolated=isolated)
+            return SqlUnit(scope, transaction, found, loaded=loaded, isolated=isolated)
+        except LockTimeout as error:  # a claim's or an entity's: no handler has met it
+            transaction.drop()
+            raise Conflict(str(error)) from error.__cause__
         except BaseException:
             transaction.drop()
             raise
 
-    def _claim(self, connection: Connection, messages: Sequence[Message]) -> Found:
+    def _claim(self, connection: Connection, scope: Scope, messages: Sequence[Message]) -> Found:
         if self._keeping is Keeping.NOTHING or not messages:
             return Found(new=tuple(messages))
         if self._keeping is Keeping.TOKENS:
-            return consume(connection, self._scope, messages)
-        return claim(connection, self._scope, messages)
+            return consume(connection, scope, messages)
+        return claim(connection, scope, messages)
 
     def keeps(self, record: Record) -> bool:
         """Tell whether there are effects to forget, or a claim that goes with them."""
@@ -143,7 +156,10 @@ class SqlStore:
                 if not await connection.run_sync(self._taking.is_waiting, asked):
                     return ()
         async with self._database.writing() as connection:
-            return await connection.run_sync(self._taking.take, asked)
+            taken = await connection.run_sync(self._taking.take, asked)
+            if taken and self._keeping is Keeping.UNTIL_FORGOTTEN:  # what knows them afterwards wants their fingerprints
+                return await connection.run_sync(with_fingerprints, self._scope, taken)
+            return taken
 
     async def find(self, identities: Sequence[Identity]) -> tuple[Record, ...]:
         """Give records, one statement for ten thousand; see the port."""
@@ -153,20 +169,27 @@ class SqlStore:
         async with self._database.reading() as connection:
             return await connection.run_sync(read_records, self._tables, self._database.dialect, by_key)
 
-    async def fence(self, unit: str, identity: Identity) -> Record | None:
-        """Give a record, after waiting for whoever has claimed the message; see the port.
+    async def fence(self, unit: str, identity: Identity, message: Message | None = None) -> Record | None:
+        """Return a record, after waiting for the unit that has claimed the message, if any; see the port.
 
-        With tokens nobody can be waited for, nor with a ring: which token or which instant was the message's, only the message
-        knows. So without a record it raises Conflict.
+        A claim in the ring depends on the message's instant, and a token is the message's own: with these and without the
+        message the store cannot tell what to wait for, and raises Conflict.
         """
+        longest = longest_commit(unit)
+        if longest is not None and self._keeping is not Keeping.NOTHING:
+            async with self._database.autocommitting() as connection:
+                with self._database.translate(locked=Conflict):
+                    return await connection.run_sync(bury, self._scope, identity, longest)
         found = await self.find([identity])
         if found or self._keeping is Keeping.NOTHING:
             return found[0] if found else None
-        if self._keeping is not Keeping.UNTIL_FORGOTTEN:
+        if message is None and self._keeping is not Keeping.UNTIL_FORGOTTEN:
             raise Conflict(f"an attempt at message {identity.id!r} may be under way: where it is claimed is not known here")
-        probe = await self.begin([Message(source=identity.source, id=identity.id, type="", body=b"")])
-        probe.abandon()  # nobody else had the claim, or has it any more
-        return next(iter(await self.find([identity])), None)
+        claimed = message or Message(source=identity.source, id=identity.id, type="", body=b"")
+        probe = await self.begin([replace(claimed, unit="")])  # without its entity, which is not needed
+        probe.abandon()  # no other unit has the claim any more
+        done = [Record(each.identity) for each in probe.done]
+        return next(iter((*await self.find([identity]), *done)), None)
 
     def unit_key(self, message: Message) -> str:
         """Let all messages share a unit."""

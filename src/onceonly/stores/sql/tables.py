@@ -64,6 +64,8 @@ class Tables(NamedTuple):
     slots: tuple[Table, ...]
     janitor: Table
     """The journal of each endpoint's janitor."""
+    starts: Table
+    """Runs of handlers that have a process to themselves: one that does not end was the end of its process."""
 
 
 @cache
@@ -108,7 +110,8 @@ def tables(prefix: str, schema: str | None = None) -> Tables:
         sqlite_autoincrement=True,  # a removed letter's position never comes again, so pages stay in order
         **TRANSACTIONAL,
     )
-    return Tables(metadata, claims, records, dead_letters, *_second(prefix, metadata), *_third(prefix, metadata))
+    second, third = _second(prefix, metadata), _third(prefix, metadata)
+    return Tables(metadata, claims, records, dead_letters, *second, *third, _fourth(prefix, metadata))
 
 
 def _second(prefix: str, metadata: MetaData) -> tuple[Table, Table, Table, Table]:
@@ -181,6 +184,19 @@ def _third(prefix: str, metadata: MetaData) -> tuple[Table, tuple[Table, ...], T
     return ring, slots, janitor
 
 
+def _fourth(prefix: str, metadata: MetaData) -> Table:
+    """Define what came with version 4."""
+    return Table(
+        f"{prefix}starts",
+        metadata,
+        Column("key", KEY, primary_key=True),
+        Column("attempts", Integer, nullable=False),
+        Column("token", KEY, nullable=False),
+        Column("until", INSTANT, nullable=False),
+        **TRANSACTIONAL,
+    )
+
+
 def metadata(prefix: str, schema: str | None = None) -> MetaData:
     """Give the tables under a prefix, in a schema of the database."""
     return tables(prefix, schema).metadata
@@ -217,6 +233,11 @@ def _add_third(connection: Connection, metadata: MetaData) -> None:
             index.create(connection, checkfirst=True)
 
 
+def _add_fourth(connection: Connection, metadata: MetaData) -> None:
+    """Add the table of version 4."""
+    metadata.create_all(connection, tables=[table for table in metadata.sorted_tables if table.name.endswith("starts")])
+
+
 def _add_column(connection: Connection, column: Column[Any], default: str = "") -> None:
     if column.name not in _columns(connection, column.table):
         kind, null = column.type.compile(connection.dialect), "" if column.nullable else " NOT NULL"
@@ -243,4 +264,4 @@ def _alter(connection: Connection, table: Any, change: str) -> None:
     connection.execute(text(f"ALTER TABLE {connection.dialect.identifier_preparer.format_table(table)} {change}"))
 
 
-SCHEMA = Schema(component="store", version=3, tables=metadata, upgrades={1: _add_second, 2: _add_third})
+SCHEMA = Schema(component="store", version=4, tables=metadata, upgrades={1: _add_second, 2: _add_third, 3: _add_fourth})

@@ -8,8 +8,9 @@ keep the database from cleaning up. So a mark is all that is left. It is a court
 from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, bindparam, not_, or_, select
+from sqlalchemy import BigInteger, ColumnElement, Connection, bindparam, not_, or_, select
 
+from onceonly.drivers.database_clock import StatementNow
 from onceonly.model.identity import Identity, claim_key
 from onceonly.model.record import Record
 from onceonly.stores.sql.scope import Scope
@@ -24,24 +25,27 @@ class Taking:
     def __init__(self, scope: Scope) -> None:
         """Build the statements."""
         records = scope.tables.records
+        self._now: ColumnElement[int] = StatementNow() if scope.clock is None else bindparam("now", type_=BigInteger())
         first = select(records.c.key).where(*self._conditions(records.c)).order_by(records.c.key).limit(bindparam("most"))
         self._scope = scope
         self._look = first
-        self._take = scope.database.dialect.take(records, first, {"taken_at": bindparam("now")}, ("key",))
+        self._take = scope.database.dialect.take(records, first, {"taken_at": self._now}, ("key",))
         taken = select(records.c.source, records.c.id, records.c.effects).order_by(records.c.key)
         self._read = taken.where(scope.database.dialect.among(records.c.key, "keys"))
 
     def asked(self, older_than: int, limit: int, *, lease: int, after: Identity | None) -> dict[str, Any]:
-        """Give the parameters. A mark further ahead than a lease was made by a wrong clock, and counts for nothing."""
-        now = self._scope.database.clock.now()
+        """Give the parameters. A mark further ahead than a lease was made by a wrong clock, and counts for nothing.
+
+        Marks follow the database's clock: those of the relays may differ.
+        """
+        clock = self._scope.clock
         return {
             "of": self._scope.endpoint,
             "behind": _BEFORE_ALL if after is None else claim_key(self._scope.endpoint, after),
             "than": older_than,
-            "since": now - lease,
-            "until": now + lease,
-            "now": now,
+            "lease": lease,
             "most": limit,
+            **({} if clock is None else {"now": clock.now()}),
         }
 
     def is_waiting(self, connection: Connection, asked: Mapping[str, Any]) -> bool:
@@ -54,9 +58,9 @@ class Taking:
         rows = connection.execute(self._read, {"keys": keys}) if keys else ()
         return tuple(record_in(row) for row in rows)
 
-    @staticmethod
-    def _conditions(records: Any) -> tuple[ColumnElement[bool], ...]:
-        is_leased = (records.taken_at > bindparam("since")) & (records.taken_at < bindparam("until"))
+    def _conditions(self, records: Any) -> tuple[ColumnElement[bool], ...]:
+        lease = bindparam("lease", type_=BigInteger())
+        is_leased = (records.taken_at > self._now - lease) & (records.taken_at < self._now + lease)
         return (
             records.endpoint == bindparam("of"),
             records.key > bindparam("behind"),

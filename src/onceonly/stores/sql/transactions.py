@@ -116,7 +116,7 @@ class SqlTransaction:
                 row = {"key": key_of(self._opening.endpoint, self._opening.key), "answer": answer}
                 self._scope.database.dialect.update_last(connection, self._scope.tables.keys, row, key="key")
 
-        await self._unit.commit(records, last=last, limit=self._limit)
+        await self._unit.commit_attempt(records, last=last, limit=self._limit)
 
     def abandon(self) -> None:
         """Give up; see the port."""

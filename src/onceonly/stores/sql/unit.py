@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from sqlalchemy import Connection
+from sqlalchemy.exc import IntegrityError
 
 from onceonly.drivers.dialect import Limit
 from onceonly.drivers.transaction import DatabaseTransaction
@@ -12,7 +13,8 @@ from onceonly.model.errors import CommitRefused, Conflict, Failed, Unknown
 from onceonly.model.record import Record
 from onceonly.model.token import Token
 from onceonly.ports.store import Resources
-from onceonly.stores.sql.claims import slot_key, unclaim
+from onceonly.stores.sql.attempts import is_buried
+from onceonly.stores.sql.claims import record_claim, unclaim
 from onceonly.stores.sql.entities import Loaded, load, save
 from onceonly.stores.sql.keeping import Keeping
 from onceonly.stores.sql.register import spend
@@ -22,6 +24,8 @@ from onceonly.stores.sql.statements import Found, row_of
 from onceonly.stores.sql.tokens import give
 
 Last = Callable[[Connection], None]
+_UNIQUE_VIOLATION = "23505"
+"""The SQLSTATE, of a driver's own error."""
 
 
 class SqlUnit:
@@ -50,6 +54,17 @@ class SqlUnit:
             found = await self._transaction.connection.run_sync(load, self._scope, [unit])
         self._loaded.update(found)
         self._entities.add(unit, found[unit])
+
+    async def commit_attempt(self, records: Sequence[Record], *, last: Last, limit: Limit) -> None:
+        """Commit a transaction or an execution: a Conflict when a sweeper fenced it. Raises as `commit`."""
+        try:
+            await self.commit(records, last=last, limit=limit)
+        except (CommitRefused, Failed) as error:
+            if records and _is_no_longer_unique(error.__cause__):  # an index of the caller's, or the tombstone
+                async with self._scope.database.reading() as connection:
+                    if await connection.run_sync(is_buried, self._scope, records[0].identity):
+                        raise Conflict("a sweeper took this attempt for dead, and fenced it") from error
+            raise
 
     async def commit(self, records: Sequence[Record], *, last: Last | None = None, limit: Limit | None = None) -> None:
         """Write, also what `last` writes, and commit within the limit; see the port."""
@@ -97,6 +112,10 @@ class SqlUnit:
         else:
             unclaim(connection, self._scope, unhandled)
         kept = [record for record in records if record.owes or record.minted]
-        claims = {message.identity: slot_key(self._scope, message) for message in self.new} if kept else {}
+        claims = {message.identity: record_claim(self._scope, message) for message in self.new} if kept else {}
         rows = [row_of(endpoint, record, now, claims.get(record.identity)) for record in kept]
         database.dialect.insert_last(connection, tables.records, rows)
+
+
+def _is_no_longer_unique(cause: BaseException | None) -> bool:
+    return isinstance(cause, IntegrityError) or getattr(getattr(cause, "orig", None), "sqlstate", None) == _UNIQUE_VIOLATION

@@ -7,6 +7,7 @@ from itertools import count
 from typing import Any
 
 from onceonly.model.errors import CommitRefused, OnceOnlyError, Unknown
+from onceonly.model.identity import Identity
 from onceonly.model.message import Message
 from onceonly.model.record import Record
 from onceonly.ports.store import Resources, Store, Unit
@@ -231,3 +232,32 @@ class FickleStore(WrappedStores):
     def unit_key(self, store: Store, message: Message) -> str:
         """Count."""
         return str(next(self._numbers))
+
+
+class BlindStore(WrappedStores):
+    """Finds no record behind its fence."""
+
+    async def fence(self, store: Store, unit: str, identity: Identity, message: Message | None = None) -> Record | None:
+        """Fence, and look at nothing."""
+        await super().fence(store, unit, identity, message)
+        return None
+
+
+class FencelessStore(WrappedStores):
+    """Looks for a record, and stops no attempt."""
+
+    async def fence(self, store: Store, unit: str, identity: Identity, message: Message | None = None) -> Record | None:
+        """Look."""
+        return next(iter(await store.find([identity])), None)
+
+
+class WalledStore(WrappedStores):
+    """Fences by a claim, and leaves it."""
+
+    async def fence(self, store: Store, unit: str, identity: Identity, message: Message | None = None) -> Record | None:
+        """Claim what is new."""
+        found = await super().fence(store, unit, identity, message)
+        if found is None and message is not None:
+            claimed = await store.begin([message])
+            await claimed.commit([Record(each.identity) for each in claimed.new])
+        return found

@@ -1,10 +1,10 @@
 """Broken dedup stores."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from onceonly.model.errors import Conflict, Failed, Unknown
-from onceonly.ports.dedup_store import DedupStore
+from onceonly.ports.dedup_store import NONE, DedupStore
 from onceonly.testing.dedup_suite import DedupSubject
 from onceonly.testing.documents_subject import Moment
 
@@ -19,11 +19,11 @@ class WrappedDedupStore:
         self.known: dict[bytes, bool] = {}
         self._owner = owner
 
-    async def add(self, keys: Sequence[bytes]) -> None:
+    async def add(self, keys: Sequence[bytes], fingerprints: Mapping[bytes, bytes] = NONE) -> None:
         """Add, as the wrapper does it."""
-        await self._owner.add(self, keys)
+        await self._owner.add(self, keys, fingerprints)
 
-    async def contains(self, keys: Sequence[bytes]) -> frozenset[bytes]:
+    async def contains(self, keys: Sequence[bytes]) -> Mapping[bytes, bytes]:
         """Look, as the wrapper does it."""
         return await self._owner.contains(self, keys)
 
@@ -56,11 +56,11 @@ class WrappedDedup:
         """Let time pass."""
         await self.subject.pass_time(milliseconds)
 
-    async def add(self, store: WrappedDedupStore, keys: Sequence[bytes]) -> None:
+    async def add(self, store: WrappedDedupStore, keys: Sequence[bytes], bodies: Mapping[bytes, bytes]) -> None:
         """Add keys."""
-        await store.inner.add(keys)
+        await store.inner.add(keys, bodies)
 
-    async def contains(self, store: WrappedDedupStore, keys: Sequence[bytes]) -> frozenset[bytes]:
+    async def contains(self, store: WrappedDedupStore, keys: Sequence[bytes]) -> Mapping[bytes, bytes]:
         """Look keys up."""
         return await store.inner.contains(keys)
 
@@ -72,62 +72,62 @@ class WrappedDedup:
 class AgreeableDedup(WrappedDedup):
     """Knows everything."""
 
-    async def contains(self, store: WrappedDedupStore, keys: Sequence[bytes]) -> frozenset[bytes]:
+    async def contains(self, store: WrappedDedupStore, keys: Sequence[bytes]) -> Mapping[bytes, bytes]:
         """Give all."""
-        return frozenset(keys)
+        return dict.fromkeys(keys, b"")
 
 
 class PrivateDedup(WrappedDedup):
     """Remembers in the process only."""
 
-    async def add(self, store: WrappedDedupStore, keys: Sequence[bytes]) -> None:
+    async def add(self, store: WrappedDedupStore, keys: Sequence[bytes], bodies: Mapping[bytes, bytes]) -> None:
         """Keep it to itself."""
         store.known.update(dict.fromkeys(keys, True))
 
-    async def contains(self, store: WrappedDedupStore, keys: Sequence[bytes]) -> frozenset[bytes]:
+    async def contains(self, store: WrappedDedupStore, keys: Sequence[bytes]) -> Mapping[bytes, bytes]:
         """Look there."""
-        return frozenset(key for key in keys if key in store.known)
+        return {key: b"" for key in keys if key in store.known}
 
 
 class CachingDedup(WrappedDedup):
     """Answers what it answered before, as a stale replica does."""
 
-    async def contains(self, store: WrappedDedupStore, keys: Sequence[bytes]) -> frozenset[bytes]:
+    async def contains(self, store: WrappedDedupStore, keys: Sequence[bytes]) -> Mapping[bytes, bytes]:
         """Ask once for each key."""
         found = await store.inner.contains(keys)
-        return frozenset(key for key in keys if store.known.setdefault(key, key in found))
+        return {key: found.get(key, b"") for key in keys if store.known.setdefault(key, key in found)}
 
 
 class StrictDedup(WrappedDedup):
     """Takes a key that is there for somebody else's success."""
 
-    async def add(self, store: WrappedDedupStore, keys: Sequence[bytes]) -> None:
+    async def add(self, store: WrappedDedupStore, keys: Sequence[bytes], bodies: Mapping[bytes, bytes]) -> None:
         """Look first."""
         if await store.inner.contains(keys):
             raise Conflict("it is there already")
-        await store.inner.add(keys)
+        await store.inner.add(keys, bodies)
 
 
 class FussyDedup(WrappedDedup):
     """Passes keys on as they come, to a service that takes each once in a request."""
 
-    async def add(self, store: WrappedDedupStore, keys: Sequence[bytes]) -> None:
+    async def add(self, store: WrappedDedupStore, keys: Sequence[bytes], bodies: Mapping[bytes, bytes]) -> None:
         """Refuse what is there twice."""
         if len(set(keys)) < len(keys):
             raise Failed("a key is there twice in the request")
-        await store.inner.add(keys)
+        await store.inner.add(keys, bodies)
 
 
 class LockingDedup(WrappedDedup):
     """Lets nobody add what somebody is adding, and forgets to unlock when it is cancelled."""
 
-    async def add(self, store: WrappedDedupStore, keys: Sequence[bytes]) -> None:
+    async def add(self, store: WrappedDedupStore, keys: Sequence[bytes], bodies: Mapping[bytes, bytes]) -> None:
         """Lock, add, unlock."""
         if self.seen.keys() & set(keys):
             raise Failed("somebody else is adding it")
         self.seen.update(dict.fromkeys(keys, 1))
         await asyncio.sleep(0)
-        await store.inner.add(keys)
+        await store.inner.add(keys, bodies)
         for key in keys:
             self.seen.pop(key, None)
 
@@ -135,31 +135,31 @@ class LockingDedup(WrappedDedup):
 class OnePageDedup(WrappedDedup):
     """Writes what fits into one request."""
 
-    async def add(self, store: WrappedDedupStore, keys: Sequence[bytes]) -> None:
+    async def add(self, store: WrappedDedupStore, keys: Sequence[bytes], bodies: Mapping[bytes, bytes]) -> None:
         """Drop the rest."""
-        await store.inner.add(keys[:PAGE])
+        await store.inner.add(keys[:PAGE], bodies)
 
 
 class CaselessDedup(WrappedDedup):
     """Keeps keys as text, under a collation that ignores case."""
 
-    async def add(self, store: WrappedDedupStore, keys: Sequence[bytes]) -> None:
+    async def add(self, store: WrappedDedupStore, keys: Sequence[bytes], bodies: Mapping[bytes, bytes]) -> None:
         """Add in lower case."""
-        await store.inner.add([key.lower() for key in keys])
+        await store.inner.add([key.lower() for key in keys], {key.lower(): body for key, body in bodies.items()})
 
-    async def contains(self, store: WrappedDedupStore, keys: Sequence[bytes]) -> frozenset[bytes]:
+    async def contains(self, store: WrappedDedupStore, keys: Sequence[bytes]) -> Mapping[bytes, bytes]:
         """Look in lower case."""
         found = await store.inner.contains([key.lower() for key in keys])
-        return frozenset(key for key in keys if key.lower() in found)
+        return {key: found[key.lower()] for key in keys if key.lower() in found}
 
 
 class SweepingDedup(WrappedDedup):
     """Forgets more than it was asked to."""
 
-    async def add(self, store: WrappedDedupStore, keys: Sequence[bytes]) -> None:
+    async def add(self, store: WrappedDedupStore, keys: Sequence[bytes], bodies: Mapping[bytes, bytes]) -> None:
         """Note what there is."""
         self.seen.update(dict.fromkeys(keys, 1))
-        await store.inner.add(keys)
+        await store.inner.add(keys, bodies)
 
     async def remove(self, store: WrappedDedupStore, keys: Sequence[bytes]) -> None:
         """Forget everything."""
@@ -178,7 +178,7 @@ class ExactingDedup(WrappedDedup):
 
     async def remove(self, store: WrappedDedupStore, keys: Sequence[bytes]) -> None:
         """Look first."""
-        if await store.inner.contains(keys) != frozenset(keys):
+        if set(await store.inner.contains(keys)) != set(keys):
             raise LookupError("there is no such key")
         await store.inner.remove(keys)
 
@@ -186,9 +186,9 @@ class ExactingDedup(WrappedDedup):
 class TombstoneDedup(WrappedDedup):
     """Never takes again what was removed."""
 
-    async def add(self, store: WrappedDedupStore, keys: Sequence[bytes]) -> None:
+    async def add(self, store: WrappedDedupStore, keys: Sequence[bytes], bodies: Mapping[bytes, bytes]) -> None:
         """Leave it out."""
-        await store.inner.add([key for key in keys if key not in self.seen])
+        await store.inner.add([key for key in keys if key not in self.seen], bodies)
 
     async def remove(self, store: WrappedDedupStore, keys: Sequence[bytes]) -> None:
         """Note it."""
@@ -206,12 +206,12 @@ class DroppingDedup(WrappedDedup):
         """Give the age at which a key is dropped, in milliseconds."""
         return self.retention()
 
-    async def add(self, store: WrappedDedupStore, keys: Sequence[bytes]) -> None:
+    async def add(self, store: WrappedDedupStore, keys: Sequence[bytes], bodies: Mapping[bytes, bytes]) -> None:
         """Note when."""
         for key in keys:
             if self.renews or key not in self.seen:
                 self.seen[key] = self.passed
-        await store.inner.add(keys)
+        await store.inner.add(keys, bodies)
 
     async def pass_time(self, milliseconds: int) -> None:
         """Drop what is too old."""
@@ -239,10 +239,10 @@ class FirstAddDedup(DroppingDedup):
 class VagueDedup(WrappedDedup):
     """Says that it failed whenever it does not know."""
 
-    async def add(self, store: WrappedDedupStore, keys: Sequence[bytes]) -> None:
+    async def add(self, store: WrappedDedupStore, keys: Sequence[bytes], bodies: Mapping[bytes, bytes]) -> None:
         """Translate."""
         try:
-            await store.inner.add(keys)
+            await store.inner.add(keys, bodies)
         except Unknown as error:
             raise Failed("it did not work") from error
 
@@ -257,10 +257,10 @@ class VagueDedup(WrappedDedup):
 class HopefulDedup(WrappedDedup):
     """Takes a lost answer for a good one."""
 
-    async def add(self, store: WrappedDedupStore, keys: Sequence[bytes]) -> None:
+    async def add(self, store: WrappedDedupStore, keys: Sequence[bytes], bodies: Mapping[bytes, bytes]) -> None:
         """Hide it."""
         try:
-            await store.inner.add(keys)
+            await store.inner.add(keys, bodies)
         except Unknown:
             return
 
@@ -270,3 +270,42 @@ class HopefulDedup(WrappedDedup):
             await store.inner.remove(keys)
         except Unknown:
             return
+
+
+class BodilessDedup(WrappedDedup):
+    """Keeps keys alone."""
+
+    async def add(self, store: WrappedDedupStore, keys: Sequence[bytes], bodies: Mapping[bytes, bytes]) -> None:
+        """Drop the fingerprints."""
+        await store.inner.add(keys)
+
+
+class LastBodyDedup(WrappedDedup):
+    """Keeps the last fingerprint of a key, not the first."""
+
+    async def add(self, store: WrappedDedupStore, keys: Sequence[bytes], bodies: Mapping[bytes, bytes]) -> None:
+        """Forget the one before."""
+        await store.inner.remove([*bodies])
+        await store.inner.add(keys, bodies)
+
+
+class ClingingDedup(WrappedDedup):
+    """Keeps the fingerprint of a key that was removed."""
+
+    def __init__(self, inner: DedupSubject) -> None:
+        super().__init__(inner)
+        self.bodies: dict[bytes, bytes] = {}
+
+    async def add(self, store: WrappedDedupStore, keys: Sequence[bytes], bodies: Mapping[bytes, bytes]) -> None:
+        """Use it again."""
+        self.bodies = {**bodies, **self.bodies}
+        await store.inner.add(keys, {key: self.bodies[key] for key in keys if key in self.bodies})
+
+
+class FirstCallDedup(WrappedDedup):
+    """Takes a fingerprint with a new key only."""
+
+    async def add(self, store: WrappedDedupStore, keys: Sequence[bytes], bodies: Mapping[bytes, bytes]) -> None:
+        """Drop those of others."""
+        found = await store.inner.contains(keys)
+        await store.inner.add(keys, {key: body for key, body in bodies.items() if key not in found})

@@ -114,18 +114,18 @@ class OverwritingForgetful(WrappedForgetful):
 class BlindForgetful(WrappedForgetful):
     """Fences without a look."""
 
-    async def fence(self, store: Store, unit: str, identity: Identity) -> Record | None:
+    async def fence(self, store: Store, unit: str, identity: Identity, message: Message | None = None) -> Record | None:
         """Find nothing."""
-        await super().fence(store, unit, identity)
+        await super().fence(store, unit, identity, message)
         return None
 
 
 class ClaimingForgetful(WrappedForgetful):
     """Fences by a claim, and leaves it."""
 
-    async def fence(self, store: Store, unit: str, identity: Identity) -> Record | None:
+    async def fence(self, store: Store, unit: str, identity: Identity, message: Message | None = None) -> Record | None:
         """Claim what is new."""
-        found = await super().fence(store, unit, identity)
+        found = await super().fence(store, unit, identity, message)
         if found is None:
             await _claim(store, identity)
         return found

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from onceonly.model.message import Delivery
 from onceonly.ports.transport import Transport
-from onceonly.testing.broken.wrapped_transports import WrappedTransports
+from onceonly.testing.broken.wrapped_transports import WrappedTransport, WrappedTransports
 from onceonly.testing.suite import ENDPOINT
 from onceonly.testing.transport_suite import TransportSubject
 
@@ -246,6 +246,33 @@ class UnextendingTransport(WrappedTransports):
         """Do nothing."""
 
 
+class OwnClockTransport(WrappedTransports):
+    """Reckons leases by the receiver's own clock."""
+
+    def __init__(self, inner: TransportSubject) -> None:
+        super().__init__(inner)
+        self._ahead: Transport | None = None
+        self._hidden: set[object] = set()
+
+    async def ahead(self, endpoint: str, milliseconds: int) -> Transport:
+        """Know whose clock is ahead."""
+        self._ahead = await self.inner.ahead(endpoint, milliseconds)
+        return WrappedTransport(self, self._ahead)
+
+    async def receive(self, inner: Transport, limit: int, wait: float) -> tuple[Delivery, ...]:
+        """Keep from others what that one has taken and not given back: for them its lease lasts a day longer."""
+        got = await inner.receive(limit, wait)
+        if inner is self._ahead:
+            self._hidden.update(_sent(each) for each in got)
+            return got
+        return tuple(each for each in got if _sent(each) not in self._hidden)
+
+    async def release(self, inner: Transport, deliveries: Sequence[Delivery]) -> None:
+        """Give back, for everyone."""
+        self._hidden.difference_update(_sent(each) for each in deliveries)
+        await inner.release(deliveries)
+
+
 class RevivingTransport(WrappedTransports):
     """Revives leases that have ended."""
 
@@ -261,3 +288,8 @@ class RevivingTransport(WrappedTransports):
         """Revive."""
         self._revived.update(delivery.body for delivery in deliveries)
         await inner.extend(deliveries)
+
+
+def _sent(delivery: Delivery) -> object:
+    """Tell messages apart by what was sent."""
+    return delivery.headers, delivery.body

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from onceonly.model.errors import Conflict
 from onceonly.model.message import Message
 from onceonly.model.record import Record
-from onceonly.model.ring import INSTANT, Bar
+from onceonly.model.ring import ANYWAY, INSTANT, Bar, read_instant
 from onceonly.ports.ring import OWED_COUNTED, Recycling, Ring, Slot, SlotState
 from onceonly.ports.store import Barred, Store
 from onceonly.testing.broken.wrapped_rings import WrappedRings
@@ -18,9 +18,11 @@ from onceonly.testing.store_subject import steps
 from onceonly.testing.suite import ENDPOINT
 
 
-def bare(message: Message) -> Message:
-    """Give a message without its instant."""
-    return replace(message, extensions=tuple(each for each in message.extensions if each[0] != INSTANT))
+def dated(message: Message, instant: int, former: int = 0) -> Message:
+    """Give a message that a store claims by other instants than its own, under the same identity."""
+    copy = replace(message)
+    copy.__dict__.update(instant=instant, former_instant=former)
+    return copy
 
 
 class Unlabelled(WrappedRings):
@@ -128,7 +130,7 @@ class InstantlessRing(WrappedRings):
     async def begin(self, store: Store, messages: Sequence[Message], *, isolated: bool) -> WrappedUnit:
         """Lose the instants."""
         of = {message.identity: message for message in messages}
-        unit = await super().begin(store, [bare(message) for message in messages], isolated=isolated)
+        unit = await super().begin(store, [dated(message, 0) for message in messages], isolated=isolated)
         unit.new = tuple(of[message.identity] for message in unit.new)
         unit.done = tuple(of[message.identity] for message in unit.done)
         unit.clashing = tuple(of[message.identity] for message in unit.clashing)
@@ -140,9 +142,53 @@ class DatingRing(WrappedRings):
 
     async def begin(self, store: Store, messages: Sequence[Message], *, isolated: bool) -> WrappedUnit:
         """Date them."""
-        now = ((INSTANT, str(self.now())),)
-        dated = [message if message.instant else replace(message, extensions=now) for message in messages]
-        return await super().begin(store, dated, isolated=isolated)
+        now = self.now()
+        asked = [message if message.instant else dated(message, now) for message in messages]
+        return await super().begin(store, asked, isolated=isolated)
+
+
+class HeaderRing(WrappedRings):
+    """Claims by the instant in the header, as older versions do."""
+
+    async def begin(self, store: Store, messages: Sequence[Message], *, isolated: bool) -> WrappedUnit:
+        """Date them."""
+        asked = [dated(message, read_instant(message.extension(INSTANT))) for message in messages]
+        return await super().begin(store, asked, isolated=isolated)
+
+
+class TrustingRing(WrappedRings):
+    """Claims by the instant in the header where the id contains none."""
+
+    async def begin(self, store: Store, messages: Sequence[Message], *, isolated: bool) -> WrappedUnit:
+        """Date them."""
+        asked = [dated(message, message.instant or message.former_instant) for message in messages]
+        return await super().begin(store, asked, isolated=isolated)
+
+
+class UpToDateRing(WrappedRings):
+    """Knows nothing of what older versions do."""
+
+    async def begin(self, store: Store, messages: Sequence[Message], *, isolated: bool) -> WrappedUnit:
+        """Look in one place only."""
+        return await super().begin(store, [dated(message, message.instant) for message in messages], isolated=isolated)
+
+
+class StrictRing(WrappedRings):
+    """Refuses also what a person has sent back."""
+
+    async def begin(self, store: Store, messages: Sequence[Message], *, isolated: bool) -> WrappedUnit:
+        """Lose the mark."""
+        asked = [replace(m, extensions=tuple(each for each in m.extensions if each[0] != ANYWAY)) for m in messages]
+        return await super().begin(store, asked, isolated=isolated)
+
+
+class ObedientRing(WrappedRings):
+    """Claims what a person has sent back without its instant, whether its slot would have taken it or not."""
+
+    async def begin(self, store: Store, messages: Sequence[Message], *, isolated: bool) -> WrappedUnit:
+        """Lose the instants of those."""
+        asked = [dated(message, 0) if message.extension(ANYWAY) else message for message in messages]
+        return await super().begin(store, asked, isolated=isolated)
 
 
 class SharingRing(WrappedRings):

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 
+from onceonly.model.message import Message
+from onceonly.model.record import Effect
 from onceonly.model.ring import Slicing
 from onceonly.ports.ring import Recycling, Ring, Slot
 from onceonly.testing.broken.wrapped_stores import WrappedStores
@@ -51,6 +53,14 @@ class WrappedRings(WrappedStores):
     async def ring(self) -> Ring:
         """Open the ring."""
         return WrappedRing(self, await self.rings.ring())
+
+    async def claim_as_before(self, *messages: Message, decided: tuple[Effect, ...] = ()) -> None:
+        """Pass on."""
+        await self.rings.claim_as_before(*messages, decided=decided)
+
+    async def is_claimed_as_before(self, message: Message) -> bool:
+        """Pass on."""
+        return await self.rings.is_claimed_as_before(message)
 
     async def now_of(self, ring: Ring) -> int:
         """Read the clock."""

@@ -66,9 +66,9 @@ class WrappedStore:
         """Find, as the wrapper does it."""
         return await self._owner.find(self._inner, identities)
 
-    async def fence(self, unit: str, identity: Identity) -> Record | None:
+    async def fence(self, unit: str, identity: Identity, message: Message | None = None) -> Record | None:
         """Fence, as the wrapper does it."""
-        return await self._owner.fence(self._inner, unit, identity)
+        return await self._owner.fence(self._inner, unit, identity, message)
 
     def unit_key(self, message: Message) -> str:
         """Give the key, as the wrapper does it."""
@@ -141,9 +141,9 @@ class WrappedStores:
         """Find records."""
         return await store.find(identities)
 
-    async def fence(self, store: Store, unit: str, identity: Identity) -> Record | None:
+    async def fence(self, store: Store, unit: str, identity: Identity, message: Message | None = None) -> Record | None:
         """Fence a message."""
-        return await store.fence(unit, identity)
+        return await store.fence(unit, identity, message)
 
     def unit_key(self, store: Store, message: Message) -> str:
         """Give a message's unit key."""

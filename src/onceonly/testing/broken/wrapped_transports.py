@@ -66,6 +66,10 @@ class WrappedTransports:
         """Open a transport."""
         return WrappedTransport(self, await self.inner.transport(endpoint))
 
+    async def ahead(self, endpoint: str, milliseconds: int) -> Transport:
+        """Open a transport of a process whose clock is ahead."""
+        return WrappedTransport(self, await self.inner.ahead(endpoint, milliseconds))
+
     def now(self) -> int:
         """Give the time."""
         return self.inner.now()

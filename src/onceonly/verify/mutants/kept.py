@@ -1,14 +1,15 @@
 """Broken versions of what is kept in entities, and in a dedup store."""
 
-from onceonly.verify.mutants.known_bad import Mutant, outbox
+from onceonly.verify.mutants.known_bad import Mutant, delivery, outbox
 from onceonly.verify.programs import Patch
 
+OTHER_BODY, OTHER_ENTITY = "a dedup store, another body", "a dedup store, another body about another entity"
 HISTORY, DEDUP = "an entity and its history, two copies", "a dedup store, two copies"
 DEDUP_LATE, SWEPT = "a dedup store, a lease that ends early", "tokens and a sweeper, a failed call"
 RETIRE = "    await ports.admission.retire(finished)\n"
 DISPATCHED = "    answers = await dispatch(owed, ports)\n"
 BEGIN = "    unit = await ports.store.begin(messages, isolated=isolated)  # fences everything below\n"
-ADMITS = "        admitted = await ports.admission.admits(asked)  # only now: an earlier answer may be stale\n"
+ADMITS = "        told = await ports.admission.admits(asked)  # only now: an earlier answer may be stale\n"
 _AFTER_FORGET = '    # Crash here, "after-forget"'
 _FENCED = "        if (await self.documents.save([change]))[0] is None:\n"
 
@@ -16,7 +17,7 @@ FORGOTTEN_FIRST = (outbox(RETIRE, ""), outbox(_AFTER_FORGET, RETIRE.replace("fin
 RETIRED_FIRST = (outbox(DISPATCHED, "    await ports.admission.retire(owed)\n" + DISPATCHED),)
 ASKED_FIRST = (
     outbox(BEGIN, "    asked_before = await ports.admission.admits(messages)\n" + BEGIN),
-    outbox(ADMITS, "        admitted = asked_before\n"),
+    outbox(ADMITS, "        told = asked_before\n"),
 )
 
 
@@ -28,6 +29,11 @@ def documents(old: str, new: str) -> Patch:
 def memory_documents(old: str, new: str) -> Patch:
     """Change the documents themselves."""
     return Patch("stores.memory_documents", old, new)
+
+
+def admission(old: str, new: str) -> Patch:
+    """Change the admissions."""
+    return Patch("algorithms.admission", old, new)
 
 
 def dedup(old: str, new: str) -> Patch:
@@ -77,7 +83,7 @@ ENTITIES: tuple[Mutant, ...] = (
             outbox(
                 ADMITS,
                 ADMITS + "        known = tuple(\n"
-                "            r if r.identity in admitted else replace(r, unit='entity/nowhere') for r in known\n"
+                "            r if r.identity in told.messages else replace(r, unit='entity/nowhere') for r in known\n"
                 "        )\n",
             ),
         ),
@@ -92,14 +98,49 @@ ENTITIES: tuple[Mutant, ...] = (
         (DEDUP,),
         (
             dedup(
-                "    keys: frozenset[bytes] = frozenset()\n",
-                "    keys: frozenset[bytes] = frozenset()\n    before: frozenset[bytes] = frozenset()\n",
+                "    fingerprints: frozenset[tuple[bytes, bytes]] = frozenset()\n",
+                "    fingerprints: frozenset[tuple[bytes, bytes]] = frozenset()\n    before: frozenset[bytes] = frozenset()\n",
             ),
             dedup(
-                "    return DedupWorld(world.keys.union(keys)), None\n",
-                "    return DedupWorld(world.keys.union(keys), world.keys), None\n",
+                "    return DedupWorld(world.keys.union(keys), world.fingerprints | first), None\n",
+                "    return DedupWorld(world.keys.union(keys), world.fingerprints | first, world.keys), None\n",
             ),
-            dedup("    return world, world.keys.intersection(keys)\n", "    return world, world.before.intersection(keys)\n"),
+            dedup("for key in keys if key in world.keys)\n", "for key in keys if key in world.before)\n"),
+        ),
+    ),
+    Mutant(
+        "fingerprint not compared in the dedup store",
+        (OTHER_BODY,),
+        (admission("if body and body != by_key[key].fingerprint),\n", "if False),\n"),),
+    ),
+    Mutant(
+        "fingerprint not stored in the dedup store",
+        (OTHER_BODY,),
+        (
+            admission(
+                "            await self._done.add(list(keys.values()), bodies)\n",
+                "            await self._done.add(list(keys.values()))\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "fingerprint of an owed record lost",
+        (OTHER_BODY,),
+        (outbox("(replace(record, fingerprint=bodies[record.identity]) for", "(replace(record, fingerprint=b'') for"),),
+    ),
+    Mutant(
+        "another body given up without a fence",
+        (OTHER_ENTITY,),
+        (delivery("gives_up=item.message) for item in elsewhere", "gives_up=None) for item in elsewhere"),),
+    ),
+    Mutant(
+        "what is owed not sent where another body is marked",
+        (OTHER_ENTITY,),
+        (
+            outbox(
+                "told.messages | told.clashing.intersection(record.identity for record in known)  # committed: it is sent\n",
+                "told.messages\n",
+            ),
         ),
     ),
     Mutant("record removed before ADD", (DEDUP,), FORGOTTEN_FIRST),

@@ -13,8 +13,15 @@ HASTY, BESIDE = (
     "a message that kills its process, no retries",
     "a message that kills its process, beside one that must run alone",
 )
+UNANSWERED, AHEAD = "a message whose receive is not answered, no retries", "a message brought ahead to a process that dies"
+UNSEEN, EARLY = (
+    "a message that must run alone, and nobody sees its process die",
+    "the lease of a message that must run alone ends early",
+)
 CLASH, REFUSED, HOPELESS = "the same id with another body", "an effect that is always refused", "given up with its effects owed"
+NO_COPY, NO_COPY_UNSTEADY = "a handler that fails, and no copy can be made", "an unsteady handler, and no copy can be made"
 REFUSED_COMMIT = "a commit that is refused"
+RUINOUS, OUTAGE = "a message that ruins every unit it is in", "an outage of the store"
 
 CHAIN, CHAIN_CRASHING = "a chain, two workers each", "a chain, one worker each, two crashes"
 CHAIN_WIDE, CHAIN_FAILING = "a chain, two senders with one id, two effects each", "a chain, both handlers fail"
@@ -54,6 +61,11 @@ def relay(old: str, new: str) -> Patch:
 def identity(old: str, new: str) -> Patch:
     """Change how ids are made."""
     return Patch("model.identity", old, new)
+
+
+def starts(old: str, new: str) -> Patch:
+    """Change the record of runs in memory."""
+    return Patch("stores.memory_starts", old, new)
 
 
 def transport(old: str, new: str) -> Patch:

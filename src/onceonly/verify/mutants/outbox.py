@@ -2,7 +2,7 @@
 
 from onceonly.verify.mutants.known_bad import COPIES, ONE, REFUSED, UNSTEADY, Mutant, outbox
 
-_COMMIT = "            await unit.commit(records)\n"
+_COMMIT = "            await _commit(unit, records)\n"
 _KNOWN = "*(record for record in known if record.identity in admitted)"
 _LEFT = "    left = [record for record in records if"
 _TAKEN_ONLY = "if answers.get(r.identity, Answer.TAKEN) is Answer.TAKEN),\n        kept="
@@ -71,7 +71,6 @@ OUTBOX: tuple[Mutant, ...] = (
         "send failure swallowed",
         (ONE, COPIES),
         (
-            outbox("import Conflict, HandlerFailed, NotNow", "import Conflict, HandlerFailed, NotNow, TryAgain"),
             outbox(
                 "    answers = iter(await ports.transport.send(sends)) if sends else iter(())\n",
                 "    try:\n"

@@ -8,7 +8,7 @@ ASKED, ASKED_CRASHING, DELETED = (
     "asked by another service, and a crash",
     "asked by another service, and deleted before it is executed",
 )
-FAILING, ATTEMPTS, FOLLOWED = "a request, a failed call", "a request, two attempts", "a response, two attempts"
+FAILING, ATTEMPTS, FOLLOWED = "a request, a failed call", "a request, two attempts", "a response, two attempts, a dedup store"
 _CALLED = (
     "    called = await ports.effects.call(records)  # a message that announces a response is sent only when there is one\n"
 )
@@ -155,7 +155,7 @@ CALLING: tuple[Mutant, ...] = (
         (
             Patch(
                 "algorithms.remote_call",
-                "    if not is_new or not await ports.admission.admits([message]):\n",
+                "    if not is_new or not (await ports.admission.admits([message])).messages:\n",
                 "    if False:\n",
             ),
         ),

@@ -6,6 +6,8 @@ from onceonly.verify.programs import Patch
 QUIET = "a ring, copies that come late, and nothing to send"
 LATE, NEXT = "a ring, and copies that come late", "a ring, and a slot's next slice"
 SLOT, LATE_OPTIMISTIC = "a ring, two slices of one slot", "a ring, and copies that come late, optimistic store"
+HEADERS, FOREIGN = "a ring, and one message with two headers", "a ring, and one message of another sender with two headers"
+BEFORE = "a ring, and what an older version has handled"
 
 _BARRED = "    return tuple(Barred(message, bar) for message, bar in judged if bar is not None)\n"
 _RECYCLED_MEANWHILE = "    if any(world.slots[dial.slicing.slot(start)].start != start for start in slices.values()):\n"
@@ -86,7 +88,7 @@ RINGS: tuple[Mutant, ...] = (
                 + _BEGIN.replace("token, self", "token, seen, self"),
             ),
             ring("token: Hashable, dial: Dial) -> Step | None:\n", "token, seen, dial: Dial) -> Step | None:\n"),
-            ring("    barred = _barred(world, messages, slices, dial)\n", "    barred = seen\n"),
+            ring("    refused = _barred(world, messages, slices, dial)\n", "    refused = seen\n"),
             ring(_RECYCLED_MEANWHILE, "    if False:\n"),
             ring(
                 _BEFORE_REMOVE,
@@ -127,6 +129,32 @@ RINGS: tuple[Mutant, ...] = (
         (
             delivery("    waiting = [item for item, bar in barred if bar is Bar.UNRECYCLED]\n", "    waiting = []\n"),
             delivery("for item, bar in barred if bar is not Bar.UNRECYCLED]\n", "for item, bar in barred]\n"),
+        ),
+    ),
+    Mutant(
+        "instant taken from the header again",
+        (HEADERS,),
+        (
+            ring("        instant = message.instant\n", "        instant = read_instant(message.extension(INSTANT))\n"),
+            ring("import Slicing\n", "import INSTANT, Slicing, read_instant\n"),
+        ),
+    ),
+    Mutant(
+        "what another sender's header says taken for its instant",
+        (FOREIGN,),
+        (ring("        instant = message.instant\n", "        instant = message.instant or message.former_instant\n"),),
+    ),
+    Mutant(
+        "the claim of an older version not looked for",
+        (BEFORE,),
+        (ring("        instant = message.former_instant\n", "        instant = 0\n"),),
+    ),
+    Mutant(
+        "claimed where an older version does, and nowhere else",
+        (FOREIGN,),
+        (
+            ring("if claim[0] not in slices or claim[0] in unit.both)\n", "if claim[0] not in slices)\n"),
+            ring("if claim[0] not in slices or claim[0] in both}\n", "if claim[0] not in slices}\n"),
         ),
     ),
     Mutant(

@@ -2,21 +2,30 @@
 
 from onceonly.verify.mutants.known_bad import (
     ACROSS,
+    AHEAD,
     BESIDE,
     CLASH,
     COPIES,
     DUPLICATE,
+    EARLY,
     FAILING,
     FAILING_ALONE,
     HASTY,
     HOPELESS,
     KILLING,
+    NO_COPY,
+    NO_COPY_UNSTEADY,
     ONE,
+    OUTAGE,
     REFUSED_COMMIT,
+    RUINOUS,
+    UNANSWERED,
+    UNSEEN,
     UNSTEADY,
     Mutant,
     delivery,
     intake,
+    starts,
 )
 
 _UNIT = "    unit = next(([item] for item in ready if item.alone), ready)\n"
@@ -25,7 +34,36 @@ _RUN = (
     "    return report + await do([partial(_take_through, unit, ports) for unit in intake.units])\n"
 )
 
+LATE = "given up while an earlier save may land, history"
+_FENCE = "        return await ports.store.fence(ports.store.unit_key(message), message.identity, message) is not None\n"
+
 SHELL: tuple[Mutant, ...] = (
+    Mutant(
+        "a message whose copy is refused is released",
+        (NO_COPY,),
+        (
+            delivery("        if answer is Answer.REFUSED:\n", "        if answer is Answer.REFUSED and item.alone:\n"),
+            delivery(
+                "strict=True) if answer is Answer.UNKNOWN]\n    await release(left, ports)\n",
+                "strict=True) if answer is not Answer.TAKEN]\n    await release(left, ports)\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "a message whose copy is refused is acked",
+        (NO_COPY,),
+        (
+            delivery(
+                'if answer is Answer.TAKEN]\n    # Crash here, "after-retry',
+                'if answer is not Answer.UNKNOWN]\n    # Crash here, "after-retry',
+            ),
+        ),
+    ),
+    Mutant(
+        "an innocent suspect given up when no copy can be made",
+        (NO_COPY_UNSTEADY,),
+        (delivery(", alone=True, uncopied=now)\n", ", alone=True)\n"),),
+    ),
     Mutant(
         "ack before processing",
         (ONE, COPIES),
@@ -41,7 +79,7 @@ SHELL: tuple[Mutant, ...] = (
         (ONE,),
         (
             delivery(
-                "        return Ran(contended=tuple(items), outrun=outrun, trouble=(_words(error),))\n",
+                "        return Ran(contended=them, outrun=them if isinstance(error, Outrun) else (), trouble=trouble)\n",
                 "        finished = tuple(Record(item.message.identity) for item in items)\n"
                 "        return Ran(processed=(Processed(finished=finished),))\n",
             ),
@@ -93,7 +131,7 @@ SHELL: tuple[Mutant, ...] = (
     Mutant(
         "a message lost where a refused unit is halved",
         (REFUSED_COMMIT,),
-        (delivery("await run(items[half:], ports", "await run(items[half + 1 :], ports"),),
+        (delivery("await _run(items[half:], ports", "await _run(items[half + 1 :], ports"),),
     ),
     Mutant(
         "batch acked when one failed",
@@ -133,11 +171,13 @@ SHELL: tuple[Mutant, ...] = (
         (FAILING,),
         (
             delivery(
-                "        try:\n            await ports.dead_letters.add(",
-                "        await _ack(letter.deliveries, ports)\n        try:\n            await ports.dead_letters.add(",
+                "            await ports.dead_letters.add(",
+                "            await _ack(letter.deliveries, ports)\n            await ports.dead_letters.add(",
             ),
         ),
     ),
+    Mutant("no fence before the dead letter", (LATE,), (delivery("    if message is None:\n", "    if True:\n"),)),
+    Mutant("the fence's record ignored", (LATE,), (delivery(_FENCE, _FENCE.replace("is not None", "is None and False")),)),
     Mutant(
         "a failed message kept as one that is handled",
         (FAILING_ALONE,),
@@ -163,11 +203,36 @@ SHELL: tuple[Mutant, ...] = (
         (ONE, COPIES),
         (
             delivery(
-                "        return Ran(unsure=tuple(items), newer=newer, trouble=(_words(error),))\n",
-                "        failed = tuple((item.message.identity, KILLED) for item in items)\n"
-                "        return Ran(processed=(Processed(failed=failed),))\n",
+                "    return Ran(unsure=them, newer=them if isinstance(error, LeftToNewer) else (), trouble=trouble)\n",
+                "    failed = tuple((item.message.identity, KILLED) for item in items)\n"
+                "    return Ran(processed=(Processed(failed=failed),))\n",
             ),
         ),
+    ),
+    Mutant(
+        "a ruined unit counted though nothing is committed without its handler",
+        (OUTAGE,),
+        (delivery("    if not is_its_own:\n", "    if False:\n"),),
+    ),
+    Mutant(
+        "a ruined unit counted because its message cannot be copied",
+        (UNANSWERED,),
+        (
+            delivery(
+                "    report += await retry(put_off, ports, uncopied=partial(_put_back, ports=ports))\n",
+                "    report += await retry(put_off, ports)\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "a ruined unit never counted",
+        (RUINOUS,),
+        (delivery("    if not is_its_own:\n", "    if True:\n"),),
+    ),
+    Mutant(
+        "those beside a message that ruins its unit left behind",
+        (RUINOUS,),
+        (delivery("    others = [item for item in items if item is not suspect]\n", "    others = []\n"),),
     ),
     Mutant(
         "suspects run with the others, uncounted",
@@ -177,12 +242,55 @@ SHELL: tuple[Mutant, ...] = (
     Mutant(
         "a batch's death counted against each of it",
         (HASTY,),
-        (delivery("if item.killed else _uncounted(item))", "if True else _uncounted(item))"),),
+        (delivery("died.get(item.message.identity, -1)", "item.attempts"),),
     ),
     Mutant(
-        "a batch's death counted against the copy that would run alone",
-        (BESIDE,),
-        (intake("any(delivery.suspect and delivery.alone for", "self.suspect and any(delivery.alone for"),),
+        "a redelivered copy that would run alone counted without a record",
+        (UNANSWERED, AHEAD, BESIDE),
+        (
+            delivery(
+                "    if started.died is not None:\n        return await _count_death(item, started.died, ports)\n",
+                "    if started.died is not None or item.suspect:\n"
+                "        await ports.starts.ended(identity)\n"
+                "        return await _count_death(item, item.attempts if started.died is None else started.died, ports)\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "a run that ended left recorded",
+        (UNSEEN, EARLY),
+        (delivery("    await ports.starts.ended(identity)  # before its delivery is settled", "    # not ended"),),
+    ),
+    Mutant(
+        "a run left recorded whose recording was not answered",
+        (UNSEEN, EARLY),
+        (
+            delivery(
+                "        await ports.starts.ended(identity)  # it may have been recorded: then nobody would ever end it\n",
+                "",
+            ),
+        ),
+    ),
+    Mutant(
+        "a run recorded when it is over",
+        (UNSEEN,),
+        (
+            delivery(
+                "    ran = await run((item,), ports)\n    await ports.starts.ended(identity)",
+                "    await ports.starts.ended(identity)\n    ran = await run((item,), ports)\n"
+                "    await ports.starts.begin(identity, item.attempts)\n    await ports.starts.ended(identity)",
+            ),
+        ),
+    ),
+    Mutant(
+        "a death counted twice",
+        (UNSEEN, KILLING),
+        (delivery("KILLED, attempts=attempts, history", "KILLED, attempts=attempts + 1, history"),),
+    ),
+    Mutant(
+        "a run that is in progress taken for one that died",
+        (EARLY,),
+        (starts("run.until > span.now", "False"),),
     ),
     Mutant(
         "those that must run alone held together",
@@ -223,8 +331,10 @@ SHELL: tuple[Mutant, ...] = (
         (HOPELESS,),
         (
             delivery(
-                "            report += await settle([item], await run((item,), hopeless), hopeless)\n",
-                "            report += await give_up([_final(item, KILLED, verdict, ports)], hopeless)\n",
+                "GivenUp(ports.handlers, verdict))\n    return await settle([item], await run((item,), hopeless), hopeless)\n",
+                "GivenUp(ports.handlers, verdict))\n"
+                "    letter = Letter(_final(item, KILLED, verdict, ports).letter, item.deliveries)\n"
+                "    return await give_up([letter], hopeless)\n",
             ),
         ),
     ),

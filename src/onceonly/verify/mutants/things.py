@@ -20,6 +20,11 @@ def effects(old: str, new: str) -> Patch:
     return Patch("algorithms.effects", old, new)
 
 
+def register(old: str, new: str) -> Patch:
+    """Change the register of documents."""
+    return Patch("stores.document_register", old, new)
+
+
 THINGS: tuple[Mutant, ...] = (
     Mutant(
         "created before registered",
@@ -39,6 +44,21 @@ THINGS: tuple[Mutant, ...] = (
         "fixed names",
         (ATTEMPTS,),
         (effects("attempt=self._ids.fresh(), at=now)", "attempt=message.identity.id, at=now)"),),
+    ),
+    Mutant(
+        "a row written before it is listed",
+        (CRASHED,),
+        (
+            register(
+                "opened, listing)\n",
+                "opened)\n        await listing([Change(key=u, body=None) for u in {r.unit for r in rows}])\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "a listing removed while its row may be written",
+        (OVERTAKEN,),
+        (register(".seen != version:", ".seen != version or True:"),),
     ),
     Mutant("cancel's answer not looked at", (OVERTAKEN,), (effects(_CLEANED, _CLEANED.replace(":\n", " or True:\n")),)),
     Mutant(

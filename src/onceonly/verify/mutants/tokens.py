@@ -1,9 +1,12 @@
 """Broken versions of tokens: in a store of their own, and in the database of the business data."""
 
 from onceonly.verify.mutants.kept import ASKED_FIRST, DISPATCHED, FORGOTTEN_FIRST, RETIRED_FIRST, SWEPT, documents
-from onceonly.verify.mutants.known_bad import Mutant, outbox, relay
+from onceonly.verify.mutants.known_bad import Mutant, outbox, relay, store
 from onceonly.verify.programs import Patch
 
+AHEAD = "tokens elsewhere, a relay, and a sweeper whose clock is ahead"
+ASKED = "tokens elsewhere, asked by another service, and an early sweep"
+KEY_ALONE = "tokens, a control message, a key without an entity, and an early sweep"
 TWO, LATE = "tokens, two copies", "tokens, a lease that ends early"
 LATE_FAILING, CHAIN = "tokens, a lease that ends early, and a failed call", "a chain with tokens, a crash and a failed call"
 SAME, SAME_RELAYED = "tokens in the same database, one message", "tokens in the same database, and a relay"
@@ -13,7 +16,7 @@ _PREPARED = (
     "        if owners:\n"
     "            await self._tokens.prepare(owners)\n"
 )
-_COMMIT = "            await unit.commit(records)\n"
+_COMMIT = "            await _commit(unit, records)\n"
 _BEGIN = '        found = await self._perform("begin", begin, (tuple(messages), token, self._endpoint))\n'
 
 
@@ -72,6 +75,32 @@ TOKENS: tuple[Mutant, ...] = (
         "unfenced sweeper",
         (SWEPT,),
         (documents("        if (await self.documents.save([change]))[0] is None:\n", "        if change is None:\n"),),
+    ),
+    Mutant(
+        "sweeper does not fence a transaction",
+        (AHEAD,),
+        (store("        if longest_commit(unit) is not None:\n", "        if False:\n"),),
+    ),
+    Mutant(
+        "a fenced transaction is committed all the same",
+        (AHEAD,),
+        (
+            Patch(
+                "stores.memory_transactions",
+                "    if any(record.identity in world.buried for record in final.changes.records):\n",
+                "    if False:\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "sweeper does not fence an execution",
+        (ASKED,),
+        (Patch("algorithms.remote_execution", "unit=attempt_unit(opening.max_commit)", "unit=''"),),
+    ),
+    Mutant(
+        "a key's document fenced by its version alone",
+        (KEY_ALONE,),
+        (documents("        if unit.startswith((KEY, ATTEMPT)):\n", "        if False:\n"),),
     ),
     Mutant(
         "unconditional activation",

@@ -1,0 +1,144 @@
+"""Connections to PostgreSQL on which no wait is endless.
+
+Both drivers wait for an answer without a limit. A fixed limit would end long statements that work. So a connection that has
+been silent for a while is checked through a second one: the server reports whether it still executes the statement. If it does
+not, the server ends the session, which releases its locks, and the connection is dropped: what waits for it fails.
+
+The connections of an engine are looked at once a second. Statements cost nothing for this.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from enum import Enum, auto
+from typing import Any, Protocol
+
+PERIOD = 1.0
+"""Seconds between two looks at the connections of an engine."""
+SILENCE = 5.0
+"""Seconds without an answer until a connection is checked, and between two checks of one whose statement is executed."""
+CHECKING = 2.0
+"""Seconds that a check may take."""
+CHECKS = 2
+"""Checks in a row that find nothing executed, or no server, after which a connection is dropped."""
+AGAIN = 1.0
+"""Seconds between such checks."""
+LONGEST = 60.0
+"""Seconds that a statement may take at least where the server cannot be asked about it, behind a pooler."""
+
+EXECUTING = "SELECT state = 'active' OR state_change > clock_timestamp() - interval '1 s' FROM pg_stat_activity WHERE pid = {}"
+"""Reports whether a session executes a statement, or did just now; no row for a session that is gone."""
+END = "SELECT pg_terminate_backend({})"
+
+
+class Verdict(Enum):
+    """What a check of a silent connection found."""
+
+    BUSY = auto()
+    """The server executes the statement, or answers without showing it."""
+
+    LOST = auto()
+    """The server does not execute it: the statement or its answer was lost."""
+
+    SILENT = auto()
+    """The server did not answer."""
+
+
+class Watched(Protocol):
+    """What a driver offers to have its connections watched."""
+
+    errors: tuple[type[Exception], ...]
+
+    def awaits(self, adapted: Any) -> object:
+        """Give what tells this wait for the server from any other one on the connection; None while there is no wait."""
+
+    def session(self, adapted: Any) -> int:
+        """Give the process id of the connection's session on the server, unless a pooler is between."""
+
+    async def ask(self, arguments: Mapping[str, Any], words: str) -> object:
+        """Give the one value that a query returns, on a connection of its own; None for no row. Raises the driver's errors."""
+
+    def drop(self, adapted: Any) -> None:
+        """Close the connection's socket at once: what waits for it fails, and nothing more is sent."""
+
+    def is_closed(self, adapted: Any) -> bool:
+        """Report whether the connection is closed."""
+
+    def answered(self, error: Exception) -> bool:
+        """Report whether an error is a server's answer."""
+
+
+class Watch:
+    """Watches the connections of one engine. `is_pooled` reports whether a pooler is between, `longest` a legal statement."""
+
+    def __init__(self, driver: Watched, is_pooled: Callable[[], bool], longest: Callable[[], float]) -> None:
+        self._driver = driver
+        self._is_pooled = is_pooled
+        self._longest = longest
+        self._arguments: dict[str, Any] = {}
+        self._connections: dict[int, Any] = {}
+        self._waits: dict[int, tuple[object, float]] = {}
+        self._checks: dict[int, asyncio.Task[None]] = {}
+        self._timer: asyncio.TimerHandle | None = None
+
+    def connecting(self, arguments: Mapping[str, Any]) -> None:
+        """Keep what the driver connects with at first, before anything is added for SQLAlchemy."""
+        self._arguments = self._arguments or dict(arguments)
+
+    def connected(self, adapted: Any, _record: object) -> None:
+        """Watch a new connection."""
+        self._connections[id(adapted)] = adapted
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(PERIOD, self._look)
+
+    def drop_all(self) -> None:
+        """Close all connections at once."""
+        for adapted in self._connections.values():
+            if not self._driver.is_closed(adapted):
+                self._driver.drop(adapted)
+
+    def _look(self) -> None:
+        """Start a check of each connection that has been silent for too long."""
+        loop, self._timer = asyncio.get_running_loop(), None
+        self._connections = {key: it for key, it in self._connections.items() if not self._driver.is_closed(it)}
+        before, self._waits = self._waits, {}
+        for key, adapted in self._connections.items():
+            awaited = self._driver.awaits(adapted)
+            if awaited is None:
+                continue
+            same = key in before and before[key][0] == awaited
+            self._waits[key] = wait = before[key] if same else (awaited, loop.time())
+            if loop.time() - wait[1] >= SILENCE and key not in self._checks:
+                self._checks[key] = task = asyncio.ensure_future(self._check(adapted, *wait))
+                task.add_done_callback(lambda _, key=key: self._checks.pop(key))  # type: ignore[misc]  # it is an int
+        if self._connections:
+            self._timer = loop.call_later(PERIOD, self._look)
+
+    async def _check(self, adapted: Any, awaited: object, since: float) -> None:
+        """Check again and again while this wait lasts, until the connection is found to be lost."""
+        loop, bad = asyncio.get_running_loop(), 0
+        longest = max(LONGEST, self._longest())
+        while bad < CHECKS:
+            verdict = await self._verdict(adapted)
+            if self._driver.is_closed(adapted) or self._driver.awaits(adapted) != awaited:
+                return
+            is_too_long = self._is_pooled() and loop.time() - since > longest
+            bad = CHECKS if is_too_long else bad + 1 if verdict is not Verdict.BUSY else 0
+            if bad < CHECKS:
+                await asyncio.sleep(AGAIN if bad else SILENCE)
+        session = self._driver.session(adapted)
+        self._driver.drop(adapted)
+        if not self._is_pooled():
+            with suppress(Exception):  # whatever it is, the server's own time-outs do the same later
+                async with asyncio.timeout(CHECKING):
+                    await self._driver.ask(self._arguments, END.format(session))
+
+    async def _verdict(self, adapted: Any) -> Verdict:
+        """Ask the server what a silent connection does."""
+        query = "SELECT true" if self._is_pooled() else EXECUTING.format(self._driver.session(adapted))
+        try:
+            async with asyncio.timeout(CHECKING):
+                executes = await self._driver.ask(self._arguments, query)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the server did not answer, or it refused
+            return Verdict.BUSY if self._driver.answered(error) else Verdict.SILENT
+        return Verdict.BUSY if executes else Verdict.LOST

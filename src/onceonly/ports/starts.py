@@ -1,0 +1,61 @@
+"""Starts: which handlers were running when their process ended."""
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from msgspec import Struct
+
+from onceonly.model.identity import Identity
+
+
+class Started(Struct, frozen=True, kw_only=True):
+    """The answer to `begin`. Both fields at their defaults mean that the run has begun.
+
+    `died` is the attempt count of an earlier run whose process ended during it. `wait` is for how many seconds another run
+    of the same message may still be in progress.
+    """
+
+    died: int | None = None
+    wait: float = 0.0
+
+
+BEGUN = Started()
+
+
+class Starts(Protocol):
+    """Evidence that a process ended while a message's handler was running. Without evidence, no death is counted.
+
+    A run is named by the message and by its attempt count when it began: evidence of a run that began with count n raises the
+    count to n + 1, however often it is found. Evidence is removed when it is returned.
+    """
+
+    async def died(self, identities: Sequence[Identity]) -> Mapping[Identity, int]:
+        """Return the runs that the supervisor of this process saw die: the attempt count with which each began."""
+
+    async def begin(self, identity: Identity, attempts: int) -> Started:
+        """Record durably that a run begins that has its process to itself. Raises Failed, Unknown.
+
+        Returns what is known of an earlier run instead when that run died with at least `attempts`, or may still be running.
+        After Failed and Unknown too, call `ended` before the delivery is given back: the record may have been written.
+        """
+
+    async def ended(self, identity: Identity) -> None:
+        """Remove what `begin` recorded, when the run ended in any way but the death of its process.
+
+        Adapters raise Failed, Unknown. The runtime repeats the call until it succeeds, so algorithms see no failure.
+        """
+
+
+class NoStarts:
+    """Starts where nothing is recorded, so no death of a process is ever counted."""
+
+    async def died(self, identities: Sequence[Identity]) -> Mapping[Identity, int]:
+        """Return nothing."""
+        return {}
+
+    async def begin(self, identity: Identity, attempts: int) -> Started:
+        """Record nothing."""
+        return BEGUN
+
+    async def ended(self, identity: Identity) -> None:
+        """Remove nothing."""

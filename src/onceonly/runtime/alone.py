@@ -1,0 +1,208 @@
+"""Running one message with the process to itself, so that its death is that message's and no other's."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from weakref import WeakKeyDictionary
+
+from onceonly.model.errors import Conflict, HandlerStuck, TryAgain
+from onceonly.model.identity import Identity, claim_key
+from onceonly.model.message import Delivery, Failure, Message, Unreadable
+from onceonly.model.record import Decision
+from onceonly.model.remote import Response
+from onceonly.model.retry import Verdict
+from onceonly.ports.handlers import Handlers
+from onceonly.ports.starts import Started, Starts
+from onceonly.ports.store import Resources
+from onceonly.runtime.board import Row
+from onceonly.runtime.pace import Pace
+from onceonly.runtime.surroundings import Surroundings
+
+MOST_COUNTED = 10_000
+"""How many messages' attempt counts are remembered. Those of most are 0, and take no place."""
+
+
+class Crowd:
+    """The units in progress in this process, of all endpoints: any number of them, or one that is alone."""
+
+    def __init__(self) -> None:
+        self._inside = 0
+        self._alone = asyncio.Lock()
+        self._open = asyncio.Event()
+        self._open.set()
+        self._empty = asyncio.Event()
+        self._empty.set()
+
+    async def enter(self) -> None:
+        """Begin a unit, when none is alone or waits to be."""
+        while not self._open.is_set():
+            await self._open.wait()
+        self._inside += 1
+        self._empty.clear()
+
+    def leave(self) -> None:
+        """End a unit."""
+        self._inside -= 1
+        if not self._inside:
+            self._empty.set()
+
+    async def clear(self) -> None:
+        """Wait until all units have ended; none begins until `reopen`."""
+        await self._alone.acquire()
+        self._open.clear()
+        try:
+            await self._empty.wait()
+        except BaseException:
+            self.reopen()
+            raise
+
+    def reopen(self) -> None:
+        """Let units begin again."""
+        self._open.set()
+        self._alone.release()
+
+
+_CROWDS: WeakKeyDictionary[asyncio.AbstractEventLoop, Crowd] = WeakKeyDictionary()
+
+
+def crowd() -> Crowd:
+    """Give the crowd of the running event loop: one for all endpoints of a process."""
+    return _CROWDS.setdefault(asyncio.get_running_loop(), Crowd())
+
+
+class Presence:
+    """One loop's part in the crowd: its units, and whether it has the process to itself."""
+
+    def __init__(self) -> None:
+        self._crowd: Crowd | None = None
+        self.is_alone = False
+
+    async def enter(self) -> bool:
+        """Begin a unit; tells whether it has to be left. One that is alone is inside anyway."""
+        if self.is_alone:
+            return False
+        self._crowd = self._crowd or crowd()
+        await self._crowd.enter()
+        return True
+
+    def leave(self) -> None:
+        """End a unit."""
+        if self._crowd is not None:
+            self._crowd.leave()
+
+    async def clear(self) -> None:
+        """Have the process to itself."""
+        self._crowd = self._crowd or crowd()
+        await self._crowd.clear()
+        self.is_alone = True
+
+    def reopen(self) -> None:
+        """Let others in again; harmless when it was not alone."""
+        if self.is_alone and self._crowd is not None:
+            self.is_alone = False
+            self._crowd.reopen()
+
+
+class AloneStarts:
+    """Starts of one loop: a run that is recorded has the process to itself, and is removed however long that takes.
+
+    What the supervisor saw is on the board, so an ordinary suspect costs no call.
+    """
+
+    def __init__(
+        self, starts: Starts, presence: Presence, *, endpoint: str, surroundings: Surroundings, row: Row | None = None
+    ) -> None:
+        """Enclose these starts, for a loop in the process of this row."""
+        self._starts = starts
+        self._presence = presence
+        self._endpoint = endpoint
+        self._surroundings = surroundings
+        self._row = row
+        self._recorded: Identity | None = None
+
+    async def died(self, identities: Sequence[Identity]) -> Mapping[Identity, int]:
+        """Look at the board."""
+        if self._row is None:
+            return {}
+        seen = {identity: self._seen(identity) for identity in identities}
+        return {identity: attempts for identity, attempts in seen.items() if attempts is not None}
+
+    async def begin(self, identity: Identity, attempts: int) -> Started:
+        """Have the process to itself, then record the run; what the supervisor saw of another one needs no record."""
+        await self._presence.clear()
+        try:
+            seen = self._seen(identity)
+            if seen is not None and seen >= attempts:
+                started = Started(died=seen)
+            else:
+                self._recorded = identity  # from here on it may be written
+                started = await self._starts.begin(identity, attempts)
+        except (TryAgain, Conflict):
+            raise  # `ended` follows
+        except BaseException:
+            self._presence.reopen()
+            raise
+        if started.died is not None or started.wait:
+            self._recorded = None
+            self._presence.reopen()
+        return started
+
+    async def ended(self, identity: Identity) -> None:
+        """Remove the record, however often it takes, and let others in again."""
+        pace = Pace(1, self._surroundings.chance)
+        try:
+            while self._recorded is not None:
+                try:
+                    await self._starts.ended(identity)
+                    self._recorded = None
+                except (TryAgain, Conflict):
+                    await self._surroundings.timer.sleep(pace.after_outage())
+        finally:
+            self._presence.reopen()
+
+    async def close(self) -> None:
+        """End what a bug or a stop has left open."""
+        if self._recorded is not None:
+            await self.ended(self._recorded)
+        self._presence.reopen()
+
+    def _seen(self, identity: Identity) -> int | None:
+        return None if self._row is None else self._row.take_death(claim_key(self._endpoint, identity))
+
+
+class MarkedHandlers:
+    """Handlers that mark on the board whose handler is running. The parent reads the mark when this process has died."""
+
+    def __init__(self, handlers: Handlers, row: Row, endpoint: str) -> None:
+        """Enclose these handlers, in the process of this row."""
+        self._handlers = handlers
+        self._row = row
+        self._endpoint = endpoint
+        self._attempts: dict[Identity, int] = {}
+
+    def read(self, delivery: Delivery) -> Message | Unreadable:
+        """Read it, and remember how often it has failed."""
+        message = self._handlers.read(delivery)
+        if delivery.attempts and not isinstance(message, Unreadable):
+            if len(self._attempts) >= MOST_COUNTED:
+                self._attempts.clear()
+            self._attempts[message.identity] = max(delivery.attempts, self._attempts.get(message.identity, 0))
+        return message
+
+    async def handle(
+        self, message: Message, resources: Resources, attempt: str = "", response: Response | None = None
+    ) -> Decision:
+        """Handle it, marked."""
+        key = claim_key(self._endpoint, message.identity)
+        attempts = self._attempts.get(message.identity, 0) if self._attempts else 0
+        self._row.enter(key, attempts)
+        try:
+            return await self._handlers.handle(message, resources, attempt, response)
+        except HandlerStuck:
+            self._row.is_stuck(key, attempts)
+            raise
+        finally:
+            self._row.leave(key, attempts)
+
+    def verdict(self, message: Message, failure: Failure, *, attempts: int, history: tuple[Failure, ...]) -> Verdict:
+        """Judge as the handlers do."""
+        return self._handlers.verdict(message, failure, attempts=attempts, history=history)

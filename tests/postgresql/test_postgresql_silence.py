@@ -1,0 +1,172 @@
+"""A connection that never answers: what waits for it fails within seconds, and everything else goes on."""
+
+import asyncio
+import time
+
+import pytest
+from sql_house import add, handle, look, message, opened, orders, records, session_of
+from sqlalchemy import text
+
+from onceonly.drivers import postgresql_drivers, postgresql_watch
+from onceonly.drivers.sql import Database
+from onceonly.model.errors import TryAgain, Unknown
+from onceonly.stores.sql import SqlStore
+from pgbouncer_server import pgbouncer
+from swallowing_proxy import swallowing
+
+PATIENCE = 60.0
+"""Seconds; far more than any of this takes, and far less than without a limit."""
+
+
+@pytest.fixture(autouse=True)
+def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Doubt sooner: the tests wait for it."""
+    monkeypatch.setattr(postgresql_watch, "PERIOD", 0.1)
+    monkeypatch.setattr(postgresql_watch, "SILENCE", 0.5)
+    monkeypatch.setattr(postgresql_watch, "AGAIN", 0.1)
+    monkeypatch.setattr(postgresql_drivers, "CONNECTING", 3)
+
+
+@pytest.mark.parametrize(("about", "down"), [(b"BEGIN", False), (b"BEGIN", True), (b"claim", True)])
+async def test_a_begin_that_is_not_answered_ends(url: str, store: SqlStore, about: bytes, down: bool) -> None:  # noqa: FBT001
+    """Crash here: 1 the claim is asked for, 2 no answer comes, 3 the server ends the session, 4 the next try has it."""
+    async with asyncio.timeout(PATIENCE), swallowing(url) as (swallower, through), opened(through) as far:
+        await far.ready()
+        swallower.about, swallower.down = about, down
+        near = SqlStore(far, "shop")
+        with pytest.raises(TryAgain):
+            await near.begin([message()])
+        assert swallower.swallowed.is_set()
+        swallower.about = b""
+        await handle(near, message())
+        assert await look(store, message()) == {"done": ["m1"]}
+
+
+@pytest.mark.parametrize(("down", "found"), [(False, {"new": ["m1"]}), (True, {"owed": ["m1"]})])
+async def test_a_commit_that_is_not_answered_is_unknown(
+    url: str,
+    store: SqlStore,
+    down: bool,  # noqa: FBT001
+    found: dict[str, list[str]],
+) -> None:
+    """What became of it shows at the next try."""
+    async with asyncio.timeout(PATIENCE), swallowing(url) as (swallower, through), opened(through) as far:
+        near = SqlStore(far, "shop")
+        unit = await near.begin([message()])
+        await add(unit, "a")
+        swallower.about, swallower.down = b"COMMIT", down
+        with pytest.raises(Unknown):
+            await unit.commit(records(message(), decided=True))
+        swallower.about = b""
+        assert await look(near, message()) == found
+        assert await look(store, message()) == found
+
+
+@pytest.mark.parametrize("down", [False, True])
+async def test_a_rollback_that_is_not_answered_holds_nobody_up(url: str, database: Database, down: bool) -> None:  # noqa: FBT001
+    """Its claim is free again, and other messages are handled on other connections."""
+    async with asyncio.timeout(PATIENCE), swallowing(url) as (swallower, through), opened(through) as far:
+        near = SqlStore(far, "shop")
+        unit = await near.begin([message()])
+        await add(unit, "lost")
+        swallower.about, swallower.down = b"ROLLBACK", down
+        unit.abandon()
+        await swallower.swallowed.wait()
+        swallower.about = b""
+        await handle(near, message("m2"))
+        await handle(near, message())
+        assert await orders(database) == ["m1", "m2"]
+
+
+async def test_a_handlers_statement_that_is_not_answered_ends(url: str, database: Database) -> None:
+    """It fails like any lost connection."""
+    async with asyncio.timeout(PATIENCE), swallowing(url) as (swallower, through), opened(through) as far:
+        near = SqlStore(far, "shop")
+        unit = await near.begin([message()])
+        swallower.about = b"handler"
+        with pytest.raises(Exception, match="connection"):
+            await session_of(unit.resources).execute(text("SELECT 'handler'"))
+        unit.abandon()
+        swallower.about = b""
+        await handle(near, message())
+        assert await orders(database) == ["m1"]
+
+
+async def test_a_cancelled_statement_that_is_not_answered_ends(url: str, database: Database) -> None:
+    """As after a handler's time-out; asking the server to cancel it is swallowed as well."""
+    async with asyncio.timeout(PATIENCE), swallowing(url) as (swallower, through), opened(through) as far:
+        near = SqlStore(far, "shop")
+        unit = await near.begin([message()])
+        swallower.everything = True
+        with pytest.raises((TimeoutError, Exception)):
+            async with asyncio.timeout(0.2):
+                await session_of(unit.resources).execute(text("SELECT 1"))
+        unit.abandon()
+        await far.settle()
+        swallower.everything = False
+        await handle(near, message())
+        assert await orders(database) == ["m1"]
+
+
+async def test_a_long_statement_is_left_alone(database: Database, store: SqlStore) -> None:
+    """The server executes it; it takes as long as it takes."""
+    unit = await store.begin([message()])
+    await session_of(unit.resources).execute(text("SELECT pg_sleep(2.5)"))
+    await add(unit, "a")
+    await unit.commit(records(message()))
+    assert await orders(database) == ["a"]
+
+
+async def test_a_long_statement_behind_a_pooler_is_left_alone(url: str, postgresql_url: str, database: Database) -> None:
+    """The session cannot be found there; but the pooler answers."""
+    with pgbouncer(postgresql_url) as through:
+        place = f"{url.partition(':')[0]}:{through.partition(':')[2]}"
+        async with opened(place) as far:
+            unit = await SqlStore(far, "shop").begin([message()])
+            await session_of(unit.resources).execute(text("SELECT pg_sleep(2.5)"))
+            await add(unit, "a")
+            await unit.commit(records(message()))
+    assert await orders(database) == ["a"]
+
+
+async def test_a_blocked_event_loop_is_no_silence(database: Database, store: SqlStore) -> None:
+    """What came meanwhile is read before anything is dropped."""
+    unit = await store.begin([message()])
+    asking = asyncio.ensure_future(session_of(unit.resources).execute(text("SELECT pg_sleep(0.5)")))
+    await asyncio.sleep(0.1)
+    time.sleep(1.5)  # noqa: ASYNC251 - that is the point
+    await asking
+    await add(unit, "a")
+    await unit.commit(records(message()))
+    assert await orders(database) == ["a"]
+
+
+async def test_a_server_that_is_silent_altogether(url: str, database: Database) -> None:
+    """Whatever is under way fails; new connections as well; and later all goes on."""
+    async with asyncio.timeout(PATIENCE), swallowing(url) as (swallower, through), opened(through) as far:
+        near = SqlStore(far, "shop")
+        unit = await near.begin([message()])
+        swallower.everything = True
+        with pytest.raises(TryAgain):
+            await unit.commit(records(message(), decided=True))
+        with pytest.raises(TryAgain):
+            await near.begin([message("m2")])
+        swallower.everything = False
+        await far.settle()
+        await handle(near, message())
+        assert await orders(database) == ["m1"]
+
+
+async def test_closing_does_not_wait_for_a_silent_server(url: str) -> None:
+    """Idle connections, and one in a transaction; a process has some seconds to end."""
+    async with asyncio.timeout(PATIENCE), swallowing(url) as (swallower, through):
+        async with opened(through) as far:
+            near = SqlStore(far, "shop")
+            units = [await near.begin([message(f"m{number}")]) for number in range(5)]
+            for unit in units[:4]:
+                unit.abandon()
+            await far.settle()
+            swallower.everything = True
+            units[4].abandon()
+            since = time.monotonic()
+        assert time.monotonic() - since < 10, "each connection by itself would take longer"

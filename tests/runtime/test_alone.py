@@ -1,0 +1,170 @@
+"""A message that may end its process has the process to itself; the record of its run outlasts outages, not the run."""
+
+import asyncio
+from pathlib import Path
+
+from runtime_house import House, ScriptedHandlers
+
+from onceonly.drivers.memory import Live
+from onceonly.model.errors import Failed
+from onceonly.model.identity import Identity, claim_key
+from onceonly.model.message import Message, Send
+from onceonly.ports.starts import BEGUN, Started
+from onceonly.ports.store import Resources
+from onceonly.runtime.alone import AloneStarts, Crowd, Presence
+from onceonly.runtime.board import Board
+from onceonly.runtime.settings import WorkerSettings
+from onceonly.runtime.surroundings import LIVE
+from onceonly.runtime.worker import Worker, run_all
+from onceonly.stores.memory_starts import MemoryStarts
+from starts_contract import MESSAGE
+
+
+class Unsteady(MemoryStarts):
+    """Does not answer the first few removals."""
+
+    failures = 3
+
+    async def ended(self, identity: Identity) -> None:
+        """Fail as the class says."""
+        self.failures -= 1
+        if self.failures >= 0:
+            raise Failed("connection refused")
+        await super().ended(identity)
+
+
+class NoWait:
+    """A timer that does not wait."""
+
+    def seconds(self) -> float:
+        """Give the time."""
+        return 0.0
+
+    async def sleep(self, seconds: float) -> None:
+        """Give others a turn."""
+        await asyncio.sleep(0)
+
+
+def alone(starts: MemoryStarts, presence: Presence | None = None, board: Board | None = None) -> AloneStarts:
+    """Enclose them."""
+    surroundings = LIVE._replace(timer=NoWait())
+    row = board.row(0) if board is not None else None
+    return AloneStarts(starts, presence or Presence(), endpoint="shop", surroundings=surroundings, row=row)
+
+
+async def test_one_that_is_alone_waits_for_all_others_and_keeps_new_ones_out() -> None:
+    """Of whatever endpoint: one crowd is all units of the process."""
+    crowd, said = Crowd(), list[str]()
+    await crowd.enter()
+    await crowd.enter()
+
+    async def by_itself() -> None:
+        await crowd.clear()
+        said.append("alone")
+        await asyncio.sleep(0)
+        said.append("over")
+        crowd.reopen()
+
+    async def another() -> None:
+        await crowd.enter()
+        said.append("another")
+        crowd.leave()
+
+    first, second = asyncio.create_task(by_itself()), asyncio.create_task(by_itself())
+    await asyncio.sleep(0)
+    third = asyncio.create_task(another())
+    await asyncio.sleep(0)
+    assert said == []
+    crowd.leave()
+    crowd.leave()
+    await asyncio.gather(first, second, third)
+    assert said.index("another") not in {1, said.index("over", 2)}
+    assert said.count("alone") == said.count("over") == 2
+    assert all(said[index + 1] == "over" for index, word in enumerate(said) if word == "alone")
+
+
+async def test_one_that_is_cancelled_while_it_waits_lets_others_in() -> None:
+    """A stop must not leave the process closed."""
+    crowd = Crowd()
+    await crowd.enter()
+    waiting = asyncio.create_task(crowd.clear())
+    await asyncio.sleep(0)
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+    await crowd.enter()
+
+
+async def test_no_handler_runs_beside_one_that_is_alone() -> None:
+    """Two workers of one process: while the suspect runs, the other worker begins nothing."""
+    running, together = set[str](), set[frozenset[str]]()
+    never_idle = [f"m-{number}" for number in range(30)]
+
+    async def script(message: Message, _resources: Resources) -> None:
+        running.add(message.id)
+        for _ in range(3):
+            await asyncio.sleep(0)
+            together.add(frozenset(running))
+        running.discard(message.id)
+
+    house = await House(ScriptedHandlers(script)).open(*never_idle[:15])
+    sends = [Send(message=Message(id="suspect", source="test", type="order", body=b"{}"), to="shop", alone=True)]
+    await house.ports.transport.send(sends)
+    await house.send(*never_idle[15:])
+    ports = house.ports._replace(starts=MemoryStarts(Live(), "shop"))
+    stop = asyncio.Event()
+    settings = WorkerSettings(wait=0.05, grace=5.0, batch_size=1, concurrency=2)
+    workers = [Worker(ports, settings, surroundings=house.surroundings) for _ in range(2)]
+    working = asyncio.create_task(run_all(workers, stop))
+    await house.settled()
+    stop.set()
+    await working
+    assert frozenset({"suspect"}) in together
+    assert not any("suspect" in ids and len(ids) > 1 for ids in together)
+    assert any(len(ids) > 1 for ids in together), "the workers never ran side by side: this test shows nothing"
+
+
+async def test_a_record_is_removed_however_long_that_takes() -> None:
+    """An outage that keeps it there would be counted as a death."""
+    starts, presence = Unsteady(Live(), "shop", lasts=3600), Presence()
+    mine = alone(starts, presence)
+    assert await mine.begin(MESSAGE, 0) == BEGUN
+    assert presence.is_alone
+    await mine.ended(MESSAGE)
+    assert not presence.is_alone
+    assert await alone(starts).begin(MESSAGE, 0) == BEGUN
+
+
+async def test_what_a_bug_left_open_is_closed() -> None:
+    """Before its delivery is given back."""
+    starts, presence = MemoryStarts(Live(), "shop", lasts=3600), Presence()
+    mine = alone(starts, presence)
+    await mine.begin(MESSAGE, 0)
+    await mine.close()
+    assert not presence.is_alone
+    assert await alone(starts).begin(MESSAGE, 0) == BEGUN
+
+
+async def test_a_death_that_the_supervisor_saw_needs_no_wait(tmp_path: Path) -> None:
+    """Nor a call; and it is counted once, although the record is there as well."""
+    starts = MemoryStarts(Live(), "shop", lasts=3600)
+    with Board.create(tmp_path / "board", 1) as board:
+        assert await starts.begin(MESSAGE, 0) == BEGUN
+        row = board.row(0)
+        row.enter(claim_key("shop", MESSAGE), 0)
+        assert row.died(seen=True)
+        presence = Presence()
+        assert await alone(starts, presence, board).begin(MESSAGE, 0) == Started(died=0)
+        assert not presence.is_alone
+        assert await alone(starts, board=board).begin(MESSAGE, 1) == BEGUN
+
+
+async def test_a_suspect_of_a_first_run_is_counted_by_the_board_alone(tmp_path: Path) -> None:
+    """Without one nothing is known."""
+    starts = MemoryStarts(Live(), "shop")
+    with Board.create(tmp_path / "board", 1) as board:
+        row = board.row(0)
+        row.enter(claim_key("shop", MESSAGE), 4)
+        row.died(seen=True)
+        assert await alone(starts, board=board).died([MESSAGE, Identity("upstream", "other")]) == {MESSAGE: 4}
+        assert await alone(starts, board=board).died([MESSAGE]) == {}
+    assert await alone(starts).died([MESSAGE]) == {}

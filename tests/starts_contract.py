@@ -1,0 +1,69 @@
+"""What every record of runs promises, for memory, SQL and documents alike."""
+
+import asyncio
+from collections.abc import Callable
+
+from onceonly.model.identity import Identity
+from onceonly.ports.starts import BEGUN, Starts
+
+MESSAGE, OTHER = Identity("upstream", "a"), Identity("upstream", "b")
+LONG = 3600.0
+"""Seconds in which no run of a test counts as dead."""
+
+
+async def check(make: Callable[[float], Starts]) -> None:
+    """Check all of it. `make` gives a process's own record, on one place, in which a run lasts so many seconds."""
+    await _a_run_that_ended_leaves_nothing(make)
+    await _a_run_that_did_not_end_is_found_once(make)
+    await _a_run_that_may_be_in_progress_is_waited_for(make)
+    await _a_death_that_was_counted_is_not_found_again(make)
+    await _the_end_of_a_run_does_not_end_another(make)
+
+
+async def _a_run_that_ended_leaves_nothing(make: Callable[[float], Starts]) -> None:
+    starts = make(0)
+    for _ in range(2):
+        assert await starts.begin(MESSAGE, 0) == BEGUN
+        await starts.ended(MESSAGE)
+    await starts.ended(MESSAGE)
+    assert await starts.died([MESSAGE]) == {}
+
+
+async def _a_run_that_did_not_end_is_found_once(make: Callable[[float], Starts]) -> None:
+    assert await make(0).begin(MESSAGE, 2) == BEGUN
+    await asyncio.sleep(0.005)
+    assert await make(0).begin(OTHER, 0) == BEGUN
+    starts = make(LONG)
+    assert (await starts.begin(MESSAGE, 2)).died == 2
+    assert await starts.begin(MESSAGE, 2) == BEGUN
+    await starts.ended(MESSAGE)
+
+
+async def _a_run_that_may_be_in_progress_is_waited_for(make: Callable[[float], Starts]) -> None:
+    first, second = make(LONG), make(LONG)
+    assert await first.begin(MESSAGE, 1) == BEGUN
+    for attempts in (0, 1):
+        started = await second.begin(MESSAGE, attempts)
+        assert started.died is None
+        assert started.wait > 0
+    await first.ended(MESSAGE)
+    assert await second.begin(MESSAGE, 1) == BEGUN
+    await second.ended(MESSAGE)
+
+
+async def _a_death_that_was_counted_is_not_found_again(make: Callable[[float], Starts]) -> None:
+    """The copy that carries the raised count begins, whatever is recorded of the run that was counted."""
+    assert await make(LONG).begin(MESSAGE, 1) == BEGUN
+    starts = make(LONG)
+    assert await starts.begin(MESSAGE, 2) == BEGUN
+    await starts.ended(MESSAGE)
+
+
+async def _the_end_of_a_run_does_not_end_another(make: Callable[[float], Starts]) -> None:
+    late, other = make(LONG), make(0)
+    assert await late.begin(MESSAGE, 1) == BEGUN
+    assert await other.begin(MESSAGE, 2) == BEGUN
+    await late.ended(MESSAGE)
+    await asyncio.sleep(0.005)
+    starts = make(0)
+    assert (await starts.begin(MESSAGE, 2)).died == 2

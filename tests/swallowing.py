@@ -1,0 +1,89 @@
+"""A TCP proxy that swallows bytes: connections stay open, and nothing that is sent on them arrives."""
+
+import asyncio
+from asyncio import Event, StreamReader, StreamWriter
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from urllib.parse import urlsplit
+
+from sqlalchemy.engine import make_url
+
+
+class Swallower:
+    """Passes everything on. While it swallows, `up` is lost what clients say, `down` what the server answers."""
+
+    def __init__(self, place: tuple[str, int]) -> None:
+        self._place = place
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._open: set[StreamWriter] = set()
+        self._up: set[StreamWriter] = set()
+        self._down: set[StreamWriter] = set()
+        self._also_new = (False, False)
+        self.swallowed = Event()
+
+    def swallow(self, *, up: bool = True, down: bool = True, new: bool = True) -> None:
+        """Swallow what is said from now on; with `new` on connections that are made from now on as well."""
+        self.swallowed.clear()
+        self._up = set(self._open) if up else set()
+        self._down = set(self._open) if down else set()
+        self._also_new = (up and new, down and new)
+
+    def pass_on(self) -> None:
+        """Pass on what is said from now on; what was swallowed is lost."""
+        self._up, self._down, self._also_new = set(), set(), (False, False)
+
+    async def serve(self, client: StreamReader, to_client: StreamWriter) -> None:
+        """Stand between one client and the server."""
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        self._open.add(to_client)
+        for swallowing, also in zip((self._up, self._down), self._also_new, strict=True):
+            if also:
+                swallowing.add(to_client)
+        server, to_server = await asyncio.open_connection(*self._place)
+        passing = [
+            asyncio.create_task(self._pass(client, to_server, lambda: to_client in self._up)),
+            asyncio.create_task(self._pass(server, to_client, lambda: to_client in self._down)),
+        ]
+        try:
+            await asyncio.wait(passing, return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            return  # by `end`
+        finally:
+            for each in passing:
+                each.cancel()
+            await asyncio.gather(*passing, return_exceptions=True)
+            self._open.discard(to_client)
+            self._tasks.discard(task)
+            for writer in (to_client, to_server):
+                writer.transport.abort()
+
+    async def end(self) -> None:
+        """Close every connection."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _pass(self, reader: StreamReader, writer: StreamWriter, is_lost: Callable[[], bool]) -> None:
+        with suppress(OSError):
+            while data := await reader.read(1 << 16):
+                if is_lost():
+                    self.swallowed.set()
+                else:
+                    writer.write(data)
+                    await writer.drain()
+
+
+@asynccontextmanager
+async def swallowing(url: str) -> AsyncIterator[tuple[Swallower, str]]:
+    """Put a swallower before a server; gives it, and the URL through it."""
+    place = urlsplit(url)
+    swallower = Swallower((place.hostname or "", place.port or 0))
+    server = await asyncio.start_server(swallower.serve, "127.0.0.1", 0)
+    port = int(server.sockets[0].getsockname()[1])
+    try:
+        yield swallower, make_url(url).set(host="127.0.0.1", port=port).render_as_string(hide_password=False)
+    finally:
+        server.close()
+        await swallower.end()
