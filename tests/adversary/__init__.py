@@ -1,0 +1,1 @@
+"""The library under attack: foreign clients, raw frames, a proxy, odd handlers and lost hosts."""
