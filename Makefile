@@ -5,7 +5,7 @@ BIN := .venv/bin
 EMULATORS_PYTHON := ministack==1.5.33 nx-27017==0.8.1
 EMULATORS_NODE := azurite@3.35.0 @vercel/cosmosdb-server@1.0.1
 
-.PHONY: demo demo-shop test check format verify docs bench
+.PHONY: demo demo-shop test test-slow test-all check format verify docs bench
 
 .venv/ready: pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -33,7 +33,15 @@ demo-shop: .venv/ready
 	$(BIN)/python -m examples.shop_demo
 
 test: .venv/emulators
-	$(BIN)/pytest --numprocesses 2 --dist loadfile
+	$(BIN)/pytest --numprocesses 2 --dist loadfile -m "not slow and not soak"
+
+# What is too slow for `make test`.
+test-slow: .venv/emulators
+	$(BIN)/pytest --numprocesses 2 --dist loadfile -m "slow and not soak"
+
+# The same, and the long runs.
+test-all: .venv/emulators
+	$(BIN)/pytest --numprocesses 2 --dist loadfile -m "slow or soak"
 
 check: .venv/ready
 	$(BIN)/ruff format --check .
