@@ -34,26 +34,28 @@ def test_a_batch_is_one_unit() -> None:
     assert intake.back == ()
 
 
-def test_what_must_run_alone_has_the_batch_for_itself() -> None:
-    """The first of them; all others, with all their copies, are given back."""
+def test_what_must_run_alone_shares_no_unit() -> None:
+    """All its copies do, and nothing goes back."""
     batch = (delivery(1, "a"), delivery(2, "b", alone=True), delivery(3, "c", alone=True), delivery(4, "a"), delivery(5, "b"))
     intake = sorted_(*batch)
-    assert ids(intake) == ["b"]
-    assert intake.units[0][0].deliveries == (batch[1], batch[4])
-    assert intake.back == (batch[0], batch[3], batch[2])
+    assert ids(intake) == ["a"]
+    assert [item.message.id for item in intake.alone] == ["b", "c"]
+    assert intake.alone[0].deliveries == (batch[1], batch[4])
+    assert intake.back == ()
 
 
-def test_a_suspect_is_not_given_back() -> None:
-    """It would come again as if nothing had been. Its copy runs alone."""
+def test_a_suspect_does_not_run_yet() -> None:
+    """Its copy runs alone."""
     batch = (delivery(1, "a", suspect=True), delivery(2, "b", alone=True), delivery(3, "c"))
     intake = sorted_(*batch)
-    assert ids(intake) == ["b"]
+    assert ids(intake) == ["c"]
+    assert [item.message.id for item in intake.alone] == ["b"]
     assert [item.message.id for item in intake.suspects] == ["a"]
-    assert intake.back == (batch[2],)
 
 
 def test_a_copy_that_runs_alone_needs_no_other_copy() -> None:
     """Whether it came again or not: what was recorded when it ran tells whether a process died of it."""
     intake = sorted_(delivery(1, "a", suspect=True), delivery(2, "a", alone=True), delivery(3, "b", suspect=True, alone=True))
-    assert ids(intake) == ["a"]
+    assert ids(intake) == []
+    assert [item.message.id for item in intake.alone] == ["a", "b"]
     assert intake.suspects == ()

@@ -3,6 +3,7 @@
 import asyncio
 from pathlib import Path
 
+import pytest
 from runtime_house import House, ScriptedHandlers
 
 from onceonly.drivers.memory import Live
@@ -121,6 +122,59 @@ async def test_no_handler_runs_beside_one_that_is_alone() -> None:
     assert frozenset({"suspect"}) in together
     assert not any("suspect" in ids and len(ids) > 1 for ids in together)
     assert any(len(ids) > 1 for ids in together), "the workers never ran side by side: this test shows nothing"
+
+
+async def test_several_of_one_batch_run_one_after_another() -> None:
+    """While another loop of the worker has the turn and waits to begin: neither waits for the other for ever."""
+    alone_ids, others = [f"alone-{number}" for number in range(12)], [f"m-{number}" for number in range(12)]
+    order = list[str]()
+
+    async def script(message: Message, _resources: Resources) -> None:
+        order.append(message.id)
+        for _ in range(5):
+            await asyncio.sleep(0)
+
+    house = await House(ScriptedHandlers(script)).open()
+    for mine, other in zip(alone_ids, others, strict=True):
+        message = Message(id=mine, source="test", type="order", body=b"{}")
+        await house.ports.transport.send([Send(message=message, to="shop", alone=True)])
+        await house.send(other)
+    ports = house.ports._replace(starts=MemoryStarts(Live(), "shop"))
+    stop = asyncio.Event()
+    settings = WorkerSettings(wait=0.05, grace=5.0, batch_size=8, concurrency=1)
+    working = asyncio.create_task(Worker(ports, settings, surroundings=house.surroundings).run(stop))
+    await house.settled()
+    stop.set()
+    await working
+    assert sorted(order) == sorted([*alone_ids, *others])
+
+
+async def test_those_that_are_alone_let_others_in_between(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others wait for as long as they may follow one another, and no longer."""
+
+    async def order(fair: float) -> list[str]:
+        monkeypatch.setattr("onceonly.runtime.alone.FAIR", fair)
+        crowd, said = Crowd(), list[str]()
+
+        async def one_after_another() -> None:
+            for _ in range(3):
+                await crowd.clear()
+                said.append("alone")
+                await asyncio.sleep(0)
+                crowd.reopen()
+
+        async def another() -> None:
+            await crowd.enter()
+            said.append("another")
+            crowd.leave()
+
+        first = asyncio.create_task(one_after_another())
+        await asyncio.sleep(0)
+        await asyncio.gather(first, another())
+        return said
+
+    assert await order(3600.0) == ["alone", "alone", "alone", "another"]
+    assert await order(0.0) == ["alone", "another", "alone", "alone"]
 
 
 async def test_a_record_is_removed_however_long_that_takes() -> None:

@@ -62,8 +62,8 @@ WITHOUT_STARTS = patched(
         ),
         Patch(
             "algorithms.delivery",
-            "    if unit[0].alone:\n        return await _run_alone(unit[0], ports)\n",
-            "",
+            "        report += await _run_alone(item, ports)\n    return report\n",
+            "        report += await settle((item,), await run((item,), ports), ports)\n    return report\n",
         ),
     ]
 )

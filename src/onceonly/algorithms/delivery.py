@@ -133,8 +133,10 @@ async def deliver(
     await _release(intake.back, ports)
     report += await give_up(intake.letters, ports) + Report(postponed=len(intake.back))
     report += await set_apart(intake.suspects, ports)
-    # from here on nothing else is held: a message that must run alone is so
-    return report + await do([partial(_take_through, unit, ports) for unit in intake.units])
+    report += await do([partial(_take_through, unit, ports) for unit in intake.units])
+    for item in intake.alone:  # behind all others: a process that ends with one of them holds little else
+        report += await _run_alone(item, ports)
+    return report
 
 
 async def _look_at(delivery: Delivery, controls: Controls, ports: Ports) -> Report:
@@ -153,8 +155,6 @@ async def _look_at(delivery: Delivery, controls: Controls, ports: Ports) -> Repo
 
 
 async def _take_through(unit: Sequence[Item], ports: Ports) -> Report:
-    if unit[0].alone:
-        return await _run_alone(unit[0], ports)
     return await settle(unit, await run(unit, ports), ports)
 
 

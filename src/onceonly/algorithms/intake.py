@@ -55,20 +55,20 @@ class Letter(Struct, frozen=True):
 
 
 class Intake(Struct, frozen=True):
-    """A batch, sorted: what to give back, letters to store, suspects that must run alone next time, and units to run."""
+    """A batch, sorted: what to give back, letters to store, suspects that must run alone next time, units, those alone now."""
 
     back: tuple[Delivery, ...]
     letters: tuple[Letter, ...]
     suspects: tuple[Item, ...]
     units: tuple[tuple[Item, ...], ...]
+    alone: tuple[Item, ...]
 
 
 def sort(deliveries: Sequence[Delivery], ports: Ports) -> Intake:
     """Sort a batch. One identity is one message however many deliveries it has; the first body received is the message's.
 
     Another body is given back, for the store to judge when it comes alone: this may be the one that was handled before, and
-    its effects may still be owed. Where one must run alone, all others are given back: it ends its process with no other
-    held, and no other ends its process with it held.
+    its effects may still be owed.
     """
     copies: dict[Identity, list[Delivery]] = {}
     messages: dict[Identity, Message] = {}
@@ -84,11 +84,9 @@ def sort(deliveries: Sequence[Delivery], ports: Ports) -> Intake:
             copies.setdefault(message.identity, []).append(delivery)
     items = [Item(messages[identity], tuple(found)) for identity, found in copies.items()]
     suspects = tuple(item for item in items if item.suspect and not item.alone)
-    ready = [item for item in items if item.alone or not item.suspect]
-    unit = next(([item] for item in ready if item.alone), ready)
-    kept = {item.message.identity for item in unit}
-    back += [delivery for item in ready if item.message.identity not in kept for delivery in item.deliveries]
-    return Intake(tuple(back), tuple(letters), suspects, _by_key(unit, ports))
+    alone = tuple(item for item in items if item.alone)
+    together = [item for item in items if not (item.alone or item.suspect)]
+    return Intake(tuple(back), tuple(letters), suspects, _by_key(together, ports), alone)
 
 
 def _by_key(items: Sequence[Item], ports: Ports) -> tuple[tuple[Item, ...], ...]:

@@ -17,6 +17,8 @@ from onceonly.runtime.board import Row
 from onceonly.runtime.pace import Pace
 from onceonly.runtime.surroundings import Surroundings
 
+FAIR = 1.0
+"""Seconds for which units that are alone may follow one another while others wait."""
 MOST_COUNTED = 10_000
 """How many messages' attempt counts are remembered. Those of most are 0, and take no place."""
 
@@ -26,6 +28,7 @@ class Crowd:
 
     def __init__(self) -> None:
         self._inside = 0
+        self._closed_since = 0.0
         self._alone = asyncio.Lock()
         self._open = asyncio.Event()
         self._open.set()
@@ -48,8 +51,12 @@ class Crowd:
     async def clear(self) -> None:
         """Wait until all units have ended; none begins until `reopen`."""
         await self._alone.acquire()
-        self._open.clear()
         try:
+            now = asyncio.get_running_loop().time()
+            if now - self._closed_since > FAIR:
+                self._closed_since = now
+                await asyncio.sleep(0)  # those who wait enter now: nothing is closed yet
+            self._open.clear()
             await self._empty.wait()
         except BaseException:
             self.reopen()

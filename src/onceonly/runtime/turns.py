@@ -65,8 +65,12 @@ class TurningStore(EnclosedStore):
         self._presence = presence
 
     async def begin(self, messages: Sequence[Message], *, isolated: bool = False) -> Unit:
-        """Begin; a second unit of the same batch, after the first was committed, takes the turn again."""
-        await self._turn.take()
+        """Begin; a second unit of the same batch, after the first was committed, takes the turn again.
+
+        Not one that is alone: whoever has the turn may be waiting until it has ended.
+        """
+        if not self._presence.is_alone:
+            await self._turn.take()
         left = self._presence if await self._presence.enter() else None
         try:
             unit = await self._store.begin(messages, isolated=isolated)

@@ -28,11 +28,8 @@ from onceonly.verify.mutants.known_bad import (
     starts,
 )
 
-_UNIT = "    unit = next(([item] for item in ready if item.alone), ready)\n"
-_RUN = (
-    "    # from here on nothing else is held: a message that must run alone is so\n"
-    "    return report + await do([partial(_take_through, unit, ports) for unit in intake.units])\n"
-)
+_TOGETHER = "    together = [item for item in items if not (item.alone or item.suspect)]\n"
+_ALONE = "        report += await _run_alone(item, ports)\n    return report\n"
 
 LATE = "given up while an earlier save may land, history"
 _FENCE = "        return await ports.store.fence(ports.store.unit_key(message), message.identity, message) is not None\n"
@@ -293,38 +290,19 @@ SHELL: tuple[Mutant, ...] = (
         (starts("run.until > span.now", "False"),),
     ),
     Mutant(
-        "those that must run alone held together",
+        "those that must run alone run without a record",
         (KILLING, BESIDE),
-        (
-            intake(_UNIT, "    unit = [item for item in ready if item.alone] or ready\n"),
-            delivery(
-                _RUN,
-                "    for item in (item for unit in intake.units for item in unit):\n"
-                "        report += await settle([item], await run([item], ports), ports)\n"
-                "    return report\n",
-            ),
-        ),
+        (delivery(_ALONE, "        report += await settle((item,), await run((item,), ports), ports)\n    return report\n"),),
     ),
     Mutant(
-        "one that must run alone held while others run",
+        "those that must run alone run in one unit",
+        (KILLING, BESIDE),
+        (intake(_TOGETHER, "    together = [item for item in items if item.alone or not item.suspect]\n    alone = ()\n"),),
+    ),
+    Mutant(
+        "only the first that must run alone is settled",
         (BESIDE,),
-        (
-            intake(
-                _UNIT, "    unit = [item for item in ready if not item.alone] + [item for item in ready if item.alone][:1]\n"
-            ),
-            delivery(
-                _RUN,
-                "    for alone in (False, True):\n"
-                "        if chosen := [item for unit in intake.units for item in unit if item.alone is alone]:\n"
-                "            report += await settle(chosen, await run(chosen, ports), ports)\n"
-                "    return report\n",
-            ),
-        ),
-    ),
-    Mutant(
-        "one that must run alone run in one unit with others",
-        (BESIDE, KILLING),
-        (intake(_UNIT, "    unit = ready\n"),),
+        (delivery("    for item in intake.alone:", "    for item in intake.alone[:1]:"),),
     ),
     Mutant(
         "given up without asking the store",
