@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import inspect
 from contextvars import ContextVar
 from typing import Any
 
@@ -134,6 +135,36 @@ async def test_a_handler_that_cancels_itself_ends_itself_alone(before: bool, aft
         await HandlerRun(limits, LONG)(work())
     assert me().cancelling() == 0
     assert await HandlerRun(limits, LONG)(value(7)) == 7
+
+
+async def test_what_a_handler_waits_for_first_is_cancelled_with_it() -> None:
+    """As in any task, though this wait began before the task did."""
+    inner: list[asyncio.Task[None]] = []
+
+    async def work() -> None:
+        inner.append(asyncio.create_task(forever()))
+        me().cancel()
+        await inner[0]
+
+    with pytest.raises(CancelledFromInside):
+        await HandlerRun(TimeLimits(), LONG)(work())
+    assert inner[0].cancelled()
+
+
+async def test_tools_see_where_a_handler_waits() -> None:
+    """The stack of its task is the handler's own, not this library's."""
+
+    async def work() -> None:
+        await forever()
+
+    running = asyncio.create_task(HandlerRun(TimeLimits(), LONG)(work()))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    task = next(task for task in asyncio.all_tasks() if task.get_name() == "onceonly handler")
+    assert [frame.f_code.co_name for frame in task.get_stack()] == ["work"]
+    assert inspect.getcoroutinestate(task.get_coro()) == inspect.CORO_SUSPENDED  # type: ignore[arg-type] # it shows the handler's
+    running.cancel()
+    await asyncio.wait({running})
 
 
 async def test_waiting_for_what_was_cancelled_is_told_from_a_cancelled_caller() -> None:

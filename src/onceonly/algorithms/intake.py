@@ -37,7 +37,7 @@ class Item(Struct, frozen=True):
     @property
     def doubted(self) -> bool:
         """Tell whether it runs behind the others, in a unit of its own: units with it failed, perhaps because of it."""
-        return True in [is_doubted(delivery.history) for delivery in self.deliveries]
+        return True in [is_doubted(delivery.history) for delivery in self.deliveries if delivery.history]
 
     @property
     def history(self) -> tuple[Failure, ...]:
@@ -83,9 +83,10 @@ def sort(deliveries: Sequence[Delivery], ports: Ports) -> Intake:
         else:
             copies.setdefault(message.identity, []).append(delivery)
     items = [Item(messages[identity], tuple(found)) for identity, found in copies.items()]
-    suspects = tuple(item for item in items if item.suspect and not item.alone)
-    alone = tuple(item for item in items if item.alone)
-    together = [item for item in items if not (item.alone or item.suspect)]
+    is_calm = not [delivery for delivery in deliveries if delivery.suspect or delivery.alone]
+    alone = () if is_calm else tuple(item for item in items if item.alone)
+    suspects = () if is_calm else tuple(item for item in items if item.suspect and not item.alone)
+    together = items if is_calm else [item for item in items if not (item.alone or item.suspect)]
     return Intake(tuple(back), tuple(letters), suspects, _by_key(together, ports), alone)
 
 

@@ -7,8 +7,7 @@ are still running. Setting and cancelling a timer for each handler would cost mo
 
 import asyncio
 from asyncio.tasks import _enter_task, _leave_task  # what alternative implementations of tasks are to use
-from collections.abc import Coroutine, Generator
-from contextlib import suppress
+from collections.abc import Coroutine
 from contextvars import Context, copy_context
 from typing import Any
 
@@ -33,7 +32,7 @@ class TimeLimits:
         self._running: set[HandlerRun] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._rings_at = 0.0
-        self.spare: _Turn | None = None
+        self.spare: Turn | None = None
         """A task that has not begun yet: handlers that wait for nothing share it."""
 
     def start(self, run: "HandlerRun", until: float, loop: asyncio.AbstractEventLoop) -> None:
@@ -80,14 +79,15 @@ class HandlerRun:
     The handler has a task and a copy of the context of its own: whatever it does to either concerns no other.
     """
 
+    __slots__ = ("_limits", "_seconds", "_turn", "expired", "until")
+
     def __init__(self, limits: TimeLimits, seconds: float) -> None:
         """Limit it to so many seconds."""
         self.until = 0.0
         self.expired = False
         self._limits = limits
         self._seconds = seconds
-        self._task: asyncio.Task[Outcome] | None = None
-        self._ended: asyncio.Future[None] | None = None
+        self._turn: Turn | None = None
 
     async def __call__(self, work: Coroutine[Any, Any, Any]) -> Any:
         """Run it; gives what it returned, or raises what it raised.
@@ -96,83 +96,69 @@ class HandlerRun:
         not end. CancelledError means that the caller is cancelled.
         """
         loop = asyncio.get_running_loop()
-        begun, context = loop.time(), copy_context()
-        turn = self._limits.spare
+        begun, context, limits = loop.time(), copy_context(), self._limits
+        turn = limits.spare
         if turn is None or not turn.serves(context, loop):
-            turn = self._limits.spare = _Turn(context, loop)
-        outcome = turn.take(_caught(work)) or await self._end(turn, begun, loop)
-        left, error = outcome
+            turn = limits.spare = Turn(context, loop)
+        left, error = turn.begin(work) or await self._end(turn, begun, loop)
         if self.expired:
             raise TimeoutError from error
         if turn.task.cancelling() or isinstance(error, asyncio.CancelledError):
-            self._limits.spare = None
+            limits.spare = None
             raise CancelledFromInside from error
         if error is not None:
             raise error
         return left
 
-    async def _end(self, turn: "_Turn", begun: float, loop: asyncio.AbstractEventLoop) -> Outcome:
+    async def _end(self, turn: "Turn", begun: float, loop: asyncio.AbstractEventLoop) -> Outcome:
         """Wait for the end of a handler that waits for something."""
-        self._limits.spare = None
-        ended, task = loop.create_future(), turn.task
-        self._ended, self._task = ended, task
-        task.add_done_callback(self._note)
-        self._limits.start(self, begun + self._seconds, loop)
+        limits, self._turn = self._limits, turn
+        limits.spare, turn.ended = None, loop.create_future()
+        limits.start(self, begun + self._seconds, loop)
         try:
-            await ended
+            return await turn.ended
         except BaseException:  # the worker is cancelled, or the handler does not end
-            task.cancel()
-            if ended.cancelled():
-                await asyncio.wait({task}, timeout=LAST)
+            turn.task.cancel()
+            if turn.ended.cancelled():
+                await asyncio.wait({turn.task}, timeout=LAST)
             raise
         finally:
-            self._limits.stop(self)
-        if task.cancelled():  # it cancelled itself, and then waited for nothing more
-            turn.close()
-            return None, asyncio.CancelledError()
-        outcome: Outcome = task.result()
-        return outcome
+            limits.stop(self)
 
     def expire(self) -> None:
         """Cut the handler off."""
         self.expired = True
-        if self._task is not None:
-            self._task.cancel()
+        if self._turn is not None:
+            self._turn.task.cancel()
 
     def give_up(self) -> None:
         """Wait for it no longer."""
-        if self._ended is not None and not self._ended.done():
-            self._ended.set_exception(HandlerStuck("a handler has not ended although it was cancelled"))
-
-    def _note(self, _task: object) -> None:
-        if self._ended is not None and not self._ended.done():
-            self._ended.set_result(None)
+        ended = self._turn and self._turn.ended
+        if ended is not None and not ended.done():
+            ended.set_exception(HandlerStuck("a handler has not ended although it was cancelled"))
 
 
-async def _caught(work: Coroutine[Any, Any, Any]) -> Outcome:
-    """Give whatever it raises as a value: a task lets `SystemExit` through to the event loop, and hides cancellation."""
-    try:
-        return await work, None
-    except BaseException as error:  # noqa: BLE001 - raised by whoever waits for the task
-        return None, error
-
-
-class _Turn:
+class Turn(Coroutine[Any, Any, None]):
     """A task that handlers run in: any number that wait for nothing, one after another, or one that waits for something.
 
     A task that is made takes its first step in the next turn of the event loop. What handlers do before is done here, with the
     task as the current one; where one waits, the task goes on with it from there. So handlers that wait for nothing share the
     cost of a task, and each begins with the context of its caller, as long as none has changed it.
+
+    This is the task's coroutine. Whatever the handler raises is an outcome: a task lets `SystemExit` through to the event loop.
     """
 
-    __slots__ = ("_awaited", "_context", "_loop", "_snapshot", "_work", "task")
+    __slots__ = ("_awaited", "_context", "_loop", "_snapshot", "_work", "ended", "task")
 
     def __init__(self, context: Context, loop: asyncio.AbstractEventLoop) -> None:
+        """Make the task; its handlers run in this context."""
         self._loop = loop
         self._context, self._snapshot = context, context.copy()
-        self._work: Coroutine[Any, Any, Outcome] | None = None
+        self._work: Coroutine[Any, Any, Any] | None = None
         self._awaited: Any = None
-        self.task: asyncio.Task[Any] = loop.create_task(self._rest(), name="onceonly handler", context=context)
+        self.ended: asyncio.Future[Outcome] | None = None
+        """What came of the handler that waits for something."""
+        self.task: asyncio.Task[None] = loop.create_task(self, name="onceonly handler", context=context)
 
     def serves(self, context: Context, loop: asyncio.AbstractEventLoop) -> bool:
         """Tell whether one more handler, with this context, may run in its task."""
@@ -180,46 +166,69 @@ class _Turn:
             return False
         return self._snapshot == context and self._context == context
 
-    def take(self, work: Coroutine[Any, Any, Outcome]) -> Outcome | None:
+    def begin(self, work: Coroutine[Any, Any, Any]) -> Outcome | None:
         """Take the first step of a handler; gives what came of it, None when it waits for something."""
         loop, task = self._loop, self.task
         caller = asyncio.current_task(loop)
         if caller is not None:
             _leave_task(loop, caller)
         _enter_task(loop, task)
+        self._work = work
         try:
             self._awaited = self._context.run(work.send, None)
         except StopIteration as over:
-            outcome: Outcome = over.value
-            return outcome
+            self._work = None
+            return over.value, None
+        except BaseException as error:  # noqa: BLE001 - the handler's; raised by whoever runs it
+            self._work = None
+            return None, error
         finally:
             _leave_task(loop, task)
             if caller is not None:
                 _enter_task(loop, caller)
-        self._work = work
         return None
 
+    def send(self, value: Any) -> Any:
+        """Go on: first with what the handler's first step waits for, if it is not just the next turn of the loop."""
+        awaited, self._awaited = self._awaited, None
+        if self._work is None:  # no handler waited for anything
+            raise StopIteration
+        if awaited is not None:
+            return awaited
+        try:
+            return self._work.send(value)
+        except BaseException as error:  # noqa: BLE001 - an outcome
+            return self._over(error)
+
+    def throw(self, error: Any, value: Any = None, trace: Any = None) -> Any:
+        """Raise in the handler where it waits. A cancellation goes to what it waits for first, as in any task."""
+        awaited, self._awaited = self._awaited, None
+        if self._work is None:
+            raise error
+        if isinstance(awaited, asyncio.Future) and isinstance(error, asyncio.CancelledError) and awaited.cancel():
+            return awaited
+        try:
+            return self._work.throw(error)
+        except BaseException as raised:  # noqa: BLE001 - an outcome
+            return self._over(raised)
+
     def close(self) -> None:
-        """End a handler where it waits, without its task."""
+        """End the handler where it waits."""
         if self._work is not None:
-            with suppress(RuntimeError):  # it waits for something although it is to end
-                self._work.close()
+            self._work.close()
 
-    async def _rest(self) -> Outcome | None:
-        return None if self._work is None else await self
+    def __await__(self) -> Any:
+        """Only a task runs this."""
+        raise TypeError("this is a task's coroutine")
 
-    def __await__(self) -> Generator[Any, Any, Outcome]:
-        """Go on with what the first step waits for."""
-        work = self._work
-        assert work is not None  # noqa: S101 - `_rest` looked
-        while True:
-            try:
-                yield self._awaited
-            except BaseException as error:  # noqa: BLE001 - it is the handler's
-                try:
-                    self._awaited = work.throw(error)
-                except StopIteration as over:
-                    outcome: Outcome = over.value
-                    return outcome
-            else:
-                return (yield from work.__await__())
+    def __getattr__(self, name: str) -> Any:
+        """Show the handler's frame and state (`cr_frame`, `cr_await`) to tools that look into tasks."""
+        if name.startswith("cr_") and self._work is not None:
+            return getattr(self._work, name)
+        raise AttributeError(name)
+
+    def _over(self, error: BaseException) -> None:
+        self._work = None
+        if self.ended is not None and not self.ended.done():
+            self.ended.set_result((error.value, None) if isinstance(error, StopIteration) else (None, error))
+        raise StopIteration

@@ -24,6 +24,7 @@ NAME_BYTES = 10
 """The bytes in an id that tell the messages of one instant apart."""
 _INSTANT_DIGITS = 12
 _CHECKED = _INSTANT_DIGITS + 1 + 2 * NAME_BYTES
+_TIMED = _CHECKED + 4
 _is_timed = re.compile(r"[0-9a-f]{12}-[0-9a-f]{24}").fullmatch
 _is_former = re.compile(r"[0-9a-f]{32}").fullmatch
 
@@ -72,7 +73,7 @@ def timed_id(source: str, instant: int, name: bytes) -> str:
 def instant_in(identity: Identity) -> int | None:
     """Give the instant in an id that an endpoint made, 0 when it has none; None for the id of any other sender."""
     id_ = identity.id
-    if not _is_timed(id_) or _check_digits(identity.source, id_[:_CHECKED]) != id_[_CHECKED:]:
+    if len(id_) != _TIMED or not _is_timed(id_) or _check_digits(identity.source, id_[:_CHECKED]) != id_[_CHECKED:]:
         return None
     return int(id_[:_INSTANT_DIGITS], 16)
 

@@ -45,12 +45,16 @@ class Message(Struct, frozen=True, kw_only=True, dict=True, omit_defaults=True):
     @cached_property
     def instant(self) -> int:
         """When its sender stored it, or wants it delivered: milliseconds since 1970, from its id; 0 when that contains none."""
-        return instant_in(self.identity) or 0
+        return self._own_instant or 0
 
     @cached_property
     def former_instant(self) -> int:
         """By which instant a version that reads it from the header claims this message; 0 when its id says where it is."""
-        return read_instant(self.extension(INSTANT)) if instant_in(self.identity) is None else 0
+        return read_instant(self.extension(INSTANT)) if self._own_instant is None else 0
+
+    @cached_property
+    def _own_instant(self) -> int | None:
+        return instant_in(self.identity)
 
     @property
     def token(self) -> str:

@@ -172,17 +172,18 @@ def _is_same(message: Message, known: Mapping[Identity, Known]) -> bool:
 
 def _slot_instant(scope: Scope, message: Message) -> int:
     """Give the instant that says in which slot a message is claimed; 0 for those that are in none."""
-    instant = message.instant
-    if scope.slicing is None or scope.keeping is not Keeping.HISTORY or not scope.slicing.has(instant):
-        return 0
-    return 0 if message.identity in scope.outside else instant
+    return _in_ring(scope, message, message.instant)
 
 
 def _former_instant(scope: Scope, message: Message) -> int:
     """Give the instant of the slot in which an older version claims a message that this one claims outside; 0 for none."""
-    instant = message.former_instant
-    is_in_ring = scope.slicing is not None and scope.keeping is Keeping.HISTORY and scope.slicing.has(instant)
-    return instant if is_in_ring and message.identity not in scope.outside else 0
+    return _in_ring(scope, message, message.former_instant)
+
+
+def _in_ring(scope: Scope, message: Message, instant: int) -> int:
+    if not instant or scope.slicing is None or scope.keeping is not Keeping.HISTORY:
+        return 0
+    return instant if scope.slicing.has(instant) and message.identity not in scope.outside else 0
 
 
 def _former_places(scope: Scope, outside: Place, known: Place | None = None) -> list[Place]:

@@ -28,7 +28,7 @@ from onceonly.verify.mutants.known_bad import (
     starts,
 )
 
-_TOGETHER = "    together = [item for item in items if not (item.alone or item.suspect)]\n"
+_TOGETHER = "    together = items if is_calm else [item for item in items if not (item.alone or item.suspect)]\n"
 _ALONE = "        report += await _run_alone(item, ports)\n    return report\n"
 
 LATE = "given up while an earlier save may land, history"
