@@ -56,10 +56,10 @@ async def test_a_lone_message_with_an_instant_costs_three_round_trips_too(
         await handle(store, at(now), decided=True)
     slot = f"INSERT INTO onceonly_claim_{(await SqlRing(database).slicing()).slot(now):02}"
     assert heard == [slot if words == CLAIM else words for words in HEARD[driver]]
-    assert await look(store, at(now)) == {"owed": ["m1"]}
+    assert await look(store, at(now)) == {"owed": [at(now).id]}
     await store.forget(records(at(now)))
-    assert await look(store, at(now), message("other")) == {"new": ["other"], "done": ["m1"]}
-    assert await look(store, at(now)) == {"done": ["m1"]}
+    assert await look(store, at(now), message("other")) == {"new": ["other"], "done": [at(now).id]}
+    assert await look(store, at(now)) == {"done": [at(now).id]}
 
 
 async def test_a_lone_message_whose_slot_holds_another_slice_is_told(store: SqlStore) -> None:
@@ -67,7 +67,7 @@ async def test_a_lone_message_whose_slot_holds_another_slice_is_told(store: SqlS
     for _ in range(2):
         unit = await store.begin([at(1)])
         unit.abandon()
-        assert [(each.message.id, each.bar) for each in unit.barred] == [("m1", Bar.BEHIND)]
+        assert [(each.message.id, each.bar) for each in unit.barred] == [(at(1).id, Bar.BEHIND)]
 
 
 async def test_a_lone_copy_is_owed_and_then_done(store: SqlStore) -> None:
