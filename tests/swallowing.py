@@ -41,23 +41,27 @@ class Swallower:
         for swallowing, also in zip((self._up, self._down), self._also_new, strict=True):
             if also:
                 swallowing.add(to_client)
-        server, to_server = await asyncio.open_connection(*self._place)
-        passing = [
-            asyncio.create_task(self._pass(client, to_server, lambda: to_client in self._up)),
-            asyncio.create_task(self._pass(server, to_client, lambda: to_client in self._down)),
-        ]
+        writers, passing = [to_client], list[asyncio.Task[None]]()
         try:
+            server, to_server = await asyncio.open_connection(*self._place)
+            writers.append(to_server)
+            passing += [
+                asyncio.create_task(self._pass(client, to_server, lambda: to_client in self._up)),
+                asyncio.create_task(self._pass(server, to_client, lambda: to_client in self._down)),
+            ]
             await asyncio.wait(passing, return_when=asyncio.FIRST_COMPLETED)
-        except asyncio.CancelledError:
-            return  # by `end`
+        except (asyncio.CancelledError, OSError):
+            return  # by `end`, or the server is away
         finally:
+            for writer in writers:
+                writer.transport.abort()  # before anything is awaited: `end` may cancel that
             for each in passing:
                 each.cancel()
-            await asyncio.gather(*passing, return_exceptions=True)
             self._open.discard(to_client)
-            self._tasks.discard(task)
-            for writer in (to_client, to_server):
-                writer.transport.abort()
+            try:
+                await asyncio.gather(*passing, return_exceptions=True)
+            finally:
+                self._tasks.discard(task)
 
     async def end(self) -> None:
         """Close every connection."""

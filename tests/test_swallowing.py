@@ -1,0 +1,40 @@
+"""The proxy that swallows leaves nothing open, whatever its connections are at when it ends."""
+
+import asyncio
+from asyncio import StreamReader, StreamWriter
+
+import pytest
+
+from swallowing import swallowing
+
+TURNS = 12  # of the event loop, between a client that goes and the end; closing takes fewer
+
+
+@pytest.mark.parametrize("turns", range(TURNS))
+@pytest.mark.parametrize("says", [b"", b"x"], ids=["connects", "speaks"])
+async def test_the_end_closes_what_a_client_has_left(turns: int, says: bytes) -> None:
+    """In the middle of closing as well: the server sees the end of every connection."""
+    arrived, over = asyncio.Event(), asyncio.Event()
+
+    async def serve(reader: StreamReader, writer: StreamWriter) -> None:
+        arrived.set()
+        while await reader.read(100):
+            writer.write(b"y")
+        writer.transport.abort()
+        over.set()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server:
+        url = f"mysql://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
+        async with swallowing(url) as (_, through):
+            reader, writer = await asyncio.open_connection("127.0.0.1", int(through.rstrip("/").rsplit(":", 1)[1]))
+            if says:
+                writer.write(says)
+                assert await reader.read(100) == b"y"
+            else:
+                await arrived.wait()
+            writer.transport.abort()
+            for _ in range(turns):
+                await asyncio.sleep(0)
+        async with asyncio.timeout(10):
+            await over.wait()
