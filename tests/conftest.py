@@ -4,6 +4,7 @@ Where pytest-xdist runs several sessions side by side each has databases and emu
 another one leaves; and one process prints the last lines for all of them.
 """
 
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,6 +15,7 @@ from cosmos_server import cosmos
 from emulators import ministack
 from mongodb_server import mongodb
 from servers import MEASURED, MISSING, Server, mariadb_database, postgresql_database, redis_place
+from written_modules import forget_modules
 
 
 @pytest.fixture(scope="session")
@@ -63,6 +65,15 @@ def redis_url() -> Iterator[str]:
     """Give a place in Redis, and remove it at the end."""
     with redis_place() as url:
         yield url
+
+
+@pytest.fixture(autouse=True)
+def _forgotten_modules(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Forget what a test imported from a temporary directory."""
+    known = {*sys.modules, *sys.path}
+    yield
+    if not known.issuperset(sys.modules) or not known.issuperset(sys.path):
+        forget_modules(tmp_path_factory.getbasetemp())
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

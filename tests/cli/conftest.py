@@ -5,7 +5,7 @@ import shutil
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from onceonly.cli import dead, main
+from written_modules import forget_modules
 
 PROGRAM = (sys.executable, "-m", "onceonly")
 
@@ -49,7 +50,8 @@ class Terminal:
         self._capsys = capsys
 
     def __call__(self, *arguments: str) -> Done:
-        """Run a command in this process."""
+        """Run a command in this process. It imports the programs anew, as a process of its own would."""
+        forget_modules(self.folder)
         self._capsys.readouterr()
         with pytest.raises(SystemExit) as ended:
             main(arguments)
@@ -80,14 +82,14 @@ class Terminal:
 
 
 @pytest.fixture
-def onceonly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Terminal]:
+def onceonly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Terminal:
     """Give a terminal in a fresh directory, with `shop.py` in it."""
     shutil.copy(Path(__file__).with_name("shop_program.py"), tmp_path / "shop.py")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # it is taken for current after a change within a second
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
     monkeypatch.setattr(dead, "HEAD_START", 1.0)
     for name in ("ONCEONLY_STORE", "ONCEONLY_TRANSPORT"):
         monkeypatch.delenv(name, raising=False)
-    yield Terminal(tmp_path, capsys)
-    for name in ("shop", "broken", "works"):
-        sys.modules.pop(name, None)
+    return Terminal(tmp_path, capsys)

@@ -180,7 +180,6 @@ def change(onceonly: "Terminal", setting: str) -> None:
     program = onceonly.folder / "shop.py"
     line = f'shop.settings = __import__("dataclasses").replace(shop.settings, {setting})\n'
     program.write_text(program.read_text() + line)
-    sys.modules.pop("shop", None)
 
 
 def test_urls_come_from_the_environment_as_well(onceonly: "Terminal", monkeypatch: pytest.MonkeyPatch) -> None:
@@ -344,7 +343,6 @@ def test_an_event_that_is_no_longer_handled_is_unsubscribed_on_command(onceonly:
     assert "shop:shop handles PlaceOrder, and would subscribe again: take the handler out first" in refused.error
     program = onceonly.folder / "shop.py"
     program.write_text(program.read_text().replace("PlaceOrder", "PlaceParcel"))
-    sys.modules.pop("shop")
     onceonly("topology", "create", "shop:shop")
     onceonly("send", onceonly.write("events.jsonl", [event | {"id": "2"}]), *send)
     assert onceonly("status", "shop:shop", "--json").answer[0]["waiting"] == 2

@@ -1,8 +1,6 @@
 """The commands at endpoints with tokens, dedup stores, blobs and stores without tables."""
 
 import shutil
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,11 +14,9 @@ LINES = [{"owner": "ann", "amount": 2}, {"owner": "bob", "amount": 3}]
 
 
 @pytest.fixture(autouse=True)
-def _program(tmp_path: Path, onceonly: "Terminal") -> Iterator[None]:  # noqa: ARG001 - it makes the directory
+def _program(tmp_path: Path, onceonly: "Terminal") -> None:  # noqa: ARG001 - it makes the directory
     """Put the program beside the shop."""
     shutil.copy(Path(__file__).with_name("bank_program.py"), tmp_path / "bank.py")
-    yield
-    sys.modules.pop("bank", None)
 
 
 def work(onceonly: "Terminal", endpoint: str, *options: str) -> None:

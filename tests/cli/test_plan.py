@@ -1,7 +1,6 @@
 """`onceonly plan`: numbers that were measured here, arithmetic that can be checked, and nothing left of it."""
 
 import json
-import sys
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -98,7 +97,6 @@ def change(onceonly: "Terminal", *lines: str) -> None:
     """Add lines to the program."""
     program = onceonly.folder / "shop.py"
     program.write_text("\n".join((program.read_text(), *lines)))
-    sys.modules.pop("shop", None)
 
 
 def asking_for(days: int, more: str = "") -> str:
@@ -191,7 +189,6 @@ def test_what_a_start_would_refuse_is_refused_in_the_same_words(onceonly: "Termi
     onceonly("janitor", "shop:shop")
     change(onceonly, lines)
     planned = onceonly("plan", "shop:shop", *SMALL)
-    sys.modules.pop("shop", None)
     started = onceonly("run", "shop:shop", "--drain")
     assert words in planned.err
     assert (planned.code, planned.out, planned.err) == (2, "", started.err)
