@@ -11,6 +11,7 @@ from sqlalchemy import func, insert, inspect, select, text
 
 from onceonly import Endpoint, History
 from onceonly.drivers.sql import Database
+from onceonly.drivers.transaction import DatabaseTransaction
 from onceonly.model.errors import SchemaTooNew
 from onceonly.model.journal import Done, Journal, LateSlot
 from onceonly.ports.bundle import Ports
@@ -97,6 +98,21 @@ async def test_one_process_leads_at_a_time(server: str) -> None:
                 assert not too
         async with SqlRing(other).leading() as leads:
             assert leads
+
+
+async def test_the_lock_is_free_at_the_end_however_long_its_return_takes(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The end waits for the database: who comes next leads."""
+    end = DatabaseTransaction.end
+
+    async def end_late(transaction: DatabaseTransaction) -> None:
+        await asyncio.sleep(0.2)
+        await end(transaction)
+
+    async with emptied(server) as one, emptied(server) as other:
+        assert await may_lead(other)  # its first transaction is behind it
+        monkeypatch.setattr(DatabaseTransaction, "end", end_late)
+        assert await may_lead(one)
+        assert await may_lead(other)
 
 
 async def test_another_leads_when_the_leader_dies(server: str) -> None:

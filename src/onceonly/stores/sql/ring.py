@@ -118,6 +118,7 @@ class SqlRing:
             yield is_leader
         finally:
             transaction.drop()  # it wrote nothing
+            await self._database.settle()  # the rollback gives the lock back
 
     def _look(self, connection: Connection, slicing: Slicing) -> tuple[Slot, ...]:
         now = time_in(connection, self._clock)
