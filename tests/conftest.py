@@ -5,7 +5,7 @@ another one leaves; and one process prints the last lines for all of them.
 """
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import Any
 
 import pytest
@@ -14,7 +14,20 @@ from azurite_server import Azurite, azurite
 from cosmos_server import cosmos
 from emulators import ministack
 from mongodb_server import mongodb
-from servers import MEASURED, MISSING, Server, mariadb_database, postgresql_database, redis_place
+from server_probes import is_silent
+from servers import (
+    HANGING,
+    MEASURED,
+    MISSING,
+    SERVERS,
+    Server,
+    is_ci,
+    look_for_hanging,
+    mariadb_database,
+    note_hanging,
+    postgresql_database,
+    redis_place,
+)
 from written_modules import forget_modules
 
 
@@ -74,6 +87,29 @@ def _forgotten_modules(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Non
     yield
     if not known.issuperset(sys.modules) or not known.issuperset(sys.path):
         forget_modules(tmp_path_factory.getbasetemp())
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """With CI=true, begin nothing while a server hangs: each of its tests would run into its time limit."""
+    is_first = not hasattr(session.config, "workerinput") and not session.config.option.collectonly
+    if is_ci() and is_first:
+        for server in SERVERS:
+            if server.answers() and is_silent(server.url):
+                pytest.exit(note_hanging(server), returncode=1)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """With CI=true, end the session when a test has failed because a server hangs by now.
+
+    `pytest.exit` is an internal error in a process of pytest-xdist; this way it hands the reason on.
+    """
+    report = yield
+    if report.failed and is_ci():
+        look_for_hanging()
+        if HANGING:
+            item.session.shouldstop = "; ".join(HANGING)
+    return report
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

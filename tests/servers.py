@@ -24,6 +24,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from examples.shop_demo.rabbitmq import free_port
+from server_probes import LIMIT, is_silent
 
 
 class Server(NamedTuple):
@@ -53,6 +54,8 @@ MARIADB = Server("MariaDB", "ONCEONLY_MARIADB", "mysql://root@127.0.0.1:3306/tes
 RABBITMQ = Server("RabbitMQ", "ONCEONLY_RABBITMQ", "amqp://guest:guest@127.0.0.1:5672/")
 REDIS = Server("Redis", "ONCEONLY_REDIS", "redis://127.0.0.1:6379")
 
+SERVERS = (POSTGRESQL, MARIADB, RABBITMQ, REDIS)
+
 MISSING: set[Server] = set()
 """What this session looked for and did not find; the summary line names it."""
 
@@ -60,18 +63,56 @@ MEASURED: list[str] = []
 """What this session measured and does not judge; a few lines at its end."""
 
 
+HANGING: list[str] = []
+"""What to say of servers that accept connections and do nothing; with CI=true it ends the session."""
+
+_WORKING: dict[str, Server] = {}
+"""The servers that have answered this process, by their URLs."""
+
+
 def need(server: Server) -> str:
-    """Give a server's URL; skips the test, or fails it with CI=true, when it does not answer."""
-    if server not in MISSING and server.answers():
-        return server.url
-    raise gone(server, f"{server.name} does not answer at {urlsplit(server.url).hostname}: start it, or set {server.variable}")
+    """Give a server's URL; skips the test, or fails it with CI=true, when it does not answer.
+
+    Its first use in a process is a round trip, so that one that hangs is found once and not by every test.
+    """
+    url = server.url
+    if server in MISSING or not server.answers():
+        raise gone(server, f"{server.name} does not answer at {urlsplit(url).hostname}: start it, or set {server.variable}")
+    if url not in _WORKING:
+        if is_silent(url):
+            raise gone(server, note_hanging(server))
+        _WORKING[url] = server
+    return url
+
+
+def note_hanging(server: Server) -> str:
+    """Note that a server hangs; gives the words for it."""
+    place = urlsplit(server.url)
+    words = (
+        f"{server.name} accepts connections at {place.hostname}:{place.port}, and does not answer within {LIMIT:g} s:"
+        f" restart it, or set {server.variable}"
+    )
+    HANGING.append(words)
+    return words
+
+
+def look_for_hanging() -> None:
+    """Note those of the servers in use that hang by now; twice in a row, as tests may be hard on them."""
+    for url, server in tuple(_WORKING.items()):
+        if server.answers() and is_silent(url, times=2):
+            del _WORKING[url]
+            note_hanging(server)
 
 
 def gone(server: Server, reason: str) -> BaseException:
     """Give what skips a test for want of a server, loudly; with CI=true it fails the test."""
     MISSING.add(server)
-    is_ci = os.environ.get("CI", "").lower() in {"true", "1"}
-    return pytest.fail.Exception(reason) if is_ci else pytest.skip.Exception(reason)
+    return pytest.fail.Exception(reason) if is_ci() else pytest.skip.Exception(reason)
+
+
+def is_ci() -> bool:
+    """Tell whether nothing may be missing here."""
+    return os.environ.get("CI", "").lower() in {"true", "1"}
 
 
 @contextmanager
