@@ -132,6 +132,5 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     for line in MEASURED:
         terminalreporter.write_line(f"measured: {line}")
     for server in sorted(MISSING):
-        terminalreporter.write_line(
-            f"!!! NOT TESTED: {server.name} does not answer, see {server.variable}", red=True, bold=True
-        )
+        problem = "does not answer" if "://" in server.default else "is not installed"
+        terminalreporter.write_line(f"!!! NOT TESTED: {server.name} {problem}, see {server.variable}", red=True, bold=True)

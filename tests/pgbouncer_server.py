@@ -11,10 +11,9 @@ from tempfile import TemporaryDirectory
 
 from sqlalchemy.engine import make_url
 
-from servers import Server, free_port, gone
+from debian import PGBOUNCER, program
+from servers import Server, free_port
 
-PGBOUNCER = Server("PgBouncer", "ONCEONLY_PGBOUNCER", "")
-PROGRAM = shutil.which("pgbouncer") or shutil.which("pgbouncer", path="/usr/sbin:/usr/local/sbin")
 PATIENCE = 20.0
 
 _SETTINGS = """
@@ -40,9 +39,7 @@ def pgbouncer(url: str, *, sessions: int = 8, more: str = "") -> Iterator[str]:
 
     It uses its sessions in turn, so that two transactions of one client hardly ever get the same one.
     """
-    if PROGRAM is None:
-        raise gone(PGBOUNCER, "PgBouncer is not installed")
-    place, listen = make_url(url), free_port()
+    path, place, listen = program(PGBOUNCER), make_url(url), free_port()
     with TemporaryDirectory(prefix="onceonly-pgbouncer-", ignore_cleanup_errors=True) as name:
         settings = Path(name) / "pgbouncer.ini"
         password = f"password={place.password}" if place.password else ""
@@ -62,7 +59,7 @@ def pgbouncer(url: str, *, sessions: int = 8, more: str = "") -> Iterator[str]:
             shutil.chown(name, owner)
             settings.chmod(0o644)
         running = subprocess.Popen(
-            [PROGRAM, "--quiet", str(settings)], user=owner, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            [path, "--quiet", str(settings)], user=owner, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
         try:
             _wait(listen, running)

@@ -5,12 +5,12 @@ import os
 import signal
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from pathlib import Path
 
 import pytest
 
 from adversary.harness import Place, opened_place
 from adversary.meddling import Meddler, meddling
+from debian import faketime_library
 from servers import MEASURED, RABBITMQ, need
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
@@ -119,9 +119,7 @@ async def test_a_host_that_stands_still_costs_no_message(postgresql_url: str) ->
 @pytest.mark.parametrize("shift", ["-10m", "+10m", "+400d"])
 async def test_a_host_whose_clock_is_wrong_costs_no_message(postgresql_url: str, queue: str, shift: str) -> None:
     """It works beside one whose clock is right, and neither hides messages from the other."""
-    library = next(iter(_FAKETIME), None)
-    if library is None:
-        pytest.skip("faketime is not installed")
+    library = await asyncio.to_thread(faketime_library)
     async with opened_place(postgresql_url, need(RABBITMQ) if queue == "RabbitMQ" else "") as place:
         environment = {
             "LD_PRELOAD": library,
@@ -134,6 +132,3 @@ async def test_a_host_whose_clock_is_wrong_costs_no_message(postgresql_url: str,
         await half_done(place)
         wrong.end()  # what it held comes again
         await all_done(place, f"a clock that is wrong by {shift}, {queue}")
-
-
-_FAKETIME = [str(path) for path in Path("/usr/lib").glob("*/faketime/libfaketime.so.1")]

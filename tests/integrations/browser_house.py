@@ -1,23 +1,19 @@
 """The shop of the examples as a program of its own, and a browser to look at it with; a loud skip where there is none."""
 
 import asyncio
-import fcntl
 import os
-import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 from playwright.async_api import Browser, async_playwright
 
-from servers import MISSING, Server, free_port, gone
+from debian import CHROMIUM, program
+from servers import free_port
 
 ROOT = Path(__file__).parents[2]
-CHROMIUM = Server("Chromium", "ONCEONLY_CHROMIUM", "chromium")
-"""Not a server, but its absence is reported like a server's."""
 
 
 class Shop:
@@ -66,25 +62,10 @@ class Shop:
 @asynccontextmanager
 async def opened_browser() -> AsyncIterator[Browser]:
     """Open the system's Chromium, without a window."""
-    program = await asyncio.to_thread(_chromium)
-    if program is None:
-        raise gone(CHROMIUM, "Chromium is not installed: install the package `chromium`, or set ONCEONLY_CHROMIUM")
+    path = await asyncio.to_thread(program, CHROMIUM)
     async with async_playwright() as playwright:
-        browser = await playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        browser = await playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
         try:
             yield browser
         finally:
             await browser.close()
-
-
-def _chromium() -> str | None:
-    """Find the browser. Where root may, install Debian's package `chromium` if it is missing."""
-    apt = shutil.which("apt-get")
-    may_install = os.geteuid() == 0 and apt is not None and CHROMIUM.url == CHROMIUM.default and CHROMIUM not in MISSING
-    with (Path(tempfile.gettempdir()) / "onceonly-chromium.lock").open("a") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # one installation for all test processes
-        if shutil.which(CHROMIUM.url) is None and apt is not None and may_install:
-            environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-            for words in (["update"], ["install", "--yes", "--no-install-recommends", "chromium"]):
-                subprocess.run([apt, "--quiet", *words], env=environment, check=False, capture_output=True)
-    return shutil.which(CHROMIUM.url)

@@ -1,7 +1,7 @@
 """Processes whose clocks differ share a queue and records: leases follow the clock of the database."""
 
+import asyncio
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -11,6 +11,7 @@ from sql_everywhere import emptied
 from sql_house import opened, records
 from sqlalchemy import delete, text
 
+from debian import FAKETIME, program
 from onceonly.drivers.schema import create
 from onceonly.drivers.sql import Database
 from onceonly.model.message import Delivery, Send
@@ -116,11 +117,9 @@ async def test_a_relay_with_a_wrong_clock_leaves_marks_for_one_lease(place: str,
 
 async def test_a_process_under_faketime_hides_nothing(place: str, queue: Database) -> None:
     """Ten minutes ahead, as the whole process sees it; on SQLite its clock is the database's as well."""
-    faketime = shutil.which("faketime")
-    if faketime is None:
-        pytest.skip("faketime is not installed")
     if queue.dialect.embedded:
         pytest.skip("the database is in the process")
+    faketime = await asyncio.to_thread(program, FAKETIME)
     right = SqlTransport(queue, "shop")
     await right.send([Send(message=message("m1"), to="shop")])
     command = [faketime, "-f", "+10m", sys.executable, "-c", TAKER, place]
