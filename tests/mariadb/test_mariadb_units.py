@@ -22,6 +22,7 @@ from sql_house import (
 from sqlalchemy import event, text
 from sqlalchemy.exc import DBAPIError
 
+from onceonly.drivers.long_locks import FIRST
 from onceonly.drivers.sql import Database
 from onceonly.model.errors import Conflict, HandlerFailed, LockTimeout
 from onceonly.model.identity import claim_key
@@ -175,6 +176,17 @@ async def test_a_unit_of_several_waits_briefly_for_a_lock_and_then_not_at_all(ur
         holder.abandon()
 
 
+async def test_lock_time_outs_of_units_that_did_not_wait_do_not_keep_units_from_waiting(url: str, store: SqlStore) -> None:
+    """Where many units change the same rows there is always one."""
+    async with opened(place(url)) as other:
+        holder = await meet_a_lock(store, other)
+        for _ in range(FIRST - 1):
+            assert await wait_time_out(store, 1) == 0
+            await wait_for_the_lock(store, HandlerFailed, isolated=True)
+        assert await wait_time_out(store, 1) == 1
+        holder.abandon()
+
+
 async def test_a_claim_that_waits_too_long_is_a_conflict_and_changes_nothing(url: str, store: SqlStore) -> None:
     """Its owner may be slow. No handler has met a lock."""
     async with opened(place(url)) as other:
@@ -224,11 +236,16 @@ async def meet_a_lock(store: SqlStore, other: Database) -> SqlUnit:
     )
     holder = await SqlStore(other, "shop").begin([message("holder")])
     await run(holder, "UPDATE orders SET total = 1 WHERE id = 'locked'")
-    unit = await store.begin(messages(2))
-    with pytest.raises(LockTimeout):
+    await wait_for_the_lock(store, LockTimeout)
+    return holder
+
+
+async def wait_for_the_lock(store: SqlStore, raised: type[Exception], *, isolated: bool = False) -> None:
+    """Have a handler wait too long."""
+    unit = await store.begin(messages(2), isolated=isolated)
+    with pytest.raises(raised):
         await attempt(unit, lambda: run(unit, "UPDATE orders SET total = 2 WHERE id = 'locked'"))
     unit.abandon()
-    return holder
 
 
 async def wait_time_out(store: SqlStore, number: int) -> int:

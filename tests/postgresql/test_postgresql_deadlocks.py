@@ -7,9 +7,11 @@ from sql_house import add, attempt, connection_of, handle, message, messages, op
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import create_async_engine
 
+from onceonly.drivers.dialect import Purpose
+from onceonly.drivers.long_locks import FIRST
 from onceonly.drivers.postgresql_deadlocks import WARY_FOR
 from onceonly.drivers.sql import Database
-from onceonly.model.errors import Conflict, LockTimeout
+from onceonly.model.errors import Conflict, HandlerFailed, LockTimeout
 from onceonly.stores.sql import SqlStore
 
 
@@ -90,7 +92,25 @@ async def test_a_unit_of_several_waits_briefly_for_a_lock_and_then_for_an_instan
     """A unit of one waits for as long as the URL says, until a handler has met a row that is locked for long."""
     assert [await lock_timeout(store, number) for number in (1, 2, 1)] == ["5s", "1s", "5s"]
     await lose(store, "55P03")
-    assert [await lock_timeout(store, number) for number in (1, 2)] == ["20ms", "20ms"]
+    assert [await lock_timeout(store, number) for number in (1, 2)] == ["1ms", "1ms"]
+
+
+async def test_lock_time_outs_of_units_that_did_not_wait_do_not_keep_units_from_waiting(store: SqlStore) -> None:
+    """Where many units change the same rows there is always one."""
+    await lose(store, "55P03")
+    for _ in range(FIRST - 1):
+        assert await lock_timeout(store) == "1ms"
+        await lose(store, "55P03", isolated=True)
+    assert await lock_timeout(store) == "1s"
+
+
+async def test_a_transaction_waits_for_locks_as_before(database: Database, store: SqlStore) -> None:
+    """Unlike a unit of messages it cannot put anything off."""
+    await lose(store, "55P03")
+    transaction = await database.open(Purpose.UNIT)
+    await transaction.connection.run_sync(transaction.hold)
+    assert await transaction.connection.scalar(text("SHOW lock_timeout")) == "5s"
+    transaction.drop()
 
 
 async def test_a_claim_that_waits_too_long_is_a_conflict_and_changes_nothing(url: str, store: SqlStore) -> None:
@@ -109,11 +129,11 @@ async def meet_a_deadlock(store: SqlStore) -> None:
     await lose(store, "40P01")
 
 
-async def lose(store: SqlStore, sqlstate: str) -> None:
+async def lose(store: SqlStore, sqlstate: str, *, isolated: bool = False) -> None:
     """Have a handler raise what the server raises when a race was lost."""
-    unit = await store.begin(messages(1))
+    unit = await store.begin(messages(1), isolated=isolated)
     raised = text(f"DO $$ BEGIN RAISE SQLSTATE '{sqlstate}'; END $$")
-    with pytest.raises(Conflict):
+    with pytest.raises((Conflict, HandlerFailed)):
         await attempt(unit, lambda: connection_of(unit.resources).execute(raised))
     unit.abandon()
 

@@ -130,11 +130,12 @@ class Dialect(Protocol):
         in one request, so nothing that happens on the way there makes it commit later.
         """
 
-    def hold(self, connection: Connection, *, of_messages: bool = False) -> None:
+    def hold(self, connection: Connection, *, of_messages: bool = False, isolated: bool = False) -> None:
         """Get a unit ready for its handlers, behind its claims: until `let_go` the database refuses to commit it, whoever asks.
 
         It can be rolled back, and has savepoints. Refuses nothing where the database has no way to. A unit `of_messages` can be
-        run again later: while a row is locked for long, it does not wait for locks.
+        run again later: while a row is locked for long, it does not wait for locks. One that is `isolated` repeats the unit
+        before it, and waits no longer.
         """
 
     def let_go(self, connection: Connection) -> None:

@@ -192,12 +192,12 @@ class MariaDB:
             return State.ABORTED
         return State.OPEN if driver.get_transaction_status() else State.ENDED
 
-    def hold(self, connection: Connection, *, of_messages: bool = False) -> None:
+    def hold(self, connection: Connection, *, of_messages: bool = False, isolated: bool = False) -> None:
         """Wait for no lock after a lock time-out. Claims are made by now: they waited for as long as the others took.
 
         The server refuses nobody's COMMIT. One through the driver's own connection is found out afterwards.
         """
-        if of_messages and (caution := self._locks.caution(connection)):
+        if of_messages and (caution := self._locks.caution(connection, isolated=isolated)):
             connection.exec_driver_sql(caution)
 
     def let_go(self, connection: Connection) -> None:

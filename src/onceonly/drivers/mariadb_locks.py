@@ -1,8 +1,7 @@
 """How long the sessions of this library's own connections to MariaDB wait for a row lock, in whole seconds.
 
 A unit of several messages waits briefly. After a lock time-out of a handler's statement, the next units of messages do not wait
-at all behind their claims: a row is locked for long, and the messages that do not need it must not wait. Sessions of a user's
-engine keep their own setting.
+at all behind their claims: see `long_locks`. Sessions of a user's engine keep their own setting.
 """
 
 from typing import Any
@@ -12,10 +11,10 @@ from sqlalchemy.engine import ExceptionContext
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from onceonly.drivers.dialect import BRIEF, Purpose
+from onceonly.drivers.long_locks import LongLocks, Wait
 
 LOCK_TIMEOUT = 1205
-WARY_FOR = 200  # units of messages after a lock time-out
-_WAITS, _IN_HANDLERS = "onceonly_waits", "onceonly_in_handlers"
+_WAITS, _TELLS = "onceonly_waits", "onceonly_lock_timeout_tells"
 
 
 class Locks:
@@ -23,7 +22,7 @@ class Locks:
 
     def __init__(self, waits: int | None = None) -> None:
         self._waits = waits
-        self._held_left = 0
+        self._long_locks = LongLocks()
 
     def watch(self, engine: AsyncEngine) -> None:
         """Count the lock time-outs on this engine."""
@@ -33,17 +32,17 @@ class Locks:
         """Return what is sent behind START TRANSACTION; empty when the session has this time-out already."""
         if self._waits is None:
             return ""
-        connection.info[_IN_HANDLERS] = False
+        connection.info[_TELLS] = False
         words = self._set(connection, min(self._waits, int(BRIEF)) if purpose is Purpose.BATCH else self._waits)
         return words and f"; {words}"
 
-    def caution(self, connection: Connection) -> str:
+    def caution(self, connection: Connection, *, isolated: bool) -> str:
         """Return the statement that is sent before the handlers run; empty for none."""
-        connection.info[_IN_HANDLERS] = True
-        if not self._held_left:
+        wait = self._long_locks.wait(isolated=isolated)
+        connection.info[_TELLS] = wait is not Wait.NONE
+        if self._waits is None or wait is Wait.FULL:
             return ""
-        self._held_left -= 1
-        return self._set(connection, 0)
+        return self._set(connection, min(self._waits, int(BRIEF)) if wait is Wait.BRIEF else 0)
 
     def _set(self, connection: Connection, seconds: int) -> str:
         if connection.info.get(_WAITS, self._waits) == seconds:
@@ -53,5 +52,5 @@ class Locks:
 
     def _note(self, context: ExceptionContext) -> None:
         error: Any = context.original_exception
-        if context.connection is not None and error.args[:1] == (LOCK_TIMEOUT,) and context.connection.info.get(_IN_HANDLERS):
-            self._held_left = WARY_FOR
+        if context.connection is not None and error.args[:1] == (LOCK_TIMEOUT,) and context.connection.info.get(_TELLS):
+            self._long_locks.met()

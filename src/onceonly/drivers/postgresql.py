@@ -321,7 +321,7 @@ class PostgreSQL:
         state = self._driver.state(connection)
         return State.OPEN if state is State.ENDED and unsaid(connection).startswith("BEGIN") else state
 
-    def hold(self, connection: Connection, *, of_messages: bool = False) -> None:
+    def hold(self, connection: Connection, *, of_messages: bool = False, isolated: bool = False) -> None:
         """Have no lock waited for long after a deadlock or a lock time-out.
 
         Claims are made by now: they waited for as long as the others took.
@@ -329,7 +329,7 @@ class PostgreSQL:
         The server refuses nobody's COMMIT; one through the driver's own connection is found out afterwards.
         """
         self._say_unsaid(connection)
-        if caution := self._deadlocks.caution(connection, of_messages=of_messages):
+        if caution := self._deadlocks.caution(connection, of_messages=of_messages, isolated=isolated):
             self._driver.say(connection, caution)
 
     def let_go(self, connection: Connection) -> None:

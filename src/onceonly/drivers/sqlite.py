@@ -174,7 +174,7 @@ class SQLite:
         except ValueError:  # aiosqlite: the connection was closed
             return State.ENDED
 
-    def hold(self, connection: Connection, *, of_messages: bool = False) -> None:
+    def hold(self, connection: Connection, *, of_messages: bool = False, isolated: bool = False) -> None:
         """Have SQLite itself refuse COMMIT, and BEGIN after a rollback; a user's own authorizer is replaced.
 
         Setting an authorizer also expires what is prepared, so that a COMMIT in the driver's statement cache is refused too.

@@ -81,13 +81,13 @@ class DatabaseTransaction:
         """The driver's own connection."""
         return self._root.connection.connection.driver_connection
 
-    def hold(self, connection: Connection, *, of_messages: bool = False) -> None:
+    def hold(self, connection: Connection, *, of_messages: bool = False, isolated: bool = False) -> None:
         """Have the database refuse its commit from now on, unless `commit` asks; in the greenlet. Raises as `commit`.
 
         See `Dialect.hold` for `of_messages`.
         """
         self._is_held = self._dialect.holds
-        self._dialect.hold(connection, of_messages=of_messages)
+        self._dialect.hold(connection, of_messages=of_messages, isolated=isolated)
 
     async def commit(self, last: Callable[[Connection], None] | None = None, *, limit: Limit | None = None) -> None:
         """Do what is left in the greenlet, commit within the limit, and give the connection back.

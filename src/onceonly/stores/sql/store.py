@@ -102,7 +102,7 @@ class SqlStore:
             def prepare(connection: Connection) -> tuple[Found, Loaded]:
                 found = self._claim(connection, scope, messages)._replace(barred=barred)
                 loaded = load_all(connection, scope, found.new)
-                transaction.hold(connection, of_messages=True)
+                transaction.hold(connection, of_messages=True, isolated=isolated)
                 return found, loaded
 
             with self._database.translate(locked=Conflict):

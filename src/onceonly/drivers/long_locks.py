@@ -1,0 +1,49 @@
+"""Rows that another transaction locks for a long time.
+
+After a lock time-out in a handler, the next units of messages do not wait for locks. Such a unit puts off each message that
+does not get its lock, and handles the others. Where several processes change the same rows, it also puts off messages that
+would have got their lock a moment later. So this ends by itself: only a lock time-out in a unit that waited prolongs it.
+"""
+
+from enum import Enum
+
+FIRST, MOST = 16, 64
+"""Number of units that do not wait. Each further lock time-out in a row doubles it, up to the limit."""
+CAREFUL_FOR = 200
+"""Number of units after those that wait for BRIEF at most."""
+
+
+class Wait(Enum):
+    """How long the handlers of a unit wait for a lock."""
+
+    FULL = "as long as the unit's own time-out"
+    BRIEF = "BRIEF seconds"
+    NONE = "as little as the database can"
+
+
+class LongLocks:
+    """Decides how long the units of messages of one engine wait."""
+
+    def __init__(self) -> None:
+        self._impatient = 0
+        self._careful = 0
+        self._next = FIRST
+
+    def wait(self, *, isolated: bool) -> Wait:
+        """Return how long the next unit waits, and count it. An isolated unit repeats another one and is not counted."""
+        if self._impatient and not isolated:
+            self._impatient -= 1
+        elif self._careful and not isolated:
+            self._careful -= 1
+        if self._impatient:
+            return Wait.NONE
+        if self._careful:
+            return Wait.BRIEF
+        self._next = FIRST
+        return Wait.FULL
+
+    def met(self) -> None:
+        """Note a lock time-out of a handler's statement, in a unit that waited."""
+        if not self._impatient:  # else another unit met the same lock at the same time
+            self._impatient, self._careful = self._next, CAREFUL_FOR
+            self._next = min(2 * self._next, MOST)
