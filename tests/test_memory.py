@@ -6,7 +6,7 @@ import pytest
 
 from onceonly.drivers.memory import Live, Operation, Place
 from onceonly.model.dead_letter import DeadLetter
-from onceonly.model.errors import CommitRefused, Conflict, Failed, HandlerFailed, SetupError
+from onceonly.model.errors import CommitRefused, Conflict, Failed, HandlerFailed, LockTimeout, SetupError
 from onceonly.model.message import Failure, FailureKind, Message, Send
 from onceonly.model.record import Answer, Record
 from onceonly.ports.dead_letters import Filter
@@ -124,6 +124,17 @@ async def test_an_isolated_unit_undoes_one_handlers_rows() -> None:
         await failing(unit)
     await unit.commit([record(A)])
     assert store.notes() == (("a", 1),)
+
+
+async def test_a_lock_time_out_in_an_isolated_unit_is_the_handlers_alone() -> None:
+    """In any other unit it stays what it is."""
+    store, kinds = MemoryStore(Live(), "shop"), (LockTimeout, HandlerFailed)
+    for kind, unit in zip(kinds, [await store.begin([each], isolated=each is B) for each in (A, B)], strict=True):
+        with pytest.raises(kind) as raised:
+            async with unit.resources.attempt():
+                raise LockTimeout("another transaction has the lock")
+    assert isinstance(raised.value, HandlerFailed)
+    assert raised.value.failure.kind is FailureKind.LOCKED
 
 
 async def test_a_refused_commit_leaves_nothing_and_says_why() -> None:

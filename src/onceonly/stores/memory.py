@@ -12,9 +12,9 @@ from msgspec.structs import replace
 
 from onceonly.drivers.memory import Driver, Operation, Place, Raises, Step, WallClock
 from onceonly.model.dead_letter import DeadLetter
-from onceonly.model.errors import CommitRefused, Conflict, Failed
+from onceonly.model.errors import CommitRefused, Conflict, Failed, HandlerFailed, LockTimeout
 from onceonly.model.identity import Identity
-from onceonly.model.message import Message
+from onceonly.model.message import Failure, FailureKind, Message
 from onceonly.model.record import Record
 from onceonly.model.transaction import Kept, longest_commit
 from onceonly.ports.dead_letters import Filter
@@ -214,7 +214,7 @@ class MemoryResources:
         raise LookupError(f"the memory store offers a Notebook, no {kind.__name__}")
 
     def attempt(self) -> AbstractAsyncContextManager[None]:
-        """Enclose one handler's work; in an isolated unit its rows are undone when it raises."""
+        """Enclose one handler's work; in an isolated unit its rows are undone when it raises; a lock time-out is its own."""
         return self._attempt()
 
     @asynccontextmanager
@@ -222,9 +222,11 @@ class MemoryResources:
         mark = self._notebook.mark()
         try:
             yield
-        except BaseException:
+        except BaseException as error:
             if self._isolated:
                 self._notebook.undo(mark)
+            if self._isolated and isinstance(error, LockTimeout):
+                raise HandlerFailed(Failure(kind=FailureKind.LOCKED, reason=str(error))) from error
             raise
 
     async def run_sync(self, function: Callable[[Callable[[type], object]], Any]) -> object:

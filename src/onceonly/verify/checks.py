@@ -115,6 +115,21 @@ CHECKS: tuple[Check, ...] = (
         reaches=("begin", "commit", "send", "forget", "dead-letter", "ack"),
     ),
     Check(
+        name="a message that waits for a lock",
+        workload=Workload(arrivals=copies("a", "b"), behaviours=(("b", Behaviour.LOCKED),), retry=HASTY, prompt=("a",)),
+        bounds=Bounds(whims=4),
+        workers=1,
+        batch=2,
+    ),
+    Check(
+        name="a lock time-out that ends its unit",
+        workload=Workload(arrivals=copies("a", "b"), behaviours=(("b", Behaviour.LOCKED_OUT),), retry=HASTY),
+        bounds=Bounds(whims=4),
+        workers=1,
+        batch=2,
+        reaches=("begin", "commit", "send", "forget", "ack", "release"),
+    ),
+    Check(
         name="an outage of the store",
         workload=Workload(arrivals=copies("a", "b"), retry=HASTY),
         bounds=Bounds(outage=10),

@@ -10,7 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from onceonly.model.entities import Entities
-from onceonly.model.errors import Failed, HandlerFailed, NotNow
+from onceonly.model.errors import Failed, HandlerFailed, LockTimeout, NotNow
 from onceonly.model.identity import NAME_BYTES, Identity, claim_key, timed_id
 from onceonly.model.message import Delivery, Failure, FailureKind, Headers, Message, Send, Unreadable
 from onceonly.model.record import Decision
@@ -67,6 +67,8 @@ class End(Enum):
     KILLS = "kills its process"
     REFUSED = "makes the commit refused"
     RUINS = "ruins its unit"
+    LOCKED = "does not get a lock in time"
+    LOCKED_OUT = "does not get a lock in time, which ends its unit"
 
 
 BLAMED = frozenset({End.FAILS, End.REFUSED, End.RUINS})
@@ -82,6 +84,8 @@ class Behaviour(Enum):
     KILLS = (End.KILLS,)
     REFUSED = (End.REFUSED,)
     RUINS = (End.RUINS,)
+    LOCKED = (End.WORKS, End.LOCKED)
+    LOCKED_OUT = (End.WORKS, End.LOCKED_OUT)
 
 
 class Arrival(Struct, frozen=True):
@@ -160,6 +164,8 @@ class Workload(Struct, frozen=True, kw_only=True):
     supervised: bool = True
     """Whether somebody sees which handler was running when a process ends."""
     blocking: bool = True
+    prompt: tuple[str, ...] = ()
+    """What must be handled when it is first delivered, whatever happens to the others."""
     takes_copies: bool = True
     """Whether the transport takes a copy that carries a count."""
     may_be_given_up: bool = False
@@ -291,11 +297,15 @@ class CheckedHandlers:
         end = await self.driver.choose(name_of(text), run)
         if end is End.NOT_NOW:
             raise NotNow
+        if end is End.LOCKED_OUT:
+            raise LockTimeout("another transaction has the lock, and this one was rolled back")
         mark = mark_text(self.driver.token())
         async with resources.attempt():
             self._write(message, resources, mark)
             if end is End.FAILS:
                 raise HandlerFailed(Failure(kind=FailureKind.EXCEPTION, reason="the handler failed"))
+            if end is End.LOCKED:
+                raise LockTimeout("another transaction has the lock")
             if end is End.RUINS:
                 raise Failed("the connection was lost")
             if end is End.REFUSED:

@@ -22,6 +22,7 @@ CLASH, REFUSED, HOPELESS = "the same id with another body", "an effect that is a
 NO_COPY, NO_COPY_UNSTEADY = "a handler that fails, and no copy can be made", "an unsteady handler, and no copy can be made"
 REFUSED_COMMIT = "a commit that is refused"
 RUINOUS, OUTAGE = "a message that ruins every unit it is in", "an outage of the store"
+LOCKED, LOCKED_OUT = "a message that waits for a lock", "a lock time-out that ends its unit"
 
 CHAIN, CHAIN_CRASHING = "a chain, two workers each", "a chain, one worker each, two crashes"
 CHAIN_WIDE, CHAIN_FAILING = "a chain, two senders with one id, two effects each", "a chain, both handlers fail"

@@ -13,6 +13,8 @@ from onceonly.verify.mutants.known_bad import (
     HASTY,
     HOPELESS,
     KILLING,
+    LOCKED,
+    LOCKED_OUT,
     NO_COPY,
     NO_COPY_UNSTEADY,
     ONE,
@@ -230,6 +232,25 @@ SHELL: tuple[Mutant, ...] = (
         "those beside a message that ruins its unit left behind",
         (RUINOUS,),
         (delivery("    others = [item for item in items if item is not suspect]\n", "    others = []\n"),),
+    ),
+    Mutant(
+        "those beside a message that waits for a lock given back",
+        (LOCKED,),
+        (delivery("    if isinstance(error, LockTimeout) and not isolated and len(items) > 1:\n", "    if False:\n"),),
+    ),
+    Mutant(
+        "a lock time-out counted",
+        (LOCKED,),
+        (delivery("    locked = Failure(kind=FailureKind.LOCKED, ", "    locked = Failure(kind=FailureKind.COMMIT, "),),
+    ),
+    Mutant(
+        "those beside a lock time-out that ends its unit left behind",
+        (LOCKED_OUT,),
+        (
+            delivery(
+                "        return _nobodys(others, error) + _locked(suspect, error)\n", "        return _locked(suspect, error)\n"
+            ),
+        ),
     ),
     Mutant(
         "suspects run with the others, uncounted",
