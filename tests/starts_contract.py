@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 
 from onceonly.model.identity import Identity
-from onceonly.ports.starts import BEGUN, Starts
+from onceonly.ports.starts import BEGUN, NO_DEATHS, Starts
 
 MESSAGE, OTHER = Identity("upstream", "a"), Identity("upstream", "b")
 LONG = 3600.0
@@ -26,7 +26,7 @@ async def _a_run_that_ended_leaves_nothing(make: Callable[[float], Starts]) -> N
         assert await starts.begin(MESSAGE, 0) == BEGUN
         await starts.ended(MESSAGE)
     await starts.ended(MESSAGE)
-    assert await starts.died([MESSAGE]) == {}
+    assert await starts.died([MESSAGE]) == NO_DEATHS
 
 
 async def _a_run_that_did_not_end_is_found_once(make: Callable[[float], Starts]) -> None:

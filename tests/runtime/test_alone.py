@@ -1,19 +1,23 @@
 """A message that may end its process has the process to itself; the record of its run outlasts outages, not the run."""
 
 import asyncio
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import pytest
 from runtime_house import House, ScriptedHandlers
 
+from onceonly.algorithms.delivery import MOST_HELD
 from onceonly.drivers.memory import Live
 from onceonly.model.errors import Failed
 from onceonly.model.identity import Identity, claim_key
 from onceonly.model.message import Message, Send
-from onceonly.ports.starts import BEGUN, Started
+from onceonly.ports.starts import BEGUN, NO_DEATHS, Deaths, Started
 from onceonly.ports.store import Resources
 from onceonly.runtime.alone import AloneStarts, Crowd, Presence
 from onceonly.runtime.board import Board
+from onceonly.runtime.observed import observed
+from onceonly.runtime.observer import Call, Observer, Point
 from onceonly.runtime.settings import WorkerSettings
 from onceonly.runtime.surroundings import LIVE
 from onceonly.runtime.worker import Worker, run_all
@@ -177,6 +181,52 @@ async def test_those_that_are_alone_let_others_in_between(monkeypatch: pytest.Mo
     assert await order(0.0) == ["alone", "another", "alone", "alone"]
 
 
+@pytest.mark.parametrize(
+    ("seen", "held", "expected"),
+    [
+        (True, 0, (False, 1)),
+        (True, MOST_HELD - 1, (False, MOST_HELD)),
+        (True, MOST_HELD, (True, MOST_HELD)),
+        (False, 0, (True, 0)),
+    ],
+)
+async def test_what_a_process_only_held_runs_with_the_others_where_its_death_was_seen(
+    tmp_path: Path,
+    seen: bool,  # noqa: FBT001
+    held: int,
+    expected: tuple[bool, int],
+) -> None:
+    """Not where nobody saw it, nor when that happened too often."""
+    house = await House(ScriptedHandlers(_nothing)).open()
+    message = Message(id="1", source="test", type="order", body=b"{}")
+    await house.ports.transport.send([Send(message=message, to="shop", held=held)])
+    taken = await house.transport.receive(1, 0.05)
+    await house.bury_the_dead()
+    sends: list[Send] = []
+
+    class WritesCopiesDown(Observer):
+        def around(self, call: Call) -> AbstractAsyncContextManager[None]:
+            if call.point is Point.RETRY_COPY:
+                sends.extend(call.items)
+            return super().around(call)
+
+    with Board.create(tmp_path / "board", 1) as board:
+        board.row(0).died(seen=seen)
+        stop = asyncio.Event()
+        ports = observed(house.ports._replace(starts=MemoryStarts(Live(), "shop")), WritesCopiesDown())
+        worker = Worker(ports, WorkerSettings(wait=0.05, grace=5.0), surroundings=house.surroundings, board=board.row(0))
+        working = asyncio.create_task(worker.run(stop))
+        await house.settled()
+        stop.set()
+        await working
+    assert len(taken) == 1
+    assert [(send.alone, send.held) for send in sends] == [expected]
+
+
+async def _nothing(_message: Message, _resources: Resources) -> None:
+    """Do nothing."""
+
+
 async def test_a_record_is_removed_however_long_that_takes() -> None:
     """An outage that keeps it there would be counted as a death."""
     starts, presence = Unsteady(Live(), "shop", lasts=3600), Presence()
@@ -219,6 +269,8 @@ async def test_a_suspect_of_a_first_run_is_counted_by_the_board_alone(tmp_path: 
         row = board.row(0)
         row.enter(claim_key("shop", MESSAGE), 4)
         row.died(seen=True)
-        assert await alone(starts, board=board).died([MESSAGE, Identity("upstream", "other")]) == {MESSAGE: 4}
-        assert await alone(starts, board=board).died([MESSAGE]) == {}
-    assert await alone(starts).died([MESSAGE]) == {}
+        assert await alone(starts, board=board).died([MESSAGE, Identity("upstream", "other")]) == Deaths(
+            counted={MESSAGE: 4}, explained=True
+        )
+        assert await alone(starts, board=board).died([MESSAGE]) == Deaths(explained=True)
+    assert await alone(starts).died([MESSAGE]) == NO_DEATHS

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from onceonly.runtime.board import BYTES, DEATHS, FIELDS, HANDLED, KNOWN, REMEMBERED, TICK, WIDTH, Board, Column
+from onceonly.runtime.board import BYTES, DEATHS, FIELDS, HANDLED, KNOWN, REMEMBERED, SINCE, TICK, WIDTH, Board, Column
 
 
 def test_rows_are_independent_and_everyone_who_opens_the_file_sees_them(tmp_path: Path) -> None:
@@ -90,6 +90,30 @@ def test_old_deaths_are_overwritten_and_do_not_count(tmp_path: Path, monkeypatch
         assert row.take_death((2).to_bytes(16)) is None
 
 
+def test_recent_deaths_explain_what_else_was_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A death of one handler or none does; one of several handlers does not, and neither do deaths of long ago."""
+    now = 1_000_000_000
+    monkeypatch.setattr("onceonly.runtime.board._now", lambda: now)
+    with Board.create(tmp_path / "board", 2) as board:
+        row, other = board.row(0), board.row(1)
+        row.died(seen=False)
+        assert not other.explains()
+        row.died(seen=True)
+        assert other.explains()
+        now += REMEMBERED
+        assert not other.explains()
+        row.enter(b"a" * 16, 0)
+        row.died(seen=True)
+        assert other.explains()
+        row.enter(b"a" * 16, 0)
+        row.enter(b"b" * 16, 0)
+        row.died(seen=True)
+        assert not other.explains()
+        now += REMEMBERED
+        row.died(seen=True)
+        assert other.explains()
+
+
 def test_what_was_counted_survives_sigkill(tmp_path: Path) -> None:
     """The process kills itself right after counting, without closing anything."""
     Board.create(tmp_path / "board", 1).close()
@@ -100,4 +124,4 @@ def test_what_was_counted_survives_sigkill(tmp_path: Path) -> None:
     ended = subprocess.run([sys.executable, "-c", program, str(tmp_path / "board")], check=False)
     with Board.open(tmp_path / "board") as board:
         assert (ended.returncode, board.row(0).get(HANDLED)) == (-signal.SIGKILL, 42)
-    assert (tmp_path / "board").stat().st_size == (WIDTH + DEATHS * FIELDS) * BYTES
+    assert (tmp_path / "board").stat().st_size == (WIDTH + DEATHS * FIELDS + SINCE) * BYTES

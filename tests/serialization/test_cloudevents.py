@@ -39,12 +39,12 @@ def test_a_message_survives_the_wire_with_every_prefix(message: Message, prefix:
     assert not is_copy(delivery)
 
 
-@given(messages, st.integers(1, 99), st.booleans())
-def test_a_retry_copy_remembers_how_often_it_failed(message: Message, attempts: int, alone: bool) -> None:  # noqa: FBT001
-    """Attempts, history and the wish to run alone travel with the copy, and are no attributes of the message."""
+@given(messages, st.integers(1, 99), st.booleans(), st.integers(0, 99))
+def test_a_retry_copy_remembers_how_often_it_failed(message: Message, attempts: int, alone: bool, held: int) -> None:  # noqa: FBT001
+    """Attempts, history and whether it must run alone travel with the copy, and are no attributes of the message."""
     history = (Failure(kind=FailureKind.TIMEOUT, reason="slow", at=5),)
-    delivery = arrive(Send(message=message, attempts=attempts, history=history, alone=alone))
-    assert (delivery.attempts, delivery.history, delivery.alone) == (attempts, history, alone)
+    delivery = arrive(Send(message=message, attempts=attempts, history=history, alone=alone, held=held))
+    assert (delivery.attempts, delivery.history, delivery.alone, delivery.held) == (attempts, history, alone, held)
     assert is_copy(delivery)
     event = take_apart(delivery.headers, delivery.body)
     assert message_of(event, source=message.source, id=message.id) == message
@@ -53,9 +53,14 @@ def test_a_retry_copy_remembers_how_often_it_failed(message: Message, attempts: 
 @pytest.mark.parametrize("attempts", ["-1", "many", "", "²", "1.5"])
 def test_a_foreign_header_with_our_name_loses_no_message(attempts: str) -> None:
     """What does not parse counts as nothing."""
-    headers = (("ce-id", "1"), ("ce-onceonlyattempts", attempts), ("ce-onceonlyhistory", "{broken"))
+    headers = (
+        ("ce-id", "1"),
+        ("ce-onceonlyattempts", attempts),
+        ("ce-onceonlyhistory", "{broken"),
+        ("ce-onceonlyheld", attempts),
+    )
     delivery = arrival(1, "q", headers, b"", suspect=False)
-    assert (delivery.attempts, delivery.history) == (0, ())
+    assert (delivery.attempts, delivery.history, delivery.held) == (0, (), 0)
 
 
 def test_other_headers_are_kept_beside_the_attributes() -> None:

@@ -57,8 +57,8 @@ WITHOUT_STARTS = patched(
     [
         Patch(
             "algorithms.delivery",
-            "        died = await ports.starts.died([item.message.identity for item in suspects])\n",
-            "        died = {}\n",
+            "        deaths = await ports.starts.died([item.message.identity for item in suspects])\n",
+            "        from onceonly.ports.starts import NO_DEATHS as deaths\n",
         ),
         Patch(
             "algorithms.delivery",

@@ -47,6 +47,8 @@ from onceonly.ports.transactions import Controls
 
 KILLED = Failure(kind=FailureKind.KILLED, reason="the process ended while the handler of this message was running")
 NO_COPY = "It cannot be retried: the transport refuses a copy of it, so no retry can be counted. Its original is kept here"
+MOST_HELD = 20
+"""How many deaths of processes that only held a message are believed to be another's. After that it runs alone."""
 RECYCLING = 5.0
 """Seconds after which a message is looked at again whose slot has not been recycled yet."""
 
@@ -159,21 +161,25 @@ async def _take_through(unit: Sequence[Item], ports: Ports) -> Report:
 
 
 async def set_apart(suspects: Sequence[Item], ports: Ports) -> Report:
-    """Send each suspect again as a copy that runs alone. Count the death of its process only where its handler was running.
+    """Send each suspect again. Count the death of its process only where its handler was running.
 
-    A process that dies holds many messages, and runs the handler of one. Which one it was, its supervisor knows.
+    A process that dies holds many messages, and runs the handler of one. Which one it was, its supervisor knows. What was only
+    held comes again with the others; where nobody knows, or too often, a suspect runs alone.
     """
     if not suspects:
         return Report()
     try:
-        died = await ports.starts.died([item.message.identity for item in suspects])
+        deaths = await ports.starts.died([item.message.identity for item in suspects])
     except TryAgain as error:
         await release(suspects, ports)
         return Report(unsure=_count(suspects), trouble=(_words(error),))
-    counted = [(item, died.get(item.message.identity, -1)) for item in suspects]
+    counted = [(item, deaths.counted.get(item.message.identity, -1)) for item in suspects]
     innocent = [item for item, attempts in counted if attempts < item.attempts]
-    now = partial(_run_now, ports=ports)  # where no copy can say that it must run alone
-    report = await retry([(item, _uncounted(item)) for item in innocent], ports, alone=True, uncopied=now)
+    held = [item for item in innocent if deaths.explained and item.held < MOST_HELD]
+    unclear = [item for item in innocent if not deaths.explained or item.held >= MOST_HELD]
+    now = partial(_run_now, ports=ports)  # where no copy can say what its message was suspected of
+    report = await retry([(item, _uncounted(item)) for item in held], ports, held=True, uncopied=now)
+    report += await retry([(item, _uncounted(item)) for item in unclear], ports, alone=True, uncopied=now)
     for item, attempts in counted:
         if attempts >= item.attempts:
             report += await _count_death(item, attempts, ports)
@@ -365,6 +371,7 @@ async def retry(
     ports: Ports,
     *,
     alone: bool = False,
+    held: bool = False,
     uncopied: Callable[[Item, Verdict], Awaitable[Report]] | None = None,
 ) -> Report:
     """Send a copy that carries the count, then ack the original; a copy that was not taken leaves the original.
@@ -374,7 +381,7 @@ async def retry(
     if not judged:
         return Report()
     try:
-        answers = await ports.transport.send([_copy(item, verdict, ports, alone=alone) for item, verdict in judged])
+        answers = await ports.transport.send([_copy(item, verdict, ports, alone=alone, held=held) for item, verdict in judged])
     except TryAgain:
         answers = tuple(Answer.UNKNOWN for _ in judged)
     taken = [item for (item, _), answer in zip(judged, answers, strict=True) if answer is Answer.TAKEN]
@@ -534,7 +541,7 @@ def _failure(error: HandlerFailed | CommitRefused) -> Failure:
     return Failure(kind=kind, reason=str(error))
 
 
-def _copy(item: Item, verdict: Verdict, ports: Ports, *, alone: bool) -> Send:
+def _copy(item: Item, verdict: Verdict, ports: Ports, *, alone: bool, held: bool) -> Send:
     return Send(
         message=item.message,
         to=ports.endpoint,
@@ -542,6 +549,7 @@ def _copy(item: Item, verdict: Verdict, ports: Ports, *, alone: bool) -> Send:
         attempts=verdict.attempts,
         history=verdict.history,
         alone=alone or item.alone,
+        held=item.held + held,
     )
 
 

@@ -35,6 +35,11 @@ class Item(Struct, frozen=True):
         return True in [delivery.alone for delivery in self.deliveries]
 
     @property
+    def held(self) -> int:
+        """How many processes died that held this message while another one's handler was running."""
+        return max(delivery.held for delivery in self.deliveries)
+
+    @property
     def doubted(self) -> bool:
         """Tell whether it runs behind the others, in a unit of its own: units with it failed, perhaps because of it."""
         return True in [is_doubted(delivery.history) for delivery in self.deliveries if delivery.history]

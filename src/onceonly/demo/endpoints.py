@@ -6,7 +6,7 @@ from onceonly.demo.flights import LEDGER, LOYALTY
 from onceonly.demo.legs import keep_legs
 from onceonly.demo.place import Place
 
-BATCH = 25  # what a killed process held runs alone when it comes again, so a demo that kills takes less than the default
+BATCH = 25  # what a killed process held has to come again, so a demo that kills takes less than the default
 # A message that was held at many kills is nobody's poison here: it is neither given up nor put off for minutes.
 PATIENT = Retry(delayed=100, first_delay=1.0, factor=1.0)
 

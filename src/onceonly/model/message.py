@@ -101,9 +101,9 @@ class Send(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A message on its way out: the effect that every handler may have, and the form of a retry copy.
 
     `to` names an endpoint (a command: it must be routable) or is empty (an event: whoever subscribed gets it, and nobody
-    is fine). `due` is the instant before which it is not delivered, milliseconds since 1970. `attempts`, `history` and
-    `alone` are carried by retry copies only: how often the message failed, its last failures, and whether it must run
-    in a unit of one because a process died while it held it.
+    is fine). `due` is the instant before which it is not delivered, milliseconds since 1970. `attempts`, `history`, `alone`
+    and `held` are carried by retry copies only: how often the message failed, its last failures, whether it must run with
+    its process to itself because a process died that held it, and how many processes died that only held it.
     """
 
     message: Message
@@ -112,13 +112,15 @@ class Send(Struct, frozen=True, kw_only=True, omit_defaults=True):
     attempts: int = 0
     history: tuple[Failure, ...] = ()
     alone: bool = False
+    held: int = 0
 
 
 class Delivery(Struct, frozen=True, kw_only=True):
     """One arrival of one copy, as the transport saw it; what gets acknowledged or released.
 
     `receipt` is the transport's own handle. `suspect` says that it came again although nobody released it, so the process
-    that held it may have been killed by it. `attempts`, `history` and `alone` are those of the copy that arrived.
+    that held it may have been killed by it. `attempts`, `history`, `alone` and `held` are those of the copy
+    that arrived.
     """
 
     receipt: Hashable
@@ -129,6 +131,7 @@ class Delivery(Struct, frozen=True, kw_only=True):
     attempts: int = 0
     history: tuple[Failure, ...] = ()
     alone: bool = False
+    held: int = 0
 
 
 class Unreadable(Struct, frozen=True, kw_only=True):

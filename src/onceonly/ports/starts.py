@@ -22,6 +22,20 @@ class Started(Struct, frozen=True, kw_only=True):
 BEGUN = Started()
 
 
+class Deaths(Struct, frozen=True, kw_only=True):
+    """The answer to `died`: the attempt counts with which those runs began whose process died.
+
+    `explained` says that the supervisor of this host saw its recent deaths, and each had one handler running at most. So what
+    the dead processes held besides is innocent, as far as is known here. A message may have been held by another host.
+    """
+
+    counted: Mapping[Identity, int] = {}
+    explained: bool = False
+
+
+NO_DEATHS = Deaths()
+
+
 class Starts(Protocol):
     """Evidence that a process ended while a message's handler was running. Without evidence, no death is counted.
 
@@ -29,8 +43,8 @@ class Starts(Protocol):
     count to n + 1, however often it is found. Evidence is removed when it is returned.
     """
 
-    async def died(self, identities: Sequence[Identity]) -> Mapping[Identity, int]:
-        """Return the runs that the supervisor of this process saw die: the attempt count with which each began."""
+    async def died(self, identities: Sequence[Identity]) -> Deaths:
+        """Return which runs the supervisor of this process saw die, and whether that explains why messages came again."""
 
     async def begin(self, identity: Identity, attempts: int) -> Started:
         """Record durably that a run begins that has its process to itself. Raises Failed, Unknown.
@@ -49,9 +63,9 @@ class Starts(Protocol):
 class NoStarts:
     """Starts where nothing is recorded, so no death of a process is ever counted."""
 
-    async def died(self, identities: Sequence[Identity]) -> Mapping[Identity, int]:
+    async def died(self, identities: Sequence[Identity]) -> Deaths:
         """Return nothing."""
-        return {}
+        return NO_DEATHS
 
     async def begin(self, identity: Identity, attempts: int) -> Started:
         """Record nothing."""

@@ -1,7 +1,7 @@
 """Running one message with the process to itself, so that its death is that message's and no other's."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from weakref import WeakKeyDictionary
 
 from onceonly.model.errors import Conflict, HandlerStuck, TryAgain
@@ -11,7 +11,7 @@ from onceonly.model.record import Decision
 from onceonly.model.remote import Response
 from onceonly.model.retry import Verdict
 from onceonly.ports.handlers import Handlers
-from onceonly.ports.starts import Started, Starts
+from onceonly.ports.starts import NO_DEATHS, Deaths, Started, Starts
 from onceonly.ports.store import Resources
 from onceonly.runtime.board import Row
 from onceonly.runtime.pace import Pace
@@ -126,12 +126,13 @@ class AloneStarts:
         self._row = row
         self._recorded: Identity | None = None
 
-    async def died(self, identities: Sequence[Identity]) -> Mapping[Identity, int]:
+    async def died(self, identities: Sequence[Identity]) -> Deaths:
         """Look at the board."""
         if self._row is None:
-            return {}
+            return NO_DEATHS
         seen = {identity: self._seen(identity) for identity in identities}
-        return {identity: attempts for identity, attempts in seen.items() if attempts is not None}
+        counted = {identity: attempts for identity, attempts in seen.items() if attempts is not None}
+        return Deaths(counted=counted, explained=self._row.explains())
 
     async def begin(self, identity: Identity, attempts: int) -> Started:
         """Have the process to itself, then record the run; what the supervisor saw of another one needs no record."""

@@ -16,6 +16,7 @@ WIDTH = 16  # numbers in a row: 128 bytes, two cache lines, so children do not s
 DEATHS = 64  # deaths that are remembered; an older one is overwritten
 FIELDS = 4  # numbers of a death: two of the key, the attempt count, and when
 REMEMBERED = 600_000  # milliseconds for which a death is evidence: its message comes again long before
+SINCE = 2  # instants behind them: when the last death was seen that one handler explains at most, and the last of several
 BYTES = 8  # of one number; every write is one aligned store
 
 
@@ -100,20 +101,31 @@ class Row:
 
         With several handlers running, none is blamed: their messages run alone next, and then it is plain.
         """
-        found = None
+        found, running = None, self.get(Column.RUNNING)
         if self.get(Column.STUCK):
             found = [self.get(Column(column)) for column in (Column.STUCK_LOW, Column.STUCK_HIGH, Column.STUCK_COUNTED)]
-        elif self.get(Column.RUNNING) == 1:
+        elif running == 1:
             found = [self.get(Column(column)) for column in (Column.LOW, Column.HIGH, Column.COUNTED)]
         for column in range(Column.RUNNING, Column.STUCK_COUNTED + 1):
             self._numbers[self._start + column] = 0
-        if found is None or not seen or self._deaths is None:
+        if not seen or self._deaths is None:
+            return False
+        self._numbers[self._deaths + DEATHS * FIELDS + (0 if found or not running else 1)] = _now()
+        if found is None:
             return False
         slots = range(self._deaths, self._deaths + DEATHS * FIELDS, FIELDS)
         oldest = min(slots, key=lambda slot: self._numbers[slot + 3])
         self._numbers[oldest], self._numbers[oldest + 1], self._numbers[oldest + 2] = found
         self._numbers[oldest + 3] = _now()
         return True
+
+    def explains(self) -> bool:
+        """Tell whether recent deaths on this host were seen, each with one handler running at most."""
+        if self._deaths is None:
+            return False
+        explained, unclear = self._numbers[self._deaths + DEATHS * FIELDS :][:SINCE]
+        old = _now() - REMEMBERED
+        return explained > old >= unclear
 
     def take_death(self, key: bytes) -> int | None:
         """Return the attempt count with which the run of a message began that ended with its process, and forget it."""
@@ -145,7 +157,7 @@ class Board:
     @classmethod
     def create(cls, path: Path | str, rows: int) -> Self:
         """Make a board of zeros, in place of what was there."""
-        Path(path).write_bytes(bytes((rows * WIDTH + DEATHS * FIELDS) * BYTES))
+        Path(path).write_bytes(bytes((rows * WIDTH + DEATHS * FIELDS + SINCE) * BYTES))
         return cls(Path(path))
 
     @classmethod
@@ -156,7 +168,7 @@ class Board:
     @property
     def rows(self) -> int:
         """How many rows there are."""
-        return (len(self._numbers) - DEATHS * FIELDS) // WIDTH
+        return (len(self._numbers) - DEATHS * FIELDS - SINCE) // WIDTH
 
     def row(self, index: int) -> Row:
         """Give one row. Raises IndexError when there is none."""

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from onceonly.model.errors import SetupError
 from onceonly.runtime.observer import Call, Point
 
-_UNTOUCHED = "the lease ends, the message comes again as a suspect, and runs alone; counted only if its handler was running"
+_UNTOUCHED = "the lease ends, and the message comes again as a suspect; counted only if its handler was running"
 _OWED = "the message comes again; the claim answers 'owed', and only its effects are dispatched"
 _RESENT = "the message comes again; the same ids are sent again, and their receivers know them"
 _DONE = "the message comes again; the claim answers 'done', and it is only acknowledged"

@@ -137,7 +137,8 @@ class Logs:
         taken = [send for send in taken if send.message.identity not in barred]
         left_behind = sum(map(_left_behind, taken))
         if left_behind > NAMED:
-            words = "a process died with %d messages, and each will be tried again alone"
+            alone = " alone" if any(send.alone for send in taken) else ""
+            words = f"a process died with %d messages, and each will be tried again{alone}"
             self._logger.warning(words, left_behind, extra={"endpoint": endpoint, "count": left_behind})
         for send in taken:
             if left_behind <= NAMED or not _left_behind(send):
@@ -160,7 +161,8 @@ class Logs:
         if last is not None:
             extra |= {"attempt": send.attempts, "reason": last.reason, "kind": last.kind.value}
         if _left_behind(send):
-            self._logger.warning("its process died; it runs alone, and will be tried again", extra=extra)
+            alone = "it runs alone, and" if send.alone else "it"
+            self._logger.warning("its process died; %s will be tried again", alone, extra=extra)
         elif last is None:
             self._logger.info("put off by its handler", extra=extra)
         else:
@@ -201,7 +203,7 @@ def _left_behind(send: Send) -> bool:
     """Tell whether a process died while it held this one: its start is counted, or it had company and starts at once."""
     if send.history:
         return send.history[-1].kind is FailureKind.KILLED
-    return send.alone and not send.due
+    return bool(send.alone or send.held) and not send.due
 
 
 def _about(endpoint: str, identity: Identity | None) -> dict[str, object]:

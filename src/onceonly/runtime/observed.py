@@ -14,7 +14,7 @@ from onceonly.ports.bundle import Ports, Relaying
 from onceonly.ports.dead_letters import DeadLetters, Filter
 from onceonly.ports.effects import Effects
 from onceonly.ports.handlers import Handlers
-from onceonly.ports.starts import NoStarts, Started, Starts
+from onceonly.ports.starts import Deaths, NoStarts, Started, Starts
 from onceonly.ports.store import Barred, Resources, Store, Unit
 from onceonly.ports.transport import Depth, Topology, Transport
 from onceonly.runtime.observed_transactions import observed_calls, observed_controls, observed_transactions
@@ -309,7 +309,7 @@ class ObservedStarts:
         """Enclose these starts."""
         self._starts, self._endpoint, self._observer = starts, endpoint, observer
 
-    async def died(self, identities: Sequence[Identity]) -> Mapping[Identity, int]:
+    async def died(self, identities: Sequence[Identity]) -> Deaths:
         """Pass through: what a supervisor saw is in memory."""
         return await self._starts.died(identities)
 
@@ -372,5 +372,5 @@ def is_retry_copy(send: Send, endpoint: str) -> bool:
 
     It carries what a copy must remember; one put off by its handler carries nothing, but comes from another source.
     """
-    remembers = bool(send.attempts or send.alone or send.history)
+    remembers = bool(send.attempts or send.alone or send.held or send.history)
     return remembers or (send.to == endpoint and send.message.source != endpoint)

@@ -26,11 +26,11 @@ NAMING = frozenset({"id", "source", "type"})
 """The attributes that say what a message is: each has one value, a text or an integer."""
 
 STRUCTURED = "application/cloudevents+json"
-ATTEMPTS, HISTORY, ALONE = "onceonlyattempts", "onceonlyhistory", "onceonlyalone"
+ATTEMPTS, HISTORY, ALONE, HELD = "onceonlyattempts", "onceonlyhistory", "onceonlyalone", "onceonlyheld"
 REASON_LIMIT = 200
-_OWN = frozenset({ATTEMPTS, HISTORY, ALONE})
+_OWN = frozenset({ATTEMPTS, HISTORY, ALONE, HELD})
 _CORE = frozenset({"id", "source", "type", "time", "subject", "datacontenttype", "specversion"})
-_COPIED = frozenset({ATTEMPTS, ALONE})
+_COPIED = frozenset({ATTEMPTS, ALONE, HELD})
 _LATEST = 253_402_300_799_999  # the end of the year 9999, in milliseconds
 
 _COUNT = re.compile(r"[0-9]{1,9}")
@@ -65,6 +65,8 @@ def encode(send: Send, prefix: str = PREFIX) -> tuple[Headers, bytes]:
         headers.append((prefix + HISTORY, _encode_json(short).decode()))
     if send.alone:
         headers.append((prefix + ALONE, "1"))
+    if send.held:
+        headers.append((prefix + HELD, str(send.held)))
     headers.append(("content-type", message.datacontenttype))
     return (*headers, *message.headers), message.body
 
@@ -72,17 +74,21 @@ def encode(send: Send, prefix: str = PREFIX) -> tuple[Headers, bytes]:
 def arrival(receipt: Hashable, queue: str, headers: Headers, body: bytes, *, suspect: bool) -> Delivery:
     """Make the delivery a transport hands out; reads what a retry copy remembers, and nothing else."""
     own = {name: value for key, value in headers if (name := attribute_of(key)) in _OWN}
-    attempts = own.get(ATTEMPTS, "")
     return Delivery(
         receipt=receipt,
         queue=queue,
         headers=headers,
         body=body,
         suspect=suspect,
-        attempts=int(attempts) if _COUNT.fullmatch(attempts) else 0,
+        attempts=_count(own.get(ATTEMPTS, "")),
         history=_history(own.get(HISTORY, "")),
         alone=own.get(ALONE) == "1",
+        held=_count(own.get(HELD, "")),
     )
+
+
+def _count(text: str) -> int:
+    return int(text) if _COUNT.fullmatch(text) else 0
 
 
 def take_apart(headers: Headers, body: bytes) -> Event:

@@ -1,6 +1,6 @@
 """Starts on documents: one document for each run that has its process to itself, until it ends. Ordinary runs write nothing."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from uuid import uuid4
 
 import msgspec
@@ -9,7 +9,7 @@ from msgspec import Struct
 from onceonly.model.errors import Failed
 from onceonly.model.identity import Identity, claim_key
 from onceonly.ports.documents import Change, Documents
-from onceonly.ports.starts import BEGUN, Started
+from onceonly.ports.starts import BEGUN, NO_DEATHS, Deaths, Started
 from onceonly.ports.surroundings import Clock
 
 TRIES = 5
@@ -39,9 +39,9 @@ class DocumentStarts:
         self._clock = clock
         self._tokens: dict[str, str] = {}
 
-    async def died(self, identities: Sequence[Identity]) -> Mapping[Identity, int]:
+    async def died(self, identities: Sequence[Identity]) -> Deaths:
         """Return nothing: a document store sees no process die."""
-        return {}
+        return NO_DEATHS
 
     async def begin(self, identity: Identity, attempts: int) -> Started:
         """Record that a run begins; see the port."""

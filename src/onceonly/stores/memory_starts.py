@@ -1,13 +1,13 @@
 """Starts in memory: which runs have begun and not ended, and which a supervisor saw die."""
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from onceonly.drivers.memory import Driver, Operation, Place, Step, WallClock
 from onceonly.model.identity import Identity, claim_key
-from onceonly.ports.starts import BEGUN, Started
+from onceonly.ports.starts import BEGUN, Deaths, Started
 from onceonly.ports.surroundings import Clock
 
 AT_ONCE = 0.001
@@ -26,11 +26,15 @@ class Run(Struct, frozen=True):
 
 
 class StartsWorld(Struct, frozen=True):
-    """Runs that have not ended, runs that a supervisor saw die, and (for the checker) how often each message's run died."""
+    """Runs that have not ended, runs that a supervisor saw die, and (for the checker) how often each message's run died.
+
+    `explained` says that all deaths are seen by a supervisor.
+    """
 
     runs: tuple[Run, ...] = ()
     seen: tuple[tuple[bytes, int], ...] = ()
     deaths: tuple[tuple[bytes, int], ...] = ()
+    explained: bool = False
 
 
 class Span(Struct, frozen=True):
@@ -65,7 +69,7 @@ def end(world: StartsWorld, key: bytes, token: Hashable) -> Step:
 def take(world: StartsWorld, keys: tuple[bytes, ...]) -> Step:
     """Return what a supervisor saw of these, and remove it."""
     world, found = _take(world, keys)
-    return world, tuple(sorted(found.items()))
+    return world, (tuple(sorted(found.items())), world.explained)
 
 
 def _take(world: StartsWorld, keys: tuple[bytes, ...]) -> tuple[StartsWorld, dict[bytes, int]]:
@@ -93,11 +97,12 @@ class MemoryStarts:
         self._clock = clock or WallClock()
         self._tokens: dict[bytes, Hashable] = {}
 
-    async def died(self, identities: Sequence[Identity]) -> Mapping[Identity, int]:
+    async def died(self, identities: Sequence[Identity]) -> Deaths:
         """Return the runs that a supervisor saw die; see the port."""
         keys = {claim_key(self._endpoint, identity): identity for identity in identities}
-        found: tuple[tuple[bytes, int], ...] = await self._driver.perform(Operation("start-died", PLACE, take, (tuple(keys),)))
-        return {keys[key]: attempts for key, attempts in found}
+        found: tuple[tuple[bytes, int], ...]
+        found, explained = await self._driver.perform(Operation("start-died", PLACE, take, (tuple(keys),)))
+        return Deaths(counted={keys[key]: attempts for key, attempts in found}, explained=explained)
 
     async def begin(self, identity: Identity, attempts: int) -> Started:
         """Record that a run begins; see the port."""

@@ -86,19 +86,19 @@ class TransportSuite(Suite):
             assert _message(delivery) == message(body=b"")
 
     async def test_a_retry_copy_keeps_what_it_remembers(self) -> None:
-        """Attempts, history, and that it must run alone."""
+        """Attempts, history, that it must run alone, and how many processes died that held it."""
         async with self.open_transport() as subject:
             await _declare(subject)
-            await _send(subject, Send(message=message(), to=ENDPOINT, attempts=7, history=failures(), alone=True))
+            await _send(subject, Send(message=message(), to=ENDPOINT, attempts=7, history=failures(), alone=True, held=3))
             delivery = await self._take_one(await subject.transport())
-            assert (delivery.attempts, delivery.history, delivery.alone) == (7, failures(), True)
+            assert (delivery.attempts, delivery.history, delivery.alone, delivery.held) == (7, failures(), True, 3)
 
     async def test_a_first_copy_remembers_nothing(self) -> None:
-        """No attempts, no history, not alone."""
+        """No attempts, no history, not alone, held by nobody."""
         async with self.open_transport() as subject:
             await _put(subject, "m1")
             delivery = await self._take_one(await subject.transport())
-            assert (delivery.attempts, delivery.history, delivery.alone) == (0, (), False)
+            assert (delivery.attempts, delivery.history, delivery.alone, delivery.held) == (0, (), False, 0)
 
     async def test_a_delivery_names_its_queue(self) -> None:
         """It is the endpoint's: foreign messages take their source from it."""

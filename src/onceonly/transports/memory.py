@@ -79,7 +79,7 @@ class Rules(Struct, frozen=True):
 
     def allows(self, one: Send, body: bytes) -> bool:
         """Tell whether it takes a message that it can route."""
-        return len(body) <= self.max_body and (self.takes_copies or not (one.attempts or one.alone))
+        return len(body) <= self.max_body and (self.takes_copies or not (one.attempts or one.alone or one.held))
 
 
 def declare(world: BrokerWorld, topologies: tuple[Topology, ...]) -> Step:

@@ -25,7 +25,7 @@ AT_WORK = 1.5  # the same while what it brought is in work, which is longer than
 CLOSING = 2.0  # seconds to give back what waits here; then the end of the connection does it
 MOST_AHEAD = 5_000  # deliveries a consumer may bring before any is settled
 TURNS = 1  # of the loop without a new delivery: what the server has sent is handed over in the turn that reads it
-AHEAD = 4  # a consumer may bring this many times what is asked for: a worker dispatches some batches while it handles another
+AHEAD = 4  # times what is asked for that a consumer may bring: a worker dispatches some batches while it handles another
 SHRINK = 16 * AHEAD  # one that may bring this many times what is asked for is replaced
 REMEMBERED = 10_000
 _SERIAL = count(1)
@@ -212,7 +212,7 @@ class Inbox:
                 return
             if self._suffices():
                 return
-            ahead = min(MOST_AHEAD, AHEAD * self._needed())
+            ahead = min(MOST_AHEAD, self._needed() + (AHEAD - 1) * self._wanted)
             channel = self._channel
             assert channel is not None  # noqa: S101 - opened above
             patience = self._link.address.timeout  # a queue without a leader never answers

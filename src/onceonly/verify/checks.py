@@ -182,6 +182,21 @@ CHECKS: tuple[Check, ...] = (
         reaches=("begin", "commit", "send", "forget", "dead-letter", "ack", "start-begin", "start-ended"),
     ),
     Check(
+        name="a message that kills its process, and nobody sees it die",
+        workload=Workload(arrivals=copies("c"), behaviours=(("c", Behaviour.KILLS),), retry=IMPATIENT, supervised=False),
+        bounds=Bounds(),
+        workers=1,
+        patience=20,
+        reaches=("begin", "dead-letter", "ack", "start-begin"),
+    ),
+    Check(
+        name="two messages, and nobody sees their process die",
+        workload=Workload(arrivals=copies("a", "b"), supervised=False),
+        bounds=Bounds(crashes=1, failures=1),
+        workers=1,
+        batch=2,
+    ),
+    Check(
         name="the lease of a message that must run alone ends early",
         workload=GIVEN_UP,
         bounds=ONE_OF_EACH,

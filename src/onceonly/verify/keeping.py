@@ -141,7 +141,7 @@ def first_worlds(workload: Workload, programs: Programs) -> dict[str, Any]:
         worlds[TOKENS] = programs.tokens.TokensWorld(live=live)
     if workload.keeping is Keeping.DEDUP:
         worlds[DEDUP] = programs.dedup.DedupWorld()
-    worlds[STARTS] = programs.starts.StartsWorld()
+    worlds[STARTS] = programs.starts.StartsWorld(explained=workload.supervised)
     if workload.clients:
         worlds[ANSWERS] = AnswersWorld()
     if workload.calls or workload.followed:

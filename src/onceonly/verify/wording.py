@@ -91,7 +91,8 @@ def receipt_text(receipt: Any) -> str:
 
 def delivery_text(delivery: Delivery) -> str:
     """Name a delivery, what it brings, and its marks."""
-    marks = [word for word, holds in (("suspect", delivery.suspect), ("alone", delivery.alone)) if holds]
+    known = (("suspect", delivery.suspect), ("alone", delivery.alone), ("held", delivery.held))
+    marks = [word for word, holds in known if holds]
     if delivery.attempts:
         marks.append(f"attempts {delivery.attempts}")
     return f"{receipt_text(delivery.receipt)} of {delivery.body.decode()!r}" + (f" ({', '.join(marks)})" if marks else "")

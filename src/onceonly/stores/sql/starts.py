@@ -1,6 +1,6 @@
 """Starts in a SQL database: one row for each run that has its process to itself, until it ends. Ordinary runs write nothing."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from uuid import uuid4
 
 from sqlalchemy import Connection, delete, select, update
@@ -8,7 +8,7 @@ from sqlalchemy import Connection, delete, select, update
 from onceonly.drivers.database_clock import database_now
 from onceonly.drivers.sql import Database
 from onceonly.model.identity import Identity, claim_key
-from onceonly.ports.starts import BEGUN, Started
+from onceonly.ports.starts import BEGUN, NO_DEATHS, Deaths, Started
 from onceonly.stores.sql.tables import tables
 
 KEPT = 7 * 24 * 3600 * 1000
@@ -25,9 +25,9 @@ class SqlStarts:
         self._starts = tables(database.prefix, database.schema).starts
         self._tokens: dict[bytes, bytes] = {}
 
-    async def died(self, identities: Sequence[Identity]) -> Mapping[Identity, int]:
+    async def died(self, identities: Sequence[Identity]) -> Deaths:
         """Return nothing: a database sees no process die."""
-        return {}
+        return NO_DEATHS
 
     async def begin(self, identity: Identity, attempts: int) -> Started:
         """Record that a run begins; see the port."""

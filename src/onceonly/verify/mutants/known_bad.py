@@ -18,6 +18,10 @@ UNSEEN, EARLY = (
     "a message that must run alone, and nobody sees its process die",
     "the lease of a message that must run alone ends early",
 )
+UNSEEN_KILL, UNSEEN_TWO = (
+    "a message that kills its process, and nobody sees it die",
+    "two messages, and nobody sees their process die",
+)
 CLASH, REFUSED, HOPELESS = "the same id with another body", "an effect that is always refused", "given up with its effects owed"
 NO_COPY, NO_COPY_UNSTEADY = "a handler that fails, and no copy can be made", "an unsteady handler, and no copy can be made"
 REFUSED_COMMIT = "a commit that is refused"

@@ -23,6 +23,8 @@ from onceonly.verify.mutants.known_bad import (
     RUINOUS,
     UNANSWERED,
     UNSEEN,
+    UNSEEN_KILL,
+    UNSEEN_TWO,
     UNSTEADY,
     Mutant,
     delivery,
@@ -61,7 +63,10 @@ SHELL: tuple[Mutant, ...] = (
     Mutant(
         "an innocent suspect given up when no copy can be made",
         (NO_COPY_UNSTEADY,),
-        (delivery(", alone=True, uncopied=now)\n", ", alone=True)\n"),),
+        (
+            delivery(", held=True, uncopied=now)\n", ", held=True)\n"),
+            delivery(", alone=True, uncopied=now)\n", ", alone=True)\n"),
+        ),
     ),
     Mutant(
         "ack before processing",
@@ -260,7 +265,7 @@ SHELL: tuple[Mutant, ...] = (
     Mutant(
         "a batch's death counted against each of it",
         (HASTY,),
-        (delivery("died.get(item.message.identity, -1)", "item.attempts"),),
+        (delivery("deaths.counted.get(item.message.identity, -1)", "item.attempts"),),
     ),
     Mutant(
         "a redelivered copy that would run alone counted without a record",
@@ -306,6 +311,29 @@ SHELL: tuple[Mutant, ...] = (
         (delivery("KILLED, attempts=attempts, history", "KILLED, attempts=attempts + 1, history"),),
     ),
     Mutant(
+        "a suspect taken for one that was only held although nobody saw its process die",
+        (UNSEEN_KILL,),
+        (
+            delivery("if deaths.explained and item.held < MOST_HELD]", "if item.held < MOST_HELD]"),
+            delivery("if not deaths.explained or item.held >= MOST_HELD]", "if item.held >= MOST_HELD]"),
+        ),
+    ),
+    Mutant(
+        "a message that a dead process only held is dropped",
+        (KILLING, BESIDE),
+        (
+            delivery(
+                "    report += await retry([(item, _uncounted(item)) for item in unclear]",
+                "    await _ack([each for item in held for each in item.deliveries], ports)\n"
+                "    report += await retry([(item, _uncounted(item)) for item in unclear]",
+            ),
+            delivery(
+                "    report = await retry([(item, _uncounted(item)) for item in held]",
+                "    report = await retry([(item, _uncounted(item)) for item in held[:0]]",
+            ),
+        ),
+    ),
+    Mutant(
         "a run that is in progress taken for one that died",
         (EARLY,),
         (starts("run.until > span.now", "False"),),
@@ -322,7 +350,7 @@ SHELL: tuple[Mutant, ...] = (
     ),
     Mutant(
         "only the first that must run alone is settled",
-        (BESIDE,),
+        (UNSEEN_TWO,),
         (delivery("    for item in intake.alone:", "    for item in intake.alone[:1]:"),),
     ),
     Mutant(
