@@ -1,7 +1,7 @@
 """A message that may end its process has the process to itself; the record of its run outlasts outages, not the run."""
 
 import asyncio
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, nullcontext
 from pathlib import Path
 
 import pytest
@@ -17,7 +17,7 @@ from onceonly.ports.store import Resources
 from onceonly.runtime.alone import AloneStarts, Crowd, Presence
 from onceonly.runtime.board import Board
 from onceonly.runtime.observed import observed
-from onceonly.runtime.observer import Call, Observer, Point
+from onceonly.runtime.observer import Call, Point
 from onceonly.runtime.settings import WorkerSettings
 from onceonly.runtime.surroundings import LIVE
 from onceonly.runtime.worker import Worker, run_all
@@ -204,11 +204,11 @@ async def test_what_a_process_only_held_runs_with_the_others_where_its_death_was
     await house.bury_the_dead()
     sends: list[Send] = []
 
-    class WritesCopiesDown(Observer):
+    class WritesCopiesDown:
         def around(self, call: Call) -> AbstractAsyncContextManager[None]:
             if call.point is Point.RETRY_COPY:
                 sends.extend(call.items)
-            return super().around(call)
+            return nullcontext()
 
     with Board.create(tmp_path / "board", 1) as board:
         board.row(0).died(seen=seen)
