@@ -101,6 +101,7 @@ def test_every_kind_of_failing_call_fails_somewhere() -> None:
     for name in (
         "two messages in one unit, one is unsteady",
         "a handler that fails: retry, then dead letter",
+        "a message that must run alone, and nobody sees its process die",
         "a dedup store, a crash and a failed call",
         "tokens, a lease that ends early, and a failed call",
         "a thing, a crash and a failed call",
