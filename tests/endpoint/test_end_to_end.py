@@ -186,7 +186,7 @@ async def test_a_row_that_nobody_can_read_becomes_a_dead_letter(house: House) ->
         await watch.until(Point.ACK, 2)
     assert await house.lines() == [("shop", "good")]
     (letter,) = await house.dead()
-    assert "its headers are no JSON list" in letter.reason
+    assert "its headers are not a JSON list" in letter.reason
     assert letter.body == b'{"order_id": "bad"}'
 
 

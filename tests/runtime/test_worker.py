@@ -399,7 +399,7 @@ async def test_a_loop_that_ends_ends_the_worker(caplog: pytest.LogCaptureFixture
     house = House()
     house.ports = house.ports._replace(transport=BrokerThatCancels(house.driver, "shop", clock=house.clock))
     worker = Worker(house.ports, FAST, surroundings=house.surroundings)
-    with pytest.raises(WorkerStopped, match="although nobody stopped it"):
+    with pytest.raises(WorkerStopped, match="without a stop request"):
         await run_all([worker], asyncio.Event())
     assert any("has ended" in said for said in messages_in(caplog, "ERROR"))
 

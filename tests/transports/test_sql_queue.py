@@ -321,7 +321,7 @@ async def test_a_row_whose_headers_cannot_be_read_holds_up_no_other(
     assert (ids((good,)), good.suspect) == (["m0"], False)
     unread = read(bad, (), identity=None, max_body=100)
     assert isinstance(unread, Unreadable)
-    assert "its headers are no JSON list" in unread.reason
+    assert "its headers are not a JSON list" in unread.reason
     assert [name for name, _ in bad.headers] == [UNREADABLE, AS_STORED]
     assert bad.body == b"{}"
     await shop.ack((bad, good))

@@ -136,7 +136,7 @@ async def deliver(
     report += await give_up(intake.letters, ports) + Report(postponed=len(intake.back))
     report += await set_apart(intake.suspects, ports)
     report += await do([partial(_take_through, unit, ports) for unit in intake.units])
-    for item in intake.alone:  # behind all others: a process that ends with one of them holds little else
+    for item in intake.alone:  # after all others: a process that dies then holds few other messages
         report += await _run_alone(item, ports)
     return report
 
@@ -163,8 +163,8 @@ async def _take_through(unit: Sequence[Item], ports: Ports) -> Report:
 async def set_apart(suspects: Sequence[Item], ports: Ports) -> Report:
     """Send each suspect again. Count the death of its process only where its handler was running.
 
-    A process that dies holds many messages, and runs the handler of one. Which one it was, its supervisor knows. What was only
-    held comes again with the others; where nobody knows, or too often, a suspect runs alone.
+    A process that dies holds many messages, and runs the handler of one. Its supervisor can determine which one. What was only
+    held is sent again and runs with the others. A suspect runs alone if that is unknown, or if it was held too often.
     """
     if not suspects:
         return Report()
@@ -177,7 +177,7 @@ async def set_apart(suspects: Sequence[Item], ports: Ports) -> Report:
     innocent = [item for item, attempts in counted if attempts < item.attempts]
     held = [item for item in innocent if deaths.explained and item.held < MOST_HELD]
     unclear = [item for item in innocent if not deaths.explained or item.held >= MOST_HELD]
-    now = partial(_run_now, ports=ports)  # where no copy can say what its message was suspected of
+    now = partial(_run_now, ports=ports)  # where no copy can carry the mark
     report = await retry([(item, _uncounted(item)) for item in held], ports, held=True, uncopied=now)
     report += await retry([(item, _uncounted(item)) for item in unclear], ports, alone=True, uncopied=now)
     for item, attempts in counted:
@@ -192,7 +192,7 @@ async def _run_alone(item: Item, ports: Ports) -> Report:
     try:
         started = await ports.starts.begin(identity, item.attempts)
     except (TryAgain, Conflict) as error:
-        await ports.starts.ended(identity)  # it may have been recorded: then nobody would ever end it
+        await ports.starts.ended(identity)  # it may have been recorded, and nothing else would end it
         await release([item], ports)
         return Report(unsure=_count([item]), trouble=(_words(error),))
     if started.died is not None:
@@ -202,7 +202,7 @@ async def _run_alone(item: Item, ports: Ports) -> Report:
         return await retry([(item, _judge(item, later, ports))], ports, uncopied=partial(_put_back, ports=ports))
     # Crash here: 1 recorded, 2 the process died, 3 the message comes again, 4 the record is found: it is counted.
     ran = await run((item,), ports)
-    await ports.starts.ended(identity)  # before its delivery is settled: what comes again afterwards died of nothing
+    await ports.starts.ended(identity)  # before its delivery is settled: a redelivery afterwards is not a death
     return await settle((item,), ran, ports)
 
 
@@ -240,7 +240,7 @@ async def run(items: Sequence[Item], ports: Ports) -> Ran:
 
 
 async def _run(items: Sequence[Item], ports: Ports, *, isolated: bool = False, seen: bool = False) -> Ran:
-    """Run items as one unit. `seen` says that another one was committed since this batch was received."""
+    """Run items as one unit. `seen`: another unit was committed since this batch was received."""
     try:
         processed = await process([item.message for item in items], ports, isolated=isolated)
     except (HandlerFailed, CommitRefused) as error:
@@ -271,9 +271,9 @@ async def _each_alone(items: Sequence[Item], ran: Ran, ports: Ports) -> Ran:
 
 
 async def _find(items: Sequence[Item], error: Conflict | TryAgain, ports: Ports, *, isolated: bool, seen: bool) -> Ran:
-    """Find out whether one message is to blame for a failure that may be nobody's.
+    """Find out whether one message causes a failure of its unit.
 
-    Only the message whose handler ran may be. It runs once more, in a unit of its own.
+    Only the message whose handler was running can be the cause. It runs once more, in a unit of its own.
     """
     if isinstance(error, LockTimeout) and not isolated and len(items) > 1:
         return await _run(items, ports, isolated=True)  # those that wait for a lock are left out
@@ -283,9 +283,9 @@ async def _find(items: Sequence[Item], error: Conflict | TryAgain, ports: Ports,
     if len(items) == 1:
         return await _doubt(suspect, error, ports, seen=seen)
     others = [item for item in items if item is not suspect]
-    if isinstance(error, LockTimeout):  # its unit could not go on without it
+    if isinstance(error, LockTimeout):  # the time-out ended the unit
         return _nobodys(others, error) + _locked(suspect, error)
-    # a lost race: the others are given back, and half as many are taken next time
+    # a lost race: the others are released, and the next batch is half as large
     ran = _nobodys(others, error) if isinstance(error, Conflict) else await _run(others, ports, isolated=True)
     return await _each_alone([suspect], ran, ports)
 
@@ -407,9 +407,9 @@ async def _end(item: Item, verdict: Verdict, ports: Ports) -> Report:
 async def give_up(letters: Sequence[Letter], ports: Ports) -> Report:
     """Fence, store dead letters, then ack; what could not be stored, or is committed after all, is released.
 
-    The one place where a message is given up. An earlier attempt at it may still be under way: committed after the ack, its
-    effects would never be sent. So the fence comes first. A record that it finds is the message's own success: the message
-    comes again, and `begin` answers "owed".
+    This is the only place where a message is given up. An earlier attempt may still be in progress: if it were committed after
+    the ack, its effects would never be sent. So the fence comes first. A record that the fence finds means that the message was
+    handled: the message is redelivered, and `begin` answers "owed".
     """
     report = Report()
     for letter in letters:

@@ -41,7 +41,7 @@ class Item(Struct, frozen=True):
 
     @property
     def doubted(self) -> bool:
-        """Tell whether it runs behind the others, in a unit of its own: units with it failed, perhaps because of it."""
+        """Return whether it runs after the others, in a unit of its own: units with it failed, perhaps because of it."""
         return True in [is_doubted(delivery.history) for delivery in self.deliveries if delivery.history]
 
     @property
@@ -56,11 +56,11 @@ class Letter(Struct, frozen=True):
     letter: DeadLetter
     deliveries: tuple[Delivery, ...]
     gives_up: Message | None = None
-    """The message, if an earlier attempt at it may still be committed: the store is fenced before the letter is stored."""
+    """The message, if an earlier attempt may still be committed. The store is then fenced before the letter is stored."""
 
 
 class Intake(Struct, frozen=True):
-    """A batch, sorted: what to give back, letters to store, suspects that must run alone next time, units, those alone now."""
+    """A sorted batch: deliveries to release, letters to store, suspects, units, and items that run alone now."""
 
     back: tuple[Delivery, ...]
     letters: tuple[Letter, ...]

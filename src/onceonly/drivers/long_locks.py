@@ -2,7 +2,7 @@
 
 After a lock time-out in a handler, the next units of messages do not wait for locks. Such a unit puts off each message that
 does not get its lock, and handles the others. Where several processes change the same rows, it also puts off messages that
-would have got their lock a moment later. So this ends by itself: only a lock time-out in a unit that waited prolongs it.
+would have got their lock a moment later. So this state expires: only a lock time-out in a unit that waited prolongs it.
 """
 
 from enum import Enum

@@ -193,9 +193,9 @@ class MariaDB:
         return State.OPEN if driver.get_transaction_status() else State.ENDED
 
     def hold(self, connection: Connection, *, of_messages: bool = False, isolated: bool = False) -> None:
-        """Wait for no lock after a lock time-out. Claims are made by now: they waited for as long as the others took.
+        """Make statements wait for no lock after a lock time-out. Claims have been made by now, so their wait is not shortened.
 
-        The server refuses nobody's COMMIT. One through the driver's own connection is found out afterwards.
+        The server cannot reject a handler's COMMIT. One on the driver's own connection is detected afterwards.
         """
         if of_messages and (caution := self._locks.caution(connection, isolated=isolated)):
             connection.exec_driver_sql(caution)

@@ -191,7 +191,7 @@ class WatchedConnection(Connection):
         self.drop()
 
     def _progress(self) -> tuple[int, int]:
-        """Tell how much is not sent yet, and how much of an answer has come."""
+        """Return how much data is not sent yet, and how much of the answer has arrived."""
         unsent = self._transport.get_write_buffer_size() if self._transport is not None else 0
         return unsent, self._proto.length
 

@@ -322,11 +322,11 @@ class PostgreSQL:
         return State.OPEN if state is State.ENDED and unsaid(connection).startswith("BEGIN") else state
 
     def hold(self, connection: Connection, *, of_messages: bool = False, isolated: bool = False) -> None:
-        """Have no lock waited for long after a deadlock or a lock time-out.
+        """Shorten the wait for locks after a deadlock or a lock time-out.
 
-        Claims are made by now: they waited for as long as the others took.
+        Claims have been made by now, so their wait is not shortened.
 
-        The server refuses nobody's COMMIT; one through the driver's own connection is found out afterwards.
+        The server cannot reject a handler's COMMIT. One on the driver's own connection is detected afterwards.
         """
         self._say_unsaid(connection)
         if caution := self._deadlocks.caution(connection, of_messages=of_messages, isolated=isolated):

@@ -1,10 +1,10 @@
-"""Deadlocks on PostgreSQL: the server looks for one only after `deadlock_timeout`, a second, and all who wait lose that time.
+"""Deadlocks on PostgreSQL. The server looks for one only after `deadlock_timeout` (1 s), and all waiting units lose that time.
 
-After a lock time-out of a handler's statement, units of messages wait for an instant only: see `long_locks`. A claim that waits
-too long for its owner, or an entity for its own, changes nothing.
+After a lock time-out of a handler's statement, units of messages wait for `INSTANT` only: see `long_locks`. A lock time-out of
+a claim or of an entity does not start this.
 
-Who has met one is *wary* for a while: no lock is waited for longer than a moment, so that a deadlock ends soon, whoever else is
-in it. A lock that is not had in time is a Conflict like the deadlock itself, uncounted.
+After a deadlock an engine is *wary* for its next `WARY_FOR` units: these wait for `MOMENT` at most, so another deadlock ends
+soon, whatever its other transactions do. A lock time-out in them is a Conflict like the deadlock itself, and is not counted.
 """
 
 from sqlalchemy import Connection, event
@@ -48,7 +48,7 @@ class Deadlocks:
         wait = self._long_locks.wait(isolated=isolated) if of_messages else Wait.FULL
         wary = self._left > 0
         self._left -= wary
-        # a unit that is wary after a deadlock, and gives up, perhaps met another deadlock
+        # a unit that is wary, and gives up, may have met another deadlock
         connection.info[_TELLS] = of_messages and wait is not Wait.NONE and not wary
         return BE_QUICK if wary and wait is not Wait.NONE else _CAUTIONS[wait]
 

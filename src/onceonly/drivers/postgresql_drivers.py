@@ -47,16 +47,16 @@ class Driver(Watched, Protocol):
         """Give what `connect` takes whatever is connected to."""
 
     def session_arguments(self, arguments: Mapping[str, Any], settings: Mapping[str, str], *, pooled: bool) -> dict[str, Any]:
-        """Give what `connect` takes beside `arguments` to have these settings in a session, or to share it behind a pooler."""
+        """Return what `connect` needs in addition to `arguments`: `settings` for the session, or options for a pooler."""
 
     async def meets_pooler(self, arguments: Mapping[str, Any]) -> bool:
-        """Tell, by a connection of its own, whether these arguments of `connect` lead to a pooler of connections."""
+        """Return whether these arguments of `connect` lead to a connection pooler. Opens a connection to find out."""
 
     def is_pooled(self, connection: Connection) -> bool:
-        """Tell it of a connection."""
+        """Return whether this connection leads to a pooler."""
 
     def needed_behind_pooler(self, connection: Connection) -> str:
-        """Tell what a user's engine lacks to work behind a pooler; empty for nothing."""
+        """Return what a user's engine lacks to work behind a pooler; empty for nothing."""
 
     def watch_connecting(self, engine: AsyncEngine, is_pooled: Callable[[], bool]) -> None:
         """Finish each new connection of an engine of this library's own."""
@@ -121,7 +121,7 @@ class Asyncpg:
         return {"server_settings": {**arguments["server_settings"], **settings}}
 
     async def meets_pooler(self, arguments: Mapping[str, Any]) -> bool:
-        """Compare the process id that was told when connecting with what the session itself says."""
+        """Compare the process id from the connection start-up with the one that the session itself reports."""
         connection = await self._loaded.connect(**arguments, statement_cache_size=0)
         try:
             same = await connection.execute(_SAME.format(connection.get_server_pid()), timeout=CONNECTING)
@@ -269,7 +269,7 @@ class Psycopg:
         return {"options": " ".join(f"-c {name}={value}" for name, value in settings.items())}
 
     async def meets_pooler(self, arguments: Mapping[str, Any]) -> bool:
-        """Compare the process id that was told when connecting with what the session itself says."""
+        """Compare the process id from the connection start-up with the one that the session itself reports."""
         async with asyncio.timeout(2 * CONNECTING):
             connection = await self._connect(arguments)
             try:
@@ -301,7 +301,7 @@ class Psycopg:
             await connection.close()
 
     def drop(self, adapted: Any) -> None:
-        """Shut the socket down: libpq finds it at its end, while one that is closed would never wake who waits for it."""
+        """Shut the socket down. libpq then reads end-of-file; closing the socket would not wake the task that waits for it."""
         with suppress(OSError), socket.socket(fileno=os.dup(adapted.driver_connection.fileno())) as own:
             own.shutdown(socket.SHUT_RDWR)
 

@@ -42,7 +42,7 @@ class PostgreSQLKeeper:
         return int(connection.scalar(select(func.pg_total_relation_size(_named(connection, table)))) or 0)
 
     def lead(self, connection: Connection, name: str) -> bool:
-        """Take an advisory lock that the transaction's end gives back: behind a pooler a session is nobody's own.
+        """Take an advisory lock that the end of the transaction releases: behind a pooler, clients share sessions.
 
         The transaction is silent while the chores are done. It has no snapshot meanwhile, so it keeps nothing from VACUUM.
         """

@@ -50,7 +50,7 @@ class Watched(Protocol):
     errors: tuple[type[Exception], ...]
 
     def awaits(self, adapted: Any) -> object:
-        """Give what tells this wait for the server from any other one on the connection; None while there is no wait."""
+        """Return a value that identifies the current wait for the server; None while the connection does not wait."""
 
     def session(self, adapted: Any) -> int:
         """Give the process id of the connection's session on the server, unless a pooler is between."""

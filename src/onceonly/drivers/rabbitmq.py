@@ -382,7 +382,7 @@ def _is_ready(connection: aiormq.Connection) -> bool:
 
 
 def _means_lost(error: BaseException) -> bool:
-    """Tell whether the driver means a lost connection: by any error, or by a cancellation that nobody asked for."""
+    """Return whether the driver reports a lost connection: by any error, or by a cancellation that was not requested."""
     if isinstance(error, asyncio.CancelledError):
         task = asyncio.current_task()
         return task is None or not task.cancelling()

@@ -32,7 +32,7 @@ class Moved(sqlite3.OperationalError):
 
 
 Files = list[Place]
-"""The files that a connection was opened on; those beside the database are known once they are used."""
+"""The files that a connection opened. Those next to the database file are added once they are used."""
 
 
 class Opened(NamedTuple):

@@ -40,9 +40,9 @@ class Context(Sending):
         places: Places = NOWHERE,
         repeats: bool = False,
     ) -> None:
-        """Serve one message, and send in the name of the endpoint of `envelopes`; `now` is in milliseconds since 1970.
+        """Serve one message, and send on behalf of the endpoint of `envelopes`; `now` is in milliseconds since 1970.
 
-        `repeats` says that this message may be handled and committed more than once.
+        `repeats`: this message may be handled and committed more than once.
         """
         self._endpoint = envelopes.endpoint
         self._message = message

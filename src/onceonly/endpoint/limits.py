@@ -46,7 +46,7 @@ class TimeLimits:
             self._set(until, loop)
 
     def stop(self, run: "HandlerRun") -> None:
-        """Limit a run no longer. The timer may still ring, for nobody."""
+        """Stop limiting a run. The timer stays set, and has no effect if no run is left."""
         self._running.discard(run)
 
     def _set(self, until: float, loop: asyncio.AbstractEventLoop) -> None:
@@ -74,15 +74,15 @@ class CancelledFromInside(Exception):
 
 
 class HandlerRun:
-    """One run of a handler; `expired` tells whether its time was over.
+    """One run of a handler; `expired` is true if it took longer than its time-out.
 
-    The handler has a task and a copy of the context of its own: whatever it does to either concerns no other.
+    The handler has its own task and its own copy of the context. Changes to them do not affect other handlers.
     """
 
     __slots__ = ("_limits", "_seconds", "_turn", "expired", "until")
 
     def __init__(self, limits: TimeLimits, seconds: float) -> None:
-        """Limit it to so many seconds."""
+        """Limit the run to `seconds`."""
         self.until = 0.0
         self.expired = False
         self._limits = limits
@@ -161,7 +161,7 @@ class Turn(Coroutine[Any, Any, None]):
         self.task: asyncio.Task[None] = loop.create_task(self, name="onceonly handler", context=context)
 
     def serves(self, context: Context, loop: asyncio.AbstractEventLoop) -> bool:
-        """Tell whether one more handler, with this context, may run in its task."""
+        """Return whether one more handler, with this context, may run in its task."""
         if self.task.done() or self._loop is not loop:
             return False
         return self._snapshot == context and self._context == context

@@ -334,7 +334,7 @@ def _checked_key(key: object) -> str:
 
 
 def _checked_scope(scope: object) -> str:
-    """Check the scope of a key: the application's own value, so a wrong one is no fault of the client."""
+    """Check the scope of a key. The application sets it, so a wrong value is not the client's error."""
     if not isinstance(scope, str) or not scope:
         raise TransactionMisused(f"scope= must be text that is not empty, or None for no scope, not {scope!r}")
     try:

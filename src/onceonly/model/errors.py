@@ -149,7 +149,7 @@ class HandlerFailed(OnceOnlyError):
 
 
 class WorkerStopped(OnceOnlyError):
-    """The worker ended although nobody stopped it: a handler does not end, or one of its tasks was cancelled."""
+    """The worker ended without a stop request: a handler does not end, or one of its tasks was cancelled."""
 
 
 class HandlerStuck(BaseException):

@@ -7,7 +7,7 @@ RAW_HEADER = "onceonly-raw-header"
 
 
 def is_utf8(text: str) -> bool:
-    """Tell whether a text can be stored and sent."""
+    """Return whether a text can be stored and sent."""
     if text.isascii():
         return True
     try:

@@ -79,12 +79,12 @@ def instant_in(identity: Identity) -> int | None:
 
 
 def without_instant(id_: str) -> str:
-    """Give what stays of an id of `outgoing_id` whenever the same message is answered: the part that is no instant."""
+    """Return what is the same in an id of `outgoing_id` each time the same message is answered: no instant, no check digits."""
     return id_[_INSTANT_DIGITS + 1 : _CHECKED]
 
 
 def is_former_id(id_: str) -> bool:
-    """Tell whether an endpoint may have made this id before ids contained instants; other senders make such ids too."""
+    """Return whether an endpoint may have made this id before ids contained instants. Other senders make such ids too."""
     return _is_former(id_) is not None
 
 

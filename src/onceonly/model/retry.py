@@ -95,7 +95,7 @@ def judge(policy: Retry, failure: Failure, *, attempts: int, history: tuple[Fail
 
 
 def is_doubted(history: tuple[Failure, ...]) -> bool:
-    """Tell whether the last failure was UNSURE, and is not counted yet."""
+    """Return whether the last failure was UNSURE and is not counted yet."""
     return bool(history) and history[-1].kind is FailureKind.LATER and history[-1].reason.startswith(BLAMED)
 
 

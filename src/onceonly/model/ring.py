@@ -17,7 +17,7 @@ Endpoints write it for versions that claim by it. This one reads the instant fro
 contains none: a version that claimed by the attribute may have handled such a message.
 """
 ANYWAY = "onceonlyanyway"
-"""The extension attribute of a message that a person has sent back although its store could not tell whether it was handled.
+"""The extension attribute of a message that a person retried although its store could not determine whether it was handled.
 
 It changes where a message is claimed only when its store would refuse it.
 """

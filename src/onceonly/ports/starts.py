@@ -25,8 +25,8 @@ BEGUN = Started()
 class Deaths(Struct, frozen=True, kw_only=True):
     """The answer to `died`: the attempt counts with which those runs began whose process died.
 
-    `explained` says that the supervisor of this host saw its recent deaths, and each had one handler running at most. So what
-    the dead processes held besides is innocent, as far as is known here. A message may have been held by another host.
+    `explained`: the supervisor of this host saw its recent deaths, and each had one handler running at most. So other messages
+    that the dead processes held are innocent, as far as this host can determine. A message may have been held by another host.
     """
 
     counted: Mapping[Identity, int] = {}
@@ -39,8 +39,8 @@ NO_DEATHS = Deaths()
 class Starts(Protocol):
     """Evidence that a process ended while a message's handler was running. Without evidence, no death is counted.
 
-    A run is named by the message and by its attempt count when it began: evidence of a run that began with count n raises the
-    count to n + 1, however often it is found. Evidence is removed when it is returned.
+    A run is identified by its message and by the message's attempt count when it began. Evidence of a run that began with count
+    n raises the count to n + 1, however often it is found. Evidence is removed when it is returned.
     """
 
     async def died(self, identities: Sequence[Identity]) -> Deaths:
@@ -50,7 +50,7 @@ class Starts(Protocol):
         """Record durably that a run begins that has its process to itself. Raises Failed, Unknown.
 
         Returns what is known of an earlier run instead when that run died with at least `attempts`, or may still be running.
-        After Failed and Unknown too, call `ended` before the delivery is given back: the record may have been written.
+        After Failed and Unknown too, call `ended` before the delivery is released: the record may have been written.
         """
 
     async def ended(self, identity: Identity) -> None:

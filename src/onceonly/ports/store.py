@@ -115,7 +115,7 @@ class Store(Protocol):
         """Give the committed records of these, in the order asked; who has none is left out. Raises Failed, Unknown."""
 
     async def fence(self, unit: str, identity: Identity, message: Message | None = None) -> Record | None:
-        """Return the record of this message, or make sure that no attempt at it that began earlier can be committed.
+        """Return the record of this message, or make sure that no earlier attempt can be committed.
 
         `message` is the message itself, where the caller has it. A store whose claims depend on more than the identity needs
         it, and raises Conflict without it. A store that keeps claims may return an empty record for a message that is done.

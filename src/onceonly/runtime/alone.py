@@ -84,7 +84,7 @@ class Presence:
         self.is_alone = False
 
     async def enter(self) -> bool:
-        """Begin a unit; tells whether it has to be left. One that is alone is inside anyway."""
+        """Begin a unit. Returns whether `leave` must be called: not for a unit that has the process to itself."""
         if self.is_alone:
             return False
         self._crowd = self._crowd or crowd()

@@ -10,7 +10,7 @@ Run = Callable[[asyncio.Event, asyncio.Event], Coroutine[Any, Any, None]]
 
 
 class Background:
-    """What runs beside a block. `failure` says why it has ended, for the application's own probe: empty while it works."""
+    """A task that runs while a block runs. `failure` is why it ended, for the application's own probe; empty while it works."""
 
     def __init__(self, working: asyncio.Task[None]) -> None:
         self._working = working

@@ -21,7 +21,7 @@ BYTES = 8  # of one number; every write is one aligned store
 
 
 class Column(IntEnum):
-    """What is counted. TICK says that the child lives, HELD how many deliveries it holds unacknowledged just now.
+    """What is counted. TICK changes while the child lives. HELD is the number of its deliveries that are not acknowledged.
 
     RUNNING is how many handlers are running. LOW and HIGH are the two halves of their messages' keys, by exclusive or, and
     COUNTED the sum of their attempt counts: with one handler running, they are its own. STUCK is 1 once a handler has not
@@ -97,9 +97,9 @@ class Row:
         self.set(Column.STUCK, 1)
 
     def died(self, *, seen: bool) -> bool:
-        """Clear the marks of a process that has ended. If `seen`, write down which handler it was; tells whether one was.
+        """Clear the marks of a process that has ended. If `seen`, record which handler was running; returns whether one was.
 
-        With several handlers running, none is blamed: their messages run alone next, and then it is plain.
+        With several handlers running, none is recorded. Their messages run alone next, so the next death is unambiguous.
         """
         found, running = None, self.get(Column.RUNNING)
         if self.get(Column.STUCK):
@@ -120,7 +120,7 @@ class Row:
         return True
 
     def explains(self) -> bool:
-        """Tell whether recent deaths on this host were seen, each with one handler running at most."""
+        """Return whether recent deaths on this host were seen, each with one handler running at most."""
         if self._deaths is None:
             return False
         explained, unclear = self._numbers[self._deaths + DEATHS * FIELDS :][:SINCE]

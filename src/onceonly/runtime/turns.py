@@ -56,7 +56,7 @@ class Turn:
 
 
 class TurningStore(EnclosedStore):
-    """A store whose commits end the turn, and whose units never run beside one that has the process to itself."""
+    """A store whose commits end the turn, and whose units never run while another unit has the process to itself."""
 
     def __init__(self, store: Store, turn: Turn, presence: Presence) -> None:
         """Enclose this store."""
@@ -67,7 +67,7 @@ class TurningStore(EnclosedStore):
     async def begin(self, messages: Sequence[Message], *, isolated: bool = False) -> Unit:
         """Begin; a second unit of the same batch, after the first was committed, takes the turn again.
 
-        Not one that is alone: whoever has the turn may be waiting until it has ended.
+        A unit that has the process to itself takes no turn: the loop with the turn may be waiting until that unit has ended.
         """
         if not self._presence.is_alone:
             await self._turn.take()

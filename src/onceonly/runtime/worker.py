@@ -130,9 +130,7 @@ class Worker:
             if error is not None:
                 raise error
             if task.cancelled() or not stop.is_set():
-                raise WorkerStopped(
-                    f"a loop of the worker of endpoint {self._ports.endpoint!r} ended although nobody stopped it"
-                )
+                raise WorkerStopped(f"a loop of the worker of endpoint {self._ports.endpoint!r} ended without a stop request")
 
     async def _turn_until(self, stop: asyncio.Event, loop: "Loop") -> None:
         while not stop.is_set():
@@ -278,9 +276,7 @@ async def side_by_side(runs: Sequence[Coroutine[Any, Any, None]]) -> None:
             done, left = await asyncio.wait(left, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 if task.cancelled():
-                    raise WorkerStopped(
-                        "a task of the worker, the relay or the janitor was cancelled although nobody stopped it"
-                    )
+                    raise WorkerStopped("a task of the worker, the relay or the janitor was cancelled without a stop request")
                 task.result()
     finally:
         await _cancel(tasks)

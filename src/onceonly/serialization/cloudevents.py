@@ -23,7 +23,7 @@ RAW_PROPERTIES = "onceonly-raw-properties"
 """A header with the AMQP properties of such a delivery as they came, in base64: two bytes of flags, then the values."""
 
 NAMING = frozenset({"id", "source", "type"})
-"""The attributes that say what a message is: each has one value, a text or an integer."""
+"""The attributes that identify a message. Each has one value, a text or an integer."""
 
 STRUCTURED = "application/cloudevents+json"
 ATTEMPTS, HISTORY, ALONE, HELD = "onceonlyattempts", "onceonlyhistory", "onceonlyalone", "onceonlyheld"

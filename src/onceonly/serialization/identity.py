@@ -42,7 +42,7 @@ class NoIdentity(ValueError):
 
 
 class TooLong(ValueError):
-    """Something is longer than stores and transports take; the message says what."""
+    """A value is longer than stores and transports accept. The message names it."""
 
 
 def is_foreign(event: Event, delivery: Delivery) -> bool:

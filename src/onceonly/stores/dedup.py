@@ -24,7 +24,7 @@ _MARGIN = 3_600_000
 class Mark(Struct, frozen=True, omit_defaults=True):
     """The body of a mark: the instant from which it may be dropped, in milliseconds since 1970, and the message's fingerprint.
 
-    `body` is in hexadecimal digits. It is empty in the marks of older versions, and where nobody knew it.
+    `body` is in hexadecimal digits. It is empty in the marks of older versions, and where it was unknown.
     """
 
     until: int

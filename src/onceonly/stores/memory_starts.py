@@ -28,7 +28,7 @@ class Run(Struct, frozen=True):
 class StartsWorld(Struct, frozen=True):
     """Runs that have not ended, runs that a supervisor saw die, and (for the checker) how often each message's run died.
 
-    `explained` says that all deaths are seen by a supervisor.
+    `explained`: a supervisor sees all deaths.
     """
 
     runs: tuple[Run, ...] = ()

@@ -26,7 +26,7 @@ class RingSubject(StoreSubject, Protocol):
         """Commit what a version does that claims each of these by the instant in its header, and owes `decided` for each."""
 
     async def is_claimed_as_before(self, message: Message) -> bool:
-        """Tell whether such a version finds this message claimed."""
+        """Return whether such a version finds this message claimed."""
 
 
 class Seen(NamedTuple):

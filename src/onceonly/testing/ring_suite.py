@@ -194,7 +194,7 @@ class RingSuite(Suite):
             assert await see(subject, *asked) == Seen(done=("old", "early", "m1"))
 
     async def test_what_a_person_sends_back_waits_for_its_slot(self) -> None:
-        """A slot that can be recycled will tell whether it is new."""
+        """Once the slot is recycled, the store can determine whether the message is new."""
         async with self.open_ring() as subject:
             await begun(subject)
             await subject.pass_time(LONG)

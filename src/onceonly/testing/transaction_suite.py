@@ -149,7 +149,7 @@ class TransactionSuite(Suite):
         assert (committed is not None and bool(committed.effects)) == won
 
     async def test_a_fence_gives_the_record_of_what_is_committed(self) -> None:
-        """And it is dispatched as ever."""
+        """The record is dispatched as usual."""
         for attempt, key in (("a1", ""), ("a2", "k")):
             asked = opening(attempt, key=key)
             async with self.open_transactions() as subject:

@@ -94,7 +94,7 @@ class TransportSuite(Suite):
             assert (delivery.attempts, delivery.history, delivery.alone, delivery.held) == (7, failures(), True, 3)
 
     async def test_a_first_copy_remembers_nothing(self) -> None:
-        """No attempts, no history, not alone, held by nobody."""
+        """No attempts, no history, not alone, and not held before."""
         async with self.open_transport() as subject:
             await _put(subject, "m1")
             delivery = await self._take_one(await subject.transport())
@@ -199,7 +199,7 @@ class TransportSuite(Suite):
             assert (_ids([again]), again.suspect) == (["m1"], True)
 
     async def test_a_receiver_whose_clock_is_ahead_hides_nothing(self) -> None:
-        """What it takes comes again when its lease has ended, and what it gives back or sends comes at once."""
+        """What it receives comes again when its lease has ended. What it releases or sends comes at once."""
         async with self.open_transport() as subject:
             await _put(subject, "m1", "m2")
             ahead = await subject.ahead(ENDPOINT, DAY)

@@ -78,7 +78,7 @@ class Rules(Struct, frozen=True):
     takes_copies: bool = True
 
     def allows(self, one: Send, body: bytes) -> bool:
-        """Tell whether it takes a message that it can route."""
+        """Return whether it accepts a message that it can route."""
         return len(body) <= self.max_body and (self.takes_copies or not (one.attempts or one.alone or one.held))
 
 

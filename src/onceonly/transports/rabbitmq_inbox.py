@@ -112,7 +112,7 @@ class Inbox:
         return Receipt(self._serial, message.delivery_tag)
 
     def held(self, receipt: object) -> Delivered | None:
-        """Give a delivery that is still held; None for one of an earlier channel: it comes again by itself."""
+        """Return a delivery that is still held; None for one of an earlier channel, which RabbitMQ redelivers."""
         if not isinstance(receipt, Receipt) or receipt.channel != self._serial or not is_open(self._channel):
             return None
         return self._held.get(receipt.tag)

@@ -115,7 +115,7 @@ def _foreign(known: Arrived, taken: set[str]) -> Iterator[tuple[str, str]]:
 
 @lru_cache(1000)
 def _meaning(name: str) -> str | None:
-    """Tell whether a header is the broker's own, a CloudEvents attribute (and which), or, None, the sender's."""
+    """Classify a header: the broker's own, a CloudEvents attribute (its name), or the sender's own (None)."""
     return _BROKERS_OWN if name.startswith(_BROKERS) or name in _ROUTES else attribute_of(name)
 
 

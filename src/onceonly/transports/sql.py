@@ -290,7 +290,7 @@ def _content(headers: object, body: object) -> tuple[Headers, bytes]:
         return decode_headers(bytes(stored)), bytes(raw)
     except (MsgspecError, ValueError, RecursionError) as error:
         text = bytes(stored).decode("utf-8", "surrogateescape")
-        return ((UNREADABLE, f"its headers are no JSON list of pairs of texts: {error}"), (AS_STORED, text)), bytes(raw)
+        return ((UNREADABLE, f"its headers are not a JSON list of pairs of texts: {error}"), (AS_STORED, text)), bytes(raw)
 
 
 def _by_token(deliveries: Iterable[Delivery]) -> Iterator[tuple[str, list[int]]]:

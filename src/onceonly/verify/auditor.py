@@ -140,7 +140,7 @@ class Auditor:
             if entry.times > self._patience:
                 yield f"endless: one copy was delivered {entry.times} times, and there is no end to it"
             if entry.times > 1 and name_of(entry.body.decode()) in self._workload.prompt:
-                yield f"held up: {entry.body.decode()!r} was given back because of another message"
+                yield f"held up: {entry.body.decode()!r} was released because of another message"
             count = int(dict(entry.headers).get("ce-onceonlyattempts", "0"))
             own = known.excuses + (deaths.get(claim_key(entry.queue, _identity(entry)), 0) if count else 0)
             if count > own:

@@ -88,7 +88,7 @@ def dead_tokens(workload: Workload, worlds: Worlds, part: BrokerPart) -> Iterato
 
 
 class Left(NamedTuple):
-    """A world at rest: its parts, how its stores look, its broker, and the tokens that dead letters keep for a retry."""
+    """A quiescent world: its parts, how its stores look, its broker, and the tokens that dead letters keep for a retry."""
 
     worlds: Worlds
     stores: Mapping[str, StoreWorld]

@@ -162,7 +162,7 @@ class Workload(Struct, frozen=True, kw_only=True):
     """How often it is looked how an attempt of theirs ended."""
     retry: Retry = NEVER_TIRED
     supervised: bool = True
-    """Whether somebody sees which handler was running when a process ends."""
+    """Whether a supervisor sees which handler was running when a process ends."""
     blocking: bool = True
     prompt: tuple[str, ...] = ()
     """What must be handled when it is first delivered, whatever happens to the others."""

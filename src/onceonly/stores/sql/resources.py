@@ -205,7 +205,7 @@ class SqlResources:
         return None
 
     def _is_whole(self) -> bool:
-        """Tell whether the unit can go on after a handler's work was undone."""
+        """Return whether the unit can go on after a handler's work was undone."""
         return not self._is_spoilt and self._transaction.state is State.OPEN
 
     def _explain(self, error: BaseException) -> None:

@@ -260,7 +260,7 @@ class OwnClockTransport(WrappedTransports):
         return WrappedTransport(self, self._ahead)
 
     async def receive(self, inner: Transport, limit: int, wait: float) -> tuple[Delivery, ...]:
-        """Keep from others what that one has taken and not given back: for them its lease lasts a day longer."""
+        """Hide from other receivers what this one holds: for them its lease lasts a day longer."""
         got = await inner.receive(limit, wait)
         if inner is self._ahead:
             self._hidden.update(_sent(each) for each in got)
@@ -268,7 +268,7 @@ class OwnClockTransport(WrappedTransports):
         return tuple(each for each in got if _sent(each) not in self._hidden)
 
     async def release(self, inner: Transport, deliveries: Sequence[Delivery]) -> None:
-        """Give back, for everyone."""
+        """Release, and show the deliveries to all receivers."""
         self._hidden.difference_update(_sent(each) for each in deliveries)
         await inner.release(deliveries)
 

@@ -289,7 +289,7 @@ SHELL: tuple[Mutant, ...] = (
         (UNSEEN, EARLY),
         (
             delivery(
-                "        await ports.starts.ended(identity)  # it may have been recorded: then nobody would ever end it\n",
+                "        await ports.starts.ended(identity)  # it may have been recorded, and nothing else would end it\n",
                 "",
             ),
         ),
