@@ -53,6 +53,19 @@ async def test_a_send_that_is_not_confirmed_is_unknown(silence: tuple[Swallower,
     assert await sent(transport) == Answer.TAKEN
 
 
+async def test_a_connection_whose_publishes_are_not_answered_is_replaced(silence: tuple[Swallower, House, str]) -> None:
+    """Although heartbeats arrive on it: a part of what it sent was lost, and the server waits for the rest of a frame."""
+    _, house, url = silence
+    transport = await house.transport(url=url)
+    assert await transport.send(commands("m1")) == (Answer.TAKEN,)
+    connection = transport._link._connection
+    assert connection is not None
+    assert connection.streams.writer is not None
+    connection.streams.writer.write(bytes((3,)) + (1).to_bytes(2) + (100_000).to_bytes(4))
+    assert await transport.send(commands("m2")) == (Answer.UNKNOWN,)
+    assert await sent(transport) == Answer.TAKEN
+
+
 async def test_what_is_acknowledged_in_vain_comes_again(silence: tuple[Swallower, House, str]) -> None:
     """The server holds it for a connection that it believes to live; the end of that gives it back."""
     swallower, house, url = silence

@@ -335,16 +335,16 @@ async def consume(channel: Channel, queue: str, taker: Taker) -> str:
 
 
 async def publish(channel: Channel, parcels: Sequence[Parcel], timeout: float) -> list[Outcome]:  # noqa: ASYNC109 - it ends in outcomes, not in an error
-    """Publish all at once and wait for every confirm; what is not answered in time, or refused by a nack, is UNKNOWN."""
+    """Publish all at once and wait for every confirm. What a nack refuses is UNKNOWN, what is not answered in time SILENT."""
     answers: list[Confirmation] = []
     try:
         await publish_all(channel, _stream(channel), parcels, answers, patience=timeout)
     except _BROKEN:
-        pass  # what was not answered is UNKNOWN
+        pass  # what was not answered is SILENT
     except (Exception, asyncio.CancelledError) as error:
         if not _means_lost(error):
             raise
-    return [answer.outcome for answer in answers] or [Outcome.UNKNOWN] * len(parcels)
+    return [answer.outcome for answer in answers] or [Outcome.SILENT] * len(parcels)
 
 
 async def attempt(link: Link, what: str, call: Callable[[Channel], Awaitable[_Result]]) -> _Result | None:

@@ -33,11 +33,12 @@ _ALWAYS = _FLAGS["headers"] | _FLAGS["delivery_mode"] | _FLAGS["message_id"] | _
 
 
 class Outcome(Enum):
-    """What became of one published message."""
+    """The result of publishing one message. UNKNOWN: the broker refused it, perhaps for now. SILENT: there was no answer."""
 
     CONFIRMED = "confirmed"
     RETURNED = "returned"
     UNKNOWN = "unknown"
+    SILENT = "silent"
 
 
 class OwnProperties(spec.Basic.Properties):
@@ -90,7 +91,7 @@ class Confirmation:
     """Where the channel puts the broker's answer for one message, as if it were a future."""
 
     def __init__(self, waiting: "Waiting") -> None:
-        self.outcome = Outcome.UNKNOWN
+        self.outcome = Outcome.SILENT
         self._waiting = waiting
         self._is_done = False
 
@@ -134,7 +135,7 @@ async def publish_all(
 ) -> None:
     """Publish, and wait so many seconds for the broker's answers; they are put into `answers` as they come, one for each.
 
-    Raises TimeoutError, and what the driver raises when the channel ends; what is not answered by then is UNKNOWN.
+    Raises TimeoutError, and what the driver raises when the channel ends; what is not answered by then is SILENT.
     """
     waiting = Waiting(channel, len(parcels))
     answers += [Confirmation(waiting) for _ in parcels]

@@ -206,7 +206,12 @@ class RabbitMQTransport:
             return []
         if not await self._link.ready(self._link.address.timeout):  # what is published now lands when nobody expects it
             raise Failed(f"{self._link.address.place} takes no messages: it is low on memory or disk space")
-        return await publish(await self._channel(), parcels, self._link.address.timeout)
+        channel = await self._channel()
+        outcomes = await publish(channel, parcels, self._link.address.timeout)
+        if Outcome.SILENT in outcomes and is_open(channel):
+            # Heartbeats may still arrive on a connection on which nothing else works: only a new one ends that.
+            await self._link.abandon(channel)
+        return [Outcome.UNKNOWN if outcome is Outcome.SILENT else outcome for outcome in outcomes]
 
     async def _channel(self) -> Channel:
         if self._publisher is not None and is_open(self._publisher):
