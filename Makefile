@@ -5,7 +5,7 @@ BIN := .venv/bin
 EMULATORS_PYTHON := ministack==1.5.33 nx-27017==0.8.1
 EMULATORS_NODE := azurite@3.35.0 @vercel/cosmosdb-server@1.0.1
 
-.PHONY: demo demo-shop test test-slow test-all check format verify docs bench
+.PHONY: demo demo-shop test test-adversary test-slow test-all check format verify docs bench
 
 .venv/ready: pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -34,6 +34,11 @@ demo-shop: .venv/ready
 
 test: .venv/emulators
 	$(BIN)/pytest --numprocesses 2 --dist loadfile -m "not slow and not soak"
+
+# The part of `make test-slow` that continuous integration runs: hostile messages, requests and commands.
+test-adversary: .venv/emulators
+	$(BIN)/pytest --numprocesses 2 --dist loadfile -m "slow and not soak" tests/adversary/test_wire.py \
+		tests/adversary/test_wire_elsewhere.py tests/adversary/test_http.py tests/adversary/test_cli.py tests/faults/test_killers.py
 
 # What is too slow for `make test`.
 test-slow: .venv/emulators
