@@ -151,6 +151,53 @@ async def test_what_a_handler_waits_for_first_is_cancelled_with_it() -> None:
     assert inner[0].cancelled()
 
 
+async def test_others_may_wait_for_what_a_handler_waits_for_first() -> None:
+    """A cache that several handlers fill with one call, for example: at once, and in the same turn of the loop."""
+    shared = asyncio.get_running_loop().create_future()
+    limits = TimeLimits()
+
+    async def work() -> str:
+        return str(await shared)
+
+    waiting = [asyncio.create_task(HandlerRun(limits, LONG)(work())) for _ in range(3)]
+    other = asyncio.create_task(work())
+    await asyncio.sleep(0)
+    shared.set_result("filled")
+    assert await asyncio.gather(*waiting, other) == ["filled"] * 4
+
+
+async def test_a_task_factory_does_not_get_between_a_handler_and_its_task() -> None:
+    """One that wraps coroutines, as some monitoring does."""
+
+    async def wrapped(work: Any) -> Any:
+        return await work
+
+    def factory(loop: asyncio.AbstractEventLoop, work: Any, **more: Any) -> asyncio.Task[Any]:
+        return asyncio.Task(wrapped(work), loop=loop, **more)
+
+    asyncio.get_running_loop().set_task_factory(factory)
+    try:
+        assert await HandlerRun(TimeLimits(), LONG)(value(7)) == 7
+        await HandlerRun(TimeLimits(), LONG)(asyncio.sleep(0))  # type: ignore[arg-type] # a coroutine all the same
+    finally:
+        asyncio.get_running_loop().set_task_factory(None)
+
+
+async def test_equal_values_of_two_contexts_are_not_taken_for_one() -> None:
+    """What one handler appends to a list of its caller's, another one does not see."""
+    mine, limits = ContextVar[list[str]]("mine"), TimeLimits()
+
+    async def work(text: str) -> list[str]:
+        mine.get().append(text)
+        return mine.get()
+
+    async def call(text: str) -> Any:
+        mine.set([])
+        return await HandlerRun(limits, LONG)(work(text))
+
+    assert await asyncio.gather(call("one"), call("other")) == [["one"], ["other"]]
+
+
 async def test_tools_see_where_a_handler_waits() -> None:
     """The stack of its task is the handler's own, not this library's."""
 

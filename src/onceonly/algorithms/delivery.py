@@ -178,12 +178,12 @@ async def set_apart(suspects: Sequence[Item], ports: Ports) -> Report:
     held = [item for item in innocent if deaths.explained and item.held < MOST_HELD]
     unclear = [item for item in innocent if not deaths.explained or item.held >= MOST_HELD]
     now = partial(_run_now, ports=ports)  # where no copy can carry the mark
-    report = await retry([(item, _uncounted(item)) for item in held], ports, held=True, uncopied=now)
-    report += await retry([(item, _uncounted(item)) for item in unclear], ports, alone=True, uncopied=now)
-    for item, attempts in counted:
+    report = Report()
+    for item, attempts in counted:  # first: evidence is removed when it is returned
         if attempts >= item.attempts:
             report += await _count_death(item, attempts, ports)
-    return report
+    report += await retry([(item, _uncounted(item)) for item in held], ports, held=True, uncopied=now)
+    return report + await retry([(item, _uncounted(item)) for item in unclear], ports, alone=True, uncopied=now)
 
 
 async def _run_alone(item: Item, ports: Ports) -> Report:

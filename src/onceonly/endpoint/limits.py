@@ -158,13 +158,14 @@ class Turn(Coroutine[Any, Any, None]):
         self._awaited: Any = None
         self.ended: asyncio.Future[Outcome] | None = None
         """What came of the handler that waits for something."""
-        self.task: asyncio.Task[None] = loop.create_task(self, name="onceonly handler", context=context)
+        # Not `loop.create_task`: a task factory may take the first step at once, or wrap the coroutine.
+        self.task: asyncio.Task[None] = asyncio.Task(self, loop=loop, name="onceonly handler", context=context)
 
     def serves(self, context: Context, loop: asyncio.AbstractEventLoop) -> bool:
         """Return whether one more handler, with this context, may run in its task."""
-        if self.task.done() or self._loop is not loop:
+        if self.task.done() or self._loop is not loop or self._work is not None:
             return False
-        return self._snapshot == context and self._context == context
+        return _is_same(self._snapshot, context) and _is_same(self._context, context)
 
     def begin(self, work: Coroutine[Any, Any, Any]) -> Outcome | None:
         """Take the first step of a handler; gives what came of it, None when it waits for something."""
@@ -175,7 +176,7 @@ class Turn(Coroutine[Any, Any, None]):
         _enter_task(loop, task)
         self._work = work
         try:
-            self._awaited = self._context.run(work.send, None)
+            self._awaited = _unmarked(self._context.run(work.send, None))
         except StopIteration as over:
             self._work = None
             return over.value, None
@@ -194,7 +195,7 @@ class Turn(Coroutine[Any, Any, None]):
         if self._work is None:  # no handler waited for anything
             raise StopIteration
         if awaited is not None:
-            return awaited
+            return _marked(awaited)
         try:
             return self._work.send(value)
         except BaseException as error:  # noqa: BLE001 - an outcome
@@ -205,8 +206,12 @@ class Turn(Coroutine[Any, Any, None]):
         awaited, self._awaited = self._awaited, None
         if self._work is None:
             raise error
-        if isinstance(awaited, asyncio.Future) and isinstance(error, asyncio.CancelledError) and awaited.cancel():
-            return awaited
+        if (
+            isinstance(awaited, asyncio.Future)
+            and isinstance(error, asyncio.CancelledError)
+            and awaited.cancel(*error.args[:1])
+        ):
+            return _marked(awaited)
         try:
             return self._work.throw(error)
         except BaseException as raised:  # noqa: BLE001 - an outcome
@@ -232,3 +237,22 @@ class Turn(Coroutine[Any, Any, None]):
         if self.ended is not None and not self.ended.done():
             self.ended.set_result((error.value, None) if isinstance(error, StopIteration) else (None, error))
         raise StopIteration
+
+
+def _is_same(one: Context, other: Context) -> bool:
+    """Report whether two contexts have the same values: equal ones may be changed by one handler for another."""
+    return len(one) == len(other) and all(name in other and other[name] is value for name, value in one.items())
+
+
+def _unmarked(awaited: Any) -> Any:
+    """Let others wait for what a handler waits for: the mark says that a task is just taking it over, and nobody else may."""
+    if getattr(awaited, "_asyncio_future_blocking", None):
+        awaited._asyncio_future_blocking = False  # noqa: SLF001 - the protocol between futures and tasks
+    return awaited
+
+
+def _marked(awaited: Any) -> Any:
+    """Hand to the task what the handler waits for, as the future itself would."""
+    if getattr(awaited, "_asyncio_future_blocking", None) is False:
+        awaited._asyncio_future_blocking = True  # noqa: SLF001 - the same
+    return awaited

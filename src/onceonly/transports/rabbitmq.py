@@ -59,6 +59,8 @@ class RabbitMQTransport:
         self._publisher: Channel | None = None
         self._opening = asyncio.Lock()
         self._known: set[str] = set()
+        self._answered = 0
+        """How many messages the server has answered: while it answers some, its silence about others is about their queues."""
         self._inbox = Inbox(link, self._queue, self._give_back, linger=linger)
         self._census = Census(link, self._names, endpoint, self._inbox)
 
@@ -206,11 +208,12 @@ class RabbitMQTransport:
             return []
         if not await self._link.ready(self._link.address.timeout):  # what is published now lands when nobody expects it
             raise Failed(f"{self._link.address.place} takes no messages: it is low on memory or disk space")
-        channel = await self._channel()
+        channel, answered = await self._channel(), self._answered
         outcomes = await publish(channel, parcels, self._link.address.timeout)
-        if Outcome.SILENT in outcomes and is_open(channel):
+        self._answered += sum(outcome is not Outcome.SILENT for outcome in outcomes)
+        if self._answered == answered and is_open(channel) and await self._link.ready(0.0):
             # Heartbeats may still arrive on a connection on which nothing else works: only a new one ends that.
-            await self._link.abandon(channel)
+            await shielded(self._link.abandon(channel))
         return [Outcome.UNKNOWN if outcome is Outcome.SILENT else outcome for outcome in outcomes]
 
     async def _channel(self) -> Channel:

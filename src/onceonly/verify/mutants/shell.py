@@ -323,13 +323,13 @@ SHELL: tuple[Mutant, ...] = (
         (KILLING, BESIDE),
         (
             delivery(
-                "    report += await retry([(item, _uncounted(item)) for item in unclear]",
+                "    return report + await retry([(item, _uncounted(item)) for item in unclear]",
                 "    await _ack([each for item in held for each in item.deliveries], ports)\n"
-                "    report += await retry([(item, _uncounted(item)) for item in unclear]",
+                "    return report + await retry([(item, _uncounted(item)) for item in unclear]",
             ),
             delivery(
-                "    report = await retry([(item, _uncounted(item)) for item in held]",
-                "    report = await retry([(item, _uncounted(item)) for item in held[:0]]",
+                "    report += await retry([(item, _uncounted(item)) for item in held]",
+                "    report += await retry([(item, _uncounted(item)) for item in held[:0]]",
             ),
         ),
     ),
