@@ -33,7 +33,7 @@ SMALL = (
     ("a handler that fails, and nothing else does", 77, 102),
     ("a commit that is refused", 4050, 4953),
     ("a message that kills its process", 1532, 2103),
-    ("a message that kills its process, no retries", 186, 256),
+    ("a message that kills its process, no retries", 164, 222),
     ("a handler that fails, and no copy can be made", 26722, 58001),
     ("an unsteady handler, and no copy can be made", 32889, 72763),
     ("a message that kills its process, and no copy can be made", 198, 260),

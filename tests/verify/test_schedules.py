@@ -27,7 +27,7 @@ CAUGHT_SOON = (
     "no version check",
     "Unknown retried in place",
     "a batch's death counted against each of it",
-    "one that must run alone run in one unit with others",
+    "those that must run alone run in one unit",
     "one id for all that a message sends",
     "relay: forgotten before dispatch",
     "label not checked",
