@@ -175,8 +175,9 @@ async def set_apart(suspects: Sequence[Item], ports: Ports) -> Report:
         return Report(unsure=_count(suspects), trouble=(_words(error),))
     counted = [(item, deaths.counted.get(item.message.identity, -1)) for item in suspects]
     innocent = [item for item, attempts in counted if attempts < item.attempts]
-    held = [item for item in innocent if deaths.explained and item.held < MOST_HELD]
-    unclear = [item for item in innocent if not deaths.explained or item.held >= MOST_HELD]
+    most = MOST_HELD if deaths.explained else 0
+    held = [item for item in innocent if item.held < most]
+    unclear = [item for item in innocent if item.held >= most]
     now = partial(_run_now, ports=ports)  # where no copy can carry the mark
     report = Report()
     for item, attempts in counted:  # first: evidence is removed when it is returned

@@ -245,7 +245,7 @@ def _is_same(one: Context, other: Context) -> bool:
 
 
 def _unmarked(awaited: Any) -> Any:
-    """Let others wait for what a handler waits for: the mark says that a task is just taking it over, and nobody else may."""
+    """Let others wait for what a handler waits for: a future with the mark is being handed to one task, and to no other."""
     if getattr(awaited, "_asyncio_future_blocking", None):
         awaited._asyncio_future_blocking = False  # noqa: SLF001 - the protocol between futures and tasks
     return awaited

@@ -313,10 +313,7 @@ SHELL: tuple[Mutant, ...] = (
     Mutant(
         "a suspect taken for one that was only held although nobody saw its process die",
         (UNSEEN_KILL,),
-        (
-            delivery("if deaths.explained and item.held < MOST_HELD]", "if item.held < MOST_HELD]"),
-            delivery("if not deaths.explained or item.held >= MOST_HELD]", "if item.held >= MOST_HELD]"),
-        ),
+        (delivery("    most = MOST_HELD if deaths.explained else 0\n", "    most = MOST_HELD\n"),),
     ),
     Mutant(
         "a message that a dead process only held is dropped",
