@@ -137,6 +137,29 @@ async def test_a_handler_that_cancels_itself_ends_itself_alone(before: bool, aft
     assert await HandlerRun(limits, LONG)(value(7)) == 7
 
 
+@pytest.mark.parametrize("late", [False, True])
+async def test_a_cancellation_that_a_handler_takes_back_reaches_no_other(late: bool) -> None:  # noqa: FBT001
+    """Not the next handler, which would run in the same task. Nor one that comes when the first has ended."""
+    limits = TimeLimits()
+
+    async def work() -> "asyncio.Task[Any]":
+        task = me()
+        if not late:
+            task.cancel()
+            task.uncancel()
+        return task
+
+    async def waits() -> int:
+        await asyncio.sleep(0)
+        return 7
+
+    task = await HandlerRun(limits, LONG)(work())
+    if late:
+        task.cancel()
+    assert await HandlerRun(limits, LONG)(waits()) == 7
+    assert await HandlerRun(limits, LONG)(value(7)) == 7
+
+
 async def test_what_a_handler_waits_for_first_is_cancelled_with_it() -> None:
     """As in any task, though this wait began before the task did."""
     inner: list[asyncio.Task[None]] = []

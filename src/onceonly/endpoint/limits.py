@@ -165,6 +165,8 @@ class Turn(Coroutine[Any, Any, None]):
         """Return whether one more handler, with this context, may run in its task."""
         if self.task.done() or self._loop is not loop or self._work is not None:
             return False
+        if getattr(self.task, "_must_cancel", False):  # `uncancel` of Python 3.11 and 3.12 does not take a cancellation back
+            return False
         return _is_same(self._snapshot, context) and _is_same(self._context, context)
 
     def begin(self, work: Coroutine[Any, Any, Any]) -> Outcome | None:
