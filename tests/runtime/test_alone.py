@@ -5,17 +5,17 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from pathlib import Path
 
 import pytest
-from runtime_house import House, ScriptedHandlers
+from runtime_house import House, ScriptedHandlers, failing
 
 from onceonly.algorithms.delivery import MOST_HELD
 from onceonly.drivers.memory import Live
 from onceonly.model.errors import Failed
 from onceonly.model.identity import Identity, claim_key
-from onceonly.model.message import Message, Send
+from onceonly.model.message import FailureKind, Message, Send
 from onceonly.ports.starts import BEGUN, NO_DEATHS, Deaths, Started
 from onceonly.ports.store import Resources
 from onceonly.runtime.alone import AloneStarts, Crowd, Presence
-from onceonly.runtime.board import Board
+from onceonly.runtime.board import Board, Column
 from onceonly.runtime.observed import observed
 from onceonly.runtime.observer import Call, Point
 from onceonly.runtime.settings import WorkerSettings
@@ -221,6 +221,31 @@ async def test_what_a_process_only_held_runs_with_the_others_where_its_death_was
         await working
     assert len(taken) == 1
     assert [(send.alone, send.held) for send in sends] == [expected]
+
+
+async def test_a_dead_letter_that_is_sent_again_is_marked_with_no_deaths(tmp_path: Path) -> None:
+    """In a worker that marked it before with the count it had then: its next death would be its last."""
+    message = Message(id="1", source="test", type="order", body=b"{}")
+    marked: list[int] = []
+    with Board.create(tmp_path / "board", 1) as board:
+        row = board.row(0)
+
+        async def script(_message: Message, _resources: Resources) -> None:
+            marked.append(row.get(Column.COUNTED))
+            if len(marked) == 1:
+                raise failing("rejected", FailureKind.REJECTED)
+
+        house = await House(ScriptedHandlers(script)).open()
+        stop = asyncio.Event()
+        worker = Worker(house.ports, WorkerSettings(wait=0.05, grace=5.0), surroundings=house.surroundings, board=row)
+        worker._loops = worker._loops[:1]  # both deliveries come to the same one
+        working = asyncio.create_task(worker.run(stop))
+        for attempts in (7, 0):
+            await house.transport.send([Send(message=message, to="shop", attempts=attempts)])
+            await house.settled()
+        stop.set()
+        await working
+    assert marked == [7, 0]
 
 
 async def _nothing(_message: Message, _resources: Resources) -> None:

@@ -19,8 +19,6 @@ from onceonly.runtime.surroundings import Surroundings
 
 FAIR = 1.0
 """Seconds for which units that are alone may follow one another while others wait."""
-MOST_COUNTED = 10_000
-"""How many messages' attempt counts are remembered. Those of most are 0, and take no place."""
 
 
 class Crowd:
@@ -187,12 +185,14 @@ class MarkedHandlers:
         self._endpoint = endpoint
         self._attempts: dict[Identity, int] = {}
 
+    def begin_batch(self) -> None:
+        """Drop the attempt counts of the batch before: a dead letter that is sent again starts from zero."""
+        self._attempts.clear()
+
     def read(self, delivery: Delivery) -> Message | Unreadable:
-        """Read it, and remember how often it has failed."""
+        """Read it, and store how often it has failed: the highest count of its copies in this batch."""
         message = self._handlers.read(delivery)
         if delivery.attempts and not isinstance(message, Unreadable):
-            if len(self._attempts) >= MOST_COUNTED:
-                self._attempts.clear()
             self._attempts[message.identity] = max(delivery.attempts, self._attempts.get(message.identity, 0))
         return message
 

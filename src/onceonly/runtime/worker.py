@@ -146,7 +146,7 @@ class Worker:
         """Receive and deliver once; gives how long to wait before the next turn."""
         try:
             await self._transport.give_back()
-            loop.batch = await self._transport.receive(self._pace.limit, self._settings.wait)
+            loop.begin_batch(await self._transport.receive(self._pace.limit, self._settings.wait))
         except Exception as error:  # noqa: BLE001 - an outage, however a driver words it, kills no worker
             self._went_bad(OUTAGE, error)
             return self._pace.after_outage()
@@ -246,14 +246,20 @@ class Loop:
         row: Row | None = None,
     ) -> None:
         """Begin with nothing in work."""
-        marked = ports.handlers if row is None else MarkedHandlers(ports.handlers, row, ports.endpoint)
-        handlers = Budgeted(marked, settings.budget, surroundings.timer)
+        self._marked = None if row is None else MarkedHandlers(ports.handlers, row, ports.endpoint)
+        handlers = Budgeted(self._marked or ports.handlers, settings.budget, surroundings.timer)
         presence = Presence()
         self.starts = AloneStarts(ports.starts, presence, endpoint=ports.endpoint, surroundings=surroundings, row=row)
         self.ports = ports._replace(handlers=handlers, store=TurningStore(ports.store, turn, presence), starts=self.starts)
         self.turn = turn
         self.side_by_side = SideBySide(room, turn)
         self.batch: tuple[Delivery, ...] = ()
+
+    def begin_batch(self, batch: tuple[Delivery, ...]) -> None:
+        """Have these deliveries in work."""
+        self.batch = batch
+        if self._marked is not None:
+            self._marked.begin_batch()
 
 
 async def _cancel(tasks: list[asyncio.Task[Any]]) -> None:
