@@ -269,6 +269,7 @@ class Endpoint(Responding, Transacting):
     ) -> tuple[Runner, ...]:
         """Give what works on these ports, side by side: the worker, and those that finish or remove what others left."""
         grace, after, upkeep = settings.worker.grace, settings.relay_after, ports.upkeep
+        self._use_board(ports, board)
         janitor = Janitor(ports, grace=grace, surroundings=surroundings) if upkeep.has_chores else None
         ask = janitor.ask if janitor is not None else lambda: None
         worker: Runner = (working := Worker(ports, settings.worker, surroundings=surroundings, board=board, ask=ask))

@@ -17,6 +17,7 @@ from onceonly.model.transaction import Decided, Opening
 from onceonly.ports.bundle import Ports
 from onceonly.ports.remote import Calls, Responders
 from onceonly.ports.store import Resources
+from onceonly.runtime.responders import CrowdedCalls, MarkedResponders
 from onceonly.runtime.surroundings import Surroundings
 from onceonly.serialization.bodies import BodyError, encode_body
 from onceonly.serialization.remote import (
@@ -130,7 +131,9 @@ class HttpApp:
         if ports is None or ports.calls is None or ports.responders is None:
             _log.error("an HTTP request came, and the endpoint is not open here, or has no responders")
             return Answered.words(503, "not open here: serve this application with its lifespan, or within endpoint.running()")
-        here = Here(ports, ports.calls, ports.responders, self._endpoint.surroundings_here())
+        row, responders = self._endpoint.board_here(), ports.responders
+        marked = responders if row is None else MarkedResponders(responders, row, ports.endpoint)
+        here = Here(ports, CrowdedCalls(ports.calls), marked, self._endpoint.surroundings_here())
         try:
             return await self._serve(asked, receive, here)
         except HandlerFailed as error:

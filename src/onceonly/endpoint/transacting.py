@@ -15,6 +15,7 @@ from onceonly.endpoint.registration import RegisteredHandler
 from onceonly.endpoint.transactions import Means, Transaction, asked
 from onceonly.model.record import Record
 from onceonly.ports.bundle import Ports
+from onceonly.runtime.board import Row
 from onceonly.runtime.doorbell import Doorbell
 from onceonly.runtime.surroundings import LIVE, Surroundings
 from onceonly.wiring.settings import Settings
@@ -34,6 +35,7 @@ class Running(Struct, eq=False):
     ports: Ports | None = None
     loop: asyncio.AbstractEventLoop | None = None
     means: Means | None = None
+    board: Row | None = None
 
 
 class Transacting:
@@ -114,9 +116,24 @@ class Transacting:
 
     def lent_ports(self) -> Ports | None:
         """Give the ports that are open in this event loop; None when the endpoint is not open here."""
+        running = self._lent_here()
+        return None if running is None else running.ports
+
+    def board_here(self) -> Row | None:
+        """Give the row of this process on the board; None where no supervisor watches it."""
+        running = self._lent_here()
+        return None if running is None else running.board
+
+    def _use_board(self, ports: Ports, board: Row | None) -> None:
+        """Have what runs on these ports marked on the board."""
+        for running in self._running:
+            if running.ports is ports:
+                running.board = board
+
+    def _lent_here(self) -> Running | None:
         loop = asyncio.get_running_loop()
         lent = (running for running in reversed(self._running) if running.ports is not None and running.loop is loop)
-        return next((running.ports for running in lent), None)
+        return next(lent, None)
 
     def surroundings_here(self) -> Surroundings:
         """Give time and chance, as the endpoint was opened with them."""
@@ -124,12 +141,11 @@ class Transacting:
 
     def _means(self) -> Means | AbstractAsyncContextManager[Means]:
         """Give what transactions work with: the ports that are open in this event loop, else some of their own."""
-        loop = asyncio.get_running_loop()
-        for running in reversed(self._running):
-            if running.ports is not None and running.loop is loop:
-                running.means = running.means or self._lent_means(running, running.ports)
-                return running.means
-        return self._own_means()
+        running = self._lent_here()
+        if running is None or running.ports is None:
+            return self._own_means()
+        running.means = running.means or self._lent_means(running, running.ports)
+        return running.means
 
     def _lent_means(self, running: Running, ports: Ports) -> Means:
         transactions = required(ports.transactions, running.settings)
