@@ -163,9 +163,9 @@ def _read(folder: Path, side: str, query: str) -> Iterator[tuple[str]]:
         yield from connection.execute(query).fetchall()
 
 
-async def until(holds: Callable[[], bool]) -> None:
-    """Look at what nobody tells until it holds."""
-    async with asyncio.timeout(PATIENCE):
+async def until(holds: Callable[[], bool], *, patience: float = PATIENCE) -> None:
+    """Look at what nobody tells until it holds, for `patience` seconds at most."""
+    async with asyncio.timeout(patience):
         while not holds():  # noqa: ASYNC110 - another process changes it
             await asyncio.sleep(0.02)
 

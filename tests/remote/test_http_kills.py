@@ -11,6 +11,8 @@ from servers import free_port
 CALLER = ("after-make", "after-commit", "after-response")
 CALLEE = ("after-commit", "after-request-bury")
 ORDERS, KILLS = 24, 4
+LASTS = 70.0
+"""Seconds for which a run alone may still be in progress: a message that was killed in one waits for so long."""
 
 
 async def send(folder: Path, port: int, *orders: object) -> None:
@@ -22,7 +24,7 @@ async def send(folder: Path, port: int, *orders: object) -> None:
                 tx.send(order, to="shop")
 
 
-async def settled(folder: Path, count: int, *, waiting: int = 0) -> Books:
+async def settled(folder: Path, count: int, *, waiting: int = 0, patience: float = PATIENCE) -> Books:
     """Wait until so many orders are settled and noted, and what was asked is deleted."""
 
     def are_settled() -> bool:
@@ -30,7 +32,7 @@ async def settled(folder: Path, count: int, *, waiting: int = 0) -> Books:
         poor = sum(name.startswith("poor") for name in found.settled)
         return len(found.settled) >= count and found.waiting <= waiting and len(found.ledger) >= count - poor
 
-    await until(are_settled)
+    await until(are_settled, patience=patience)
     return books(folder)
 
 
@@ -81,7 +83,7 @@ async def test_both_may_be_killed_at_any_time(tmp_path: Path) -> None:
             await until(lambda before=before: books(tmp_path) != before)  # type: ignore[misc]  # bound here
             (other if number % 2 else caller).kill()
     async with process("payments", tmp_path, port), process("shop", tmp_path, port):
-        found = await settled(tmp_path, ORDERS, waiting=4 * KILLS)
+        found = await settled(tmp_path, ORDERS, waiting=4 * KILLS, patience=LASTS + PATIENCE)
     assert found.orders == found.settled == dict.fromkeys(names, 1)
     assert found.charges == found.ledger == dict.fromkeys((name for name in names if name.startswith("rich")), 1)
 
