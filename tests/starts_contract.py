@@ -6,7 +6,7 @@ from collections.abc import Callable
 from onceonly.model.identity import Identity
 from onceonly.ports.starts import BEGUN, NO_DEATHS, Starts
 
-MESSAGE, OTHER = Identity("upstream", "a"), Identity("upstream", "b")
+MESSAGE, OTHER, THIRD = (Identity("upstream", name) for name in "abc")
 LONG = 3600.0
 """Seconds in which no run of a test counts as dead."""
 
@@ -18,6 +18,7 @@ async def check(make: Callable[[float], Starts]) -> None:
     await _a_run_that_may_be_in_progress_is_waited_for(make)
     await _a_death_that_was_counted_is_not_found_again(make)
     await _the_end_of_a_run_does_not_end_another(make)
+    await _a_death_that_was_counted_elsewhere_is_forgotten(make)
 
 
 async def _a_run_that_ended_leaves_nothing(make: Callable[[float], Starts]) -> None:
@@ -67,3 +68,15 @@ async def _the_end_of_a_run_does_not_end_another(make: Callable[[float], Starts]
     await asyncio.sleep(0.005)
     starts = make(0)
     assert (await starts.begin(MESSAGE, 2)).died == 2
+
+
+async def _a_death_that_was_counted_elsewhere_is_forgotten(make: Callable[[float], Starts]) -> None:
+    """So a message that starts again from zero begins. A run that began with a higher count stays."""
+    assert await make(LONG).begin(THIRD, 3) == BEGUN
+    starts = make(LONG)
+    await starts.forget(THIRD, 2)
+    assert (await starts.begin(THIRD, 0)).wait > 0
+    await starts.forget(THIRD, 3)
+    await starts.forget(THIRD, 3)
+    assert await starts.begin(THIRD, 0) == BEGUN
+    await starts.ended(THIRD)

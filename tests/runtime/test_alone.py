@@ -274,7 +274,7 @@ async def test_what_a_bug_left_open_is_closed() -> None:
 
 
 async def test_a_death_that_the_supervisor_saw_needs_no_wait(tmp_path: Path) -> None:
-    """Nor a call; and it is counted once, although the record is there as well."""
+    """And it is counted once, although the record is there as well."""
     starts = MemoryStarts(Live(), "shop", lasts=3600)
     with Board.create(tmp_path / "board", 1) as board:
         assert await starts.begin(MESSAGE, 0) == BEGUN
@@ -285,6 +285,18 @@ async def test_a_death_that_the_supervisor_saw_needs_no_wait(tmp_path: Path) -> 
         assert await alone(starts, presence, board).begin(MESSAGE, 0) == Started(died=0)
         assert not presence.is_alone
         assert await alone(starts, board=board).begin(MESSAGE, 1) == BEGUN
+
+
+async def test_a_dead_letter_that_is_sent_again_runs_alone_with_no_deaths(tmp_path: Path) -> None:
+    """The death that it was given up for was seen by the supervisor; the record of that run is not found as another one."""
+    starts = MemoryStarts(Live(), "shop", lasts=0)
+    with Board.create(tmp_path / "board", 1) as board:
+        assert await starts.begin(MESSAGE, 2) == BEGUN
+        row = board.row(0)
+        row.enter(claim_key("shop", MESSAGE), 2)
+        assert row.died(seen=True)
+        assert await alone(starts, board=board).begin(MESSAGE, 2) == Started(died=2)
+        assert await alone(starts, board=board).begin(MESSAGE, 0) == BEGUN
 
 
 async def test_a_suspect_of_a_first_run_is_counted_by_the_board_alone(tmp_path: Path) -> None:

@@ -59,6 +59,12 @@ class Starts(Protocol):
         Adapters raise Failed, Unknown. The runtime repeats the call until it succeeds, so algorithms see no failure.
         """
 
+    async def forget(self, identity: Identity, attempts: int) -> None:
+        """Remove the record of a run that began with at most `attempts`, when its death was counted by other evidence.
+
+        Otherwise the record would be found after the message was given up and sent again from zero. Raises Failed, Unknown.
+        """
+
 
 class NoStarts:
     """Starts where nothing is recorded, so no death of a process is ever counted."""
@@ -72,4 +78,7 @@ class NoStarts:
         return BEGUN
 
     async def ended(self, identity: Identity) -> None:
+        """Remove nothing."""
+
+    async def forget(self, identity: Identity, attempts: int) -> None:
         """Remove nothing."""

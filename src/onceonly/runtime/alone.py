@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from weakref import WeakKeyDictionary
 
 from onceonly.model.errors import Conflict, HandlerStuck, TryAgain
@@ -139,6 +140,8 @@ class AloneStarts:
             seen = self._seen(identity)
             if seen is not None and seen >= attempts:
                 started = Started(died=seen)
+                with suppress(TryAgain, Conflict):  # it stays: a later run may be counted once too often
+                    await self.forget(identity, seen)
             else:
                 self._recorded = identity  # from here on it may be written
                 started = await self._starts.begin(identity, attempts)
@@ -164,6 +167,10 @@ class AloneStarts:
                     await self._surroundings.timer.sleep(pace.after_outage())
         finally:
             self._presence.reopen()
+
+    async def forget(self, identity: Identity, attempts: int) -> None:
+        """Remove the record of a run whose death was counted."""
+        await self._starts.forget(identity, attempts)
 
     async def close(self) -> None:
         """End what a bug or a stop has left open."""

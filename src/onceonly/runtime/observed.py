@@ -325,6 +325,11 @@ class ObservedStarts:
         async with self._observer.around(Call(Point.START_ENDED, self._endpoint, (identity,))):
             await self._starts.ended(identity)
 
+    async def forget(self, identity: Identity, attempts: int) -> None:
+        """Observe `forget`, as `ended`."""
+        async with self._observer.around(Call(Point.START_ENDED, self._endpoint, (identity,))):
+            await self._starts.forget(identity, attempts)
+
 
 class ObservedDeadLetters:
     """Dead letters whose calls are observed."""

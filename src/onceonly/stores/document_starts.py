@@ -70,5 +70,12 @@ class DocumentStarts:
                 await self._documents.save([Change(key=key, body=None, expected=document.version)])
             self._tokens.pop(key, None)
 
+    async def forget(self, identity: Identity, attempts: int) -> None:
+        """Remove the document of a run whose death was counted; see the port. Raises Failed, Unknown."""
+        key = self._key(identity)
+        document = (await self._documents.load([key])).get(key)
+        if document is not None and _decode(document.body).attempts <= attempts:
+            await self._documents.save([Change(key=key, body=None, expected=document.version)])
+
     def _key(self, identity: Identity) -> str:
         return f"start/{claim_key(self._endpoint, identity).hex()}"

@@ -66,6 +66,11 @@ def end(world: StartsWorld, key: bytes, token: Hashable) -> Step:
     return replace(world, runs=tuple(run for run in world.runs if (run.key, run.token) != (key, token))), None
 
 
+def forget(world: StartsWorld, key: bytes, attempts: int) -> Step:
+    """Remove a run whose death was counted by other evidence."""
+    return replace(world, runs=tuple(run for run in world.runs if run.key != key or run.attempts > attempts)), None
+
+
 def take(world: StartsWorld, keys: tuple[bytes, ...]) -> Step:
     """Return what a supervisor saw of these, and remove it."""
     world, found = _take(world, keys)
@@ -120,3 +125,8 @@ class MemoryStarts:
         """Remove the run; see the port."""
         key = claim_key(self._endpoint, identity)
         await self._driver.perform(Operation("start-ended", PLACE, end, (key, self._tokens.pop(key, None))))
+
+    async def forget(self, identity: Identity, attempts: int) -> None:
+        """Remove the run of which a death was counted; see the port."""
+        key = claim_key(self._endpoint, identity)
+        await self._driver.perform(Operation("start-forget", PLACE, forget, (key, attempts)))

@@ -45,6 +45,12 @@ class SqlStarts:
                 await connection.execute(delete(starts).where(starts.c.key == key, starts.c.token == token))
             self._tokens.pop(key, None)
 
+    async def forget(self, identity: Identity, attempts: int) -> None:
+        """Remove the row of a run whose death was counted; see the port. Raises Failed, Unknown."""
+        key, starts = claim_key(self._endpoint, identity), self._starts
+        async with self._database.writing() as connection:
+            await connection.execute(delete(starts).where(starts.c.key == key, starts.c.attempts <= attempts))
+
     def _begin(self, connection: Connection, key: bytes, attempts: int, token: bytes) -> Started:
         starts, now = self._starts, database_now(connection)
         row = {"key": key, "attempts": attempts, "token": token, "until": now + self._lasts}
