@@ -24,11 +24,11 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from benchmarks.worker import new_event_loop
 from onceonly import Endpoint
-from onceonly.drivers.schema import create, drop
-from onceonly.drivers.sql import Database
+from onceonly.assembly import open_database, open_transport, schemas, temporary_transport
 from onceonly.model.message import Message, Send
 from onceonly.ports.transport import Topology, Transport
-from onceonly.wiring import open_database, open_transport, schemas, temporary_transport
+from onceonly.sql.database import Database
+from onceonly.sql.schema import create, drop
 
 DATABASE, BROKER = "postgresql://postgres@127.0.0.1:5432/postgres", "amqp://guest:guest@127.0.0.1:5672/"
 BEFORE = 4.0

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from onceonly.runtime.crash import CRASH_POINTS
+from onceonly.runtime.observe.crash import CRASH_POINTS
 
 HERE = Path(__file__).parent
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from onceonly.assembly import open_transport
 from onceonly.ports.transport import Topology
-from onceonly.wiring import open_transport
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")

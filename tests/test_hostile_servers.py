@@ -11,10 +11,11 @@ import pytest
 from azurite_server import ACCOUNT, KEY
 from hostile_server import HOSTILE, Behaviour, Hostile
 from onceonly import Endpoint
+from onceonly.adapters.mariadb import watch as mariadb_watch
+from onceonly.adapters.postgresql import drivers as postgresql_drivers
 from onceonly.cli.child import wiring_of
-from onceonly.drivers import mariadb_watch, postgresql_drivers
 from onceonly.model.errors import TryAgain
-from onceonly.runtime.child import new_event_loop
+from onceonly.runtime.processes.child import new_event_loop
 
 TRIES = 20
 """A connection is cut at another moment each time; each driver has its own words for each moment."""

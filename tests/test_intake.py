@@ -1,9 +1,9 @@
 """Sorting a batch: who shares a unit, and who goes back."""
 
+from onceonly.adapters.memory.transport import Receipt
 from onceonly.algorithms.intake import Intake, sort
+from onceonly.formats.cloudevents import arrival, encode
 from onceonly.model.message import Delivery, Message, Send
-from onceonly.serialization.cloudevents import arrival, encode
-from onceonly.transports.memory import Receipt
 from onceonly.verify.asking import Asking
 from onceonly.verify.keeping import ports_of
 from onceonly.verify.programs import shipped

@@ -4,15 +4,15 @@ import asyncio
 
 import pytest
 
-from onceonly.drivers.memory import Live, Operation, Place
+from onceonly.adapters.memory.store import MemoryDeadLetters, MemoryStore, MemoryUnit, Notebook
+from onceonly.adapters.memory.transport import MemoryTransport, Rules
+from onceonly.adapters.memory.world import Live, Operation, Place
 from onceonly.model.dead_letter import DeadLetter
 from onceonly.model.errors import CommitRefused, Conflict, Failed, HandlerFailed, LockTimeout, SetupError
 from onceonly.model.message import Failure, FailureKind, Message, Send
 from onceonly.model.record import Answer, Record
 from onceonly.ports.dead_letters import Filter
 from onceonly.ports.transport import Depth, Topology
-from onceonly.stores.memory import MemoryDeadLetters, MemoryStore, MemoryUnit, Notebook
-from onceonly.transports.memory import MemoryTransport, Rules
 
 A, B = (Message(id=name, source="here", type="T", body=name.encode()) for name in "ab")
 

@@ -5,10 +5,14 @@ from collections.abc import Mapping, Sequence
 import pytest
 from msgspec.structs import replace
 
+from onceonly.adapters.memory.ring import MemoryRing, MemoryRingStore
+from onceonly.adapters.memory.store import MemoryDeadLetters
+from onceonly.adapters.memory.transport import MemoryTransport
+from onceonly.adapters.memory.world import Live
 from onceonly.algorithms.admission import History
 from onceonly.algorithms.delivery import Report, deliver
 from onceonly.algorithms.effects import NoThings
-from onceonly.drivers.memory import Live
+from onceonly.formats.cloudevents import message_of, take_apart
 from onceonly.model.errors import HandlerFailed
 from onceonly.model.identity import Identity
 from onceonly.model.message import Delivery, Failure, FailureKind, Message, Send, Unreadable
@@ -21,14 +25,10 @@ from onceonly.ports.dead_letters import Filter
 from onceonly.ports.ring import Recycling
 from onceonly.ports.store import Resources
 from onceonly.ports.transport import Topology
-from onceonly.runtime.logs import Logs
-from onceonly.runtime.observed import observed
-from onceonly.serialization.cloudevents import message_of, take_apart
-from onceonly.stores.memory import MemoryDeadLetters
-from onceonly.stores.memory_ring import MemoryRing, MemoryRingStore
+from onceonly.runtime.observe.logs import Logs
+from onceonly.runtime.observe.observed import observed
 from onceonly.testing.clock import ManualClock
 from onceonly.testing.ring_subject import RETENTION, WIDTH, at, name_of
-from onceonly.transports.memory import MemoryTransport
 
 
 class Counting:

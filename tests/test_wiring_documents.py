@@ -10,27 +10,27 @@ from typing import Any
 import pytest
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from onceonly import DedupStore, DriverMissing, Endpoint, History, Off, SetupError, Tokens, TryAgain
+from onceonly import DedupStore, DriverMissing, Endpoint, History, Off, SetupError, Tokens, TryAgain, systems
+from onceonly.adapters.memory.documents import MemoryDocuments
+from onceonly.adapters.memory.store import MemoryStore
+from onceonly.adapters.redis import documents as redis
 from onceonly.algorithms import admission
 from onceonly.algorithms.effects import NoThings, Registered
-from onceonly.model.settings import Deduplication
+from onceonly.assembly import open_dead_letters, open_store, wire
+from onceonly.assembly.documents import open_documents
+from onceonly.config.deduplication import Deduplication
+from onceonly.config.endpoint import Settings
+from onceonly.config.urls import offer_of, require
+from onceonly.documents.dead_letters import DocumentDeadLetters
+from onceonly.documents.store import DocumentStore
 from onceonly.ports.bundle import Ports
 from onceonly.ports.documents import Change
-from onceonly.runtime.janitor import Janitor
-from onceonly.runtime.surroundings import SystemClock
-from onceonly.stores import redis
-from onceonly.stores.document_dead_letters import DocumentDeadLetters
-from onceonly.stores.documents import DocumentStore
-from onceonly.stores.memory import MemoryStore
-from onceonly.stores.memory_documents import MemoryDocuments
-from onceonly.stores.sql import SqlStore
-from onceonly.wiring import open_dead_letters, open_store, schemes, wire
-from onceonly.wiring.documents import open_documents
-from onceonly.wiring.schemes import SCHEMES, offer_of, require
-from onceonly.wiring.settings import Settings
+from onceonly.runtime.environment import SystemClock
+from onceonly.runtime.maintenance.janitor import Janitor
+from onceonly.sql.store import SqlStore
 from servers import REDIS, need
 
-SERVED = {
+SERVED: dict[systems.Role, set[str]] = {
     "store": {"azure-blob", "azure-table", "cosmos", "dynamodb", "mongodb", "redis", "s3", "sqlite", "memory"},
     "deduplication": {"azure-blob", "azure-table", "cosmos", "dynamodb", "mongodb", "redis", "s3", "sqlite", "memory"},
     "tokens": {"azure-blob", "azure-table", "cosmos", "dynamodb", "mongodb", "redis", "s3", "sqlite", "memory"},
@@ -51,10 +51,10 @@ def nobody(_traits: object, _blobs: object) -> Any:
 
 
 @pytest.mark.parametrize("role", SERVED)
-def test_each_scheme_serves_its_roles_and_no_others(role: str) -> None:
+def test_each_scheme_serves_its_roles_and_no_others(role: systems.Role) -> None:
     """Blobs are no store, a broker keeps nothing, documents are no queue."""
     named = {name for roles in SERVED.values() for name in roles}
-    assert {name for name in named if SCHEMES[name].serves(role)} == SERVED[role]
+    assert {name for name, system in systems.systems().items() if name in named and system.serves(role)} == SERVED[role]
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_each_scheme_serves_its_roles_and_no_others(role: str) -> None:
 )
 def test_a_missing_driver_is_told_with_its_extra(url: str, extra: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also when the namespace that its package is in is missing altogether."""
-    monkeypatch.setattr(schemes, "find_spec", lambda _: None)
+    monkeypatch.setattr(systems, "find_spec", lambda _: None)
     with pytest.raises(DriverMissing) as caught:
         require(url, "store")
     assert f"pip install 'onceonly[{extra}]'" in str(caught.value)
@@ -259,7 +259,7 @@ class Opened(MemoryDocuments):
 @pytest.fixture
 def counted(monkeypatch: pytest.MonkeyPatch) -> type[Opened]:
     """Have Redis URLs open documents in memory."""
-    from onceonly.drivers.memory import Live  # noqa: PLC0415 - one world for each test
+    from onceonly.adapters.memory.world import Live  # noqa: PLC0415 - one world for each test
 
     monkeypatch.setattr(redis, "open_documents", Opened.opening(Live()))
     Opened.count = Opened.closed = 0

@@ -6,8 +6,8 @@ import pytest
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from onceonly import SetupError, Tokens
+from onceonly.assembly import Settings, wire
 from onceonly.ports.handlers import Handlers
-from onceonly.wiring import Settings, wire
 
 
 def no_handlers(*_: object) -> Handlers:

@@ -15,15 +15,15 @@ from sqlalchemy.engine import make_url
 from benchmarks.retention.findings import Emptying
 from benchmarks.retention.keys import Batch, Keys
 from benchmarks.retention.postgresql import Standing
-from onceonly.drivers.columns import TRANSACTIONAL
-from onceonly.drivers.schema import create
-from onceonly.drivers.sql import Database
+from onceonly.assembly import open_database, schemas
 from onceonly.model.ring import Slicing
 from onceonly.ports.ring import Recycling
-from onceonly.stores.sql.ring import SqlRing
-from onceonly.stores.sql.slicing import label_row
-from onceonly.stores.sql.tables import tables
-from onceonly.wiring import open_database, schemas
+from onceonly.sql.columns import TRANSACTIONAL
+from onceonly.sql.database import Database
+from onceonly.sql.schema import create
+from onceonly.sql.store.ring import SqlRing
+from onceonly.sql.store.slicing import label_row
+from onceonly.sql.store.tables import tables
 
 AT_ONCE = 5000
 CLASSIC = Table(

@@ -11,14 +11,14 @@ from sqlalchemy import Connection, event
 from benchmarks.retention.keys import Batch, Keys
 from benchmarks.stages.database import Database as Scratch
 from benchmarks.stages.database import opened as opened_scratch
-from onceonly.drivers.schema import create
-from onceonly.drivers.sql import Database
+from onceonly.assembly import open_database, schemas
 from onceonly.model.ring import Slicing
 from onceonly.ports.ring import Recycling
-from onceonly.stores.sql.ring import SqlRing
-from onceonly.stores.sql.slicing import label_row
-from onceonly.stores.sql.tables import tables
-from onceonly.wiring import open_database, schemas
+from onceonly.sql.database import Database
+from onceonly.sql.schema import create
+from onceonly.sql.store.ring import SqlRing
+from onceonly.sql.store.slicing import label_row
+from onceonly.sql.store.tables import tables
 
 CLASSIC = (
     "create table {0}(message_id text primary key, handled_at timestamptz not null default now())",

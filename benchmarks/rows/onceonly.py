@@ -10,9 +10,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 from benchmarks.job import Job, Turn
 from benchmarks.scenario import INSERT, Base, Order, OrderPlaced, OrderState, PlaceOrder, encode
 from onceonly import Context, Endpoint, Header, History, Off, WorkerSettings
+from onceonly.assembly import open_transport
 from onceonly.model.message import Message, Send
 from onceonly.ports.transport import Topology
-from onceonly.wiring import open_transport
 
 BATCH = 100
 SHOP, OUT, EVENT = "shop", "out", "OrderPlaced"

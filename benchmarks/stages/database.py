@@ -12,7 +12,7 @@ from uuid import uuid4
 import asyncpg
 
 from benchmarks.scenario import ENTITY, OUTBOX, Base
-from onceonly.wiring import open_database, schemas
+from onceonly.assembly import open_database, schemas
 
 GLANCE = 0.01  # seconds
 _KEPT = re.compile(r"schema|version|migration|_queues$|_subscriptions$")
@@ -135,7 +135,7 @@ async def opened(server_url: str) -> AsyncIterator[Database]:
 
 
 async def _make_tables(url: str) -> None:
-    from onceonly.drivers.schema import create, create_user_tables  # noqa: PLC0415 - as `onceonly schema create` does
+    from onceonly.sql.schema import create, create_user_tables  # noqa: PLC0415 - as `onceonly schema create` does
 
     async with open_database(url) as database:
         for schema in schemas():

@@ -15,7 +15,7 @@ from benchmarks.rows.onceonly import EVENT, SHOP, topologies
 from benchmarks.scenario import OrderPlaced, PlaceOrder, encode
 from benchmarks.stages import Totals, count
 from benchmarks.stages.database import Database
-from onceonly.wiring import open_transport, temporary_transport
+from onceonly.assembly import open_transport, temporary_transport
 
 CHUNK = 200
 _decode = msgspec.json.Decoder(OrderPlaced).decode

@@ -8,10 +8,10 @@ from msgspec import Struct
 from sqlalchemy import Table, func, select
 
 from benchmarks.tokens.chain import KINDS, SINCE
-from onceonly.drivers.sql import Database
+from onceonly.formats.documents import decode_entity
 from onceonly.ports.documents import Document, Documents
-from onceonly.serialization.documents import decode_entity
-from onceonly.stores.sql.tables import tables
+from onceonly.sql.database import Database
+from onceonly.sql.store.tables import tables
 
 _STATE = msgspec.json.Decoder(dict[str, int | str]).decode
 LASTING = ("count", "janitor")

@@ -11,15 +11,15 @@ from msgspec import Struct
 from sqlalchemy import Engine, event
 
 from benchmarks.tokens.census import Census, everything, take
-from onceonly.drivers.schema import create, drop
-from onceonly.drivers.sql import Database
+from onceonly.assembly import open_database, schemas
+from onceonly.assembly.documents import create as create_place
+from onceonly.assembly.documents import open_documents
+from onceonly.config.urls import has_no_tables, keeps_documents, scheme_of
 from onceonly.model.errors import SetupError
 from onceonly.ports.documents import Change, Documents
-from onceonly.runtime.surroundings import LIVE
-from onceonly.wiring import open_database, schemas
-from onceonly.wiring.documents import create as create_place
-from onceonly.wiring.documents import open_documents
-from onceonly.wiring.schemes import has_no_tables, keeps_documents, scheme_of
+from onceonly.runtime.environment import LIVE
+from onceonly.sql.database import Database
+from onceonly.sql.schema import create, drop
 
 AT_ONCE = 500
 

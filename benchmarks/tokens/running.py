@@ -13,13 +13,13 @@ from benchmarks.tokens.census import Census, problems
 from benchmarks.tokens.chain import LEDGER, TILL, endpoints, sales
 from benchmarks.tokens.places import Places, opened, watched, with_queue_prefix
 from onceonly import Endpoint, WorkerSettings
+from onceonly.assembly import open_transport, temporary_transport
+from onceonly.assembly.deduplication import drops_of
+from onceonly.assembly.minting import open_mint, with_token
 from onceonly.cli.sending import Minting, Tally, send_all
 from onceonly.model.message import Message
 from onceonly.ports.transport import Transport
-from onceonly.runtime.board import DEAD, HANDLED, HELD, KNOWN, Board, Row
-from onceonly.wiring import open_transport, temporary_transport
-from onceonly.wiring.deduplication import drops_of
-from onceonly.wiring.minting import open_mint, with_token
+from onceonly.runtime.processes.board import DEAD, HANDLED, HELD, KNOWN, Board, Row
 
 EARLY = 1000
 """After how many messages the first census is taken."""

@@ -10,15 +10,15 @@ from benchmarks.rows.onceonly import EVENT, SHOP
 from benchmarks.scenario import OrderPlaced, encode
 from benchmarks.transactions.places import Places
 from onceonly import Endpoint
+from onceonly.assembly import open_database, open_finishing
 from onceonly.model.identity import Identity, outgoing_id
 from onceonly.model.message import Message, Send
 from onceonly.model.record import Record
-from onceonly.runtime.doorbell import Doorbell
-from onceonly.runtime.enclosed import EnclosedStore
-from onceonly.runtime.relay import Relay
-from onceonly.stores.sql.statements import row_of
-from onceonly.stores.sql.tables import tables
-from onceonly.wiring import open_database, open_finishing
+from onceonly.runtime.processes.doorbell import Doorbell
+from onceonly.runtime.relay.relay import Relay
+from onceonly.runtime.worker.enclosed import EnclosedStore
+from onceonly.sql.store.statements import row_of
+from onceonly.sql.store.tables import tables
 
 AFTER = 0.001
 CHUNK = 1000

@@ -21,8 +21,8 @@ from benchmarks.transactions import backlog
 from benchmarks.transactions.backlog import Backlog
 from benchmarks.transactions.places import Left, Places
 from benchmarks.transactions.ways import KEYS, RATIOS, WAYS, Place, Way
-from onceonly.drivers.schema import create_user_tables
-from onceonly.wiring import open_database
+from onceonly.assembly import open_database
+from onceonly.sql.schema import create_user_tables
 
 WARM_UP = 20  # orders that are not counted
 PATIENCE = 60.0  # seconds

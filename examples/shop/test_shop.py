@@ -9,7 +9,7 @@ from sqlalchemy import func, select
 
 from examples.shop.app import app
 from examples.shop.orders import Invoice, Order, OrderBilled, OrderPlaced, Parcel, engine, sessions, shop
-from onceonly import kit
+from onceonly import testing as kit
 from onceonly.integrations.fastapi import lifespan
 
 

@@ -13,7 +13,7 @@ from multiprocessing.synchronize import Event
 
 import uvicorn
 
-from onceonly.runtime.child import run_here
+from onceonly.runtime.processes.child import run_here
 
 MOST_STEPS, MOST_SECONDS = 6, 0.5
 """A process lives until it has got on by so many steps, and for so many seconds, at most: both are left to chance."""

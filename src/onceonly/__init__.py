@@ -1,6 +1,11 @@
 """Message handlers whose effects happen exactly once."""
 
+from onceonly.config.deduplication import ControlMessages, DedupStore, History, Off, Tokens
+from onceonly.config.worker import WorkerSettings
 from onceonly.endpoint import Context, Endpoint, Outgoing, Transaction
+from onceonly.formats.bodies import message
+from onceonly.formats.entities import entity
+from onceonly.formats.identity import Field, Header
 from onceonly.model.entities import Deleted
 from onceonly.model.errors import (
     CommitRefused,
@@ -26,11 +31,6 @@ from onceonly.model.message import Message
 from onceonly.model.peer import Peer
 from onceonly.model.remote import Response
 from onceonly.model.retry import Retry
-from onceonly.model.settings import ControlMessages, DedupStore, History, Off, Tokens
-from onceonly.runtime.settings import WorkerSettings
-from onceonly.serialization.bodies import message
-from onceonly.serialization.entities import entity
-from onceonly.serialization.identity import Field, Header
 
 __all__ = [
     "CommitRefused",

@@ -28,8 +28,8 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from adversary.program import tables
 from adversary.raw_amqp import RawProducer, connected
+from onceonly.assembly import temporary_transport
 from onceonly.ports.transport import Topology
-from onceonly.wiring import temporary_transport
 from servers import free_port
 
 ROOT = Path(__file__).parents[2]

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from stand_in import Asked, Say, refuse, say_json, standing_in
 
-from onceonly.drivers.dynamodb import read_url
+from onceonly.adapters.aws.dynamodb import LARGEST_ITEM, create, open_documents
+from onceonly.adapters.aws.dynamodb_client import read_url
 from onceonly.model.errors import CommitRefused, Failed, SetupError, TryAgain, Unknown
 from onceonly.ports.documents import Change
-from onceonly.stores.dynamodb import LARGEST_ITEM, create, open_documents
 
 TABLE = "documents"
 KEYS = [f"order/{number}" for number in range(250)]

@@ -4,13 +4,13 @@ import pytest
 from stand_in import Asked, Say, standing_in
 
 from cutting_http import Request, cutting_http
-from onceonly.drivers.aws import _SendsOnce
-from onceonly.drivers.s3 import encoded, opened, read_url
-from onceonly.effects.s3 import open_things
+from onceonly.adapters.aws.client import _SendsOnce
+from onceonly.adapters.aws.s3 import create, open_documents
+from onceonly.adapters.aws.s3_artifacts import open_things
+from onceonly.adapters.aws.s3_client import encoded, opened, read_url
 from onceonly.model.errors import CommitRefused, Failed, SetupError, TryAgain, Unknown
 from onceonly.model.thing import Thing
 from onceonly.ports.documents import Change
-from onceonly.stores.s3 import create, open_documents
 
 
 def url(endpoint: str, bucket: str = "bucket") -> str:

@@ -8,14 +8,14 @@ import pytest
 from benchmarks.tokens.census import Census, Sums, problems, take
 from benchmarks.tokens.running import Job, Outcome, run
 from onceonly import WorkerSettings
-from onceonly.drivers.memory import Live
+from onceonly.adapters.memory.documents import MemoryDocuments
+from onceonly.adapters.memory.world import Live
+from onceonly.documents.counter import DocumentCounter
+from onceonly.documents.journal import DocumentJournals
+from onceonly.documents.tokens import DocumentTokens
 from onceonly.model.journal import Journal
 from onceonly.model.token import Token
 from onceonly.ports.documents import Change
-from onceonly.stores.document_counter import DocumentCounter
-from onceonly.stores.document_journal import DocumentJournals
-from onceonly.stores.memory_documents import MemoryDocuments
-from onceonly.stores.tokens import DocumentTokens
 
 MESSAGES = 200
 FAST = WorkerSettings(wait=0.05)

@@ -11,9 +11,9 @@ import pytest
 from test_run import running
 
 from forwarding import Door
+from onceonly.assembly import temporary_transport
 from onceonly.cli import reaching
 from onceonly.ports.transport import Topology
-from onceonly.wiring import temporary_transport
 from servers import POSTGRESQL, RABBITMQ, need
 
 if TYPE_CHECKING:

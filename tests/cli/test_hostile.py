@@ -10,8 +10,8 @@ import pytest
 from test_run import Running, running
 
 from hostile_server import HOSTILE, Behaviour, Hostile
+from onceonly.assembly import temporary_transport
 from onceonly.ports.transport import Topology
-from onceonly.wiring import temporary_transport
 from servers import RABBITMQ, mariadb_database, need, postgresql_database, redis_place
 from swallowing import swallowing
 

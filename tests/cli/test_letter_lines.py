@@ -5,12 +5,12 @@ import json
 
 import pytest
 
+from onceonly.adapters.memory.store import MemoryDeadLetters
+from onceonly.adapters.memory.world import Live
 from onceonly.cli.events import BadItem
 from onceonly.cli.letter_lines import Imported, from_line, read_lines, to_line, write_lines
 from onceonly.cli.letters import PAGE, Chosen, choose, pages
-from onceonly.drivers.memory import Live
 from onceonly.model.dead_letter import DeadLetter
-from onceonly.stores.memory import MemoryDeadLetters
 from onceonly.testing.clock import ManualClock
 from onceonly.testing.samples import EVERY_BYTE, failures, rich_message
 

@@ -6,8 +6,12 @@ from collections.abc import Sequence
 import pytest
 from msgspec.structs import replace
 
+from onceonly.adapters.memory.store import MemoryDeadLetters
+from onceonly.adapters.memory.transport import MemoryTransport
+from onceonly.adapters.memory.world import Live
+from onceonly.assembly.opened import Cut
 from onceonly.cli.letters import PAGE, Chosen, Retried, WayBack, choose, find, pages, retry
-from onceonly.drivers.memory import Live
+from onceonly.formats.cloudevents import is_copy, take_apart
 from onceonly.model.dead_letter import DeadLetter
 from onceonly.model.errors import SetupError, Unknown
 from onceonly.model.message import Message, Send
@@ -15,11 +19,7 @@ from onceonly.model.record import Answer
 from onceonly.model.ring import ANYWAY, INSTANT, Bar, Slicing
 from onceonly.ports.dead_letters import Filter
 from onceonly.ports.transport import Topology
-from onceonly.serialization.cloudevents import is_copy, take_apart
-from onceonly.stores.memory import MemoryDeadLetters
 from onceonly.testing.clock import ManualClock
-from onceonly.transports.memory import MemoryTransport
-from onceonly.wiring.opened import Cut
 
 
 def letter(number: int, *, type_: str = "PlaceOrder", reason: str = "boom", endpoint: str = "shop") -> DeadLetter:

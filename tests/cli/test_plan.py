@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from onceonly.model.measured import Measured, Measurements, estimate
+from onceonly.config.measured import Measured, Measurements, estimate
 
 if TYPE_CHECKING:
     from conftest import Terminal

@@ -12,8 +12,8 @@ from test_health import ask, until
 from test_run import Running
 
 from onceonly import Endpoint
+from onceonly.assembly import open_store, open_transport, temporary_transport
 from onceonly.ports.transport import Topology
-from onceonly.wiring import open_store, open_transport, temporary_transport
 from rabbitmq_server import own_rabbitmq
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from onceonly.cli.run import _tell
-from onceonly.runtime.processes import ChildEvent, ChildEventKind
+from onceonly.runtime.processes.processes import ChildEvent, ChildEventKind
 
 if TYPE_CHECKING:
     from conftest import Terminal

@@ -4,15 +4,15 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
+from onceonly.adapters.memory.transport import MemoryTransport
+from onceonly.adapters.memory.world import Live
 from onceonly.cli import sending
 from onceonly.cli.events import BadItem
 from onceonly.cli.sending import Tally, send_all
-from onceonly.drivers.memory import Live
 from onceonly.model.errors import Failed, Unknown
 from onceonly.model.message import Message, Send
 from onceonly.model.record import Answer
 from onceonly.ports.transport import Topology
-from onceonly.transports.memory import MemoryTransport
 
 
 class ForgetfulTransport(MemoryTransport):

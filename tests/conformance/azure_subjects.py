@@ -11,11 +11,12 @@ from msgspec import structs
 
 from azurite_server import Azurite
 from cutting_http import Request, cutting_http
-from onceonly.effects.azure_blob import open_things
+from onceonly.adapters.azure import blob as azure_blob
+from onceonly.adapters.azure import table as azure_table
+from onceonly.adapters.azure.blob_artifacts import open_things
 from onceonly.ports.documents import Documents
 from onceonly.ports.effects import Things
-from onceonly.runtime.surroundings import SystemClock
-from onceonly.stores import azure_blob, azure_table
+from onceonly.runtime.environment import SystemClock
 from onceonly.testing.documents_subject import Moment
 
 EMULATED = structs.replace(azure_table.LIMITS, body=700 * 1024)

@@ -5,6 +5,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from onceonly.documents.store import DocumentStore, attempt_name
+from onceonly.documents.transactions import DocumentTransaction, DocumentTransactions
+from onceonly.formats.documents import ClientKey, EntityDocument
+from onceonly.formats.documents import Kept as KeptRecord
 from onceonly.model.entities import Entities
 from onceonly.model.errors import CommitRefused, Conflict
 from onceonly.model.identity import Identity
@@ -12,10 +16,6 @@ from onceonly.model.message import Message
 from onceonly.model.record import Record
 from onceonly.model.transaction import Kept, Opening
 from onceonly.ports.documents import Version
-from onceonly.serialization.documents import ClientKey, EntityDocument
-from onceonly.serialization.documents import Kept as KeptRecord
-from onceonly.stores.document_transactions import DocumentTransaction, DocumentTransactions
-from onceonly.stores.documents import DocumentStore, attempt_name
 from onceonly.testing.suite import ENDPOINT
 
 

@@ -9,16 +9,16 @@ from typing import Self, cast
 from memory_subjects import Timed
 from msgspec.structs import replace
 
-from onceonly.drivers.sql import Database, open_database
+from onceonly.adapters.memory.documents import MemoryDocuments
+from onceonly.documents.store import DocumentStore
 from onceonly.model.entities import Entities
 from onceonly.model.identity import Identity
 from onceonly.model.message import Message
 from onceonly.model.record import Record
 from onceonly.ports.documents import DocumentLimits, Documents
 from onceonly.ports.store import Resources, Unit
-from onceonly.stores.documents import DocumentStore
-from onceonly.stores.memory_documents import MemoryDocuments
-from onceonly.stores.sql import SqlDocuments
+from onceonly.sql.database import Database, open_database
+from onceonly.sql.store import SqlDocuments
 from onceonly.testing.suite import ENDPOINT
 
 ENTITY = "everything"

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from cutting_writes import cutting_writes
 from onceonly.ports.documents import Documents
 from onceonly.ports.surroundings import Clock
-from onceonly.runtime.surroundings import SystemClock
+from onceonly.runtime.environment import SystemClock
 from standing_between import Secured
 
 Opens = Callable[..., AbstractAsyncContextManager[Documents]]

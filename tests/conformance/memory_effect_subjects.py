@@ -3,11 +3,11 @@
 from datetime import timedelta
 from typing import Any
 
-from onceonly.drivers.memory import Driver, Live, Operation
+from onceonly.adapters.memory.artifacts import MemoryThings
+from onceonly.adapters.memory.dedup import MemoryDedupStore
+from onceonly.adapters.memory.tokens import MemoryTokens
+from onceonly.adapters.memory.world import Driver, Live, Operation
 from onceonly.model.errors import Unknown
-from onceonly.stores.memory_dedup import MemoryDedupStore
-from onceonly.stores.memory_things import MemoryThings
-from onceonly.stores.memory_tokens import MemoryTokens
 from onceonly.testing.clock import ManualClock
 from onceonly.testing.documents_subject import Moment
 

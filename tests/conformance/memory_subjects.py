@@ -3,21 +3,21 @@
 from collections.abc import Callable
 from typing import Any, cast
 
-from onceonly.drivers.memory import Live, Operation, Step
+from onceonly.adapters.memory.documents import MemoryDocuments
+from onceonly.adapters.memory.ring import Dial, MemoryRing, MemoryRingStore, RingWorld, look
+from onceonly.adapters.memory.store import MemoryDeadLetters, MemoryStore, Notebook
+from onceonly.adapters.memory.transport import MemoryTransport
+from onceonly.adapters.memory.world import Live, Operation, Step
 from onceonly.model.errors import SetupError, Unknown
 from onceonly.model.message import Message
 from onceonly.model.record import Effect
 from onceonly.model.ring import slicing_for
 from onceonly.ports.documents import Documents
 from onceonly.ports.store import Resources
-from onceonly.stores.memory import MemoryDeadLetters, MemoryStore, Notebook
-from onceonly.stores.memory_documents import MemoryDocuments
-from onceonly.stores.memory_ring import Dial, MemoryRing, MemoryRingStore, RingWorld, look
 from onceonly.testing.clock import ManualClock
 from onceonly.testing.documents_subject import Moment
 from onceonly.testing.ring_subject import RETENTION
 from onceonly.testing.suite import ENDPOINT
-from onceonly.transports.memory import MemoryTransport
 from onceonly.verify.passing import claimed_before
 
 LEASE = 30.0

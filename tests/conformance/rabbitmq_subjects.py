@@ -6,14 +6,14 @@ from contextlib import asynccontextmanager, suppress
 from typing import Self
 from uuid import uuid4
 
-from onceonly.drivers.rabbitmq import Link, read_address
+from onceonly.adapters.rabbitmq.link import Link, read_address
+from onceonly.adapters.rabbitmq.topology import Names
+from onceonly.adapters.rabbitmq.transport import RabbitMQTransport
 from onceonly.model.errors import OnceOnlyError
 from onceonly.ports.transport import Topology
-from onceonly.runtime.surroundings import SystemChance
+from onceonly.runtime.environment import SystemChance
 from onceonly.testing.clock import ManualClock
 from onceonly.testing.suite import ENDPOINT, OTHER
-from onceonly.transports.rabbitmq import RabbitMQTransport
-from onceonly.transports.rabbitmq_topology import Names
 from servers import RABBITMQ, need
 
 SMALL = 4096

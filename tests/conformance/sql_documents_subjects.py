@@ -8,12 +8,12 @@ from typing import Self
 from sqlalchemy import Connection, delete
 
 from cutting_proxy import Cutter, cutting
-from onceonly.drivers.dialect import Limit, Purpose
-from onceonly.drivers.schema import create
-from onceonly.drivers.sql import Database, open_database
-from onceonly.drivers.sqlite import SQLite
+from onceonly.adapters.sqlite.dialect import SQLite
 from onceonly.ports.documents import Documents
-from onceonly.stores.sql import DOCUMENTS_SCHEMA, SqlDocuments
+from onceonly.sql.database import Database, open_database
+from onceonly.sql.dialect import Limit, Purpose
+from onceonly.sql.schema import create
+from onceonly.sql.store import DOCUMENTS_SCHEMA, SqlDocuments
 from onceonly.testing.clock import ManualClock
 from onceonly.testing.documents_subject import Moment
 from standing_between import Judge

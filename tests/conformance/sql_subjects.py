@@ -9,21 +9,21 @@ from sqlalchemy import Column, ForeignKey, MetaData, String, Table, delete, func
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import Session
 
-from onceonly.drivers.schema import create, create_user_tables
-from onceonly.drivers.sql import Database, open_database
 from onceonly.model.message import Message
 from onceonly.model.record import Effect, Record
 from onceonly.model.ring import ring_key
 from onceonly.ports.store import Resources
-from onceonly.stores.sql import SCHEMA as STORE_SCHEMA
-from onceonly.stores.sql import Keeping, SqlDeadLetters, SqlRing, SqlStore
-from onceonly.stores.sql.statements import row_of
-from onceonly.stores.sql.tables import tables
+from onceonly.sql.database import Database, open_database
+from onceonly.sql.queue import SCHEMA as QUEUE_SCHEMA
+from onceonly.sql.queue import SqlTransport
+from onceonly.sql.schema import create, create_user_tables
+from onceonly.sql.store import SCHEMA as STORE_SCHEMA
+from onceonly.sql.store import Keeping, SqlDeadLetters, SqlRing, SqlStore
+from onceonly.sql.store.statements import row_of
+from onceonly.sql.store.tables import tables
 from onceonly.testing.clock import ManualClock
 from onceonly.testing.ring_subject import RETENTION
 from onceonly.testing.suite import ENDPOINT
-from onceonly.transports.sql import SCHEMA as QUEUE_SCHEMA
-from onceonly.transports.sql import SqlTransport
 
 LEASE = 30.0
 SMALL = 4096

@@ -10,13 +10,13 @@ import pytest
 from memory_subjects import LEASE, MemoryStores, MemoryTransports
 from sql_subjects import SqlSubject, make_tables
 
+from onceonly.adapters.memory.transport import Rules
 from onceonly.model.message import Message, Send
 from onceonly.model.record import Record
 from onceonly.ports.store import Store
 from onceonly.ports.transport import Topology, Transport
 from onceonly.testing.samples import effects, message
 from onceonly.testing.store_subject import LATER
-from onceonly.transports.memory import Rules
 
 SEEDS = range(6)
 STEPS = 60

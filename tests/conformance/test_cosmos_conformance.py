@@ -15,12 +15,12 @@ from azure.cosmos.exceptions import CosmosHttpResponseError
 from document_subject import ServiceSubject
 
 from cosmos_server import KEY, secured
-from onceonly.drivers.cosmos import _SentOnce, read_address, translated
-from onceonly.drivers.sent_once import SentTwiceError
+from onceonly.adapters.cosmos import documents as adapter
+from onceonly.adapters.cosmos.client import _SentOnce, read_address, translated
+from onceonly.adapters.cosmos.documents import create, open_documents
+from onceonly.documents.no_retry import SentTwiceError
 from onceonly.model.errors import Failed, SetupError, Unknown
 from onceonly.ports.documents import Change
-from onceonly.stores import cosmos as adapter
-from onceonly.stores.cosmos import create, open_documents
 from onceonly.testing.clock import ManualClock
 from onceonly.testing.documents_suite import DocumentsSuite
 from onceonly.testing.on_documents import DocumentDedupSuite, DocumentTokenSuite

@@ -11,7 +11,7 @@ from memory_effect_subjects import MemoryDedup, MemoryThingsPlace, MemoryTokenPl
 from memory_subjects import MemoryPlace
 from sql_documents_subjects import SqlitePlace, SqlPlace, make_documents_table
 
-from onceonly.effects.folder import FolderThings
+from onceonly.adapters.folder.artifacts import FolderThings
 from onceonly.testing.dedup_suite import DedupSubject, DedupSuite
 from onceonly.testing.on_documents import DocumentDedupSuite, DocumentTokenSuite, DocumentTransactionSuite
 from onceonly.testing.things_suite import ThingsSuite

@@ -10,13 +10,13 @@ import pytest
 from memory_subjects import MemoryPlace
 from sql_documents_subjects import SqlitePlace, make_documents_table
 
-from onceonly.drivers.memory import Live
+from onceonly.adapters.memory.documents import MemoryDocuments
+from onceonly.adapters.memory.world import Live
+from onceonly.documents.dead_letters import DocumentDeadLetters
 from onceonly.model.dead_letter import DeadLetter
 from onceonly.model.errors import Unknown
 from onceonly.ports.dead_letters import Filter
 from onceonly.ports.documents import Change, DocumentLimits, Documents
-from onceonly.stores.document_dead_letters import DocumentDeadLetters
-from onceonly.stores.memory_documents import MemoryDocuments
 from onceonly.testing.clock import ManualClock
 from onceonly.testing.dead_letter_suite import DeadLetterSuite
 from onceonly.testing.documents_subject import DocumentsSubject

@@ -8,7 +8,7 @@ import pytest
 from aws_subjects import KEYS, AwsSubject, Service
 
 from cutting_http import Request
-from onceonly.stores.dynamodb import create, open_documents
+from onceonly.adapters.aws.dynamodb import create, open_documents
 from onceonly.testing.documents_suite import DocumentsSuite
 from onceonly.testing.on_documents import DocumentDedupSuite, DocumentTokenSuite, DocumentTransactionSuite
 

@@ -13,9 +13,10 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import registry
 from transaction_subjects import SqlTransacting
 
-from onceonly.drivers.schema import create, create_user_tables
 from onceonly.ports.store import Resources
-from onceonly.stores.sql import SCHEMA as STORE_SCHEMA
+from onceonly.sql.queue import SCHEMA as QUEUE_SCHEMA
+from onceonly.sql.schema import create, create_user_tables
+from onceonly.sql.store import SCHEMA as STORE_SCHEMA
 from onceonly.testing.dead_letter_suite import DeadLetterSuite
 from onceonly.testing.documents_suite import DocumentsSuite
 from onceonly.testing.forgetful_suite import ForgetfulStoreSuite
@@ -23,7 +24,6 @@ from onceonly.testing.ring_suite import RingSuite
 from onceonly.testing.store_suite import StoreSuite
 from onceonly.testing.transaction_suite import EntitySuite, TransactionSuite
 from onceonly.testing.transport_suite import TransportSuite
-from onceonly.transports.sql import SCHEMA as QUEUE_SCHEMA
 
 USERS = MetaData()
 TRACE = registry(metadata=USERS).mapped(type("Trace", (), {"__table__": TRACES.to_metadata(USERS)}))

@@ -20,11 +20,11 @@ from pymongo.errors import (
     WTimeoutError,
 )
 
-from onceonly.drivers.mongodb import read_address, translated
+from onceonly.adapters.mongodb import documents as adapter
+from onceonly.adapters.mongodb.client import read_address, translated
+from onceonly.adapters.mongodb.documents import MongoDBDocuments, create, open_documents
 from onceonly.model.errors import Failed, SetupError, Unknown
 from onceonly.ports.documents import Change
-from onceonly.stores import mongodb as adapter
-from onceonly.stores.mongodb import MongoDBDocuments, create, open_documents
 from onceonly.testing.clock import ManualClock
 from onceonly.testing.documents_suite import DocumentsSuite
 from onceonly.testing.on_documents import DocumentDedupSuite, DocumentTokenSuite

@@ -11,11 +11,11 @@ from document_subject import ServiceSubject
 from redis.asyncio import Redis
 from redis.exceptions import ConnectionError, OutOfMemoryError, ReadOnlyError, ResponseError, TimeoutError  # noqa: A004 - its own
 
-from onceonly.drivers.redis import translated
+from onceonly.adapters.redis import documents as adapter
+from onceonly.adapters.redis.client import translated
+from onceonly.adapters.redis.documents import RedisDocuments, create, open_documents
 from onceonly.model.errors import Failed, SetupError, Unknown
 from onceonly.ports.documents import Change
-from onceonly.stores import redis as adapter
-from onceonly.stores.redis import RedisDocuments, create, open_documents
 from onceonly.testing.clock import ManualClock
 from onceonly.testing.documents_suite import DocumentsSuite
 from onceonly.testing.on_documents import DocumentDedupSuite, DocumentTokenSuite, DocumentTransactionSuite

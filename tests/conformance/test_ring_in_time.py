@@ -13,10 +13,13 @@ from hypothesis import strategies as st
 from memory_subjects import MemoryRings
 from sql_subjects import SqlRings, make_tables
 
+from onceonly.adapters.memory.store import MemoryDeadLetters
+from onceonly.adapters.memory.transport import MemoryTransport
+from onceonly.adapters.memory.world import Live
 from onceonly.algorithms.admission import History
 from onceonly.algorithms.delivery import deliver
 from onceonly.algorithms.effects import NoThings
-from onceonly.drivers.memory import Live
+from onceonly.formats.cloudevents import message_of, take_apart
 from onceonly.model.errors import Conflict, TryAgain
 from onceonly.model.message import Delivery, Failure, Message, Send, Unreadable
 from onceonly.model.record import Decision, Record
@@ -27,13 +30,10 @@ from onceonly.ports.bundle import Ports
 from onceonly.ports.dead_letters import Filter
 from onceonly.ports.store import Resources
 from onceonly.ports.transport import Topology
-from onceonly.serialization.cloudevents import message_of, take_apart
-from onceonly.stores.memory import MemoryDeadLetters
 from onceonly.testing.broken import rings
 from onceonly.testing.broken.wrapped_rings import WrappedRings
 from onceonly.testing.ring_subject import WIDTH, RingSubject, at, begun, recycle_all, recycled
 from onceonly.testing.suite import ENDPOINT
-from onceonly.transports.memory import MemoryTransport
 
 OUT = "out"
 SOME = settings(derandomize=True, database=None, deadline=None, max_examples=200)

@@ -9,11 +9,11 @@ import pytest
 from aws_subjects import KEYS, AwsSubject, Service
 
 from cutting_http import Request
-from onceonly.drivers.s3 import opened, read_url
-from onceonly.effects.s3 import open_things
+from onceonly.adapters.aws.s3 import create, open_documents
+from onceonly.adapters.aws.s3_artifacts import open_things
+from onceonly.adapters.aws.s3_client import opened, read_url
 from onceonly.model.thing import Thing
 from onceonly.ports.effects import Things
-from onceonly.stores.s3 import create, open_documents
 from onceonly.testing.documents_suite import DocumentsSuite
 from onceonly.testing.on_documents import DocumentDedupSuite, DocumentTokenSuite
 from onceonly.testing.things_suite import ThingsSuite

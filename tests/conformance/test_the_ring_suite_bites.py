@@ -11,9 +11,9 @@ from sql_subjects import SqlRings, make_tables
 from sqlalchemy import Connection, Row, Table, select
 from sqlalchemy.util import await_only
 
-from onceonly.drivers.sql import Database
 from onceonly.model.ring import Bar
-from onceonly.stores.sql import SqlStore
+from onceonly.sql.database import Database
+from onceonly.sql.store import SqlStore
 from onceonly.testing.broken import rings
 from onceonly.testing.broken.wrapped_rings import WrappedRings
 from onceonly.testing.ring_subject import RETENTION, WIDTH, Seen, at, begun, see

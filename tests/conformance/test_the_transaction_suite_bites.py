@@ -50,7 +50,7 @@ from broken_transactions import (
 )
 from memory_subjects import MemoryPlace
 
-from onceonly.stores.documents import DocumentStore
+from onceonly.documents.store import DocumentStore
 from onceonly.testing.on_documents import RETENTION, DocumentTransactionSuite, TransactionsOnDocuments
 from onceonly.testing.suite import ENDPOINT, broken, rules
 

@@ -8,11 +8,11 @@ from pathlib import Path
 from memory_subjects import MemoryStores
 from sql_subjects import SqlSubject
 
+from onceonly.adapters.memory.transactions import MemoryTransactions
 from onceonly.model.record import Record
 from onceonly.ports.store import Store
 from onceonly.ports.transactions import OpenTransaction
-from onceonly.stores.memory_transactions import MemoryTransactions
-from onceonly.stores.sql import SqlTransactions
+from onceonly.sql.store import SqlTransactions
 from onceonly.testing.suite import ENDPOINT
 
 

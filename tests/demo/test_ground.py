@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
+from onceonly.adapters.memory.documents import MemoryDocuments
+from onceonly.adapters.memory.world import Live
+from onceonly.config.deduplication import DedupStore, History, Off, Tokens
 from onceonly.demo.ground import count_keys, empty
 from onceonly.demo.options import Deduplication, Options
 from onceonly.demo.place import place_of
-from onceonly.drivers.memory import Live
-from onceonly.model.settings import DedupStore, History, Off, Tokens
 from onceonly.ports.documents import Change
-from onceonly.stores.memory_documents import MemoryDocuments
 
 SQLITE, REDIS = "sqlite:///shop.db", "redis://127.0.0.1/0"
 

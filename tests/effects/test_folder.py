@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from onceonly.effects.folder import FolderThings
+from onceonly.adapters.folder.artifacts import FolderThings
 from onceonly.model.errors import CommitRefused, Failed, Unknown
 from onceonly.model.thing import Thing
 from onceonly.testing.store_subject import steps

@@ -5,13 +5,13 @@ from typing import Any
 import msgspec
 
 from onceonly import Endpoint, Retry
-from onceonly.drivers.memory import Live
+from onceonly.adapters.memory.store import MemoryStore
+from onceonly.adapters.memory.world import Live
+from onceonly.formats.cloudevents import arrival
 from onceonly.model.errors import HandlerFailed
 from onceonly.model.message import Delivery, Failure, Message, Send, Unreadable
 from onceonly.ports.store import Resources
-from onceonly.runtime.surroundings import Surroundings
-from onceonly.serialization.cloudevents import arrival
-from onceonly.stores.memory import MemoryStore
+from onceonly.runtime.environment import Surroundings
 
 NOW = 1_750_000_000_000
 

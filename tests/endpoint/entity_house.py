@@ -9,22 +9,22 @@ import msgspec
 from endpoint_house import STILL, endpoint
 
 from onceonly import Endpoint, Message, Retry
+from onceonly.adapters.memory.documents import MemoryDocuments
+from onceonly.adapters.memory.store import MemoryDeadLetters
+from onceonly.adapters.memory.transport import MemoryTransport
+from onceonly.adapters.memory.world import Live
 from onceonly.algorithms.admission import History
 from onceonly.algorithms.delivery import Report, deliver
 from onceonly.algorithms.effects import NoThings
-from onceonly.drivers.memory import Live
+from onceonly.documents.store import ENTITY, DocumentStore
+from onceonly.formats.bodies import encode_body, type_name
+from onceonly.formats.documents import EntityDocument, encode_entity
 from onceonly.model.dead_letter import DeadLetter
 from onceonly.model.message import Send
 from onceonly.ports.bundle import Ports
 from onceonly.ports.dead_letters import Filter
 from onceonly.ports.documents import Change
 from onceonly.ports.transport import Topology
-from onceonly.serialization.bodies import encode_body, type_name
-from onceonly.serialization.documents import EntityDocument, encode_entity
-from onceonly.stores.documents import ENTITY, DocumentStore
-from onceonly.stores.memory import MemoryDeadLetters
-from onceonly.stores.memory_documents import MemoryDocuments
-from onceonly.transports.memory import MemoryTransport
 
 
 @dataclass

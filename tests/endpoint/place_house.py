@@ -12,16 +12,16 @@ from redis.asyncio import Redis
 
 from onceonly import Context, Endpoint, Off, message
 from onceonly.algorithms.delivery import Report, deliver
+from onceonly.assembly import open_store
+from onceonly.assembly.documents import open_documents
+from onceonly.assembly.minting import open_mint, with_token
+from onceonly.config.deduplication import Deduplication
+from onceonly.formats.entities import unit_of
 from onceonly.model.entities import Entities
 from onceonly.model.message import Message, Send
-from onceonly.model.settings import Deduplication
 from onceonly.model.token import Token
 from onceonly.ports.bundle import Ports
-from onceonly.runtime.surroundings import SystemClock
-from onceonly.serialization.entities import unit_of
-from onceonly.wiring import open_store
-from onceonly.wiring.documents import open_documents
-from onceonly.wiring.minting import open_mint, with_token
+from onceonly.runtime.environment import SystemClock
 from servers import REDIS, need
 
 KINDS = ("memory", "sqlite", "redis")

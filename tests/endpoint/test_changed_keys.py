@@ -13,10 +13,10 @@ from place_house import fresh_place
 from onceonly import Context, Endpoint, entity, message
 from onceonly.algorithms.delivery import Report, deliver
 from onceonly.algorithms.outbox import process
+from onceonly.config.deduplication import Deduplication, DedupStore, History
 from onceonly.model.errors import Unknown
 from onceonly.model.message import Delivery, Message, Send
 from onceonly.model.record import Answer
-from onceonly.model.settings import Deduplication, DedupStore, History
 from onceonly.ports.bundle import Ports
 from onceonly.ports.transport import Topology, Transport
 

@@ -24,7 +24,7 @@ from onceonly.model.message import Send
 from onceonly.model.record import Answer
 from onceonly.ports.dead_letters import Filter
 from onceonly.ports.transport import Topology
-from onceonly.runtime.crash import CrashAt, Crashed
+from onceonly.runtime.observe.crash import CrashAt, Crashed
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from onceonly import (
     TransactionMisused,
 )
 from onceonly.algorithms.control import CONTROL
-from onceonly.runtime.crash import CrashAt, Crashed
+from onceonly.runtime.observe.crash import CrashAt, Crashed
 
 
 @pytest.fixture

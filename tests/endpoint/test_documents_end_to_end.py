@@ -14,13 +14,13 @@ from onceonly import DedupStore, Endpoint, History, Off, Tokens
 from onceonly.algorithms.delivery import deliver
 from onceonly.algorithms.relay import relay
 from onceonly.algorithms.sweeper import sweep
+from onceonly.assembly import look_at_store
+from onceonly.assembly.minting import with_token
+from onceonly.config.deduplication import Deduplication
 from onceonly.model.message import Message, Send
 from onceonly.model.record import Record
-from onceonly.model.settings import Deduplication
-from onceonly.runtime.drops import dropped
-from onceonly.runtime.surroundings import SystemClock
-from onceonly.wiring import look_at_store
-from onceonly.wiring.minting import with_token
+from onceonly.runtime.environment import SystemClock
+from onceonly.runtime.maintenance.drops import dropped
 
 COUNT = 6
 

@@ -16,12 +16,12 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from onceonly import Context, Endpoint, Field, InvalidHandler, Off, Reject, Retry, RetryLater, SchemaMissing, WorkerSettings
+from onceonly.assembly import open_database, open_dead_letters, open_transport
 from onceonly.model.dead_letter import DeadLetter
 from onceonly.model.message import Message, Send
 from onceonly.model.record import Answer
 from onceonly.ports.dead_letters import Filter
-from onceonly.runtime.observer import Call, Point
-from onceonly.wiring import open_database, open_dead_letters, open_transport
+from onceonly.runtime.observe.observer import Call, Point
 
 FAST = WorkerSettings(wait=0.02)
 

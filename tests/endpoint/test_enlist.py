@@ -21,13 +21,13 @@ from sqlalchemy.ext.asyncio import (
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, scoped_session, sessionmaker
 
 from onceonly import Endpoint, InvalidEffect, Off, SchemaMissing, SetupError
-from onceonly.drivers.whereabouts import whereabouts, written
+from onceonly.assembly import open_store
 from onceonly.endpoint.endpoint import MAX_BODY
 from onceonly.model.identity import outgoing_id
 from onceonly.model.message import Send
 from onceonly.model.record import Record
-from onceonly.transports.sql import MAX_BODY as QUEUE_TAKES
-from onceonly.wiring import open_store
+from onceonly.sql.database_identity import whereabouts, written
+from onceonly.sql.queue import MAX_BODY as QUEUE_TAKES
 
 SECRET = "s3cr3t"  # noqa: S105 - one that must not be seen
 

@@ -17,9 +17,9 @@ from endpoint_house import STILL, delivery
 from entity_house import Counter, Deposit, bank
 
 from onceonly import Context, Deleted, Message, entity
+from onceonly.formats.entities import LONGEST_UNIT
 from onceonly.model.errors import HandlerFailed
 from onceonly.model.message import Unreadable
-from onceonly.serialization.entities import LONGEST_UNIT
 
 
 @dataclass

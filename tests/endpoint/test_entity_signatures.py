@@ -15,8 +15,8 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import Session
 
 from onceonly import Context, Endpoint, InvalidHandler, entity
+from onceonly.config.urls import DOCUMENTS, MEMORY, Offer
 from onceonly.endpoint.plans import plan
-from onceonly.wiring.schemes import DOCUMENTS, MEMORY, Offer
 
 
 @dataclass

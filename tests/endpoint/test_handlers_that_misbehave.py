@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import pytest
 
 from onceonly import Endpoint, Retry, WorkerSettings
+from onceonly.assembly import open_dead_letters, open_transport
 from onceonly.model.dead_letter import DeadLetter
 from onceonly.model.errors import WorkerStopped
 from onceonly.model.message import Message, Send
 from onceonly.ports.dead_letters import Filter
-from onceonly.runtime.beside import Background
-from onceonly.wiring import open_dead_letters, open_transport
+from onceonly.runtime.background import Background
 
 PLACE = "memory://misbehaving"
 

@@ -7,8 +7,8 @@ from endpoint_house import endpoint
 from entity_house import Counter, Deposit
 
 from onceonly.algorithms.delivery import Report
+from onceonly.documents.store import ENTITY
 from onceonly.ports.documents import Change, DocumentLimits
-from onceonly.stores.documents import ENTITY
 
 NARROW = DocumentLimits(service="a narrow service", key=30, body=100_000)
 SMALL = DocumentLimits(service="a small service", key=1024, body=4_096)

@@ -7,10 +7,10 @@ from uuid import uuid4
 import pytest
 
 from onceonly import Endpoint
+from onceonly.assembly import open_store, open_transport, temporary_transport
 from onceonly.model.errors import InvalidHandler, QueueMissing, SetupError
 from onceonly.model.message import Delivery
 from onceonly.ports.transport import Topology
-from onceonly.wiring import open_store, open_transport, temporary_transport
 from servers import RABBITMQ, free_port, need
 
 

@@ -11,9 +11,9 @@ import pytest
 from endpoint_house import NOW, STILL, endpoint, failure, incoming, resources
 
 from onceonly import Context, Endpoint
+from onceonly.adapters.memory.store import Notebook
 from onceonly.model.message import FailureKind
 from onceonly.ports.bundle import Ports
-from onceonly.stores.memory import Notebook
 
 
 @dataclass

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from onceonly import Endpoint, Field, Header
 from onceonly.endpoint.reading import Received
+from onceonly.formats.cloudevents import Event, arrival, encode
 from onceonly.model.identity import Identity, claim_key, outgoing_id
 from onceonly.model.message import Delivery, Message, Send, Unreadable
-from onceonly.serialization.cloudevents import Event, arrival, encode
 
 
 @dataclass

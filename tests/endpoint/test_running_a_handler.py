@@ -20,10 +20,10 @@ from onceonly import (
     RetryLater,
     Unknown,
 )
+from onceonly.adapters.memory.store import Notebook
 from onceonly.model.errors import HandlerFailed, NotNow
 from onceonly.model.message import Failure, FailureKind
-from onceonly.runtime.crash import Crashed
-from onceonly.stores.memory import Notebook
+from onceonly.runtime.observe.crash import Crashed
 
 
 @dataclass

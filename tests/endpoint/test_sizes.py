@@ -6,10 +6,14 @@ import pytest
 from endpoint_house import delivery, endpoint, read, unreadable
 
 from onceonly import Endpoint, InvalidEffect
+from onceonly.adapters.memory.store import MemoryDeadLetters
+from onceonly.adapters.memory.transport import MemoryTransport
+from onceonly.adapters.memory.world import Live
 from onceonly.cli.letters import moment
 from onceonly.cli.sending import Tally, send_all
-from onceonly.drivers.memory import Live
 from onceonly.endpoint.envelopes import Envelopes, Origin, Wish
+from onceonly.formats.cloudevents import HISTORY, arrival
+from onceonly.formats.records import decode_letter, encode_letter
 from onceonly.model.dead_letter import DeadLetter
 from onceonly.model.escaped import RAW_HEADER
 from onceonly.model.identity import Identity
@@ -17,10 +21,6 @@ from onceonly.model.message import Failure, FailureKind, Message
 from onceonly.model.sizes import LONG, LONGEST, MOST_HISTORY, SHORT
 from onceonly.ports.dead_letters import Filter
 from onceonly.ports.transport import Topology
-from onceonly.serialization.cloudevents import HISTORY, arrival
-from onceonly.serialization.records import decode_letter, encode_letter
-from onceonly.stores.memory import MemoryDeadLetters
-from onceonly.transports.memory import MemoryTransport
 
 
 def shop() -> Endpoint:

@@ -21,21 +21,23 @@ from onceonly import (
     SetupError,
     Transaction,
     TransactionMisused,
-    kit,
 )
+from onceonly import (
+    testing as kit,
+)
+from onceonly.adapters.memory.store import MemoryStore, Notebook
+from onceonly.adapters.memory.transactions import MemoryTransactions
+from onceonly.adapters.memory.world import Live
 from onceonly.algorithms.admission import History
 from onceonly.algorithms.transaction import Transacted, Ways, begin, complete, enclosed, transact
-from onceonly.drivers.memory import Live
 from onceonly.endpoint.transactions import asked
+from onceonly.formats.answers import encode_answer, request_fingerprint
 from onceonly.model.errors import Failed, Unknown
 from onceonly.model.identity import hash_of
 from onceonly.model.record import Record
 from onceonly.model.transaction import LONGEST_KEY, Decided, Kept, Opening, scoped_key
 from onceonly.ports.store import Resources
 from onceonly.ports.transactions import OpenTransaction
-from onceonly.serialization.answers import encode_answer, request_fingerprint
-from onceonly.stores.memory import MemoryStore, Notebook
-from onceonly.stores.memory_transactions import MemoryTransactions
 
 
 @dataclass

@@ -15,10 +15,10 @@ from onceonly import (
     Transaction,
 )
 from onceonly.algorithms.delivery import deliver
+from onceonly.formats.cloudevents import take_apart
 from onceonly.ports.bundle import Ports
 from onceonly.ports.transport import Topology
-from onceonly.runtime.surroundings import Surroundings
-from onceonly.serialization.cloudevents import take_apart
+from onceonly.runtime.environment import Surroundings
 from onceonly.testing.clock import ManualClock
 
 QUICK = ControlMessages(delays=(timedelta(seconds=40), timedelta(seconds=50)), max_commit=timedelta(seconds=60))

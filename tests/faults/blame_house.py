@@ -15,13 +15,13 @@ from sqlalchemy import make_url, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from onceonly import Endpoint, Retry
-from onceonly.drivers.schema import create, drop
+from onceonly.assembly import open_database, open_dead_letters, open_transport, schemas, temporary_transport
 from onceonly.model.dead_letter import DeadLetter
 from onceonly.model.message import Message, Send
 from onceonly.model.record import Answer
 from onceonly.ports.dead_letters import Filter
 from onceonly.ports.transport import Topology, Transport
-from onceonly.wiring import open_database, open_dead_letters, open_transport, schemas, temporary_transport
+from onceonly.sql.schema import create, drop
 from servers import RABBITMQ, need, on_postgresql
 
 DEADLINE = 120

@@ -17,10 +17,10 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from cutting_proxy import Cutter, cutting
 from onceonly import Conflict, Endpoint, Failed, Transaction, TryAgain
-from onceonly.drivers.schema import create, create_user_tables, drop
-from onceonly.drivers.sql import Database
+from onceonly.assembly import open_database, open_store, open_transport, schemas
 from onceonly.ports.transport import Topology, Transport
-from onceonly.wiring import open_database, open_store, open_transport, schemas
+from onceonly.sql.database import Database
+from onceonly.sql.schema import create, create_user_tables, drop
 
 CLIENTS, AT_ONCE, CUTS, SHARE = 60, 6, 12, 0.5
 LATER = 1 << 52

@@ -11,11 +11,11 @@ from uuid import uuid4
 import pytest
 
 from onceonly import Context, Endpoint
-from onceonly.drivers.schema import create, drop
+from onceonly.assembly import open_database, open_dead_letters, open_transport, schemas, temporary_transport
 from onceonly.model.message import Message, Send
 from onceonly.ports.dead_letters import Filter
 from onceonly.ports.transport import Depth, Topology, Transport
-from onceonly.wiring import open_database, open_dead_letters, open_transport, schemas, temporary_transport
+from onceonly.sql.schema import create, drop
 from servers import MEASURED, RABBITMQ, REDIS, need
 
 MESSAGES, WORKERS = 1_000, 16

@@ -15,13 +15,13 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import create_async_engine
 
-from onceonly.drivers.schema import create
-from onceonly.drivers.sql import Database
+from onceonly.assembly import open_database, open_dead_letters, open_transport, schemas, temporary_transport
 from onceonly.model.dead_letter import DeadLetter
 from onceonly.model.message import FailureKind, Message, Send
 from onceonly.ports.dead_letters import Filter
 from onceonly.ports.transport import Topology
-from onceonly.wiring import open_database, open_dead_letters, open_transport, schemas, temporary_transport
+from onceonly.sql.database import Database
+from onceonly.sql.schema import create
 from servers import RABBITMQ, need, postgresql_database
 
 GOOD, KILLERS = 200, 6

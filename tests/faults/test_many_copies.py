@@ -10,15 +10,15 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from onceonly import Context, Endpoint
-from onceonly.drivers.schema import create, create_user_tables, drop
-from onceonly.drivers.sql import Database
+from onceonly.assembly import open_database, open_dead_letters, open_transport, schemas, temporary_transport
+from onceonly.formats.cloudevents import take_apart
 from onceonly.model.identity import Identity, outgoing_id, without_instant
 from onceonly.model.message import Message, Send
 from onceonly.model.record import Answer
 from onceonly.ports.dead_letters import Filter
 from onceonly.ports.transport import Depth, Topology, Transport
-from onceonly.serialization.cloudevents import take_apart
-from onceonly.wiring import open_database, open_dead_letters, open_transport, schemas, temporary_transport
+from onceonly.sql.database import Database
+from onceonly.sql.schema import create, create_user_tables, drop
 from servers import MEASURED, RABBITMQ, need
 
 COPIES, WORKERS, AT_ONCE = 10_000, 16, 2_000

@@ -14,7 +14,7 @@ from web_house import APPLICATIONS, FRAMEWORKS, Behaviour, House, serving, two_w
 
 from cutting_proxy import Cutter, cutting
 from onceonly import CommitRefused, Endpoint
-from onceonly.wiring import open_store
+from onceonly.assembly import open_store
 from servers import free_port
 
 

@@ -10,7 +10,7 @@ import pytest
 from starlette.requests import Request
 from web_house import APPLICATIONS, FRAMEWORKS, House, serving, two_with_one_key
 
-from onceonly.wiring import open_database
+from onceonly.assembly import open_database
 
 KEPT = ("created", "empty", "moved", "refused", "bytes", "background")
 UNKEPT = ("broken", "raises-4xx", "raises", "streams", "large")

@@ -16,7 +16,7 @@ from browser_house import ROOT, Shop
 from sqlalchemy.engine import make_url
 
 from examples.shop.orders import shop
-from onceonly.wiring import temporary_transport
+from onceonly.assembly import temporary_transport
 from servers import RABBITMQ, need, postgresql_database
 
 PAGE = (ROOT / "examples" / "shop" / "README.md").read_text(encoding="utf-8")

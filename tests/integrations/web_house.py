@@ -20,11 +20,11 @@ from starlette.responses import JSONResponse, RedirectResponse, Response, Stream
 from starlette.routing import Route
 
 from onceonly import Endpoint, Transaction
-from onceonly.drivers.schema import create, create_user_tables, drop
+from onceonly.assembly import open_database, open_transport, schemas
 from onceonly.integrations.fastapi import OnceOnlyRoute, Tx
 from onceonly.integrations.starlette import lifespan, once
 from onceonly.ports.transport import Topology, Transport
-from onceonly.wiring import open_database, open_transport, schemas
+from onceonly.sql.schema import create, create_user_tables, drop
 
 FRAMEWORKS = ("fastapi", "starlette")
 

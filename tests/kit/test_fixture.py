@@ -47,8 +47,8 @@ def test_the_fixtures_work_in_a_project_of_its_own(tmp_path: Path) -> None:
 def test_the_plugin_imports_nothing_heavy() -> None:
     """Every pytest run of every project that has onceonly installed pays for these imports."""
     program = (
-        "import sys, onceonly.kit.fixture; "
-        "print(sorted({'sqlalchemy', 'aiosqlite', 'typer', 'rich', 'pydantic', 'onceonly.kit.runs'} & set(sys.modules)))"
+        "import sys, onceonly.testing.fixture; "
+        "print(sorted({'sqlalchemy', 'aiosqlite', 'typer', 'rich', 'pydantic', 'onceonly.testing.runs'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

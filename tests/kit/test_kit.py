@@ -8,9 +8,10 @@ import pytest
 from sqlalchemy import Column, Integer, MetaData, String, Table, func, insert, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from onceonly import Context, Endpoint, Off, Reject, Retry, RetryLater, SetupError, kit
-from onceonly.model.settings import Deduplication, History
-from onceonly.stores.memory import Notebook
+from onceonly import Context, Endpoint, Off, Reject, Retry, RetryLater, SetupError
+from onceonly import testing as kit
+from onceonly.adapters.memory.store import Notebook
+from onceonly.config.deduplication import Deduplication, History
 
 metadata = MetaData()
 journal = Table(

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 import pytest
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from onceonly import Context, DedupStore, Deleted, Endpoint, Retry, SetupError, Tokens, kit
-from onceonly.kit import CRASH_POINTS
-from onceonly.model.settings import Deduplication, History
+from onceonly import Context, DedupStore, Deleted, Endpoint, Retry, SetupError, Tokens
+from onceonly import testing as kit
+from onceonly.config.deduplication import Deduplication, History
+from onceonly.testing import CRASH_POINTS
 
 DEDUPLICATIONS = (
     History(),

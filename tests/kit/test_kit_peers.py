@@ -8,10 +8,11 @@ import pytest
 from sqlalchemy import Column, Integer, MetaData, String, Table, insert, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from onceonly import Context, Endpoint, Peer, Reject, Response, Retry, kit
-from onceonly.kit import Posted
+from onceonly import Context, Endpoint, Peer, Reject, Response, Retry
+from onceonly import testing as kit
+from onceonly.formats.bodies import encode_body
 from onceonly.model.thing import Thing
-from onceonly.serialization.bodies import encode_body
+from onceonly.testing import Posted
 
 PAYMENTS = "https://payments.example/onceonly"
 CHARGE, REFUND = f"{PAYMENTS}/Charge", f"{PAYMENTS}/Refund"

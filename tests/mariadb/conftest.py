@@ -11,8 +11,8 @@ sys.path.append(str(Path(__file__).parents[1] / "sql"))  # sql_house serves ever
 
 from mariadb_house import make_tables, opened_empty
 
-from onceonly.drivers.sql import Database
-from onceonly.stores.sql import SqlStore
+from onceonly.sql.database import Database
+from onceonly.sql.store import SqlStore
 
 
 @pytest.fixture(scope="session")

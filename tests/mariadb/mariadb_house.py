@@ -8,10 +8,10 @@ from sql_house import connection_of, opened
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from onceonly.drivers.schema import create
-from onceonly.drivers.sql import Database
-from onceonly.stores.sql import SCHEMA
-from onceonly.stores.sql.unit import SqlUnit
+from onceonly.sql.database import Database
+from onceonly.sql.schema import create
+from onceonly.sql.store import SCHEMA
+from onceonly.sql.store.unit import SqlUnit
 from onceonly.testing.samples import message
 from servers import on_mariadb
 

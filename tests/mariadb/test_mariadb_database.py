@@ -12,16 +12,16 @@ from sqlalchemy import text
 from sqlalchemy.engine import make_url
 from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker, create_async_engine
 
-from onceonly.drivers.mariadb import MariaDB
-from onceonly.drivers.schema import check, create, drop, render
-from onceonly.drivers.sql import Database, open_database
+from onceonly.adapters.mariadb.dialect import MariaDB
 from onceonly.model.dead_letter import DeadLetter
 from onceonly.model.errors import CommitRefused, Failed, SetupError, TryAgain
 from onceonly.model.record import Record
-from onceonly.stores.sql import SCHEMA, Keeping, SqlDeadLetters, SqlStore
-from onceonly.stores.sql.tables import tables
+from onceonly.sql.database import Database, open_database
+from onceonly.sql.queue import SCHEMA as QUEUE
+from onceonly.sql.schema import check, create, drop, render
+from onceonly.sql.store import SCHEMA, Keeping, SqlDeadLetters, SqlStore
+from onceonly.sql.store.tables import tables
 from onceonly.testing.clock import ManualClock
-from onceonly.transports.sql import SCHEMA as QUEUE
 from servers import on_mariadb
 
 

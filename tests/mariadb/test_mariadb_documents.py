@@ -7,11 +7,11 @@ from mariadb_server import own_mariadb
 from sql_house import opened
 from sqlalchemy import delete
 
-from onceonly.drivers.schema import create
-from onceonly.drivers.sql import Database
 from onceonly.ports.documents import Change
-from onceonly.stores.sql import DOCUMENTS_SCHEMA, SqlDocuments
-from onceonly.stores.sql.documents import BODY_BYTES, KEY_BYTES, documents_table
+from onceonly.sql.database import Database
+from onceonly.sql.schema import create
+from onceonly.sql.store import DOCUMENTS_SCHEMA, SqlDocuments
+from onceonly.sql.store.documents import BODY_BYTES, KEY_BYTES, documents_table
 from servers import on_mariadb
 
 

@@ -18,14 +18,14 @@ from sql_house import (
 )
 from sqlalchemy.exc import DBAPIError, OperationalError
 
-from onceonly.drivers.mariadb import MariaDB
-from onceonly.drivers.sql import Database
-from onceonly.drivers.transaction import State
-from onceonly.drivers.translation import translated
+from onceonly.adapters.mariadb.dialect import MariaDB
 from onceonly.model.errors import CommitRefused, Conflict, Failed, HandlerFailed, Unknown
 from onceonly.model.identity import claim_key
 from onceonly.model.record import Record
-from onceonly.stores.sql import SqlStore
+from onceonly.sql.database import Database
+from onceonly.sql.store import SqlStore
+from onceonly.sql.transaction import State
+from onceonly.sql.translation import translated
 from servers import on_mariadb
 
 

@@ -7,7 +7,7 @@ from enlist_house import Shop, opened_shop
 from enlist_scenarios import EnlistScenarios
 from mariadb_house import place
 
-from onceonly.drivers.sql import Database
+from onceonly.sql.database import Database
 
 
 @pytest.fixture

@@ -8,11 +8,11 @@ from sql_house import add, attempt, handle, look, opened, orders, records
 from sqlalchemy.engine import make_url
 from sqlalchemy.ext.asyncio import create_async_engine
 
-from onceonly.drivers import mariadb_watch
-from onceonly.drivers.mariadb_watch import Side, Verdict
-from onceonly.drivers.sql import Database
+from onceonly.adapters.mariadb import watch as mariadb_watch
+from onceonly.adapters.mariadb.watch import Side, Verdict
 from onceonly.model.errors import Failed, TryAgain, Unknown
-from onceonly.stores.sql import SqlStore
+from onceonly.sql.database import Database
+from onceonly.sql.store import SqlStore
 from servers import free_port
 from swallowing import swallowing
 

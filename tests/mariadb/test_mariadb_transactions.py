@@ -7,7 +7,7 @@ from enlist_house import Shop, opened_shop
 from mariadb_house import place
 from transaction_scenarios import TransactionScenarios
 
-from onceonly.drivers.sql import Database
+from onceonly.sql.database import Database
 
 
 @pytest.fixture

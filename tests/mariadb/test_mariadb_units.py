@@ -22,14 +22,14 @@ from sql_house import (
 from sqlalchemy import event, text
 from sqlalchemy.exc import DBAPIError
 
-from onceonly.drivers.long_locks import FIRST
-from onceonly.drivers.sql import Database
 from onceonly.model.errors import Conflict, HandlerFailed, LockTimeout
 from onceonly.model.identity import claim_key
 from onceonly.model.message import FailureKind
 from onceonly.model.record import Record
-from onceonly.stores.sql import SqlStore
-from onceonly.stores.sql.unit import SqlUnit
+from onceonly.sql.database import Database
+from onceonly.sql.long_locks import FIRST
+from onceonly.sql.store import SqlStore
+from onceonly.sql.store.unit import SqlUnit
 from servers import on_mariadb
 
 BEGIN = "START TRANSACTION"

@@ -18,9 +18,9 @@ from onceonly import (
     Tokens,
     TransactionMisused,
 )
+from onceonly.config.deduplication import Deduplication
+from onceonly.config.endpoint import Settings
 from onceonly.model.durations import in_words, parse_duration
-from onceonly.model.settings import Deduplication
-from onceonly.wiring.settings import Settings
 
 MINUTES_16 = timedelta(minutes=16, seconds=22)
 """How long the delays of `Retry()` take at most: 1.2 x (2 + 8 + 32 + 128 + 512) + 0.2 x 3.6 s."""

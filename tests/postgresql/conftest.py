@@ -11,11 +11,11 @@ sys.path.append(str(Path(__file__).parents[1] / "sql"))  # sql_house serves ever
 
 from sql_house import Base, opened
 
-from onceonly.drivers.schema import create
-from onceonly.drivers.sql import Database
-from onceonly.stores.sql import SCHEMA as STORE
-from onceonly.stores.sql import SqlStore
-from onceonly.transports.sql import SCHEMA as QUEUE
+from onceonly.sql.database import Database
+from onceonly.sql.queue import SCHEMA as QUEUE
+from onceonly.sql.schema import create
+from onceonly.sql.store import SCHEMA as STORE
+from onceonly.sql.store import SqlStore
 
 
 @pytest.fixture(params=["asyncpg", "psycopg"])

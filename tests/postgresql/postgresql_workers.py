@@ -3,9 +3,9 @@
 import asyncio
 from multiprocessing.queues import Queue
 
-from onceonly.drivers.sql import open_database
-from onceonly.runtime.surroundings import SystemClock
-from onceonly.transports.sql import SqlTransport
+from onceonly.runtime.environment import SystemClock
+from onceonly.sql.database import open_database
+from onceonly.sql.queue import SqlTransport
 
 
 def work(url: str, results: "Queue[list[str]]") -> None:

@@ -7,12 +7,12 @@ from sql_house import add, attempt, connection_of, handle, message, messages, op
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import create_async_engine
 
-from onceonly.drivers.dialect import Purpose
-from onceonly.drivers.long_locks import FIRST
-from onceonly.drivers.postgresql_deadlocks import WARY_FOR
-from onceonly.drivers.sql import Database
+from onceonly.adapters.postgresql.deadlocks import WARY_FOR
 from onceonly.model.errors import Conflict, HandlerFailed, LockTimeout
-from onceonly.stores.sql import SqlStore
+from onceonly.sql.database import Database
+from onceonly.sql.dialect import Purpose
+from onceonly.sql.long_locks import FIRST
+from onceonly.sql.store import SqlStore
 
 
 async def test_units_wait_for_a_moment_only_for_a_while_after_a_deadlock(database: Database, store: SqlStore) -> None:

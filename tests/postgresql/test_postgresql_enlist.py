@@ -6,8 +6,8 @@ import pytest
 from enlist_house import Shop, opened_shop, synchronous
 from enlist_scenarios import EnlistScenarios
 
-from onceonly.drivers.sql import Database
-from onceonly.runtime.observer import Point
+from onceonly.runtime.observe.observer import Point
+from onceonly.sql.database import Database
 
 
 @pytest.fixture

@@ -10,18 +10,18 @@ from sql_house import Line, add, counted, handle, look, message, opened, orders,
 from sqlalchemy import QueuePool, event
 from sqlalchemy.dialects.postgresql import insert
 
-from onceonly.drivers.database_clock import database_now
-from onceonly.drivers.postgresql_words import LONGEST
-from onceonly.drivers.sql import Database
+from onceonly.adapters.postgresql.statements import LONGEST
 from onceonly.model.errors import CommitRefused, Conflict, Failed
 from onceonly.model.message import Message, Send
 from onceonly.model.record import Record
 from onceonly.model.ring import Bar
 from onceonly.model.transaction import Opening
-from onceonly.stores.sql import SqlRing, SqlStore, SqlTransactions
-from onceonly.stores.sql.statements import row_of
-from onceonly.stores.sql.tables import tables
-from onceonly.stores.sql.transactions import SqlTransaction
+from onceonly.sql.database import Database
+from onceonly.sql.database_clock import database_now
+from onceonly.sql.store import SqlRing, SqlStore, SqlTransactions
+from onceonly.sql.store.statements import row_of
+from onceonly.sql.store.tables import tables
+from onceonly.sql.store.transactions import SqlTransaction
 from onceonly.testing.ring_subject import at
 
 ADD = "INSERT INTO orders"

@@ -9,10 +9,10 @@ from sqlalchemy import insert, text
 from sqlalchemy.exc import DBAPIError
 
 from cutting_proxy import cutting
-from onceonly.drivers.sql import Database
-from onceonly.drivers.translation import translated
 from onceonly.model.errors import CommitRefused, Conflict, Failed, LockTimeout, OnceOnlyError, Unable, Unknown
-from onceonly.stores.sql import SqlStore
+from onceonly.sql.database import Database
+from onceonly.sql.store import SqlStore
+from onceonly.sql.translation import translated
 
 
 @pytest.mark.parametrize(("moment", "found"), [("before", {"new": ["m1"]}), ("after", {"owed": ["m1"]})])

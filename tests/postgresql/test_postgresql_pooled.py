@@ -10,13 +10,13 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import create_async_engine
 
-from onceonly.drivers.sql import Database
-from onceonly.drivers.translation import translated
 from onceonly.model.errors import CommitRefused, Conflict, SetupError, Unknown
 from onceonly.model.message import Send
 from onceonly.ports.transport import Topology
-from onceonly.stores.sql import SqlRing, SqlStore
-from onceonly.transports.sql import SqlTransport
+from onceonly.sql.database import Database
+from onceonly.sql.queue import SqlTransport
+from onceonly.sql.store import SqlRing, SqlStore
+from onceonly.sql.translation import translated
 from pgbouncer_server import pgbouncer
 
 

@@ -13,11 +13,11 @@ from postgresql_workers import work
 from sql_house import messages, opened
 from sqlalchemy import event, text
 
-from onceonly.drivers.schema import create
-from onceonly.drivers.sql import Database
 from onceonly.model.message import Delivery, Send
 from onceonly.ports.transport import Depth, Topology
-from onceonly.transports.sql import SCHEMA, SqlTransport
+from onceonly.sql.database import Database
+from onceonly.sql.queue import SCHEMA, SqlTransport
+from onceonly.sql.schema import create
 
 MILLION = 1_000_000
 FILL = """INSERT INTO deep_messages (queue, visible_at, leases, receipt, headers, body)

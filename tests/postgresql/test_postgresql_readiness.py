@@ -9,16 +9,16 @@ from http import HTTPStatus
 from uuid import uuid4
 
 import pytest
+from onceonly.drivers import sql
 from sqlalchemy import make_url
 
 from onceonly import Endpoint
 from onceonly.cli.health import Desk
-from onceonly.drivers import sql
-from onceonly.drivers.sql import Database
 from onceonly.model.health import Pulse, Verdict
 from onceonly.model.message import Message, Send
-from onceonly.runtime.observer import Call
-from onceonly.runtime.vitals import Vitals
+from onceonly.runtime.observe.observer import Call
+from onceonly.runtime.observe.vitals import Vitals
+from onceonly.sql.database import Database
 from servers import on_postgresql
 
 HERE = Pulse(process=0, pid=1, runs=True)

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 import pytest
 from sql_house import add, handle, look, message, opened, orders, records
 
-from onceonly.drivers.schema import check
 from onceonly.model.errors import Failed, SetupError, TryAgain, Unknown
-from onceonly.stores.sql import SCHEMA, SqlStore
+from onceonly.sql.schema import check
+from onceonly.sql.store import SCHEMA, SqlStore
 from servers import OwnPostgresql, own_postgresql
 
 

@@ -9,14 +9,14 @@ from sql_house import Order, add, connection_of, handle, look, message, opened, 
 from sqlalchemy import insert, inspect, make_url, text
 from sqlalchemy.ext.asyncio import AsyncEngine, async_sessionmaker, create_async_engine
 
-from onceonly.drivers import sql
-from onceonly.drivers.schema import check, create, drop, render, upgrade
-from onceonly.drivers.sql import Database, open_database
+from onceonly.assembly import Settings, open_store
 from onceonly.model.errors import Conflict, SchemaMissing, SetupError, Unsafe
-from onceonly.stores.sql import SCHEMA, SqlStore
+from onceonly.sql import database as sql
+from onceonly.sql.database import Database, open_database
+from onceonly.sql.queue import SCHEMA as QUEUE
+from onceonly.sql.schema import check, create, drop, render, upgrade
+from onceonly.sql.store import SCHEMA, SqlStore
 from onceonly.testing.clock import ManualClock
-from onceonly.transports.sql import SCHEMA as QUEUE
-from onceonly.wiring import Settings, open_store
 from servers import on_postgresql
 
 

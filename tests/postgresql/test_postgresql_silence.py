@@ -7,10 +7,11 @@ import pytest
 from sql_house import add, handle, look, message, opened, orders, records, session_of
 from sqlalchemy import text
 
-from onceonly.drivers import postgresql_drivers, postgresql_watch
-from onceonly.drivers.sql import Database
+from onceonly.adapters.postgresql import drivers as postgresql_drivers
+from onceonly.adapters.postgresql import watch as postgresql_watch
 from onceonly.model.errors import TryAgain, Unknown
-from onceonly.stores.sql import SqlStore
+from onceonly.sql.database import Database
+from onceonly.sql.store import SqlStore
 from pgbouncer_server import pgbouncer
 from swallowing_proxy import swallowing
 

@@ -6,7 +6,7 @@ import pytest
 from enlist_house import Shop, opened_shop
 from transaction_scenarios import TransactionScenarios
 
-from onceonly.drivers.sql import Database
+from onceonly.sql.database import Database
 
 
 @pytest.fixture

@@ -23,10 +23,10 @@ from sql_house import (
 )
 from sqlalchemy import event, select, text, update
 
-from onceonly.drivers.sql import Database
 from onceonly.model.errors import CommitRefused, Conflict, Failed, HandlerFailed, SetupError
 from onceonly.model.record import Record
-from onceonly.stores.sql import Keeping, SqlStore
+from onceonly.sql.database import Database
+from onceonly.sql.store import Keeping, SqlStore
 
 CLAIM = "INSERT INTO onceonly_claims"
 READ_KNOWN = "SELECT onceonly_claims.key, onceonly_claims.fingerprint,"

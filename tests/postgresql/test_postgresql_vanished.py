@@ -12,13 +12,13 @@ from sqlalchemy import text
 from sqlalchemy.engine import make_url
 from sqlalchemy.ext.asyncio import create_async_engine
 
-from onceonly.drivers.sql import Database
+from onceonly.config.deduplication import Tokens
+from onceonly.config.endpoint import Settings
+from onceonly.config.worker import WorkerSettings
 from onceonly.model.errors import Conflict, TryAgain
 from onceonly.model.peer import Peer
-from onceonly.model.settings import Tokens
-from onceonly.runtime.settings import WorkerSettings
-from onceonly.stores.sql import SqlStore
-from onceonly.wiring.settings import Settings
+from onceonly.sql.database import Database
+from onceonly.sql.store import SqlStore
 from servers import on_postgresql
 
 IDLE = "SHOW idle_in_transaction_session_timeout"

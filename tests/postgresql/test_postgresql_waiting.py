@@ -11,12 +11,12 @@ from sql_house import opened
 from sqlalchemy.engine import make_url
 from sqlalchemy.ext.asyncio import create_async_engine
 
-from onceonly.drivers.sql import Database, open_database
 from onceonly.model.errors import Conflict, Failed
 from onceonly.model.transaction import Kept, Opening
-from onceonly.runtime.surroundings import LIVE
-from onceonly.stores.sql import SqlTransactions
-from onceonly.stores.sql.transactions import SqlTransaction
+from onceonly.runtime.environment import LIVE
+from onceonly.sql.database import Database, open_database
+from onceonly.sql.store import SqlTransactions
+from onceonly.sql.store.transactions import SqlTransaction
 from standing_between import Between, standing
 
 WAIT = 200

@@ -22,7 +22,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from onceonly import Context, Endpoint, Reject
-from onceonly.runtime.observer import Call
+from onceonly.runtime.observe.observer import Call
 
 TABLES = {
     "payments": "CREATE TABLE IF NOT EXISTS charges (name TEXT); CREATE TABLE IF NOT EXISTS ledger (name TEXT)",

@@ -15,9 +15,9 @@ from asking import FAR, Got, ask
 from onceonly import Endpoint, Reject
 from onceonly.model.message import Message, Send
 from onceonly.runtime import responders
-from onceonly.runtime.alone import crowd
-from onceonly.runtime.board import Board, Column, Row
-from onceonly.runtime.surroundings import LIVE
+from onceonly.runtime.environment import LIVE
+from onceonly.runtime.processes.board import Board, Column, Row
+from onceonly.runtime.worker.alone import crowd
 
 SOON = 10.0
 """Seconds after which a test has failed that waits for something."""

@@ -12,12 +12,12 @@ import pytest
 from asking import FAR, Got, ask
 
 from onceonly import Context, Endpoint, Reject, Response, RetryLater, SetupError
+from onceonly.assembly import open_database, schemas
 from onceonly.cli.schema_parts import Component
-from onceonly.drivers.schema import create
 from onceonly.endpoint.http_app import HttpApp
 from onceonly.model.remote import LARGEST
-from onceonly.runtime.surroundings import LIVE
-from onceonly.wiring import open_database, schemas
+from onceonly.runtime.environment import LIVE
+from onceonly.sql.schema import create
 
 PLACES = ("memory", "sqlite", "postgresql", "mariadb")
 

@@ -8,12 +8,12 @@ from contextlib import asynccontextmanager, suppress
 import pytest
 
 from onceonly import CommitRefused, Failed, Peer, SetupError, Unknown
-from onceonly.effects.http import HttpRemote, open_remote
+from onceonly.adapters.http.remote import HttpRemote, open_remote
 from onceonly.model.peer import MOST, name_of, url_of
 from onceonly.model.record import Answer
 from onceonly.model.remote import HTTP, LARGEST, Call, Verb
 from onceonly.model.thing import Thing
-from onceonly.runtime.surroundings import LIVE
+from onceonly.runtime.environment import LIVE
 
 OURS = "onceonly-http: 1\r\n"
 SILENCE = b""

@@ -7,7 +7,10 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from relay_house import PassingTimer, record_of
 from runtime_house import SHOP, House, NoChance
 
-from onceonly.drivers.memory import Live
+from onceonly.adapters.memory.documents import MemoryDocuments
+from onceonly.adapters.memory.ring import MemoryRing, MemoryRingStore
+from onceonly.adapters.memory.world import Live
+from onceonly.documents.journal import DocumentJournals
 from onceonly.model.errors import Failed
 from onceonly.model.journal import Journal
 from onceonly.model.message import Message
@@ -15,11 +18,8 @@ from onceonly.model.ring import INSTANT, slicing_for
 from onceonly.ports.bundle import Ports
 from onceonly.ports.ring import Recycling, Slot
 from onceonly.ports.upkeep import Upkeep
-from onceonly.runtime.janitor import Janitor
-from onceonly.runtime.surroundings import Surroundings, Timer
-from onceonly.stores.document_journal import DocumentJournals
-from onceonly.stores.memory_documents import MemoryDocuments
-from onceonly.stores.memory_ring import MemoryRing, MemoryRingStore
+from onceonly.runtime.environment import Surroundings, Timer
+from onceonly.runtime.maintenance.janitor import Janitor
 
 WEEK = 7 * 86_400_000
 SLICING = slicing_for(WEEK)

@@ -6,17 +6,17 @@ from contextlib import asynccontextmanager
 
 from runtime_house import SHOP, SINK, House, NoChance, StopWhen
 
+from onceonly.adapters.memory.transport import MemoryTransport
 from onceonly.model.identity import Identity, outgoing_id
 from onceonly.model.message import Message, Send
 from onceonly.model.record import Answer, Record
 from onceonly.ports.bundle import Ports
-from onceonly.runtime.doorbell import Doorbell
-from onceonly.runtime.observed import observed
-from onceonly.runtime.observer import Call, Observer, Observers, Point, Tally
-from onceonly.runtime.relay import Relay
-from onceonly.runtime.surroundings import Surroundings, Timer
+from onceonly.runtime.environment import Surroundings, Timer
+from onceonly.runtime.observe.observed import observed
+from onceonly.runtime.observe.observer import Call, Observer, Observers, Point, Tally
+from onceonly.runtime.processes.doorbell import Doorbell
+from onceonly.runtime.relay.relay import Relay
 from onceonly.testing.clock import ManualClock
-from onceonly.transports.memory import MemoryTransport
 
 AFTER = 10.0
 OLD = int(AFTER * 1000) + 1

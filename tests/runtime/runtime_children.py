@@ -9,9 +9,9 @@ import threading
 from typing import Any
 
 from onceonly.model.errors import SchemaMissing
-from onceonly.runtime.board import HANDLED, Board, Row
-from onceonly.runtime.child import run_child
-from onceonly.runtime.processes import ChildEvent, ChildEventKind, Supervisor
+from onceonly.runtime.processes.board import HANDLED, Board, Row
+from onceonly.runtime.processes.child import run_child
+from onceonly.runtime.processes.processes import ChildEvent, ChildEventKind, Supervisor
 
 TICK = 0.02
 

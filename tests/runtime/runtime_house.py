@@ -6,9 +6,13 @@ from contextlib import asynccontextmanager
 
 from msgspec.structs import replace
 
+from onceonly.adapters.memory.store import MemoryDeadLetters, MemoryStore, Notebook
+from onceonly.adapters.memory.transport import BrokerWorld, MemoryTransport
+from onceonly.adapters.memory.world import Live, Operation
 from onceonly.algorithms.admission import History
 from onceonly.algorithms.effects import NoThings
-from onceonly.drivers.memory import Live, Operation
+from onceonly.config.worker import WorkerSettings
+from onceonly.formats.cloudevents import message_of, take_apart
 from onceonly.model.errors import HandlerFailed
 from onceonly.model.identity import outgoing_id
 from onceonly.model.message import Delivery, Failure, FailureKind, Message, Send, Unreadable
@@ -17,14 +21,10 @@ from onceonly.model.retry import Retry, Verdict, judge
 from onceonly.ports.bundle import Ports
 from onceonly.ports.store import Resources
 from onceonly.ports.transport import Topology
-from onceonly.runtime.observer import Call, Observer, Observers
-from onceonly.runtime.settings import WorkerSettings
-from onceonly.runtime.surroundings import Surroundings
-from onceonly.runtime.worker import Worker
-from onceonly.serialization.cloudevents import message_of, take_apart
-from onceonly.stores.memory import MemoryDeadLetters, MemoryStore, Notebook
+from onceonly.runtime.environment import Surroundings
+from onceonly.runtime.observe.observer import Call, Observer, Observers
+from onceonly.runtime.worker.worker import Worker
 from onceonly.testing.clock import ManualClock
-from onceonly.transports.memory import BrokerWorld, MemoryTransport
 
 SHOP, SINK = "shop", "sink"
 LEASE = 30.0

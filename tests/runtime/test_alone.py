@@ -7,21 +7,21 @@ from pathlib import Path
 import pytest
 from runtime_house import House, ScriptedHandlers, failing
 
+from onceonly.adapters.memory.starts import MemoryStarts
+from onceonly.adapters.memory.world import Live
 from onceonly.algorithms.delivery import MOST_HELD
-from onceonly.drivers.memory import Live
+from onceonly.config.worker import WorkerSettings
 from onceonly.model.errors import Failed
 from onceonly.model.identity import Identity, claim_key
 from onceonly.model.message import FailureKind, Message, Send
 from onceonly.ports.starts import BEGUN, NO_DEATHS, Deaths, Started
 from onceonly.ports.store import Resources
-from onceonly.runtime.alone import AloneStarts, Crowd, Presence
-from onceonly.runtime.board import Board, Column
-from onceonly.runtime.observed import observed
-from onceonly.runtime.observer import Call, Point
-from onceonly.runtime.settings import WorkerSettings
-from onceonly.runtime.surroundings import LIVE
-from onceonly.runtime.worker import Worker, run_all
-from onceonly.stores.memory_starts import MemoryStarts
+from onceonly.runtime.environment import LIVE
+from onceonly.runtime.observe.observed import observed
+from onceonly.runtime.observe.observer import Call, Point
+from onceonly.runtime.processes.board import Board, Column
+from onceonly.runtime.worker.alone import AloneStarts, Crowd, Presence
+from onceonly.runtime.worker.worker import Worker, run_all
 from starts_contract import MESSAGE
 
 
@@ -157,7 +157,7 @@ async def test_those_that_are_alone_let_others_in_between(monkeypatch: pytest.Mo
     """Others wait for as long as they may follow one another, and no longer."""
 
     async def order(fair: float) -> list[str]:
-        monkeypatch.setattr("onceonly.runtime.alone.FAIR", fair)
+        monkeypatch.setattr("onceonly.runtime.worker.alone.FAIR", fair)
         crowd, said = Crowd(), list[str]()
 
         async def one_after_another() -> None:

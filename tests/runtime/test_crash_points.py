@@ -6,13 +6,13 @@ from collections.abc import Sequence
 import pytest
 from runtime_house import FAST, House, ScriptedHandlers, failing
 
+from onceonly.adapters.memory.store import MemoryStore
 from onceonly.model.errors import Conflict, SetupError
 from onceonly.model.message import FailureKind, Message
 from onceonly.ports.dead_letters import Filter
 from onceonly.ports.store import Resources, Unit
-from onceonly.runtime.crash import CRASH_POINTS, CrashAt, Crashed
-from onceonly.runtime.observer import Point
-from onceonly.stores.memory import MemoryStore
+from onceonly.runtime.observe.crash import CRASH_POINTS, CrashAt, Crashed
+from onceonly.runtime.observe.observer import Point
 
 
 class StoreThatLosesOnce(MemoryStore):

@@ -6,13 +6,13 @@ import pytest
 from relay_house import PassingTimer
 from runtime_house import FAST, SHOP, House, NoChance
 
-from onceonly.drivers.memory import Live
+from onceonly.adapters.memory.documents import MemoryDocuments
+from onceonly.adapters.memory.world import Live
+from onceonly.documents.counter import DocumentCounter
 from onceonly.model.errors import Failed, Unknown
-from onceonly.runtime.drops import CountedWorker
-from onceonly.runtime.surroundings import Surroundings
-from onceonly.runtime.worker import Worker
-from onceonly.stores.document_counter import DocumentCounter
-from onceonly.stores.memory_documents import MemoryDocuments
+from onceonly.runtime.environment import Surroundings
+from onceonly.runtime.maintenance.drops import CountedWorker
+from onceonly.runtime.worker.worker import Worker
 
 
 class Meter:

@@ -14,8 +14,8 @@ from onceonly.model.journal import PATIENCE, Done, Journal
 from onceonly.model.message import Send
 from onceonly.ports.transport import Topology
 from onceonly.ports.upkeep import Upkeep
-from onceonly.runtime.chores import PAGE
-from onceonly.runtime.worker import Worker
+from onceonly.runtime.maintenance.chores import PAGE
+from onceonly.runtime.worker.worker import Worker
 
 
 async def test_a_slot_is_recycled_as_soon_as_all_of_it_may_be_forgotten() -> None:

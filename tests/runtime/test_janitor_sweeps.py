@@ -8,8 +8,13 @@ import pytest
 from relay_house import PassingTimer
 from runtime_house import SHOP, NoChance
 
+from onceonly.adapters.memory.artifacts import MemoryThings
+from onceonly.adapters.memory.documents import MemoryDocuments
+from onceonly.adapters.memory.world import Live
 from onceonly.algorithms.effects import Registered
-from onceonly.drivers.memory import Live
+from onceonly.documents.register import DocumentRegister
+from onceonly.documents.store import DocumentStore
+from onceonly.documents.tokens import DocumentTokens
 from onceonly.model.errors import Failed
 from onceonly.model.identity import Identity
 from onceonly.model.message import Message
@@ -18,13 +23,8 @@ from onceonly.model.thing import Thing
 from onceonly.model.token import Owner, Prepared, Token
 from onceonly.ports.bundle import Ports
 from onceonly.ports.upkeep import Upkeep
-from onceonly.runtime.janitor import Janitor
-from onceonly.runtime.surroundings import Surroundings, SystemIds
-from onceonly.stores.document_register import DocumentRegister
-from onceonly.stores.documents import DocumentStore
-from onceonly.stores.memory_documents import MemoryDocuments
-from onceonly.stores.memory_things import MemoryThings
-from onceonly.stores.tokens import DocumentTokens
+from onceonly.runtime.environment import Surroundings, SystemIds
+from onceonly.runtime.maintenance.janitor import Janitor
 from onceonly.testing.clock import ManualClock
 
 AFTER = 600.0

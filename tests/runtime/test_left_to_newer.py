@@ -5,12 +5,12 @@ from collections.abc import Sequence
 import pytest
 from runtime_house import House
 
+from onceonly.adapters.memory.store import MemoryStore
+from onceonly.config.worker import WorkerSettings
 from onceonly.model.errors import LeftToNewer
 from onceonly.model.message import Message
 from onceonly.ports.store import Unit
-from onceonly.runtime.settings import WorkerSettings
-from onceonly.runtime.together import WINDOW
-from onceonly.stores.memory import MemoryStore
+from onceonly.runtime.worker.together import WINDOW
 
 
 class OutdatedStore(MemoryStore):

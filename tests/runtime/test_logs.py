@@ -13,8 +13,8 @@ from onceonly.model.record import Answer
 from onceonly.model.retry import Retry
 from onceonly.model.ring import Bar
 from onceonly.ports.store import Barred
-from onceonly.runtime.logs import JsonLines, KeyValues, Logs, log_to_stderr
-from onceonly.runtime.observer import Call, Point
+from onceonly.runtime.observe.logs import JsonLines, KeyValues, Logs, log_to_stderr
+from onceonly.runtime.observe.observer import Call, Point
 
 
 def entries(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:

@@ -9,8 +9,8 @@ from runtime_house import SHOP, House, ScriptedHandlers, failing
 from onceonly.model.dead_letter import DeadLetter
 from onceonly.model.message import FailureKind, Message, Send
 from onceonly.ports.dead_letters import Filter
-from onceonly.runtime.observed import is_retry_copy, observed
-from onceonly.runtime.observer import Call, Observers, Point, Tally
+from onceonly.runtime.observe.observed import is_retry_copy, observed
+from onceonly.runtime.observe.observer import Call, Observers, Point, Tally
 
 
 class WritesDown:

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onceonly.algorithms.delivery import Report
-from onceonly.runtime.pace import CONTENDED_MOST, UNSURE_MOST, Pace
+from onceonly.runtime.worker.pace import CONTENDED_MOST, UNSURE_MOST, Pace
 
 
 class Fixed:

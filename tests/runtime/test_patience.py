@@ -8,9 +8,9 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import pytest
 
 from onceonly.model.errors import Failed, OnceOnlyError, SetupError, Unknown
-from onceonly.runtime.pace import UNSURE_MOST
-from onceonly.runtime.start import Patience
-from onceonly.runtime.surroundings import LIVE, Surroundings
+from onceonly.runtime.environment import LIVE, Surroundings
+from onceonly.runtime.worker.pace import UNSURE_MOST
+from onceonly.runtime.worker.start import Patience
 
 
 class NotingTimer:

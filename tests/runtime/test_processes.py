@@ -13,9 +13,9 @@ import pytest
 import runtime_children
 from runtime_children import broken, idle, misconfigured, stubborn, stuck
 
-from onceonly.runtime.board import HANDLED, HELD, Board
-from onceonly.runtime.child import stopping_on_signals
-from onceonly.runtime.processes import ChildEvent, ChildEventKind, Supervisor
+from onceonly.runtime.processes.board import HANDLED, HELD, Board
+from onceonly.runtime.processes.child import stopping_on_signals
+from onceonly.runtime.processes.processes import ChildEvent, ChildEventKind, Supervisor
 
 STARTED, REPLACED, DIED = ChildEventKind.STARTED, ChildEventKind.REPLACED, ChildEventKind.DIED
 UNRESPONSIVE, STOPPED, KILLED = ChildEventKind.UNRESPONSIVE, ChildEventKind.STOPPED, ChildEventKind.KILLED
@@ -236,7 +236,7 @@ async def test_children_notice_it_even_when_another_process_holds_the_parents_en
 
 ALONE = """
 import asyncio
-from onceonly.runtime.child import run_here
+from onceonly.runtime.processes.child import run_here
 
 async def main(stop):
     print("up", flush=True)

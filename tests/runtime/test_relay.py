@@ -15,11 +15,11 @@ from onceonly.model.errors import Failed, Unknown
 from onceonly.model.identity import Identity, outgoing_id
 from onceonly.model.record import Record
 from onceonly.ports.transport import Topology
-from onceonly.runtime.crash import CrashAt, Crashed
-from onceonly.runtime.doorbell import Doorbell
-from onceonly.runtime.observed import observed
-from onceonly.runtime.observer import Call, Observers, Point, Tally
-from onceonly.runtime.relay import LEASE, PAGE
+from onceonly.runtime.observe.crash import CrashAt, Crashed
+from onceonly.runtime.observe.observed import observed
+from onceonly.runtime.observe.observer import Call, Observers, Point, Tally
+from onceonly.runtime.processes.doorbell import Doorbell
+from onceonly.runtime.relay.relay import LEASE, PAGE
 
 # The algorithm
 

@@ -11,9 +11,9 @@ from runtime_house import SHOP, HastyTimer
 
 from onceonly.model.errors import Failed
 from onceonly.model.identity import Identity, outgoing_id
-from onceonly.runtime.crash import CrashAt, Crashed
-from onceonly.runtime.observer import Call, Observer, Point
-from onceonly.runtime.relay import PAGE
+from onceonly.runtime.observe.crash import CrashAt, Crashed
+from onceonly.runtime.observe.observer import Call, Observer, Point
+from onceonly.runtime.relay.relay import PAGE
 
 
 class HeldUp:

@@ -2,8 +2,8 @@
 
 import pytest
 
+from onceonly.config.worker import WorkerSettings
 from onceonly.model.errors import SetupError
-from onceonly.runtime.settings import WorkerSettings
 
 
 def test_the_defaults_are_fine() -> None:

@@ -6,18 +6,18 @@ from collections.abc import Sequence
 import pytest
 from runtime_house import HastyTimer, House
 
+from onceonly.adapters.memory.store import MemoryStore
+from onceonly.adapters.memory.transport import MemoryTransport
+from onceonly.config.worker import WorkerSettings
 from onceonly.model.errors import Conflict, Unknown
 from onceonly.model.identity import Identity
 from onceonly.model.message import Message, Send
 from onceonly.model.record import Answer, Record
 from onceonly.ports.store import Unit
-from onceonly.runtime.alone import Presence
-from onceonly.runtime.settings import WorkerSettings
-from onceonly.runtime.together import WINDOW, ForgettingTogether
-from onceonly.runtime.turns import Turn, TurningStore
-from onceonly.runtime.worker import IN_FLIGHT, Worker
-from onceonly.stores.memory import MemoryStore
-from onceonly.transports.memory import MemoryTransport
+from onceonly.runtime.worker.alone import Presence
+from onceonly.runtime.worker.together import WINDOW, ForgettingTogether
+from onceonly.runtime.worker.turns import Turn, TurningStore
+from onceonly.runtime.worker.worker import IN_FLIGHT, Worker
 
 MANY = "abcdefghijkl"
 ONE_BY_ONE = WorkerSettings(batch_size=1, wait=0.05)

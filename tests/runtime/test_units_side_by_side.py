@@ -6,11 +6,11 @@ from collections.abc import Sequence
 import pytest
 from runtime_house import House, ScriptedHandlers, failing
 
+from onceonly.adapters.memory.store import MemoryStore
+from onceonly.config.worker import WorkerSettings
 from onceonly.model.message import Message
 from onceonly.ports.store import Resources, Unit
-from onceonly.runtime.settings import WorkerSettings
-from onceonly.runtime.worker import SIDE_BY_SIDE
-from onceonly.stores.memory import MemoryStore
+from onceonly.runtime.worker.worker import SIDE_BY_SIDE
 
 IDS = [f"m{number:03}" for number in range(6 * SIDE_BY_SIDE)]
 

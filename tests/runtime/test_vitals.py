@@ -9,8 +9,8 @@ from runtime_house import House, StopWhen
 from onceonly.model.errors import CommitRefused, Conflict, Failed, QueueMissing, SetupError, Unknown
 from onceonly.model.health import EndpointHealth, Trouble
 from onceonly.model.journal import Done, Journal
-from onceonly.runtime.observer import Call, Observers, Point
-from onceonly.runtime.vitals import FADES, Vitals, keep_written, read_vitals, write_vitals
+from onceonly.runtime.observe.observer import Call, Observers, Point
+from onceonly.runtime.observe.vitals import FADES, Vitals, keep_written, read_vitals, write_vitals
 from onceonly.testing.clock import ManualClock
 
 

@@ -6,17 +6,17 @@ from collections.abc import Sequence
 import pytest
 from runtime_house import FAST, House, ScriptedHandlers, failing
 
+from onceonly.adapters.memory.store import MemoryStore
+from onceonly.adapters.memory.transport import MemoryTransport
+from onceonly.config.worker import WorkerSettings
 from onceonly.model.errors import Conflict, Failed, Unknown, WorkerStopped
 from onceonly.model.message import Delivery, FailureKind, Message, Send, Unreadable
 from onceonly.ports.store import Resources, Unit
-from onceonly.runtime.board import DEAD, HANDLED, HELD, KNOWN, RECEIVED, RETRIED, Board
-from onceonly.runtime.crash import CrashAt, Crashed
-from onceonly.runtime.observer import Point, Tally
-from onceonly.runtime.settings import WorkerSettings
-from onceonly.runtime.together import WINDOW
-from onceonly.runtime.worker import Worker, run_all, side_by_side
-from onceonly.stores.memory import MemoryStore
-from onceonly.transports.memory import MemoryTransport
+from onceonly.runtime.observe.crash import CrashAt, Crashed
+from onceonly.runtime.observe.observer import Point, Tally
+from onceonly.runtime.processes.board import DEAD, HANDLED, HELD, KNOWN, RECEIVED, RETRIED, Board
+from onceonly.runtime.worker.together import WINDOW
+from onceonly.runtime.worker.worker import Worker, run_all, side_by_side
 
 
 class ContendedStore(MemoryStore):

@@ -14,7 +14,7 @@ import pydantic
 import pytest
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 
-from onceonly.serialization.bodies import (
+from onceonly.formats.bodies import (
     BINARY,
     JSON,
     BodyError,
@@ -215,7 +215,7 @@ def test_dictionaries_may_say_what_they_hold() -> None:
 def test_pydantic_and_attrs_are_imported_by_those_who_use_them_only() -> None:
     """A process whose bodies are dataclasses pays for neither."""
     program = (
-        "import sys; from dataclasses import dataclass; from onceonly.serialization.bodies import codec_for, encode_body\n"
+        "import sys; from dataclasses import dataclass; from onceonly.formats.bodies import codec_for, encode_body\n"
         "@dataclass\nclass A: x: int\n"
         "assert codec_for(A).decode(encode_body(A(1))[0]) == A(1)\n"
         "assert not {'pydantic', 'attr', 'attrs'} & set(sys.modules)\n"

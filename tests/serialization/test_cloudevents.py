@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from onceonly.formats.cloudevents import arrival, encode, is_copy, message_of, parse_structured, take_apart
 from onceonly.model.message import Delivery, Failure, FailureKind, Message, Send
-from onceonly.serialization.cloudevents import arrival, encode, is_copy, message_of, parse_structured, take_apart
 
 text = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=30)
 names = st.from_regex("[a-z]{4,12}", fullmatch=True).filter(

@@ -3,11 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from onceonly.model.errors import SchemaTooNew
-from onceonly.model.message import Message, Send
-from onceonly.model.record import Record
-from onceonly.model.token import Token
-from onceonly.serialization.records import (
+from onceonly.formats.records import (
     decode_headers,
     decode_message,
     decode_record,
@@ -15,6 +11,10 @@ from onceonly.serialization.records import (
     encode_message,
     encode_record,
 )
+from onceonly.model.errors import SchemaTooNew
+from onceonly.model.message import Message, Send
+from onceonly.model.record import Record
+from onceonly.model.token import Token
 
 MESSAGE = Message(id="ü", source="s", type="T", body=b"\x00\xff", extensions=(("a", "b"),), headers=(("X", "y"),))
 

@@ -7,8 +7,8 @@ import pytest
 from sql_everywhere import PLACES, SERVERS
 from sql_house import opened, url
 
-from onceonly.drivers.sql import Database
-from onceonly.stores.sql import SqlStore
+from onceonly.sql.database import Database
+from onceonly.sql.store import SqlStore
 
 
 @pytest.fixture

@@ -17,11 +17,11 @@ from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, async_sessionmaker
 from sqlalchemy.orm import Session, sessionmaker
 
 from onceonly import Endpoint, WorkerSettings
+from onceonly.assembly import open_store, open_transport
 from onceonly.model.record import Record
 from onceonly.ports.transport import Topology, Transport
-from onceonly.runtime.observer import Call, Observer, Observers, Point
-from onceonly.runtime.surroundings import LIVE, Surroundings, SystemClock
-from onceonly.wiring import open_store, open_transport
+from onceonly.runtime.environment import LIVE, Surroundings, SystemClock
+from onceonly.runtime.observe.observer import Call, Observer, Observers, Point
 
 DRIVERS = {"sqlite": "sqlite+aiosqlite", "postgresql": "postgresql+asyncpg", "mysql": "mysql+asyncmy"}
 LATER = 1 << 52

@@ -9,12 +9,12 @@ from enlist_house import AHEAD, FAR_AHEAD, OrderPlaced, Shop, opened_shop
 from sql_house import Order
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from onceonly.assembly import enlist
 from onceonly.model.errors import Failed
 from onceonly.model.identity import Identity, outgoing_id, without_instant
 from onceonly.model.record import Record
-from onceonly.runtime.observer import Call, Point
+from onceonly.runtime.observe.observer import Call, Point
 from onceonly.testing.samples import effects
-from onceonly.wiring import enlist
 
 ONE = Record(Identity("shop", "one"), effects()[:1])
 

@@ -7,14 +7,14 @@ from contextlib import asynccontextmanager
 from sql_house import connection_of, opened
 from sqlalchemy import delete, text
 
-from onceonly.drivers.schema import create
-from onceonly.drivers.sql import Database
 from onceonly.model.entities import Entities
 from onceonly.model.message import Message
 from onceonly.model.record import Record
 from onceonly.ports.store import Resources, Unit
-from onceonly.stores.sql import SCHEMA, SqlStore
-from onceonly.stores.sql.unit import SqlUnit
+from onceonly.sql.database import Database
+from onceonly.sql.schema import create
+from onceonly.sql.store import SCHEMA, SqlStore
+from onceonly.sql.store.unit import SqlUnit
 from onceonly.testing.samples import message
 
 PLACES = ("sqlite", "postgresql+asyncpg", "postgresql+psycopg", "mariadb")

@@ -1,6 +1,6 @@
 """How long units wait for locks after one of them met a row that is locked for long."""
 
-from onceonly.drivers.long_locks import CAREFUL_FOR, FIRST, MOST, LongLocks, Wait
+from onceonly.sql.long_locks import CAREFUL_FOR, FIRST, MOST, LongLocks, Wait
 
 
 def test_units_wait_fully_until_one_of_them_meets_a_lock() -> None:

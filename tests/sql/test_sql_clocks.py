@@ -12,23 +12,23 @@ from sql_house import opened, records
 from sqlalchemy import delete, text
 
 from debian import FAKETIME, program
-from onceonly.drivers.schema import create
-from onceonly.drivers.sql import Database
 from onceonly.model.message import Delivery, Send
 from onceonly.ports.transport import Depth, Topology
-from onceonly.runtime.surroundings import SystemClock
-from onceonly.stores.sql import SqlStore
+from onceonly.runtime.environment import SystemClock
+from onceonly.sql.database import Database
+from onceonly.sql.queue import SCHEMA, SqlTransport
+from onceonly.sql.schema import create
+from onceonly.sql.store import SqlStore
 from onceonly.testing.clock import ManualClock
 from onceonly.testing.samples import message
-from onceonly.transports.sql import SCHEMA, SqlTransport
 
 AHEAD = 10 * 60 * 1000
 SHIFTS = pytest.mark.parametrize("shift", [AHEAD, -AHEAD], ids=["ahead", "behind"])
 TAKER = """
 import asyncio, sys, time
-from onceonly.drivers.sql import open_database
-from onceonly.runtime.surroundings import SystemClock
-from onceonly.transports.sql import SqlTransport
+from onceonly.sql.database import open_database
+from onceonly.runtime.environment import SystemClock
+from onceonly.sql.queue import SqlTransport
 
 async def main():
     database = await open_database(sys.argv[1], clock=SystemClock())

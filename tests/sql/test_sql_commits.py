@@ -8,10 +8,10 @@ from sql_house import Line, Order, add, connection_of, handle, look, message, me
 from sqlalchemy import event, text
 from sqlalchemy.exc import OperationalError
 
-from onceonly.drivers.sql import Database
-from onceonly.drivers.translation import translated
 from onceonly.model.errors import CommitRefused, Conflict, Failed, Unable, Unknown
-from onceonly.stores.sql import SqlStore
+from onceonly.sql.database import Database
+from onceonly.sql.store import SqlStore
+from onceonly.sql.translation import translated
 
 
 async def test_a_constraint_shown_by_the_flush_refuses_the_commit(database: Database, store: SqlStore) -> None:

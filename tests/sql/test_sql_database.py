@@ -9,10 +9,10 @@ from sqlalchemy import insert, inspect, select, text
 from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker, create_async_engine
 from sqlalchemy.pool import AsyncAdaptedQueuePool
 
-from onceonly.drivers.schema import create, create_user_tables
-from onceonly.drivers.sql import Database, open_database
 from onceonly.model.errors import Failed, SetupError
-from onceonly.stores.sql import SCHEMA, SqlStore
+from onceonly.sql.database import Database, open_database
+from onceonly.sql.schema import create, create_user_tables
+from onceonly.sql.store import SCHEMA, SqlStore
 from onceonly.testing.clock import ManualClock
 
 

@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 from sql_house import message, opened, url
 
-from onceonly.drivers.sql import Database
 from onceonly.model.dead_letter import DeadLetter
 from onceonly.model.errors import Failed
 from onceonly.ports.dead_letters import Filter
-from onceonly.stores.sql import SqlDeadLetters
+from onceonly.sql.database import Database
+from onceonly.sql.store import SqlDeadLetters
 from onceonly.testing.clock import START, ManualClock
 from onceonly.testing.samples import failures, rich_message
 

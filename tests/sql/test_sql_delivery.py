@@ -7,12 +7,12 @@ from sqlalchemy import text
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, create_async_engine
 
+from onceonly.adapters.memory.transport import MemoryTransport
+from onceonly.adapters.memory.world import Live
 from onceonly.algorithms.admission import History
 from onceonly.algorithms.delivery import deliver, run
 from onceonly.algorithms.effects import NoThings
 from onceonly.algorithms.intake import Item
-from onceonly.drivers.memory import Live
-from onceonly.drivers.sql import Database
 from onceonly.endpoint.reading import read
 from onceonly.model.errors import Conflict, HandlerFailed, TryAgain
 from onceonly.model.message import Delivery, Failure, FailureKind, Message, Send, Unreadable
@@ -21,8 +21,8 @@ from onceonly.model.retry import Retry, Verdict, judge
 from onceonly.ports.bundle import Ports
 from onceonly.ports.store import Resources
 from onceonly.ports.transport import Topology
-from onceonly.stores.sql import SqlDeadLetters, SqlStore
-from onceonly.transports.memory import MemoryTransport
+from onceonly.sql.database import Database
+from onceonly.sql.store import SqlDeadLetters, SqlStore
 
 
 class ShopHandlers:

@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 from sql_house import opened, statements, url
 
-from onceonly.drivers.schema import create
-from onceonly.drivers.sql import Database
 from onceonly.model.errors import SchemaMissing
 from onceonly.ports.documents import Change
-from onceonly.stores.sql import DOCUMENTS_SCHEMA, SqlDocuments
-from onceonly.stores.sql.documents import BODY_BYTES
+from onceonly.sql.database import Database
+from onceonly.sql.schema import create
+from onceonly.sql.store import DOCUMENTS_SCHEMA, SqlDocuments
+from onceonly.sql.store.documents import BODY_BYTES
 from onceonly.testing.clock import START, ManualClock
 
 

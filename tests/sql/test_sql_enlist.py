@@ -8,8 +8,8 @@ from enlist_house import Shop, opened_shop, synchronous
 from enlist_scenarios import EnlistScenarios
 from sql_house import url
 
-from onceonly.drivers.sql import Database
-from onceonly.runtime.observer import Point
+from onceonly.runtime.observe.observer import Point
+from onceonly.sql.database import Database
 
 
 @pytest.fixture

@@ -6,13 +6,13 @@ import pytest
 from sql_everywhere import emptied, entities_of, on, put, somebody_waits, states, write
 from sql_house import Order, add, opened, statements
 
-from onceonly.drivers.sql import Database
 from onceonly.model.errors import Conflict, Unusable
 from onceonly.model.record import Record
 from onceonly.model.token import Token
 from onceonly.ports.store import Unit
-from onceonly.stores.sql import Keeping, SqlStore, SqlTokens
-from onceonly.stores.sql.tables import ENTITY_KEY_BYTES
+from onceonly.sql.database import Database
+from onceonly.sql.store import Keeping, SqlStore, SqlTokens
+from onceonly.sql.store.tables import ENTITY_KEY_BYTES
 
 KEYS = ("a", "A", "a ", "a\0", "é", "e\u0301", "🛫", "%", "\ud800", "x" * ENTITY_KEY_BYTES, "é" * (ENTITY_KEY_BYTES // 2))
 BEGIN = {"sqlite": ["BEGIN IMMEDIATE"], "postgresql": [], "mysql": ["START TRANSACTION"]}

@@ -10,17 +10,17 @@ from sql_everywhere import emptied
 from sqlalchemy import func, insert, inspect, select, text
 
 from onceonly import Endpoint, History
-from onceonly.drivers.sql import Database
-from onceonly.drivers.transaction import DatabaseTransaction
+from onceonly.assembly import wire
+from onceonly.config.endpoint import Settings
 from onceonly.model.errors import SchemaTooNew
 from onceonly.model.journal import Done, Journal, LateSlot
 from onceonly.ports.bundle import Ports
-from onceonly.runtime.janitor import Janitor
-from onceonly.stores.sql import SqlJournals, SqlKeys, SqlRing
-from onceonly.stores.sql.measuring import Sample, measure
-from onceonly.stores.sql.tables import tables
-from onceonly.wiring import wire
-from onceonly.wiring.settings import Settings
+from onceonly.runtime.maintenance.janitor import Janitor
+from onceonly.sql.database import Database
+from onceonly.sql.store import SqlJournals, SqlKeys, SqlRing
+from onceonly.sql.store.measuring import Sample, measure
+from onceonly.sql.store.tables import tables
+from onceonly.sql.transaction import DatabaseTransaction
 
 JOURNAL = Journal(
     at=5,

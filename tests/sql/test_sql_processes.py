@@ -9,8 +9,8 @@ from pathlib import Path
 
 from sql_house import add, look, message, orders, records, url
 
-from onceonly.drivers.sql import Database
-from onceonly.stores.sql import SqlStore
+from onceonly.sql.database import Database
+from onceonly.sql.store import SqlStore
 
 
 @asynccontextmanager

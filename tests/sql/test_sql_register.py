@@ -6,16 +6,16 @@ import pytest
 from sql_everywhere import emptied, put, states
 from sql_house import messages, opened, statements
 
-from onceonly.drivers.dialect import Purpose
 from onceonly.model.errors import Conflict
 from onceonly.model.identity import Identity
 from onceonly.model.message import Message
 from onceonly.model.record import Record
 from onceonly.model.thing import Row
-from onceonly.stores.sql import Keeping, SqlRegister, SqlStore
-from onceonly.stores.sql.register import spend
-from onceonly.stores.sql.scope import Scope
-from onceonly.stores.sql.tables import tables
+from onceonly.sql.dialect import Purpose
+from onceonly.sql.store import Keeping, SqlRegister, SqlStore
+from onceonly.sql.store.register import spend
+from onceonly.sql.store.scope import Scope
+from onceonly.sql.store.tables import tables
 from onceonly.testing.clock import START
 
 M1, M2 = Identity("köln", "m1"), Identity("till", "m2\0")

@@ -8,23 +8,23 @@ import pytest
 from sql_everywhere import emptied
 from sqlalchemy import Engine, event, insert
 
+from onceonly.adapters.memory.transport import BrokerWorld, MemoryTransport
+from onceonly.adapters.memory.world import Live
 from onceonly.algorithms.admission import History
 from onceonly.algorithms.effects import NoThings
-from onceonly.drivers.memory import Live
-from onceonly.drivers.sql import Database
+from onceonly.assembly.opened import OpenedFinishing
 from onceonly.model.identity import Identity
 from onceonly.model.message import Send
 from onceonly.model.record import Record
 from onceonly.ports.transport import Topology
-from onceonly.runtime.doorbell import Doorbell
-from onceonly.runtime.relay import LONGEST_IDLE, PAGE, Relay
-from onceonly.runtime.surroundings import Surroundings
-from onceonly.stores.sql import SqlStore
-from onceonly.stores.sql.statements import row_of
-from onceonly.stores.sql.tables import tables
+from onceonly.runtime.environment import Surroundings
+from onceonly.runtime.processes.doorbell import Doorbell
+from onceonly.runtime.relay.relay import LONGEST_IDLE, PAGE, Relay
+from onceonly.sql.database import Database
+from onceonly.sql.store import SqlStore
+from onceonly.sql.store.statements import row_of
+from onceonly.sql.store.tables import tables
 from onceonly.testing.samples import message
-from onceonly.transports.memory import BrokerWorld, MemoryTransport
-from onceonly.wiring.opened import OpenedFinishing
 
 SHOP, SINK = "shop", "sink"
 LOOKS = 6

@@ -28,12 +28,12 @@ from sqlalchemy.exc import IntegrityError, OperationalError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
-from onceonly.drivers.sql import Database
-from onceonly.drivers.sqlite_connection import AHEAD
+from onceonly.adapters.sqlite.connection import AHEAD
 from onceonly.model.errors import CommitRefused, Conflict, HandlerFailed
-from onceonly.stores.sql import SqlStore
-from onceonly.stores.sql.resources import HELD
-from onceonly.stores.sql.unit import SqlUnit
+from onceonly.sql.database import Database
+from onceonly.sql.store import SqlStore
+from onceonly.sql.store.resources import HELD
+from onceonly.sql.store.unit import SqlUnit
 
 
 class Both(NamedTuple):

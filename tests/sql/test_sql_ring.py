@@ -10,16 +10,16 @@ from sql_everywhere import emptied
 from sql_house import ONE_EFFECT, counted, opened, statements
 from sqlalchemy import Connection, insert, inspect, select, text, update
 
-from onceonly.drivers.database_clock import database_now
-from onceonly.drivers.schema import check, create, drop, upgrade
-from onceonly.drivers.sql import Database
 from onceonly.model.errors import SchemaMissing, SetupError
 from onceonly.model.identity import claim_key
 from onceonly.model.record import Record
 from onceonly.model.ring import label
 from onceonly.ports.ring import Recycling, SlotState
-from onceonly.stores.sql import SCHEMA, Keeping, SqlRing, SqlStore
-from onceonly.stores.sql.tables import tables
+from onceonly.sql.database import Database
+from onceonly.sql.database_clock import database_now
+from onceonly.sql.schema import check, create, drop, upgrade
+from onceonly.sql.store import SCHEMA, Keeping, SqlRing, SqlStore
+from onceonly.sql.store.tables import tables
 from onceonly.testing.ring_subject import RETENTION, WIDTH, at, former, name_of, stating
 
 DAY = 86_400_000

@@ -9,12 +9,12 @@ import pytest
 from sql_house import ONE_EFFECT, counted, look, message, opened, url
 from sqlalchemy import Column, Connection, Integer, MetaData, Table, insert, inspect, text
 
-from onceonly.drivers.schema import Schema, check, create, render, upgrade
-from onceonly.drivers.sql import Database
 from onceonly.model.errors import SchemaMissing, SchemaTooNew
 from onceonly.model.record import Record
-from onceonly.stores.sql import SCHEMA, SqlStore
-from onceonly.stores.sql.statements import row_of
+from onceonly.sql.database import Database
+from onceonly.sql.schema import Schema, check, create, render, upgrade
+from onceonly.sql.store import SCHEMA, SqlStore
+from onceonly.sql.store.statements import row_of
 
 
 def toys(prefix: str, _schema: str | None = None) -> MetaData:

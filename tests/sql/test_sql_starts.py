@@ -5,12 +5,12 @@ from sql_everywhere import emptied
 from sql_house import counted, opened
 from sqlalchemy import inspect, text
 
-from onceonly.drivers.schema import check as check_schema
-from onceonly.drivers.schema import create, drop, upgrade
 from onceonly.model.errors import SchemaMissing
 from onceonly.ports.starts import BEGUN
-from onceonly.stores.sql import SCHEMA, SqlStarts
-from onceonly.stores.sql.tables import tables
+from onceonly.sql.schema import check as check_schema
+from onceonly.sql.schema import create, drop, upgrade
+from onceonly.sql.store import SCHEMA, SqlStarts
+from onceonly.sql.store.tables import tables
 from starts_contract import MESSAGE, check
 
 

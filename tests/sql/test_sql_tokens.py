@@ -6,13 +6,13 @@ import pytest
 from sql_everywhere import emptied, on, somebody_waits
 from sql_house import ONE_EFFECT, counted, opened, statements
 
-from onceonly.drivers.sql import Database
 from onceonly.model.errors import Conflict
 from onceonly.model.message import Message
 from onceonly.model.record import Record
 from onceonly.model.token import Token
-from onceonly.stores.sql import Keeping, SqlStore, SqlTokens
-from onceonly.stores.sql.unit import SqlUnit
+from onceonly.sql.database import Database
+from onceonly.sql.store import Keeping, SqlStore, SqlTokens
+from onceonly.sql.store.unit import SqlUnit
 
 BEGIN = {"sqlite": ["BEGIN IMMEDIATE"], "postgresql": [], "mysql": ["SET TRANSACTION ISOLATION"]}
 TAKE = {

@@ -11,9 +11,9 @@ from sqlalchemy import text
 from transaction_scenarios import Block, TransactionScenarios
 
 from onceonly import Conflict, SchemaMissing
-from onceonly.drivers.schema import upgrade
-from onceonly.drivers.sql import Database
-from onceonly.stores.sql import SCHEMA
+from onceonly.sql.database import Database
+from onceonly.sql.schema import upgrade
+from onceonly.sql.store import SCHEMA
 
 
 @pytest.fixture

@@ -7,11 +7,11 @@ import pytest
 from sql_house import add, counted, handle, look, message, messages, opened, orders, records, session_of, statements, url
 from sqlalchemy import event
 
-from onceonly.drivers.sql import Database
 from onceonly.model.errors import Conflict, Failed
 from onceonly.model.identity import claim_key
 from onceonly.model.record import Record
-from onceonly.stores.sql import Keeping, SqlStore
+from onceonly.sql.database import Database
+from onceonly.sql.store import Keeping, SqlStore
 
 CLAIM = "INSERT INTO onceonly_claims"
 READ_KNOWN = 'SELECT onceonly_claims."key", onceonly_claims.fingerprint,'

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 from sql_house import opened
 
-from onceonly.drivers.sql import open_database
-from onceonly.drivers.urls import checked_prefix, read_url
 from onceonly.model.errors import SetupError
+from onceonly.sql.database import open_database
+from onceonly.sql.urls import checked_prefix, read_url
 from onceonly.testing.clock import ManualClock
 
 

@@ -11,10 +11,10 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
-from onceonly.drivers import sqlite_connection
-from onceonly.drivers.dialect import Purpose
-from onceonly.drivers.sql import Database
-from onceonly.drivers.sqlite_connection import AHEAD, Connection, connect
+from onceonly.adapters.sqlite import connection as sqlite_connection
+from onceonly.adapters.sqlite.connection import AHEAD, Connection, connect
+from onceonly.sql.database import Database
+from onceonly.sql.dialect import Purpose
 
 MANY = 2 * AHEAD + AHEAD // 2
 COUNT_UP = "with recursive n(i) as (values (1) union all select i + 1 from n where i < ?) select i from n"

@@ -14,14 +14,14 @@ from sql_house import add, look, messages, opened, orders, records, url
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 
 from onceonly import Endpoint
-from onceonly.drivers.schema import create
-from onceonly.drivers.sql import Source
-from onceonly.drivers.sqlite_file import DatabaseFile, Moved
+from onceonly.adapters.sqlite.file import DatabaseFile, Moved
 from onceonly.model.errors import TryAgain, Unknown
 from onceonly.model.message import Message, Send
 from onceonly.ports.transport import Topology
-from onceonly.stores.sql import SqlStore
-from onceonly.transports.sql import SCHEMA, SqlTransport
+from onceonly.sql.database import Source
+from onceonly.sql.queue import SCHEMA, SqlTransport
+from onceonly.sql.schema import create
+from onceonly.sql.store import SqlStore
 
 PATIENCE = 30.0
 A, B = messages(2)

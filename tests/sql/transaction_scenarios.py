@@ -14,8 +14,8 @@ from sqlalchemy.exc import DBAPIError
 
 from onceonly import CommitRefused, Conflict, Failed, InvalidEffect, KeyReused, Transaction, TransactionMisused
 from onceonly.model.identity import Identity, outgoing_id, without_instant
-from onceonly.runtime.observer import Call, Point
-from onceonly.runtime.surroundings import LIVE
+from onceonly.runtime.environment import LIVE
+from onceonly.runtime.observe.observer import Call, Point
 
 REQUEST = {"order": "A", "total": 3}
 

@@ -5,7 +5,7 @@ import sys
 
 from sql_house import add, message, opened, records, session_of
 
-from onceonly.stores.sql import SqlStore
+from onceonly.sql.store import SqlStore
 
 
 async def main(url: str) -> None:

@@ -6,12 +6,12 @@ from datetime import timedelta
 from documents_house import Told
 from msgspec.structs import replace
 
+from onceonly.documents.register import DocumentRegister
+from onceonly.documents.store import DocumentStore
+from onceonly.formats.documents import EntityDocument, decode_entity
 from onceonly.model.message import Message
 from onceonly.model.record import Record
 from onceonly.ports.documents import DocumentLimits
-from onceonly.serialization.documents import EntityDocument, decode_entity
-from onceonly.stores.document_register import DocumentRegister
-from onceonly.stores.documents import DocumentStore
 from onceonly.testing.clock import ManualClock
 from onceonly.testing.samples import effects, message
 from onceonly.testing.suite import ENDPOINT

@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 
-from onceonly.drivers.memory import Live
+from onceonly.adapters.memory.documents import LIMITS, MemoryDocuments
+from onceonly.adapters.memory.world import Live
 from onceonly.ports.documents import Change, Document, Version
-from onceonly.stores.memory_documents import LIMITS, MemoryDocuments
 
 
 class Told:

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onceonly.drivers.azure import VARIABLE, escaped, read_address, unescaped
-from onceonly.drivers.azure_blob import open_container
-from onceonly.drivers.azure_table import open_table
+from onceonly.adapters.azure.blob_client import open_container
+from onceonly.adapters.azure.client import VARIABLE, escaped, read_address, unescaped
+from onceonly.adapters.azure.table import _place
+from onceonly.adapters.azure.table_client import open_table
 from onceonly.model.errors import SetupError
-from onceonly.stores.azure_table import _place
 
 KEY = "c2VjcmV0/Kw="
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)

@@ -13,15 +13,16 @@ import pytest
 
 from azurite_server import ACCOUNT, Azurite
 from cutting_http import Request, cutting_http
-from onceonly.drivers.azure_blob import open_container
-from onceonly.drivers.azure_table import open_table
-from onceonly.effects.azure_blob import open_things
+from onceonly.adapters.azure import blob as azure_blob
+from onceonly.adapters.azure import table as azure_table
+from onceonly.adapters.azure.blob_artifacts import open_artifacts
+from onceonly.adapters.azure.blob_client import open_container
+from onceonly.adapters.azure.table import _CHUNK, LIMITS, AzureTableDocuments, _operation, _place
+from onceonly.adapters.azure.table_client import open_table
 from onceonly.model.errors import CommitRefused, Failed, SetupError, TryAgain, Unknown
 from onceonly.model.thing import Thing
 from onceonly.ports.documents import Change, Documents
-from onceonly.runtime.surroundings import SystemClock
-from onceonly.stores import azure_blob, azure_table
-from onceonly.stores.azure_table import _CHUNK, LIMITS, AzureTableDocuments, _operation, _place
+from onceonly.runtime.environment import SystemClock
 from onceonly.testing.documents_subject import Moment
 from servers import free_port
 
@@ -260,7 +261,7 @@ async def test_a_made_blob_has_its_name_and_content_type(azurite_storage: Azurit
     """Others read it by them; and with other data its name is taken."""
     async with AsyncExitStack() as stack:
         place = await stack.enter_async_context(opened(azurite_storage, "blob"))
-        things = await stack.enter_async_context(open_things(place.url))
+        things = await stack.enter_async_context(open_artifacts(place.url))
         container = await stack.enter_async_context(open_container(place.url))
         made = Thing(kind="blob", name="invoices/köln 7.pdf", data=b"data", content_type="application/pdf")
         await things.create(made)
@@ -281,7 +282,7 @@ async def test_a_blob_whose_making_was_cut_off_may_be_made_again(azurite_storage
     async with (
         cutting_http(azurite_storage.blob, _is_write) as (cutter, through),
         opened(azurite_storage, "blob", through) as place,
-        open_things(place.url) as things,
+        open_artifacts(place.url) as things,
     ):
         for moment in MOMENTS:
             made = Thing(kind="blob", name=moment, data=b"data")

@@ -6,12 +6,12 @@ import pytest
 from documents_house import Contested, Told
 
 from onceonly.algorithms.admission import Deduplicated
+from onceonly.documents.dedup import DocumentDedupStore, ExpiredMarks
 from onceonly.model.errors import Failed, SchemaTooNew, SetupError, Unknown
 from onceonly.model.identity import claim_key, fingerprint
 from onceonly.model.message import Message
 from onceonly.model.record import Record
 from onceonly.ports.documents import Change, Documents
-from onceonly.stores.dedup import DocumentDedupStore, ExpiredMarks
 from onceonly.testing.clock import ManualClock
 
 A, B, C = (bytes([number]) * 16 for number in (0xA, 0xB, 0xC))

@@ -2,12 +2,12 @@
 
 import pytest
 
-from onceonly.drivers.memory import Live
+from onceonly.adapters.memory.documents import MemoryDocuments
+from onceonly.adapters.memory.world import Live
+from onceonly.documents.journal import DocumentJournals
 from onceonly.model.errors import SchemaTooNew
 from onceonly.model.journal import Done, Journal
 from onceonly.ports.documents import Change
-from onceonly.stores.document_journal import DocumentJournals
-from onceonly.stores.memory_documents import MemoryDocuments
 
 
 async def test_the_last_journal_stays() -> None:

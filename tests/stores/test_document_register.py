@@ -5,15 +5,15 @@ from document_store_house import ENTITY, ONE_EFFECT, WEEK, House, about, handle
 from documents_house import Told
 from msgspec.structs import replace
 
+from onceonly.adapters.memory.artifacts import MemoryThings
 from onceonly.algorithms.effects import Registered as Effects
+from onceonly.documents.register import DocumentRegister
+from onceonly.formats.documents import Registered
 from onceonly.model.errors import CommitRefused, Conflict, Failed, SchemaTooNew, Unknown
 from onceonly.model.identity import Identity
 from onceonly.model.record import Record
 from onceonly.model.thing import Row, Thing
 from onceonly.ports.documents import Change
-from onceonly.serialization.documents import Registered
-from onceonly.stores.document_register import DocumentRegister
-from onceonly.stores.memory_things import MemoryThings
 from onceonly.testing.suite import ENDPOINT
 
 LATER = 1 << 52

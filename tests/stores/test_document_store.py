@@ -6,12 +6,12 @@ import pytest
 from document_store_house import ENTITY, ONE_EFFECT, ORDER, WEEK, House, about, handle
 from documents_house import Contested
 
+from onceonly.documents.store import DocumentStore
 from onceonly.model.entities import Entities
 from onceonly.model.errors import CommitRefused, Conflict, Failed, LeftToNewer, Unknown, Unusable
 from onceonly.model.record import Record
 from onceonly.model.thing import Row
 from onceonly.ports.documents import Change
-from onceonly.stores.documents import DocumentStore
 from onceonly.testing.clock import ManualClock
 from onceonly.testing.samples import message
 from onceonly.testing.suite import ENDPOINT

@@ -6,12 +6,12 @@ from datetime import timedelta
 import pytest
 from document_store_house import ENTITY, ONE_EFFECT, ORDER, WEEK, House, about, handle
 
+from onceonly.documents.store import DocumentStore
 from onceonly.model.entities import Entities
 from onceonly.model.errors import CommitRefused, Unusable
 from onceonly.model.message import Message, Send
 from onceonly.model.record import Record
 from onceonly.model.thing import Row
-from onceonly.stores.documents import DocumentStore
 from onceonly.testing.samples import message
 
 PLACES = [WEEK, None]

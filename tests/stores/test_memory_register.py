@@ -2,11 +2,11 @@
 
 import pytest
 
-from onceonly.drivers.memory import Live
+from onceonly.adapters.memory.register import MemoryRegister, RegisterWorld, cancel, open_rows, remove, take
+from onceonly.adapters.memory.world import Live
 from onceonly.model.errors import Conflict
 from onceonly.model.identity import Identity
 from onceonly.model.thing import Row
-from onceonly.stores.memory_register import MemoryRegister, RegisterWorld, cancel, open_rows, remove, take
 from onceonly.testing.clock import START, ManualClock
 
 M1, M2 = Identity("till", "m1"), Identity("till", "m2")

@@ -10,11 +10,12 @@ import pytest
 from document_store_house import WEEK, House, about
 from sqlalchemy import event
 
+from onceonly.adapters.memory.artifacts import MemoryThings
 from onceonly.algorithms.admission import Deduplicated, History, Tokenized, TokensInStore
 from onceonly.algorithms.effects import NoThings, Registered
 from onceonly.algorithms.outbox import Processed, finish, process
-from onceonly.drivers.schema import create
-from onceonly.drivers.sql import Database, open_database
+from onceonly.documents.dedup import DocumentDedupStore
+from onceonly.documents.tokens import DocumentTokens
 from onceonly.model.entities import Entities
 from onceonly.model.errors import Unknown
 from onceonly.model.message import Delivery, Message, Send
@@ -25,11 +26,10 @@ from onceonly.ports.dead_letters import DeadLetters
 from onceonly.ports.handlers import Handlers
 from onceonly.ports.store import Resources
 from onceonly.ports.transport import Transport
-from onceonly.runtime.surroundings import SystemIds
-from onceonly.stores.dedup import DocumentDedupStore
-from onceonly.stores.memory_things import MemoryThings
-from onceonly.stores.sql import SCHEMA, Keeping, SqlStore, SqlTokens
-from onceonly.stores.tokens import DocumentTokens
+from onceonly.runtime.environment import SystemIds
+from onceonly.sql.database import Database, open_database
+from onceonly.sql.schema import create
+from onceonly.sql.store import SCHEMA, Keeping, SqlStore, SqlTokens
 from onceonly.testing.clock import ManualClock
 from onceonly.testing.samples import effects
 from onceonly.testing.suite import ENDPOINT, OTHER

@@ -1,10 +1,10 @@
 """Records of runs, in memory and on documents."""
 
-from onceonly.drivers.memory import Live
-from onceonly.runtime.surroundings import LIVE
-from onceonly.stores.document_starts import DocumentStarts
-from onceonly.stores.memory_documents import MemoryDocuments
-from onceonly.stores.memory_starts import MemoryStarts
+from onceonly.adapters.memory.documents import MemoryDocuments
+from onceonly.adapters.memory.starts import MemoryStarts
+from onceonly.adapters.memory.world import Live
+from onceonly.documents.starts import DocumentStarts
+from onceonly.runtime.environment import LIVE
 from starts_contract import check
 
 

@@ -7,6 +7,7 @@ from document_store_house import ONE_EFFECT, ORDER, House, about
 
 from onceonly.algorithms.admission import Tokenized, mint
 from onceonly.algorithms.sweeper import sweep
+from onceonly.documents.tokens import DocumentTokens
 from onceonly.model.errors import Conflict, Failed, SchemaTooNew
 from onceonly.model.record import Record
 from onceonly.model.token import TOKEN, Owner, Prepared, Token
@@ -14,7 +15,6 @@ from onceonly.ports.bundle import Ports
 from onceonly.ports.documents import Change
 from onceonly.ports.store import Store
 from onceonly.ports.token_store import TokenStore
-from onceonly.stores.tokens import DocumentTokens
 from onceonly.testing.samples import message
 from onceonly.testing.suite import ENDPOINT, OTHER
 

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 from documents_house import Contested, Told
 
-from onceonly.drivers.memory import Live, Operation
+from onceonly.adapters.memory.documents import MemoryDocuments
+from onceonly.adapters.memory.world import Live, Operation
+from onceonly.documents.tokens import DocumentTokens
 from onceonly.model.errors import Conflict, Failed, SchemaTooNew, TryAgain, Unknown
 from onceonly.model.identity import Identity
 from onceonly.model.token import Owner, Token
 from onceonly.ports.documents import Change, Documents
-from onceonly.stores.memory_documents import MemoryDocuments
-from onceonly.stores.tokens import DocumentTokens
 from onceonly.testing.clock import ManualClock
 from onceonly.testing.store_subject import LATER
 

@@ -6,15 +6,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from onceonly.drivers.memory import Live
+from onceonly.adapters.memory.documents import MemoryDocuments
+from onceonly.adapters.memory.world import Live
+from onceonly.documents.store import DocumentStore
+from onceonly.documents.transactions import DocumentTransaction, DocumentTransactions
 from onceonly.model.entities import Entities
 from onceonly.model.errors import CommitRefused, Failed, Unknown
 from onceonly.model.record import Record
 from onceonly.model.transaction import Kept, Opening
 from onceonly.ports.documents import Change, DocumentLimits, Version
-from onceonly.stores.document_transactions import DocumentTransaction, DocumentTransactions
-from onceonly.stores.documents import DocumentStore
-from onceonly.stores.memory_documents import MemoryDocuments
 from onceonly.testing.clock import ManualClock
 from onceonly.testing.samples import effects
 from onceonly.testing.suite import ENDPOINT

@@ -6,11 +6,11 @@ import signal
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
 
-from onceonly.drivers.sql import open_database
 from onceonly.model.message import Message, Send
 from onceonly.model.record import Answer
-from onceonly.runtime.surroundings import SystemClock
-from onceonly.transports.sql import SqlTransport
+from onceonly.runtime.environment import SystemClock
+from onceonly.sql.database import open_database
+from onceonly.sql.queue import SqlTransport
 
 SENDS = 100
 

@@ -6,10 +6,10 @@ import signal
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
 
+from onceonly.assembly import open_transport
 from onceonly.model.message import Message, Send
 from onceonly.model.record import Answer
 from onceonly.ports.transport import Transport
-from onceonly.wiring import open_transport
 
 SENDS = 100
 

@@ -14,13 +14,13 @@ import aiormq
 import pytest
 from pamqp import commands as spec
 
-from onceonly.drivers.rabbitmq import Link, read_address
+from onceonly.adapters.rabbitmq.link import Link, read_address
+from onceonly.adapters.rabbitmq.topology import Names
+from onceonly.adapters.rabbitmq.transport import RabbitMQTransport
 from onceonly.model.message import Delivery, Message, Send
 from onceonly.ports.surroundings import Clock
 from onceonly.ports.transport import Topology
-from onceonly.runtime.surroundings import SystemChance, SystemClock
-from onceonly.transports.rabbitmq import RabbitMQTransport
-from onceonly.transports.rabbitmq_topology import Names
+from onceonly.runtime.environment import SystemChance, SystemClock
 from servers import RABBITMQ, need
 
 EVENT = "shop.order.v1"

@@ -13,18 +13,18 @@ from pamqp import commands as spec
 from pamqp.frame import marshal
 from rabbitmq_house import EVENT, PATIENCE, TOPOLOGY, House, Proxy, commands, ids, message, opened, take
 
-from onceonly.drivers.rabbitmq import LONGEST_PAUSE, Link, read_address
+from onceonly.adapters.rabbitmq import census as rabbitmq_census
+from onceonly.adapters.rabbitmq import topology
+from onceonly.adapters.rabbitmq.inbox import Receipt
+from onceonly.adapters.rabbitmq.link import LONGEST_PAUSE, Link, read_address
+from onceonly.adapters.rabbitmq.topology import Names
+from onceonly.adapters.rabbitmq.transport import RabbitMQTransport
 from onceonly.model.errors import Failed, SetupError, TryAgain
 from onceonly.model.message import Send
 from onceonly.model.record import Answer
 from onceonly.ports.transport import Depth, Topology
-from onceonly.runtime.pace import UNSURE_MOST
-from onceonly.runtime.surroundings import SystemChance, SystemClock
-from onceonly.transports import rabbitmq_census
-from onceonly.transports import rabbitmq_topology as topology
-from onceonly.transports.rabbitmq import RabbitMQTransport
-from onceonly.transports.rabbitmq_inbox import Receipt
-from onceonly.transports.rabbitmq_topology import Names
+from onceonly.runtime.environment import SystemChance, SystemClock
+from onceonly.runtime.worker.pace import UNSURE_MOST
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ from rabbitmq_house import EVENT, House, opened, take
 
 from onceonly import Field, Header
 from onceonly.endpoint.reading import read
+from onceonly.formats.identity import IdentityRule
 from onceonly.model.message import Delivery, Message, Unreadable
-from onceonly.serialization.identity import IdentityRule
 
 AT = datetime(2026, 2, 28, 23, 59, 59, tzinfo=UTC)
 ATTRIBUTES = {

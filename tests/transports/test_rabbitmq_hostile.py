@@ -17,13 +17,13 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from adversary.raw_amqp import NONE, cloud_event, connected, field, nested, properties, table, text
 from onceonly import Endpoint, Retry
-from onceonly.drivers.rabbitmq import Link, read_address
+from onceonly.adapters.rabbitmq.link import Link, read_address
+from onceonly.adapters.rabbitmq.transport import RabbitMQTransport
+from onceonly.assembly import open_dead_letters
+from onceonly.formats.cloudevents import RAW_PROPERTIES
 from onceonly.model.dead_letter import DeadLetter
 from onceonly.ports.dead_letters import Filter
-from onceonly.runtime.surroundings import SystemChance, SystemClock
-from onceonly.serialization.cloudevents import RAW_PROPERTIES
-from onceonly.transports.rabbitmq import RabbitMQTransport
-from onceonly.wiring import open_dead_letters
+from onceonly.runtime.environment import SystemChance, SystemClock
 from servers import RABBITMQ, need
 
 GOOD = 50

@@ -11,14 +11,14 @@ from test_rabbitmq_reading import frames, passed, taking
 from adversary.raw_amqp import field, nested, table, text
 from adversary.raw_amqp import properties as raw_properties
 from onceonly import Header
-from onceonly.drivers.rabbitmq_decoding import Arrived, Delivered, read_properties
+from onceonly.adapters.rabbitmq.decoding import Arrived, Delivered, read_properties
+from onceonly.adapters.rabbitmq.wire import headers_of
 from onceonly.endpoint.reading import read
+from onceonly.formats.cloudevents import RAW_PROPERTIES, UNREADABLE, arrival
+from onceonly.formats.records import decode_letter, encode_letter, encode_message
 from onceonly.model.dead_letter import DeadLetter
 from onceonly.model.identity import Identity
 from onceonly.model.message import Unreadable
-from onceonly.serialization.cloudevents import RAW_PROPERTIES, UNREADABLE, arrival
-from onceonly.serialization.records import decode_letter, encode_letter, encode_message
-from onceonly.transports.rabbitmq_wire import headers_of
 
 
 def undecodable() -> list[tuple[str, bytes]]:

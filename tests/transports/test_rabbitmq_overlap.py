@@ -7,7 +7,7 @@ import pytest
 from rabbitmq_house import PATIENCE, House, commands, ids, opened
 
 from onceonly.model.errors import Unknown
-from onceonly.runtime.returns import PatientTransport
+from onceonly.runtime.worker.returns import PatientTransport
 
 
 @pytest.fixture

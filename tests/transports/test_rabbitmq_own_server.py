@@ -13,11 +13,11 @@ from rabbitmq_house import EVENT, PATIENCE, House, commands, ids, opened, take
 from test_rabbitmq_starts import line, until
 
 from onceonly import Context, Endpoint, message
+from onceonly.adapters.rabbitmq.transport import RabbitMQTransport
 from onceonly.model.errors import Failed, TryAgain
 from onceonly.model.message import Delivery
 from onceonly.model.record import Answer
 from onceonly.ports.transport import Depth, Topology
-from onceonly.transports.rabbitmq import RabbitMQTransport
 from rabbitmq_server import OwnRabbitMQ, own_rabbitmq
 
 FULL, NORMAL = ("set_vm_memory_high_watermark", "0.0000001"), ("set_vm_memory_high_watermark", "0.6")

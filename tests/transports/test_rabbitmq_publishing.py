@@ -9,9 +9,9 @@ from pamqp.frame import unmarshal
 from pamqp.header import ContentHeader
 from rabbitmq_house import opened
 
-from onceonly.drivers.rabbitmq import Link, is_open, publish, read_address
-from onceonly.drivers.rabbitmq_publishing import Outcome, OwnProperties, Parcel
-from onceonly.runtime.surroundings import SystemChance
+from onceonly.adapters.rabbitmq.link import Link, is_open, publish, read_address
+from onceonly.adapters.rabbitmq.publishing import Outcome, OwnProperties, Parcel
+from onceonly.runtime.environment import SystemChance
 
 
 @pytest.mark.parametrize("content_type", [None, "application/json"])

@@ -14,8 +14,8 @@ from pamqp.frame import marshal, unmarshal
 from pamqp.header import ContentHeader
 from rabbitmq_house import commands, ids, opened, take
 
-from onceonly.drivers.rabbitmq_decoding import Delivered
-from onceonly.drivers.rabbitmq_reading import HEARTBEAT, FrameReader
+from onceonly.adapters.rabbitmq.decoding import Delivered
+from onceonly.adapters.rabbitmq.reading import HEARTBEAT, FrameReader
 
 EVERYTHING = spec.Basic.Properties(
     content_type="text/plain",

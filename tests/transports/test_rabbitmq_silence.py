@@ -7,9 +7,9 @@ import aiormq
 import pytest
 from rabbitmq_house import House, commands, opened
 
+from onceonly.adapters.rabbitmq.transport import RabbitMQTransport
 from onceonly.model.errors import TryAgain
 from onceonly.model.record import Answer
-from onceonly.transports.rabbitmq import RabbitMQTransport
 from servers import RABBITMQ, need
 from swallowing_proxy import Swallower, swallowing
 

@@ -10,14 +10,14 @@ import pytest
 from aiormq.exceptions import ChannelNotFoundEntity, ConnectionInternalError, ConnectionNotAllowed
 from rabbitmq_house import Proxy, certificate, opened
 
+from onceonly.adapters.rabbitmq.link import Link, read_address, translated
+from onceonly.adapters.rabbitmq.transport import RabbitMQTransport
+from onceonly.assembly import open_database, open_store, open_transport
 from onceonly.cli import main
-from onceonly.drivers.rabbitmq import Link, read_address, translated
+from onceonly.config.endpoint import Settings
 from onceonly.model.errors import Failed, OnceOnlyError, SetupError
 from onceonly.ports.transport import Topology
-from onceonly.runtime.surroundings import SystemChance, SystemClock
-from onceonly.transports.rabbitmq import RabbitMQTransport
-from onceonly.wiring import open_database, open_store, open_transport
-from onceonly.wiring.settings import Settings
+from onceonly.runtime.environment import SystemChance, SystemClock
 from servers import RABBITMQ, need
 
 SECRET = "s3cr3t"  # noqa: S105 - one that must not be seen

@@ -14,16 +14,16 @@ import pytest
 from competing_processes import message, take_and_die, work
 from sqlalchemy import event
 
-from onceonly.drivers.schema import check, create
-from onceonly.drivers.sql import Database, open_database
 from onceonly.endpoint.reading import read
+from onceonly.formats.cloudevents import UNREADABLE
 from onceonly.model.errors import Failed, SchemaMissing
 from onceonly.model.message import Delivery, Send, Unreadable
 from onceonly.ports.transport import Depth, Topology
-from onceonly.runtime.surroundings import SystemClock
-from onceonly.serialization.cloudevents import UNREADABLE
+from onceonly.runtime.environment import SystemClock
+from onceonly.sql.database import Database, open_database
+from onceonly.sql.queue import AS_STORED, SCHEMA, SqlTransport
+from onceonly.sql.schema import check, create
 from onceonly.testing.clock import ManualClock
-from onceonly.transports.sql import AS_STORED, SCHEMA, SqlTransport
 
 AGES = 3600.0
 BACKLOG = 3_000

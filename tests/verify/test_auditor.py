@@ -2,8 +2,8 @@
 
 import pytest
 
+from onceonly.adapters.memory.store import Claim, StoreWorld
 from onceonly.model.identity import Identity, fingerprint
-from onceonly.stores.memory import Claim, StoreWorld
 from onceonly.verify.auditor import Auditor
 from onceonly.verify.environment import Environment
 from onceonly.verify.parts import FIRST_STORE

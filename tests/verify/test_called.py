@@ -2,10 +2,10 @@
 
 import pytest
 
+from onceonly.formats.records import decode_record, encode_record
 from onceonly.model.identity import Identity
 from onceonly.model.record import Record
 from onceonly.model.remote import Call, Verb
-from onceonly.serialization.records import decode_record, encode_record
 from onceonly.verify.checks import CHECKS
 from onceonly.verify.mutants import MUTANTS
 from onceonly.verify.running import run_check

@@ -2,11 +2,11 @@
 
 from msgspec.structs import replace
 
+from onceonly.adapters.memory.artifacts import ThingsWorld
+from onceonly.adapters.memory.store import StoreWorld
+from onceonly.adapters.memory.tokens import TokensWorld
 from onceonly.model.thing import Thing
 from onceonly.model.token import Token
-from onceonly.stores.memory import StoreWorld
-from onceonly.stores.memory_things import ThingsWorld
-from onceonly.stores.memory_tokens import TokensWorld
 from onceonly.verify import CHECKS, MUTANTS, run_check, run_mutant
 from onceonly.verify.besides import Left, dead_tokens, left_over, missing_things
 from onceonly.verify.check import TWICE, Check

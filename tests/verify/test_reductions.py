@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 from test_roles import RELAYING
 
-from onceonly.drivers.memory import Raises
+from onceonly.adapters.memory.world import Raises
 from onceonly.verify import CHECKS, MUTANTS, Check, Mutant, going_first, reductions, run_mutant
 from onceonly.verify.auditor import Auditor
 from onceonly.verify.check import CHAIN, TWICE

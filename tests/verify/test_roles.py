@@ -5,10 +5,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from onceonly.adapters.memory.transport import Receipt
 from onceonly.model.message import Delivery
 from onceonly.model.record import Answer
 from onceonly.ports.bundle import Ports
-from onceonly.transports.memory import Receipt
 from onceonly.verify.auditor import Auditor
 from onceonly.verify.check import Check
 from onceonly.verify.environment import Environment

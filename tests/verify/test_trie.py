@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from onceonly.drivers.memory import Operation, Place, Raises
+from onceonly.adapters.memory.world import Operation, Place, Raises
 from onceonly.model.errors import Failed, TryAgain
 from onceonly.model.message import Delivery
 from onceonly.verify.asking import Asking

@@ -21,6 +21,7 @@ import msgspec
 from msgspec.structs import replace
 
 from onceonly.algorithms.relay import relay
+from onceonly.formats.cloudevents import PREFIXES, take_apart
 from onceonly.model.errors import Failed, Unknown
 from onceonly.model.message import Delivery, Message, Send
 from onceonly.model.record import Answer
@@ -28,7 +29,6 @@ from onceonly.model.transaction import Control, Opening
 from onceonly.ports.bundle import Finishing
 from onceonly.ports.transactions import Controls
 from onceonly.ports.transport import Transport
-from onceonly.serialization.cloudevents import PREFIXES, take_apart
 
 CONTROL = "onceonly.control"
 """The type of control messages. No user's message may have it."""

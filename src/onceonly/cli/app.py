@@ -12,8 +12,8 @@ from onceonly.cli import dead, dead_files, janitor, plan, relay, run, schema, se
 from onceonly.cli.hints import pasteable
 from onceonly.cli.output import NEGATIVE, SETUP, complain
 from onceonly.demo.command import demo
+from onceonly.formats.escaping import escape
 from onceonly.model.errors import OnceOnlyError, SetupError
-from onceonly.serialization.escaping import escape
 
 app = typer.Typer(
     name="onceonly",

@@ -12,27 +12,27 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
+from onceonly.assembly import wire
+from onceonly.assembly.documents import TOLD
 from onceonly.cli.health import vitals_path
 from onceonly.cli.hints import pasteable
 from onceonly.cli.loading import load_all
 from onceonly.cli.output import SETUP, complain
 from onceonly.cli.places import Instead
+from onceonly.config.endpoint import Settings
 from onceonly.endpoint import Endpoint
 from onceonly.endpoint.handlers import EndpointHandlers
 from onceonly.model.errors import SetupError
 from onceonly.ports.bundle import Ports
 from onceonly.ports.effects import Things
 from onceonly.ports.transport import Traits
-from onceonly.runtime.board import Row
-from onceonly.runtime.child import run_child
-from onceonly.runtime.logs import Logs, log_to_stderr
-from onceonly.runtime.observer import Observer
-from onceonly.runtime.start import Patience
-from onceonly.runtime.vitals import Vitals, keep_written, write_vitals
-from onceonly.runtime.worker import Runner, side_by_side
-from onceonly.wiring import wire
-from onceonly.wiring.documents import TOLD
-from onceonly.wiring.settings import Settings
+from onceonly.runtime.observe.logs import Logs, log_to_stderr
+from onceonly.runtime.observe.observer import Observer
+from onceonly.runtime.observe.vitals import Vitals, keep_written, write_vitals
+from onceonly.runtime.processes.board import Row
+from onceonly.runtime.processes.child import run_child
+from onceonly.runtime.worker.start import Patience
+from onceonly.runtime.worker.worker import Runner, side_by_side
 
 
 class Plan(Struct, frozen=True, kw_only=True):

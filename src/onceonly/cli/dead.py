@@ -9,25 +9,25 @@ from typing import Annotated, Any, TypeAlias
 
 import typer
 
+from onceonly.assembly import look_at_ring, open_dead_letters, open_transport
+from onceonly.assembly.deduplication import tokens_place
+from onceonly.assembly.minting import open_mint
+from onceonly.assembly.opened import Cut
 from onceonly.cli.letters import HEAD_START, Chosen, Retried, WayBack, choose, find, moment, pages
 from onceonly.cli.letters import retry as retry_letters
 from onceonly.cli.output import NEGATIVE, progress, refuse, say, show, show_json, show_table
 from onceonly.cli.places import Instead, JsonOption, Place, StoreOption, TransportOption, looked_at, place_of, transport_of
 from onceonly.cli.reaching import answering, reached
+from onceonly.config.deduplication import Tokens
+from onceonly.config.endpoint import Settings
+from onceonly.config.urls import has_no_tables
+from onceonly.formats.escaping import escape
 from onceonly.model.dead_letter import DeadLetter
 from onceonly.model.errors import OnceOnlyError, SetupError, TryAgain
 from onceonly.model.message import Failure
-from onceonly.model.settings import Tokens
 from onceonly.model.token import Token
 from onceonly.ports.dead_letters import DeadLetters, Filter
-from onceonly.runtime.surroundings import LIVE
-from onceonly.serialization.escaping import escape
-from onceonly.wiring import look_at_ring, open_dead_letters, open_transport
-from onceonly.wiring.deduplication import tokens_place
-from onceonly.wiring.minting import open_mint
-from onceonly.wiring.opened import Cut
-from onceonly.wiring.schemes import has_no_tables
-from onceonly.wiring.settings import Settings
+from onceonly.runtime.environment import LIVE
 
 SHORT_KEY = 12
 LONGEST_REASON = 200

@@ -5,6 +5,7 @@ from typing import Annotated, BinaryIO
 
 import typer
 
+from onceonly.assembly import open_dead_letters
 from onceonly.cli.dead import EndpointOption, PlaceArgument, ReasonOption, TypeOption, filter_of
 from onceonly.cli.events import BadItem
 from onceonly.cli.files import reading, writing
@@ -14,7 +15,6 @@ from onceonly.cli.output import NEGATIVE, complain, progress, say, show, show_js
 from onceonly.cli.places import Instead, JsonOption, Place, StoreOption, looked_at, place_of
 from onceonly.cli.reaching import reached
 from onceonly.model.errors import SetupError, TryAgain
-from onceonly.wiring import open_dead_letters
 
 
 def export(  # noqa: PLR0913 - one parameter for each option

@@ -6,13 +6,13 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 from time import monotonic
 
+from onceonly.assembly import open_store, open_transport
 from onceonly.cli.output import say
+from onceonly.config.endpoint import Settings
 from onceonly.model.errors import TryAgain
 from onceonly.ports.transport import Depth, Transport
-from onceonly.runtime.board import Column, Row
-from onceonly.runtime.surroundings import LIVE
-from onceonly.wiring import open_store, open_transport
-from onceonly.wiring.settings import Settings
+from onceonly.runtime.environment import LIVE
+from onceonly.runtime.processes.board import Column, Row
 
 COUNTED = 10_000
 """Records are counted up to here; more than this is a number nobody needs to know exactly."""

@@ -6,9 +6,9 @@ from typing import NamedTuple
 import msgspec
 from msgspec import Struct
 
+from onceonly.formats.cloudevents import Event, message_of, parse_structured
 from onceonly.model.errors import OnceOnlyError
 from onceonly.model.message import Message
-from onceonly.serialization.cloudevents import Event, message_of, parse_structured
 
 
 class BadItem(OnceOnlyError):

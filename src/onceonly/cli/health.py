@@ -10,14 +10,14 @@ from typing import Annotated, TypeAlias
 
 import typer
 
+from onceonly.config.endpoint import Settings
 from onceonly.endpoint import Endpoint
 from onceonly.model.address import Address, parse_address
 from onceonly.model.errors import SetupError
 from onceonly.model.health import EndpointHealth, Level, Patience, ProcessHealth, Pulse, Verdict, liveness, readiness
-from onceonly.runtime.http import Reply, serving
-from onceonly.runtime.surroundings import LIVE
-from onceonly.runtime.vitals import read_vitals
-from onceonly.wiring.settings import Settings
+from onceonly.runtime.environment import LIVE
+from onceonly.runtime.observe.http import Reply, serving
+from onceonly.runtime.observe.vitals import read_vitals
 
 HealthOption: TypeAlias = Annotated[
     str | None,

@@ -9,12 +9,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from urllib.parse import urlsplit
 
+from onceonly.assembly.deduplication import tokens_place
 from onceonly.cli.loading import load
+from onceonly.config.deduplication import DedupStore
+from onceonly.config.urls import shown
 from onceonly.endpoint import Endpoint
 from onceonly.model.errors import SetupError
-from onceonly.model.settings import DedupStore
-from onceonly.wiring.deduplication import tokens_place
-from onceonly.wiring.schemes import shown
 
 ANY = "module:endpoint"
 

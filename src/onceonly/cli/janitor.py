@@ -11,11 +11,11 @@ from onceonly.cli.loading import load_all
 from onceonly.cli.output import NEGATIVE, say, show_json, show_table
 from onceonly.cli.places import Instead, JsonOption, StoreOption, TransportOption
 from onceonly.cli.reaching import ANY_TIME, answering
+from onceonly.config.endpoint import Settings
 from onceonly.endpoint import Endpoint
 from onceonly.model.journal import Done
-from onceonly.runtime.janitor import Janitor
-from onceonly.runtime.logs import Logs
-from onceonly.wiring.settings import Settings
+from onceonly.runtime.maintenance.janitor import Janitor
+from onceonly.runtime.observe.logs import Logs
 
 
 class Round(Struct, frozen=True, kw_only=True):

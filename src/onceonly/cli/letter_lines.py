@@ -7,11 +7,11 @@ import msgspec
 from msgspec import Struct
 
 from onceonly.cli.events import BadItem
+from onceonly.config.deduplication import is_endpoint_name
+from onceonly.formats.escaping import escape_json
+from onceonly.formats.records import encode_letter
 from onceonly.model.dead_letter import DeadLetter
-from onceonly.model.settings import is_endpoint_name
 from onceonly.ports.dead_letters import DeadLetters
-from onceonly.serialization.escaping import escape_json
-from onceonly.serialization.records import encode_letter
 
 FORMAT = 1
 

@@ -7,6 +7,7 @@ from time import monotonic
 from msgspec import Struct
 from msgspec.structs import replace
 
+from onceonly.assembly.opened import Cut
 from onceonly.model.dead_letter import DeadLetter
 from onceonly.model.errors import SetupError, TryAgain
 from onceonly.model.message import Send
@@ -15,7 +16,6 @@ from onceonly.model.ring import ANYWAY, Bar
 from onceonly.ports.dead_letters import DeadLetters, Filter
 from onceonly.ports.surroundings import Clock
 from onceonly.ports.transport import Transport
-from onceonly.wiring.opened import Cut
 
 PAGE = 100
 BARRED = (Bar.BEHIND.value, Bar.FUTURE.value)

@@ -9,7 +9,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from onceonly.serialization.escaping import escape, to_json
+from onceonly.formats.escaping import escape, to_json
 
 NEGATIVE = 1
 """Exit code: the command worked, and the answer is no."""

@@ -7,10 +7,10 @@ from typing import Annotated, Any, NamedTuple, TypeAlias
 import typer
 
 from onceonly.cli.loading import load
+from onceonly.config.endpoint import Settings
+from onceonly.config.urls import is_engine, scheme_of, shown
 from onceonly.endpoint import Endpoint
 from onceonly.model.errors import SetupError
-from onceonly.wiring.schemes import is_engine, scheme_of, shown
-from onceonly.wiring.settings import Settings
 
 StoreOption: TypeAlias = Annotated[
     str | None,
@@ -43,7 +43,7 @@ def missing_file(setting: Any) -> str:
     """Say that a SQLite URL or engine names a file that is not there; empty when it is, and for everything else."""
     if not is_engine(setting) and not (isinstance(setting, str) and _is_sqlite(setting)):
         return ""
-    from onceonly.drivers.sql import place_of as named_place  # noqa: PLC0415 - imports SQLAlchemy
+    from onceonly.sql.database import place_of as named_place  # noqa: PLC0415 - imports SQLAlchemy
 
     url = named_place(setting).url
     file = url.database if url.get_backend_name() == "sqlite" else None

@@ -9,20 +9,20 @@ from typing import Annotated
 import typer
 from msgspec import Struct, structs
 
+from onceonly.assembly import look_at_ring, measure, refuse_ring, shown
 from onceonly.cli.hints import pasteable
 from onceonly.cli.loading import load
 from onceonly.cli.output import say, show_json, show_table
 from onceonly.cli.places import Instead, Place, StoreOption, is_url, looked_at, place_of
 from onceonly.cli.reaching import ANY_TIME, answering
+from onceonly.config.deduplication import History, Off
+from onceonly.config.measured import Estimate, estimate
+from onceonly.config.retention import SLICES
+from onceonly.config.urls import has_no_tables
 from onceonly.model.durations import in_words, parse_duration
 from onceonly.model.errors import SetupError
-from onceonly.model.measured import Estimate, estimate
-from onceonly.model.retention import SLICES
 from onceonly.model.ring import Slicing, slicing_for
-from onceonly.model.settings import History, Off
-from onceonly.runtime.surroundings import LIVE
-from onceonly.wiring import look_at_ring, measure, refuse_ring, shown
-from onceonly.wiring.schemes import has_no_tables
+from onceonly.runtime.environment import LIVE
 
 LARGEST_RATE = 10_000_000.0
 OTHERS = (

@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import TypeVar
 
+from onceonly.assembly import shown
 from onceonly.model.errors import Failed, TryAgain
-from onceonly.wiring import shown
 
 ANSWER = 15.0
 """Seconds that a server may take to answer a look."""

@@ -10,24 +10,24 @@ from typing import Annotated
 
 import typer
 
+from onceonly.assembly import open_finishing, require_records
 from onceonly.cli.health import Desk, HealthOption, address_of
 from onceonly.cli.loading import load_all
 from onceonly.cli.places import Instead, StoreOption, TransportOption
 from onceonly.cli.run import LogFormat
+from onceonly.config.endpoint import Settings
 from onceonly.model.address import Address
 from onceonly.model.health import Pulse
 from onceonly.ports.transport import Transport
-from onceonly.runtime.child import run_here
-from onceonly.runtime.doorbell import Doorbell
-from onceonly.runtime.logs import log_to_stderr
-from onceonly.runtime.observer import Point
-from onceonly.runtime.relay import Relay
-from onceonly.runtime.start import Patience
-from onceonly.runtime.surroundings import LIVE
-from onceonly.runtime.vitals import Silence, Vitals
-from onceonly.runtime.worker import side_by_side
-from onceonly.wiring import open_finishing, require_records
-from onceonly.wiring.settings import Settings
+from onceonly.runtime.environment import LIVE
+from onceonly.runtime.observe.logs import log_to_stderr
+from onceonly.runtime.observe.observer import Point
+from onceonly.runtime.observe.vitals import Silence, Vitals
+from onceonly.runtime.processes.child import run_here
+from onceonly.runtime.processes.doorbell import Doorbell
+from onceonly.runtime.relay.relay import Relay
+from onceonly.runtime.worker.start import Patience
+from onceonly.runtime.worker.worker import side_by_side
 
 LOOKS = 5.0
 """Seconds between two looks whether the broker is there."""

@@ -12,21 +12,21 @@ from typing import Annotated
 import msgspec
 import typer
 
+from onceonly.assembly.documents import TOLD
 from onceonly.cli.child import Plan, check, opened, work
 from onceonly.cli.drain import stop_when_drained, unsent_records
 from onceonly.cli.health import Desk, HealthOption, address_of, vitals_in
 from onceonly.cli.output import SETUP, refuse, say
 from onceonly.cli.places import StoreOption, TransportOption
 from onceonly.cli.reload import until_changed
+from onceonly.config.endpoint import Settings
 from onceonly.endpoint import Endpoint
 from onceonly.model.errors import SetupError
-from onceonly.runtime.board import Board, Column
-from onceonly.runtime.child import new_event_loop, run_here, stopping_on_signals
-from onceonly.runtime.logs import Logs, log_to_stderr
-from onceonly.runtime.processes import ChildEvent, ChildEventKind, Supervisor
-from onceonly.runtime.worker import run_all
-from onceonly.wiring.documents import TOLD
-from onceonly.wiring.settings import Settings
+from onceonly.runtime.observe.logs import Logs, log_to_stderr
+from onceonly.runtime.processes.board import Board, Column
+from onceonly.runtime.processes.child import new_event_loop, run_here, stopping_on_signals
+from onceonly.runtime.processes.processes import ChildEvent, ChildEventKind, Supervisor
+from onceonly.runtime.worker.worker import run_all
 
 HANGS = 2
 """A process whose event loop has not turned for half the time after which it is killed is told to hang."""

@@ -8,18 +8,19 @@ import typer
 from msgspec import Struct
 from msgspec.structs import replace
 
+from onceonly.assembly import blobs, documents, open_database, schemas, shown
 from onceonly.cli.hints import pasteable
 from onceonly.cli.output import NEGATIVE, say, show, show_json, show_table
 from onceonly.cli.places import Instead, JsonOption, StoreOption, TransportOption, missing_file
 from onceonly.cli.reaching import ANY_TIME, answering
 from onceonly.cli.schema_parts import Asked, Component, Part, parts_of
-from onceonly.drivers.schema import Schema, check, create, render, upgrade
-from onceonly.drivers.sql import Database
+from onceonly.config.urls import require
+from onceonly.formats.documents import FORMAT
 from onceonly.model.errors import SchemaMissing, SchemaTooNew, SetupError
-from onceonly.runtime.surroundings import LIVE
-from onceonly.serialization.documents import FORMAT
-from onceonly.wiring import blobs, documents, open_database, schemas, shown
-from onceonly.wiring.schemes import require
+from onceonly.runtime.environment import LIVE
+from onceonly.sql.database import Database
+from onceonly.sql.schema import Schema, check, create, render, upgrade
+from onceonly.systems import Role
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -118,7 +119,7 @@ async def _each(act: Act, parts: list[Part]) -> list[Finding]:
 
 async def _one_database(act: Act, part: Part) -> Finding:
     component, setting = part.component.value, part.setting
-    role = component if part.component is Component.TRANSPORT else Component.STORE.value
+    role: Role = "transport" if part.component is Component.TRANSPORT else "store"
     (schema,) = schemas(component)
     problem = missing_file(setting) if act is check else ""
     if not problem:

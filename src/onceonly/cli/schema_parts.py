@@ -4,16 +4,16 @@ from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
+from onceonly.assembly import shown
+from onceonly.assembly.deduplication import tokens_place
 from onceonly.cli.hints import pasteable
 from onceonly.cli.loading import load
 from onceonly.cli.output import say
 from onceonly.cli.places import Instead, is_url
+from onceonly.config.deduplication import DedupStore, Tokens
+from onceonly.config.urls import has_no_tables, keeps_documents, place_system
 from onceonly.endpoint import Endpoint
 from onceonly.model.errors import SetupError
-from onceonly.model.settings import DedupStore, Tokens
-from onceonly.wiring import shown
-from onceonly.wiring.deduplication import tokens_place
-from onceonly.wiring.schemes import SCHEMES, has_no_tables, keeps_documents, scheme_of
 
 
 class Component(StrEnum):
@@ -71,11 +71,11 @@ def parts_of(asked: Asked) -> list[Part]:
 
 
 def _of_url(url: str, asked: Sequence[Component]) -> Iterator[Part]:
-    scheme = SCHEMES.get(scheme_of(url))
-    if scheme is not None and has_no_tables(url):
-        if scheme.documents:
+    system = place_system(url)
+    if system is not None and system.dialect is None:
+        if system.keeps_documents:
             yield Part(Component.DOCUMENTS, url)
-        elif scheme.roles == {"blobs"}:
+        elif system.artifacts is not None and not system.in_process:
             yield Part(Component.BLOBS, url)
         else:
             yield Part(Component.STORE, url)
@@ -106,7 +106,10 @@ def _store(setting: object) -> Part:
 
 
 def _is_made(part: Part) -> bool:
-    return part.has_tables or keeps_documents(part.setting) or scheme_of(str(part.setting)) == "folder"
+    system = place_system(part.setting)
+    if system is None or system.in_process:
+        return part.has_tables
+    return part.has_tables or system.documents is not None or system.artifacts is not None
 
 
 def _nothing(part: Part) -> str:

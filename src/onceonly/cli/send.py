@@ -7,6 +7,9 @@ from typing import Annotated, BinaryIO, NamedTuple
 
 import typer
 
+from onceonly.assembly import open_transport
+from onceonly.assembly.deduplication import tokens_place
+from onceonly.assembly.minting import Mint, open_mint
 from onceonly.cli.events import BadItem, Form, read_items, to_message
 from onceonly.cli.files import reading
 from onceonly.cli.loading import load
@@ -14,14 +17,11 @@ from onceonly.cli.output import NEGATIVE, complain, progress, say, show, show_js
 from onceonly.cli.places import Instead, JsonOption, TransportOption
 from onceonly.cli.reaching import answering, reached
 from onceonly.cli.sending import Minting, Tally, send_all
+from onceonly.config.deduplication import NAME_RULE, Tokens, is_endpoint_name
+from onceonly.config.endpoint import Settings
 from onceonly.model.errors import SetupError, TryAgain
 from onceonly.model.message import Message
-from onceonly.model.settings import NAME_RULE, Tokens, is_endpoint_name
 from onceonly.ports.transport import Topology
-from onceonly.wiring import open_transport
-from onceonly.wiring.deduplication import tokens_place
-from onceonly.wiring.minting import Mint, open_mint
-from onceonly.wiring.settings import Settings
 
 SHOWN = 10
 """Refused messages that are named one by one; --json names all of them."""

@@ -8,6 +8,7 @@ from typing import Protocol
 from msgspec import Struct
 from msgspec.structs import replace
 
+from onceonly.assembly.minting import Mint, with_token
 from onceonly.cli.events import BadItem
 from onceonly.model.errors import Failed, TryAgain
 from onceonly.model.message import Message, Send
@@ -15,7 +16,6 @@ from onceonly.model.record import Answer
 from onceonly.model.sizes import too_long, type_problem
 from onceonly.model.token import Token
 from onceonly.ports.transport import Traits
-from onceonly.wiring.minting import Mint, with_token
 
 BATCH = 500
 TRIES = 5

@@ -9,6 +9,7 @@ from msgspec import Struct, structs
 from rich.console import RenderableType
 from rich.text import Text
 
+from onceonly.assembly import look_at_store, open_dead_letters, open_transport
 from onceonly.cli.drain import COUNTED
 from onceonly.cli.loading import load_all
 from onceonly.cli.output import answers, say, show_json, table_of
@@ -16,15 +17,14 @@ from onceonly.cli.places import Instead, JsonOption, StoreOption, TransportOptio
 from onceonly.cli.reaching import answering
 from onceonly.cli.upkeep import JanitorState, count_upkeep, look_at_janitor
 from onceonly.cli.watch import watch_as_json, watch_on_screen
+from onceonly.config.endpoint import Settings
+from onceonly.config.urls import keeps_documents
+from onceonly.formats.escaping import escape
 from onceonly.model.errors import QueueMissing, SetupError
 from onceonly.ports.dead_letters import Filter
 from onceonly.ports.store import Store
 from onceonly.ports.transport import Depth, Transport
-from onceonly.runtime.surroundings import LIVE
-from onceonly.serialization.escaping import escape
-from onceonly.wiring import look_at_store, open_dead_letters, open_transport
-from onceonly.wiring.schemes import keeps_documents
-from onceonly.wiring.settings import Settings
+from onceonly.runtime.environment import LIVE
 
 EXTRA = ("dropped", "prepared", "live", "marks", "attempts", "late_slots", "janitor")
 """What is shown where at least one of the endpoints has it."""

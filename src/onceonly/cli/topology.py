@@ -6,13 +6,13 @@ from typing import Annotated, TypeAlias
 import typer
 from msgspec.structs import replace
 
+from onceonly.assembly import open_transport
 from onceonly.cli.loading import load, load_all
 from onceonly.cli.output import say, show_json, show_table
 from onceonly.cli.places import Instead, JsonOption, TransportOption
 from onceonly.cli.reaching import answering
 from onceonly.model.errors import SetupError
 from onceonly.ports.transport import Topology
-from onceonly.wiring import open_transport
 
 app = typer.Typer(
     no_args_is_help=True,

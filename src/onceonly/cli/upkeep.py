@@ -5,21 +5,21 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct, structs
 
+from onceonly.assembly import look_at_store
+from onceonly.assembly.deduplication import are_in_store, drops_of, tokens_place
+from onceonly.assembly.documents import open_documents
+from onceonly.assembly.minting import count_live
 from onceonly.cli.places import looked_at
 from onceonly.cli.reaching import answering
+from onceonly.config.deduplication import DedupStore, History, Tokens
+from onceonly.config.endpoint import Settings
+from onceonly.documents.dedup import DocumentDedupStore
+from onceonly.documents.tokens import DocumentTokens
 from onceonly.model.durations import in_words
 from onceonly.model.errors import SchemaMissing
 from onceonly.model.journal import Done, Journal
-from onceonly.model.settings import DedupStore, History, Tokens
-from onceonly.runtime.chores import late_slots
-from onceonly.runtime.surroundings import LIVE
-from onceonly.stores.dedup import DocumentDedupStore
-from onceonly.stores.tokens import DocumentTokens
-from onceonly.wiring import look_at_store
-from onceonly.wiring.deduplication import are_in_store, drops_of, tokens_place
-from onceonly.wiring.documents import open_documents
-from onceonly.wiring.minting import count_live
-from onceonly.wiring.settings import Settings
+from onceonly.runtime.environment import LIVE
+from onceonly.runtime.maintenance.chores import late_slots
 
 MOST = 1000
 """Documents are listed up to here: some services are paid by the page."""

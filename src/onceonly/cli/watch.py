@@ -12,8 +12,8 @@ from rich.live import Live
 from rich.text import Text
 
 from onceonly.cli.output import answers
+from onceonly.formats.escaping import escape, to_json
 from onceonly.model.errors import OnceOnlyError, SetupError
-from onceonly.serialization.escaping import escape, to_json
 
 _Looked = TypeVar("_Looked")
 Look = Callable[[], Awaitable[_Looked]]

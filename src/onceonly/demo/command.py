@@ -10,7 +10,7 @@ from onceonly.demo.flights import load, sends, totals
 from onceonly.demo.options import Deduplication, Options
 from onceonly.demo.run import Result, run
 from onceonly.demo.view import MUST_BE_ZERO, View, findings_table, miles_table
-from onceonly.serialization.escaping import to_json
+from onceonly.formats.escaping import to_json
 
 
 def demo(  # noqa: PLR0913 - one parameter for each option

@@ -8,22 +8,22 @@ import msgspec
 from sqlalchemy import Table, func, select
 
 from onceonly import SetupError
+from onceonly.assembly import open_database, schemas, shown
+from onceonly.assembly.documents import open_documents
+from onceonly.config.urls import keeps_documents
 from onceonly.demo.audit import Line
 from onceonly.demo.books import Books
 from onceonly.demo.flights import LEDGER, LOYALTY
 from onceonly.demo.legs import Counted, counted
 from onceonly.demo.options import Deduplication
 from onceonly.demo.place import Place, has_prefix
-from onceonly.drivers.schema import create, create_user_tables, drop
-from onceonly.drivers.sql import Database
+from onceonly.formats.documents import EntityDocument, decode_entity
 from onceonly.ports.documents import Change, Documents
-from onceonly.runtime.surroundings import LIVE
-from onceonly.serialization.documents import EntityDocument, decode_entity
-from onceonly.stores.sql.claims import count_claims
-from onceonly.stores.sql.tables import tables
-from onceonly.wiring import open_database, schemas, shown
-from onceonly.wiring.documents import open_documents
-from onceonly.wiring.schemes import keeps_documents
+from onceonly.runtime.environment import LIVE
+from onceonly.sql.database import Database
+from onceonly.sql.schema import create, create_user_tables, drop
+from onceonly.sql.store.claims import count_claims
+from onceonly.sql.store.tables import tables
 
 PAGE = 100
 TRIES = 10

@@ -6,15 +6,13 @@ from uuid import uuid4
 import msgspec
 
 from onceonly import DedupStore, History, Off, SetupError, Tokens
+from onceonly.config.urls import has_no_tables, is_in_process, keeps_documents, place_system, require, shown
 from onceonly.demo.flights import FLIGHT_DEPARTED, LEDGER, LOYALTY, MILES_FLOWN
 from onceonly.demo.options import Deduplication, Options
-from onceonly.wiring.schemes import has_no_tables, keeps_documents, require, scheme_of, shown
+from onceonly.systems import Role
 
 LEASE = 2  # seconds until a killed process's messages come back
 SUBSCRIBERS = {FLIGHT_DEPARTED: (LEDGER,), MILES_FLOWN: (LOYALTY,)}
-
-_NAMES_ITS_PREFIX = frozenset({"dynamodb", "redis", "rediss"})
-_HAS_FOLDERS = frozenset({"azure-blob", "folder", "s3"})
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,7 +48,8 @@ def place_of(options: Options, folder: Path) -> Place:
     """Give a place of the run's own. Raises SetupError for URLs that no run can use."""
     prefix = f"demo_{uuid4().hex[:8]}_"
     store = options.store or f"sqlite:///{folder}/store.db"
-    for role, url in (("store", store), ("tokens", options.beside), ("blobs", options.blobs)):
+    given: tuple[tuple[Role, str], ...] = (("store", store), ("tokens", options.beside), ("blobs", options.blobs))
+    for role, url in given:
         if url:
             _check(url, role)
     inside = options.deduplication is Deduplication.TOKENS and not has_no_tables(store)
@@ -68,22 +67,24 @@ def place_of(options: Options, folder: Path) -> Place:
 
 def has_prefix(url: str) -> bool:
     """Tell whether what a run keeps there lies behind its own prefix; a place that has none must be the run's alone."""
-    return not keeps_documents(url) or scheme_of(url) in _NAMES_ITS_PREFIX | _HAS_FOLDERS
+    system = place_system(url)
+    return system is not None and (not system.keeps_documents or system.parts != "")
 
 
-def _check(url: str, role: str) -> None:
+def _check(url: str, role: Role) -> None:
     require(url, role)
-    if scheme_of(url) == "memory":
+    if is_in_process(url):
         raise SetupError(f"{shown(url)}: the demo's processes share no memory")
 
 
 def _own(url: str, prefix: str) -> str:
     """Give the part of a place that is a run's own; the whole place where it has no parts."""
-    scheme = scheme_of(url)
-    if scheme in _HAS_FOLDERS:
+    system = place_system(url)
+    parts = "" if system is None else system.parts
+    if parts == "path":
         path, mark, query = url.partition("?")
         return f"{path.rstrip('/')}/{prefix.rstrip('_')}{mark}{query}"
-    if scheme in _NAMES_ITS_PREFIX or not has_no_tables(url):
+    if parts == "prefix":
         return _with(url, f"prefix={prefix}")
     return url
 

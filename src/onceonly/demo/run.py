@@ -22,8 +22,8 @@ from onceonly.demo.stage import Stage, staged
 from onceonly.demo.view import Scene
 from onceonly.model.errors import TryAgain
 from onceonly.ports.transport import Depth
-from onceonly.runtime.board import Board, Column
-from onceonly.runtime.processes import Supervisor
+from onceonly.runtime.processes.board import Board, Column
+from onceonly.runtime.processes.processes import Supervisor
 
 GRACE = 5.0
 GLANCE = 0.02  # seconds between two glances at what the processes hold

@@ -7,13 +7,21 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from msgspec import Struct
 from msgspec.structs import replace
 
+from onceonly.adapters.folder.artifacts import folder_of
 from onceonly.algorithms.sweeper import sweep
+from onceonly.assembly import open_transport, temporary_transport
+from onceonly.assembly.blobs import create as create_blobs
+from onceonly.assembly.blobs import open_blobs
+from onceonly.assembly.minting import Mint, open_mint, with_token
+from onceonly.config.urls import scheme_of
 from onceonly.demo.audit import Left, Line, Remains, Sunk
 from onceonly.demo.endpoints import make
 from onceonly.demo.flights import LEDGER, LOYALTY, MILES_FLOWN, SINK
 from onceonly.demo.ground import Ground, count_keys, open_beside, open_ground
 from onceonly.demo.options import Deduplication
 from onceonly.demo.place import Place
+from onceonly.documents.tokens import DocumentTokens
+from onceonly.formats.cloudevents import take_apart
 from onceonly.model.errors import TryAgain
 from onceonly.model.message import Delivery, Send
 from onceonly.model.record import Answer
@@ -23,14 +31,7 @@ from onceonly.ports.dead_letters import Filter
 from onceonly.ports.documents import Documents
 from onceonly.ports.effects import Things
 from onceonly.ports.transport import Depth, Topology, Transport
-from onceonly.runtime.surroundings import LIVE
-from onceonly.serialization.cloudevents import take_apart
-from onceonly.stores.tokens import DocumentTokens
-from onceonly.wiring import open_transport, temporary_transport
-from onceonly.wiring.blobs import create as create_blobs
-from onceonly.wiring.blobs import folder_of, open_blobs
-from onceonly.wiring.minting import Mint, open_mint, with_token
-from onceonly.wiring.schemes import scheme_of
+from onceonly.runtime.environment import LIVE
 
 CHUNK = 500
 LOOKS = 4  # each replaces what one pool still has of a server that was restarted

@@ -5,6 +5,6 @@ from onceonly.endpoint.endpoint import Endpoint
 from onceonly.endpoint.handlers import EndpointHandlers
 from onceonly.endpoint.outgoing import Outgoing
 from onceonly.endpoint.transactions import Transaction
-from onceonly.serialization.bodies import message
+from onceonly.formats.bodies import message
 
 __all__ = ["Context", "Endpoint", "EndpointHandlers", "Outgoing", "Transaction", "message"]

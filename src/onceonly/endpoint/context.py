@@ -3,6 +3,7 @@
 from datetime import datetime
 from typing import NamedTuple
 
+from onceonly.config.deduplication import is_endpoint_name
 from onceonly.endpoint.blobs import BlobPlace, Blobs
 from onceonly.endpoint.envelopes import Delay, Envelopes, Origin, Wish
 from onceonly.endpoint.reading import Received
@@ -12,7 +13,6 @@ from onceonly.model.errors import InvalidEffect
 from onceonly.model.message import Headers, Message
 from onceonly.model.record import Decision, Effect
 from onceonly.model.remote import REQUEST, Response
-from onceonly.model.settings import is_endpoint_name
 from onceonly.model.sizes import too_long
 
 

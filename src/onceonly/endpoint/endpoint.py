@@ -8,6 +8,11 @@ from functools import partial
 from types import FrameType
 from typing import Any, TypeVar, overload
 
+from onceonly.assembly import enlist, wire
+from onceonly.config.deduplication import ControlMessages, Deduplication, History, Off, Tokens
+from onceonly.config.endpoint import MAX_COMMIT, Settings
+from onceonly.config.urls import offer_of
+from onceonly.config.worker import WorkerSettings
 from onceonly.endpoint.blobs import BlobPlace
 from onceonly.endpoint.entities import KeyRule
 from onceonly.endpoint.envelopes import Subscribers
@@ -18,28 +23,23 @@ from onceonly.endpoint.registration import RegisteredHandler, RegisteredProvider
 from onceonly.endpoint.responding import Responding
 from onceonly.endpoint.signatures import Function, callers_frame, is_function
 from onceonly.endpoint.transacting import MAX_BODY, Running, Transacting
+from onceonly.formats.identity import IdentityRule
 from onceonly.model.errors import InvalidHandler
 from onceonly.model.peer import Peer
 from onceonly.model.retry import Retry
-from onceonly.model.settings import ControlMessages, Deduplication, History, Off, Tokens
 from onceonly.ports.bundle import Ports
 from onceonly.ports.effects import Things
 from onceonly.ports.transport import Topology, Traits
-from onceonly.runtime.beside import Background, beside
-from onceonly.runtime.board import Row
-from onceonly.runtime.doorbell import Doorbell
-from onceonly.runtime.drops import CountedWorker
-from onceonly.runtime.janitor import Janitor
-from onceonly.runtime.observer import Observer
-from onceonly.runtime.relay import Relay
-from onceonly.runtime.settings import WorkerSettings
-from onceonly.runtime.start import Patience
-from onceonly.runtime.surroundings import LIVE, Surroundings
-from onceonly.runtime.worker import Runner, Worker, run_all
-from onceonly.serialization.identity import IdentityRule
-from onceonly.wiring import enlist, wire
-from onceonly.wiring.schemes import offer_of
-from onceonly.wiring.settings import MAX_COMMIT, Settings
+from onceonly.runtime.background import Background, beside
+from onceonly.runtime.environment import LIVE, Surroundings
+from onceonly.runtime.maintenance.drops import CountedWorker
+from onceonly.runtime.maintenance.janitor import Janitor
+from onceonly.runtime.observe.observer import Observer
+from onceonly.runtime.processes.board import Row
+from onceonly.runtime.processes.doorbell import Doorbell
+from onceonly.runtime.relay.relay import Relay
+from onceonly.runtime.worker.start import Patience
+from onceonly.runtime.worker.worker import Runner, Worker, run_all
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 Lifespan = Callable[["Endpoint"], AbstractAsyncContextManager[object]]

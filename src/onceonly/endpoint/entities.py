@@ -13,13 +13,8 @@ from msgspec.structs import replace
 
 from onceonly.endpoint.failures import failed, storable, text
 from onceonly.endpoint.signatures import Parameter, words
-from onceonly.model.entities import Deleted, Entities
-from onceonly.model.errors import USERS_ERRORS, HandlerFailed
-from onceonly.model.message import FailureKind, Message, Unreadable
-from onceonly.model.wording import an
-from onceonly.ports.store import Resources
-from onceonly.serialization.bodies import SUPPORTED, BodyError, Codec, codec_for, is_anonymous
-from onceonly.serialization.entities import (
+from onceonly.formats.bodies import SUPPORTED, BodyError, Codec, codec_for, is_anonymous
+from onceonly.formats.entities import (
     LONGEST_UNIT,
     ClassField,
     blank,
@@ -28,6 +23,11 @@ from onceonly.serialization.entities import (
     is_entity_class,
     unit_of,
 )
+from onceonly.model.entities import Deleted, Entities
+from onceonly.model.errors import USERS_ERRORS, HandlerFailed
+from onceonly.model.message import FailureKind, Message, Unreadable
+from onceonly.model.wording import an
+from onceonly.ports.store import Resources
 
 KeyRule = str | Callable[[Any], object]
 """The field of the message that holds its entity's key, or what tells the key from the message."""

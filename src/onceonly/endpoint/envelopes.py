@@ -5,15 +5,15 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
+from onceonly.config.deduplication import NAME_RULE, is_endpoint_name
+from onceonly.formats.bodies import BodyError, encode_body, type_name
 from onceonly.model.errors import InvalidEffect
 from onceonly.model.escaped import readable
 from onceonly.model.identity import Identity, outgoing_id
 from onceonly.model.message import Headers, Message, Send
 from onceonly.model.ring import INSTANT
-from onceonly.model.settings import NAME_RULE, is_endpoint_name
 from onceonly.model.sizes import type_problem
 from onceonly.model.wording import an
-from onceonly.serialization.bodies import BodyError, encode_body, type_name
 
 LATEST = int(datetime(9999, 12, 31, tzinfo=UTC).timestamp() * 1000)
 LONGEST_SHOWN = 80  # characters of a type that is refused

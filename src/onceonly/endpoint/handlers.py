@@ -15,6 +15,8 @@ from onceonly.endpoint.limits import CancelledFromInside, HandlerRun, TimeLimits
 from onceonly.endpoint.plans import HandlerPlan, Plans
 from onceonly.endpoint.reading import read
 from onceonly.endpoint.requests import RequestPlace
+from onceonly.formats.bodies import BodyError
+from onceonly.formats.identity import IdentityRule
 from onceonly.model.errors import USERS_ERRORS, Conflict, HandlerFailed, OnceOnlyError, TryAgain
 from onceonly.model.message import Delivery, Failure, FailureKind, Message, Unreadable
 from onceonly.model.peer import Peer
@@ -22,10 +24,8 @@ from onceonly.model.record import Decision
 from onceonly.model.remote import Response
 from onceonly.model.retry import Retry, Verdict, judge
 from onceonly.ports.store import Resources
-from onceonly.runtime.crash import Crashed
-from onceonly.runtime.surroundings import Surroundings
-from onceonly.serialization.bodies import BodyError
-from onceonly.serialization.identity import IdentityRule
+from onceonly.runtime.environment import Surroundings
+from onceonly.runtime.observe.crash import Crashed
 
 CANCELLED = "the handler was cancelled from inside: it cancelled its own task, or waited for one that was cancelled"
 _PASSES = (Exception, asyncio.CancelledError, Crashed)

@@ -9,18 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from onceonly.algorithms.remote_execution import bury, execute, keep
 from onceonly.endpoint.failures import failed
-from onceonly.model.errors import Conflict, HandlerFailed, OnceOnlyError, TryAgain
-from onceonly.model.message import FailureKind, Headers, Message
-from onceonly.model.remote import LARGEST, Request, Response
-from onceonly.model.sizes import too_long
-from onceonly.model.transaction import Decided, Opening
-from onceonly.ports.bundle import Ports
-from onceonly.ports.remote import Calls, Responders
-from onceonly.ports.store import Resources
-from onceonly.runtime.responders import CrowdedCalls, MarkedResponders
-from onceonly.runtime.surroundings import Surroundings
-from onceonly.serialization.bodies import BodyError, encode_body
-from onceonly.serialization.remote import (
+from onceonly.formats.bodies import BodyError, encode_body
+from onceonly.formats.remote import (
     DEADLINE,
     OPERATION,
     PROTOCOL,
@@ -29,6 +19,16 @@ from onceonly.serialization.remote import (
     decode_response,
     encode_response,
 )
+from onceonly.model.errors import Conflict, HandlerFailed, OnceOnlyError, TryAgain
+from onceonly.model.message import FailureKind, Headers, Message
+from onceonly.model.remote import LARGEST, Request, Response
+from onceonly.model.sizes import too_long
+from onceonly.model.transaction import Decided, Opening
+from onceonly.ports.bundle import Ports
+from onceonly.ports.remote import Calls, Responders
+from onceonly.ports.store import Resources
+from onceonly.runtime.environment import Surroundings
+from onceonly.runtime.worker.responders import CrowdedCalls, MarkedResponders
 
 if TYPE_CHECKING:
     from onceonly.endpoint.endpoint import Endpoint

@@ -2,13 +2,13 @@
 
 from uuid import uuid4
 
+from onceonly.assembly import Enlisted
 from onceonly.endpoint.envelopes import Envelopes, Origin, Wish
 from onceonly.endpoint.sending import Sending
 from onceonly.model.errors import InvalidEffect
 from onceonly.model.identity import Identity
 from onceonly.model.record import Record
 from onceonly.ports.surroundings import Clock
-from onceonly.wiring import Enlisted
 
 
 class Outgoing(Sending):

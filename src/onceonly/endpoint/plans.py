@@ -14,12 +14,12 @@ from onceonly.endpoint.envelopes import Subscribers
 from onceonly.endpoint.providers import ProviderPlan, Providers, plan_providers
 from onceonly.endpoint.registration import RegisteredHandler, RegisteredProvider, Scope
 from onceonly.endpoint.signatures import Flavour, Function, Parameter, words
+from onceonly.formats.bodies import SUPPORTED, BodyError, Codec, codec_for, is_supported, type_name
 from onceonly.model.errors import InvalidHandler
 from onceonly.model.peer import is_operation
 from onceonly.model.retry import Retry
 from onceonly.model.wording import an
-from onceonly.serialization.bodies import SUPPORTED, BodyError, Codec, codec_for, is_supported, type_name
-from onceonly.wiring.schemes import SQL, Offer
+from onceonly.systems import SQL, Offer
 
 
 class HandlerPlan(NamedTuple):

@@ -19,7 +19,7 @@ from onceonly.endpoint.context import Context
 from onceonly.endpoint.registration import RegisteredProvider, Scope
 from onceonly.endpoint.signatures import Flavour, Function, words
 from onceonly.model.wording import an
-from onceonly.wiring.schemes import Offer
+from onceonly.systems import Offer
 
 _YIELDING = {
     Flavour.GENERATOR: (Iterator, Iterable, Generator),

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
+from onceonly.formats.cloudevents import fields_of, take_apart
+from onceonly.formats.identity import DECIDED, IdentityRule, NoIdentity, TooLong, identify, is_foreign
 from onceonly.model.message import Delivery, Message, Unreadable
-from onceonly.serialization.cloudevents import fields_of, take_apart
-from onceonly.serialization.identity import DECIDED, IdentityRule, NoIdentity, TooLong, identify, is_foreign
 
 Place = Callable[[Message], Message | Unreadable]
 """Finds out which entity a message is about."""

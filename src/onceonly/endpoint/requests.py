@@ -3,13 +3,13 @@
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
+from onceonly.formats.bodies import BodyError, encode_body, type_name
+from onceonly.formats.remote import OPERATION
 from onceonly.model.errors import InvalidEffect
 from onceonly.model.message import Headers
 from onceonly.model.peer import MOST, Peer, headers_problem, name_of, url_of
 from onceonly.model.remote import HTTP, LARGEST, Call, Response, Verb
 from onceonly.model.thing import Thing
-from onceonly.serialization.bodies import BodyError, encode_body, type_name
-from onceonly.serialization.remote import OPERATION
 
 
 class RequestPlace(NamedTuple):

@@ -10,16 +10,16 @@ from typing import Any
 from msgspec import Struct
 
 from onceonly.algorithms.transaction import Ways
+from onceonly.assembly.transactions import Registered, dispatch_within, outside, required, session_of
+from onceonly.config.endpoint import Settings
 from onceonly.endpoint.envelopes import Envelopes
 from onceonly.endpoint.registration import RegisteredHandler
 from onceonly.endpoint.transactions import Means, Transaction, asked
 from onceonly.model.record import Record
 from onceonly.ports.bundle import Ports
-from onceonly.runtime.board import Row
-from onceonly.runtime.doorbell import Doorbell
-from onceonly.runtime.surroundings import LIVE, Surroundings
-from onceonly.wiring.settings import Settings
-from onceonly.wiring.transactions import Registered, dispatch_within, outside, required, session_of
+from onceonly.runtime.environment import LIVE, Surroundings
+from onceonly.runtime.processes.board import Row
+from onceonly.runtime.processes.doorbell import Doorbell
 
 MAX_BODY = 256 * 1024
 """Bytes of a body where the transport's own limit is not known: what the smallest of the usual brokers take."""

@@ -5,11 +5,11 @@ from typing import Any, TypeVar, cast
 from onceonly.algorithms.transaction import before_commit
 from onceonly.endpoint.entities import EntityPlan, Work
 from onceonly.endpoint.signatures import words
+from onceonly.formats.bodies import SUPPORTED, BodyError, codec_for
+from onceonly.formats.entities import entity_name, fields_of, is_entity_class, unit_of
 from onceonly.model.entities import Deleted, Entities
 from onceonly.model.errors import CommitRefused, HandlerFailed, SetupError, TransactionMisused
 from onceonly.ports.transactions import OpenTransaction
-from onceonly.serialization.bodies import SUPPORTED, BodyError, codec_for
-from onceonly.serialization.entities import entity_name, fields_of, is_entity_class, unit_of
 
 _Entity = TypeVar("_Entity")
 

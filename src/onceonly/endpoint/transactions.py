@@ -10,22 +10,22 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar, cast
 
 from onceonly.algorithms.transaction import Ways, before_commit, begin, complete, enclosed, transact
+from onceonly.config.endpoint import DAY, LONGEST_COMMIT
 from onceonly.endpoint.envelopes import Envelopes, Origin, Wish
 from onceonly.endpoint.sending import Sending
 from onceonly.endpoint.transaction_entities import HeldEntities
+from onceonly.formats.answers import decode_answer, encode_answer, request_fingerprint
+from onceonly.formats.bodies import BodyError
 from onceonly.model.durations import in_words
 from onceonly.model.errors import Conflict, InvalidEffect, InvalidKey, SetupError, TransactionMisused
 from onceonly.model.record import Effect, Record
 from onceonly.model.transaction import LONGEST_KEY, Decided, Kept, Opening, scoped_key
 from onceonly.ports.store import Resources
 from onceonly.ports.transactions import OpenTransaction
-from onceonly.runtime.surroundings import Surroundings
-from onceonly.serialization.answers import decode_answer, encode_answer, request_fingerprint
-from onceonly.serialization.bodies import BodyError
-from onceonly.wiring.settings import DAY, LONGEST_COMMIT
+from onceonly.runtime.environment import Surroundings
 
 if TYPE_CHECKING:
-    from onceonly.stores.sql.transactions import Session
+    from onceonly.sql.store.transactions import Session
 
 _Resource = TypeVar("_Resource")
 _Entity = TypeVar("_Entity")

@@ -1,4 +1,35 @@
-"""Conformance suites that bind every adapter to the contracts of its port, and broken adapters that prove they bite.
+"""For users' own tests: deliver twice, crash here, move the clock, and look at what came of it.
 
-An adapter's author subclasses a suite in a test module and overrides its one `open_...()` method; pytest collects the rules.
+    async with kit.run(shop) as t:
+        await t.deliver(PlaceOrder("1", 2), copies=2, crash_at="after-commit")
+    assert t.sent.bodies(OrderPlaced) == [OrderPlaced("1")]
+
+Names are imported when they are first used: the pytest plugin lives in this package and must cost nothing at start.
 """
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from onceonly.runtime.observe.crash import CRASH_POINTS
+    from onceonly.testing.peers import Posted
+    from onceonly.testing.runs import Run, run
+    from onceonly.testing.sent import Sent
+    from onceonly.testing.surroundings import Clock
+
+__all__ = ["CRASH_POINTS", "Clock", "Posted", "Run", "Sent", "run"]
+
+_HOME = {
+    "CRASH_POINTS": "onceonly.runtime.observe.crash",
+    "Clock": "onceonly.testing.surroundings",
+    "Posted": "onceonly.testing.peers",
+    "Run": "onceonly.testing.runs",
+    "Sent": "onceonly.testing.sent",
+    "run": "onceonly.testing.runs",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_HOME[name]), name)

@@ -9,13 +9,13 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import timedelta
 from typing import NamedTuple, cast
 
+from onceonly.documents.dedup import DocumentDedupStore
+from onceonly.documents.store import DocumentStore
+from onceonly.documents.tokens import DocumentTokens
+from onceonly.documents.transactions import DocumentTransactions
 from onceonly.model.entities import Entities
 from onceonly.model.record import Record
 from onceonly.ports.transactions import OpenTransaction
-from onceonly.stores.dedup import DocumentDedupStore
-from onceonly.stores.document_transactions import DocumentTransactions
-from onceonly.stores.documents import DocumentStore
-from onceonly.stores.tokens import DocumentTokens
 from onceonly.testing.dedup_suite import DedupSubject, DedupSuite
 from onceonly.testing.documents_subject import DocumentsSubject, Moment
 from onceonly.testing.suite import ENDPOINT

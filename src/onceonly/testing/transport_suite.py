@@ -7,11 +7,11 @@ from typing import ClassVar, Protocol
 
 from msgspec.structs import replace
 
+from onceonly.formats.cloudevents import message_of, take_apart
 from onceonly.model.errors import SetupError
 from onceonly.model.message import Delivery, Message, Send
 from onceonly.model.record import Answer
 from onceonly.ports.transport import Depth, Topology, Transport
-from onceonly.serialization.cloudevents import message_of, take_apart
 from onceonly.testing.samples import failures, message, rich_message
 from onceonly.testing.suite import ENDPOINT, OTHER, Suite, raises
 

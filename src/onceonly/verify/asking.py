@@ -4,7 +4,7 @@ from collections.abc import Generator, Hashable
 from types import coroutine
 from typing import Any, NamedTuple
 
-from onceonly.drivers.memory import Operation, Raises
+from onceonly.adapters.memory.world import Operation, Raises
 
 
 class Choice(NamedTuple):

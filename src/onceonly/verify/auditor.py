@@ -5,12 +5,12 @@ from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from typing import Any, Protocol
 
+from onceonly.adapters.memory.store import StoreWorld
 from onceonly.algorithms.delivery import NO_COPY
 from onceonly.algorithms.intake import OTHER_BODY
 from onceonly.model.identity import Identity, claim_key, fingerprint
 from onceonly.model.message import FailureKind
 from onceonly.model.token import Token
-from onceonly.stores.memory import StoreWorld
 from onceonly.verify.besides import (
     BARRED,
     Left,

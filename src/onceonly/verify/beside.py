@@ -7,12 +7,12 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from onceonly.adapters.memory.transport import Receipt
 from onceonly.model.errors import OnceOnlyError
 from onceonly.model.identity import Identity
 from onceonly.model.message import Delivery
 from onceonly.model.record import Record
 from onceonly.ports.bundle import Ports
-from onceonly.transports.memory import Receipt
 from onceonly.verify.keeping import TOKENS, tokens_of
 from onceonly.verify.programs import Programs
 from onceonly.verify.roles import Batch, Begun, Role, receiving

@@ -5,12 +5,12 @@ from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from typing import Any, NamedTuple
 
+from onceonly.adapters.memory.store import StoreWorld
+from onceonly.documents.register import LISTED
+from onceonly.formats.documents import decode_entity
 from onceonly.model.dead_letter import DeadLetter
 from onceonly.model.ring import Bar
 from onceonly.model.token import Token
-from onceonly.serialization.documents import decode_entity
-from onceonly.stores.document_register import LISTED
-from onceonly.stores.memory import StoreWorld
 from onceonly.verify.keeping import ANSWERS, REMOTE, THINGS, TOKENS
 from onceonly.verify.passing import SLICING, ring_in, slot_instant
 from onceonly.verify.workload import SWEPT_TOKENS, WITH_TOKENS, Keeping, Workload, effect_text, name_of

@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from onceonly.drivers.memory import Operation, Place
+from onceonly.adapters.memory.world import Operation, Place
 from onceonly.model.entities import Entities
 from onceonly.model.errors import Failed, OnceOnlyError
 from onceonly.model.transaction import Decided, Opening

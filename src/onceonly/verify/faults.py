@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from onceonly.drivers.memory import Operation, Raises
+from onceonly.adapters.memory.world import Operation, Raises
 from onceonly.model.errors import Conflict, Failed, Unknown
 from onceonly.model.record import Answer
 

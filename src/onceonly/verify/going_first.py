@@ -18,8 +18,8 @@ because other workers make the difference, or see it.
 from collections.abc import Iterable
 from typing import Any
 
-from onceonly.drivers.memory import Operation, Raises
-from onceonly.stores.document_register import LISTED
+from onceonly.adapters.memory.world import Operation, Raises
+from onceonly.documents.register import LISTED
 from onceonly.verify.faults import do
 from onceonly.verify.world import Ledger
 

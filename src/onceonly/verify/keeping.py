@@ -7,15 +7,15 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from onceonly.drivers.memory import Driver, Place
+from onceonly.adapters.memory.store import Stored, StoreWorld
+from onceonly.adapters.memory.world import Driver, Place
+from onceonly.documents.register import LISTED
+from onceonly.formats.documents import decode_entity
 from onceonly.model.identity import Identity, claim_key, fingerprint
 from onceonly.model.remote import HTTP
 from onceonly.model.transaction import Kept, key_of
 from onceonly.ports.bundle import Ports
 from onceonly.ports.transactions import Controls
-from onceonly.serialization.documents import decode_entity
-from onceonly.stores.document_register import LISTED
-from onceonly.stores.memory import Stored, StoreWorld
 from onceonly.verify.asking import Asking
 from onceonly.verify.passing import SLICING, OnTime, claimed_before, first_ring
 from onceonly.verify.programs import Programs

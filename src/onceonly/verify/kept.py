@@ -25,7 +25,7 @@ ANOTHER_BODY = (Arrival("a", "a"), Arrival("a", "b"))
 """Two messages under one id."""
 OLDER = (
     Patch(
-        "stores.documents",
+        "documents.store",
         "        if self._store.history is not None and not record.owes:\n"
         "            return Kept(fingerprint.hex(), done=self._store.clock.now())\n",
         "",

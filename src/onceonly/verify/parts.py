@@ -8,7 +8,7 @@ concerns one of them is remembered once.
 from collections.abc import Mapping
 from typing import Any
 
-from onceonly.drivers.memory import Operation
+from onceonly.adapters.memory.world import Operation
 from onceonly.verify.faults import do
 from onceonly.verify.forms import drained, in_order
 from onceonly.verify.keeping import leaves_garbage

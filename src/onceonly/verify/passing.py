@@ -10,13 +10,13 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from onceonly.drivers.memory import Operation
+from onceonly.adapters.memory.ring import Dial, RingWorld, Waiting
+from onceonly.adapters.memory.world import Operation
+from onceonly.formats.cloudevents import message_of, take_apart
 from onceonly.model.identity import Identity
 from onceonly.model.message import Headers, Message
 from onceonly.model.record import Effect, Record
 from onceonly.model.ring import Bar, Slicing
-from onceonly.serialization.cloudevents import message_of, take_apart
-from onceonly.stores.memory_ring import Dial, RingWorld, Waiting
 from onceonly.verify.asking import Asking
 from onceonly.verify.programs import Programs
 

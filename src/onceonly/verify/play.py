@@ -3,7 +3,7 @@
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, Protocol
 
-from onceonly.drivers.memory import Operation
+from onceonly.adapters.memory.world import Operation
 from onceonly.model.identity import Identity
 from onceonly.model.message import Delivery
 from onceonly.verify.asking import Call, Choice

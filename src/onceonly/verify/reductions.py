@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from onceonly.drivers.memory import Operation, Raises
+from onceonly.adapters.memory.world import Operation, Raises
 from onceonly.verify.faults import do, successes
 from onceonly.verify.going_first import are_rivals, goes_first
 from onceonly.verify.parts import Parts

@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from onceonly.drivers.memory import Operation, Raises
+from onceonly.adapters.memory.world import Operation, Raises
 from onceonly.model.message import Delivery
 from onceonly.verify.asking import Asking, Call, Choice
 from onceonly.verify.explorer import Step

@@ -7,7 +7,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from onceonly.drivers.memory import Place
+from onceonly.adapters.memory.world import Place
 from onceonly.model.message import Delivery
 from onceonly.ports.bundle import Ports
 from onceonly.verify.asking import Asking

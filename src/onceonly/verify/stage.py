@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from onceonly.drivers.memory import Operation
+from onceonly.adapters.memory.world import Operation
 from onceonly.model.errors import OnceOnlyError
 from onceonly.model.identity import Identity
 from onceonly.model.record import Answer

@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine, Hashable
 from contextlib import suppress
 from typing import Any
 
-from onceonly.drivers.memory import Operation
+from onceonly.adapters.memory.world import Operation
 from onceonly.model.errors import OnceOnlyError
 from onceonly.model.message import Delivery
 from onceonly.verify.asking import Asking, Call

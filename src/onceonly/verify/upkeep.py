@@ -5,7 +5,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from onceonly.drivers.memory import Operation
+from onceonly.adapters.memory.world import Operation
 from onceonly.model.errors import OnceOnlyError
 from onceonly.model.message import Delivery
 from onceonly.ports.bundle import Ports

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from onceonly.drivers.memory import Operation
+from onceonly.adapters.memory.world import Operation
 from onceonly.model.dead_letter import DeadLetter
 from onceonly.model.identity import Identity
 from onceonly.model.message import Delivery, Message, Send

@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from onceonly.formats.cloudevents import message_of, take_apart
 from onceonly.model.entities import Entities
 from onceonly.model.errors import Failed, HandlerFailed, LockTimeout, NotNow
 from onceonly.model.identity import NAME_BYTES, Identity, claim_key, timed_id
@@ -20,7 +21,6 @@ from onceonly.model.ring import INSTANT
 from onceonly.model.thing import Thing
 from onceonly.model.token import TOKEN, Token
 from onceonly.ports.store import Resources
-from onceonly.serialization.cloudevents import message_of, take_apart
 from onceonly.verify.asking import Asking
 from onceonly.verify.programs import Programs
 

@@ -6,7 +6,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from onceonly.drivers.memory import Operation
+from onceonly.adapters.memory.world import Operation
 
 STORE, BROKER, LETTERS, LEDGER, WORKERS = 0, 1, 2, 3, 4
 """Where a state keeps which number; from WORKERS on there is one for each worker, in ascending order."""

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
+from onceonly.documents.limits import check_limits
 from onceonly.model.errors import Failed, OnceOnlyError, Unknown
 from onceonly.ports.documents import Change, Document, DocumentLimits, Documents, Version
-from onceonly.stores.limits import check_limits
 from onceonly.testing.documents_subject import DocumentsSubject, Moment
 
 _State = TypeVar("_State")

@@ -99,7 +99,7 @@ ADAPTERS: tuple[Mutant, ...] = (
         (CRASHING,),
         (
             Patch(
-                "transports.memory",
+                "adapters.memory.transport",
                 "    gone = _settled(world, receipts, rules)\n",
                 "    last = max((receipt.number for receipt in receipts), default=0)\n"
                 "    gone = {entry.number for entry in world.entries if entry.held_until and entry.number <= last}\n",

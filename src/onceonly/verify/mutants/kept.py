@@ -23,12 +23,12 @@ ASKED_FIRST = (
 
 def documents(old: str, new: str) -> Patch:
     """Change the store on documents."""
-    return Patch("stores.documents", old, new)
+    return Patch("documents.store", old, new)
 
 
 def memory_documents(old: str, new: str) -> Patch:
     """Change the documents themselves."""
-    return Patch("stores.memory_documents", old, new)
+    return Patch("adapters.memory.documents", old, new)
 
 
 def admission(old: str, new: str) -> Patch:
@@ -38,7 +38,7 @@ def admission(old: str, new: str) -> Patch:
 
 def dedup(old: str, new: str) -> Patch:
     """Change the memory dedup store."""
-    return Patch("stores.memory_dedup", old, new)
+    return Patch("adapters.memory.dedup", old, new)
 
 
 ENTITIES: tuple[Mutant, ...] = (

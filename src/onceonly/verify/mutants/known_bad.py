@@ -70,14 +70,14 @@ def identity(old: str, new: str) -> Patch:
 
 def starts(old: str, new: str) -> Patch:
     """Change the record of runs in memory."""
-    return Patch("stores.memory_starts", old, new)
+    return Patch("adapters.memory.starts", old, new)
 
 
 def transport(old: str, new: str) -> Patch:
     """Change the memory transport."""
-    return Patch("transports.memory", old, new)
+    return Patch("adapters.memory.transport", old, new)
 
 
 def store(old: str, new: str) -> Patch:
     """Change the memory store."""
-    return Patch("stores.memory", old, new)
+    return Patch("adapters.memory.store", old, new)

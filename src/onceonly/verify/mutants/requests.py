@@ -23,7 +23,7 @@ def execution(old: str, new: str) -> Patch:
 
 def calls(old: str, new: str) -> Patch:
     """Change where requests are kept."""
-    return Patch("stores.memory_calls", old, new)
+    return Patch("adapters.memory.calls", old, new)
 
 
 def effects(old: str, new: str) -> Patch:

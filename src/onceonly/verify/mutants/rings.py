@@ -25,7 +25,7 @@ _EARLY = "not slicing.may_forget(held.start, dial.now)"
 
 def ring(old: str, new: str) -> Patch:
     """Change the memory store that forgets."""
-    return Patch("stores.memory_ring", old, new)
+    return Patch("adapters.memory.ring", old, new)
 
 
 def in_two_steps(first: str, second: str) -> tuple[Patch, ...]:

@@ -22,7 +22,7 @@ def effects(old: str, new: str) -> Patch:
 
 def register(old: str, new: str) -> Patch:
     """Change the register of documents."""
-    return Patch("stores.document_register", old, new)
+    return Patch("documents.register", old, new)
 
 
 THINGS: tuple[Mutant, ...] = (

@@ -27,7 +27,7 @@ def admission(old: str, new: str) -> Patch:
 
 def database(old: str, new: str) -> Patch:
     """Change the memory database."""
-    return Patch("stores.memory_database", old, new)
+    return Patch("adapters.memory.database", old, new)
 
 
 TOKENS: tuple[Mutant, ...] = (
@@ -86,7 +86,7 @@ TOKENS: tuple[Mutant, ...] = (
         (AHEAD,),
         (
             Patch(
-                "stores.memory_transactions",
+                "adapters.memory.transactions",
                 "    if any(record.identity in world.buried for record in final.changes.records):\n",
                 "    if False:\n",
             ),
@@ -107,7 +107,7 @@ TOKENS: tuple[Mutant, ...] = (
         (CHAIN,),
         (
             Patch(
-                "stores.memory_tokens",
+                "adapters.memory.tokens",
                 "world.live.union(each.token for each in ready)), None\n",
                 "world.live.union(tokens)), None\n",
             ),

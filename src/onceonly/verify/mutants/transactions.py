@@ -40,7 +40,7 @@ def control(old: str, new: str) -> Patch:
 
 def documents(old: str, new: str) -> Patch:
     """Change transactions on documents."""
-    return Patch("stores.document_transactions", old, new)
+    return Patch("documents.transactions", old, new)
 
 
 TRANSACTIONS: tuple[Mutant, ...] = (

@@ -1,0 +1,39 @@
+"""DynamoDB and S3, through aiobotocore."""
+
+from onceonly.systems import ArtifactService, DocumentService, Driver, Offer, System
+
+
+def _dynamodb() -> DocumentService:
+    from onceonly.adapters.aws import dynamodb  # noqa: PLC0415 - imports the driver
+
+    return dynamodb
+
+
+def _s3() -> DocumentService:
+    from onceonly.adapters.aws import s3  # noqa: PLC0415 - imports the driver
+
+    return s3
+
+
+def _artifacts() -> ArtifactService:
+    from onceonly.adapters.aws import s3_artifacts  # noqa: PLC0415 - imports the driver
+
+    return s3_artifacts
+
+
+DYNAMODB = System(
+    name="DynamoDB",
+    drivers={"": Driver(("aiobotocore",), "dynamodb")},
+    documents=_dynamodb,
+    parts="prefix",
+    offer=Offer(entities=True),
+)
+S3 = System(
+    name="S3",
+    drivers={"": Driver(("aiobotocore",), "s3")},
+    documents=_s3,
+    artifacts=_artifacts,
+    drops_expired=False,
+    parts="path",
+    offer=Offer(entities=True),
+)

@@ -1,0 +1,238 @@
+"""AWS: where a service is and who asks, a client that never sends anything twice, and what its errors mean.
+
+The driver is aiobotocore. What is not on a service's list of definite errors is Unknown; a list names only what a server says
+about a request that it did not carry out.
+"""
+
+import re
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from importlib.metadata import version
+from io import BytesIO
+from typing import Any, TypeAlias
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
+
+import aiohttp
+from aiobotocore.config import AioConfig  # type: ignore[import-untyped]
+from aiobotocore.httpsession import AIOHTTPSession  # type: ignore[import-untyped]
+from aiobotocore.session import get_session  # type: ignore[import-untyped]
+from botocore.exceptions import (  # type: ignore[import-untyped]
+    BotoCoreError,
+    ClientError,
+    ConnectTimeoutError,
+    EndpointConnectionError,
+    NoCredentialsError,
+    PartialCredentialsError,
+)
+from botocore.loaders import create_loader  # type: ignore[import-untyped]
+from botocore.parsers import ResponseParserError  # type: ignore[import-untyped]
+from msgspec import Struct
+
+from onceonly.documents.no_retry import refuse_second, sent_once
+from onceonly.documents.tripped import TRIPPED
+from onceonly.model.errors import CommitRefused, Failed, OnceOnlyError, SetupError, Unknown
+
+AT_ONCE = 32
+"""Requests under way at the same time, for one client."""
+USER_AGENT = f"onceonly/{version('onceonly')}"
+"""Who asks, in the service's own logs."""
+NOT_ALLOWED = frozenset(
+    {
+        "AccessDenied",
+        "AccessDeniedException",
+        "ExpiredToken",
+        "ExpiredTokenException",
+        "IncompleteSignature",
+        "InvalidAccessKeyId",
+        "InvalidSignatureException",
+        "MissingAuthenticationTokenException",
+        "RequestExpired",
+        "RequestTimeTooSkewed",
+        "SignatureDoesNotMatch",
+        "UnrecognizedClientException",
+    }
+)
+"""Said before anything is done, because of who asks or when."""
+_UNSENT = (NoCredentialsError, PartialCredentialsError, ConnectTimeoutError)
+_BROKEN: tuple[type[Exception], ...] = (BotoCoreError, ClientError, ResponseParserError, aiohttp.ClientError, *TRIPPED)
+_LARGE = 256 * 1024
+_CLIENT_ERRORS = range(400, 500)
+_MODELS = create_loader()  # the descriptions of services: large files, read once for all clients
+Client: TypeAlias = Any
+Answer: TypeAlias = Mapping[str, Any]
+ServiceError: TypeAlias = ClientError
+
+
+class Access(Struct, frozen=True, kw_only=True):
+    """Where a service is, and who asks.
+
+    `endpoint` empty is AWS's own address for the region; `key` and `secret` empty leave it to the SDK's environment.
+    `timeout` is for how many seconds an answer is waited for.
+    """
+
+    region: str
+    endpoint: str = ""
+    key: str = ""
+    secret: str = ""
+    timeout: float = 10.0
+
+
+class Definite(Struct, frozen=True, kw_only=True):
+    """What one service says when it did not carry out a request: `refused` for what is in it, `failed` for other reasons."""
+
+    refused: frozenset[str] = frozenset()
+    failed: frozenset[str] = frozenset()
+
+
+def split_url(url: str, scheme: str, options: tuple[str, ...]) -> tuple[SplitResult, dict[str, str]]:
+    """Take a URL apart into its parts and its options. Raises SetupError; it never repeats a secret."""
+    try:
+        parts = urlsplit(url)
+        pairs = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
+    except ValueError as error:
+        raise SetupError(f"this is no {scheme} URL") from error
+    given = dict(pairs)
+    unknown = sorted(given.keys() - set(options))
+    if parts.scheme != scheme or unknown or len(given) != len(pairs):
+        wrong = f"has an unknown option {', '.join(unknown)}" if unknown else "is none, or has an option twice"
+        raise SetupError(f"a {scheme} URL is needed, with at most {', '.join(options)} behind '?'; this one {wrong}")
+    return parts, given
+
+
+def read_access(parts: SplitResult, options: Mapping[str, str], region: str) -> Access:
+    """Read who asks, and where, from what `split_url` gave. Raises SetupError."""
+    if region and not re.fullmatch(r"[a-z0-9-]{2,40}", region):
+        raise SetupError(f"{region!r} is no AWS region; write for example eu-central-1")
+    timeout = options.get("timeout", "10")
+    if not re.fullmatch(r"\d{1,4}(\.\d{1,3})?", timeout) or not float(timeout):
+        raise SetupError(f"option timeout={timeout!r}: write a number of seconds")
+    endpoint = options.get("endpoint", "")
+    if endpoint and urlsplit(endpoint).scheme not in {"http", "https"}:
+        raise SetupError(f"option endpoint={endpoint!r}: write an address that begins with https:// or http://")
+    return Access(
+        region=region,
+        endpoint=endpoint,
+        key=unquote(parts.username or ""),
+        secret=unquote(parts.password or ""),
+        timeout=float(timeout),
+    )
+
+
+@asynccontextmanager
+async def connected(service: str, access: Access, **settings: object) -> AsyncIterator[Client]:
+    """Open a client that sends every request once. Raises SetupError when it cannot know whom or where to ask."""
+    config = AioConfig(
+        http_session_cls=_SendsOnce,
+        connect_timeout=access.timeout,
+        read_timeout=access.timeout,
+        max_pool_connections=AT_ONCE,
+        retries={"total_max_attempts": 1},
+        parameter_validation=False,  # each call is ours, and the service judges it as well
+        user_agent=USER_AGENT,  # else it is put together anew for every request
+        **settings,
+    )
+    session = get_session()
+    session.register_component("data_loader", _MODELS)
+    try:
+        opening = session.create_client(
+            service,
+            verify=None if access.endpoint.startswith("https:") or not access.endpoint else False,  # nothing to verify
+            region_name=access.region or None,
+            endpoint_url=access.endpoint or None,
+            aws_access_key_id=access.key or None,
+            aws_secret_access_key=access.secret or None,
+            config=config,
+        )
+        client = await opening.__aenter__()
+    except (BotoCoreError, ValueError) as error:
+        raise SetupError(f"a client for {service} cannot be made: {error}") from error
+    try:
+        yield client
+    finally:
+        await client.close()
+
+
+class _SendsOnce(AIOHTTPSession):  # type: ignore[misc]
+    """The driver's own, but that each of its requests is sent once; see `sent_once`."""
+
+    async def send(self, request: Any) -> Any:
+        """Send a request. Raises SetupError when it went past the middleware: the driver makes its sessions elsewhere."""
+        if isinstance(request.body, bytes) and len(request.body) > _LARGE:
+            request.body = BytesIO(request.body)  # so that aiohttp writes it piece by piece, and lets others run
+        with sent_once() as sent:
+            answer = await super().send(request)
+        if not sent:
+            raise SetupError("this version of aiobotocore may send a write twice, and onceonly cannot stop it: use 3.10")
+        return answer
+
+    async def _get_session(self, proxy_url: str | None) -> "_Session":
+        return _Session(await super()._get_session(proxy_url))
+
+
+class _Session:
+    """A session whose requests pass the middleware; the driver makes sessions without."""
+
+    def __init__(self, session: aiohttp.ClientSession) -> None:
+        self._session = session
+
+    async def request(self, method: str, **options: Any) -> aiohttp.ClientResponse:
+        """Send a request."""
+        return await self._session.request(method, middlewares=(refuse_second,), **options)
+
+
+def code_of(error: ServiceError) -> str:
+    """Give the name that a service has for its error."""
+    return str(error.response.get("Error", {}).get("Code", ""))
+
+
+def request_id(answer: Answer) -> str:
+    """Give the service's own name for an answer. Raises LookupError, which is Unknown, when something else has answered."""
+    name: str = answer["ResponseMetadata"]["RequestId"]
+    return name
+
+
+@contextmanager
+def translated(what: str, definite: Definite) -> Iterator[None]:
+    """Turn the driver's errors into this library's: CommitRefused, Failed, or Unknown for all that is not known."""
+    try:
+        yield
+    except _BROKEN as error:
+        raise _meaning(error, what, definite) from error
+
+
+@contextmanager
+def told_at_start(what: str, missing: Mapping[str, str], definite: Definite) -> Iterator[None]:
+    """Turn errors at start into SetupError where a person must act; `missing` tells what to do about some of them, by name."""
+    try:
+        yield
+    except ClientError as error:
+        if remedy := missing.get(code_of(error)):
+            raise SetupError(f"{what}: {remedy}") from error
+        if code_of(error) in NOT_ALLOWED:
+            raise SetupError(f"{what} is not allowed ({code_of(error)}): grant the right, or give other credentials") from error
+        raise _meaning(error, what, definite) from error
+    except (NoCredentialsError, PartialCredentialsError) as error:
+        raise SetupError(f"{what} needs credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or a profile") from error
+    except _BROKEN as error:
+        raise _meaning(error, what, definite) from error
+
+
+def _meaning(error: Exception, what: str, definite: Definite) -> OnceOnlyError:
+    if isinstance(error, ClientError):
+        code = code_of(error)
+        said = f"{what}: {error.response.get('Error', {}).get('Message', '') or 'no reason given'} ({code})"
+        if error.response.get("ResponseMetadata", {}).get("HTTPStatusCode") in _CLIENT_ERRORS:
+            if code in definite.refused:
+                return CommitRefused(said)
+            if code in definite.failed or code in NOT_ALLOWED:
+                return Failed(said)
+        return Unknown(said)
+    if _was_never_sent(error):
+        return Failed(f"{what}: nothing was sent: {error}")
+    return Unknown(f"{what}: no answer: {type(error).__name__}: {error}")
+
+
+def _was_never_sent(error: Exception) -> bool:
+    if isinstance(error, EndpointConnectionError):
+        return isinstance(error.kwargs.get("error"), aiohttp.ClientConnectorError)
+    return isinstance(error, _UNSENT)

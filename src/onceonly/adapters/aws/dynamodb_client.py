@@ -1,0 +1,149 @@
+"""DynamoDB: where a table is, how it is made, what is wrong with one, and what its errors mean."""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from msgspec import Struct
+
+from onceonly.adapters.aws.client import (
+    Access,
+    Answer,
+    Client,
+    Definite,
+    ServiceError,
+    code_of,
+    connected,
+    read_access,
+    split_url,
+    told_at_start,
+)
+from onceonly.model.errors import SetupError, TryAgain
+
+DEFAULT_PREFIX = "onceonly/"
+SHARD, KEY, BODY, VERSION, EXPIRES = "shard", "key", "body", "version", "expires"
+"""The attributes of an item. The first two are its primary key."""
+OPTIONS = ("endpoint", "prefix", "timeout")
+DEFINITE = Definite(
+    refused=frozenset({"ValidationException", "ItemCollectionSizeLimitExceededException"}),
+    failed=frozenset(
+        {
+            "ProvisionedThroughputExceededException",
+            "ReplicatedWriteConflictException",
+            "RequestLimitExceeded",
+            "ResourceNotFoundException",
+            "ThrottlingException",
+            "TransactionConflictException",
+        }
+    ),
+)
+_NAME = re.compile(r"[A-Za-z0-9_.-]{3,255}")
+_BETWEEN = 0.25  # seconds between two looks at a table that is being made
+_LONGEST_MAKING = 120.0
+_SCHEMA = [{"AttributeName": SHARD, "KeyType": "HASH"}, {"AttributeName": KEY, "KeyType": "RANGE"}]
+_ATTRIBUTES = [{"AttributeName": name, "AttributeType": "S"} for name in (SHARD, KEY)]
+
+
+class Place(Struct, frozen=True, kw_only=True):
+    """A table, and the prefix that begins every key in it."""
+
+    access: Access
+    table: str
+    prefix: str = DEFAULT_PREFIX
+
+
+def read_url(url: str) -> Place:
+    """Take `dynamodb://region/table?endpoint=...&prefix=...` apart. Raises SetupError."""
+    parts, options = split_url(url, "dynamodb", OPTIONS)
+    table, prefix = parts.path.removeprefix("/"), options.get("prefix", DEFAULT_PREFIX)
+    if not parts.hostname or not _NAME.fullmatch(table):
+        raise SetupError(
+            "a DynamoDB URL names a region and a table, as in dynamodb://eu-central-1/onceonly; "
+            "a table's name has 3 to 255 letters, digits, and any of _ . -"
+        )
+    if not re.fullmatch(r"[A-Za-z0-9_./-]{1,64}", prefix):
+        raise SetupError(f"option prefix={prefix!r}: write 1 to 64 letters, digits, and any of _ . / -")
+    return Place(access=read_access(parts, options, parts.hostname), table=table, prefix=prefix)
+
+
+@asynccontextmanager
+async def opened(place: Place) -> AsyncIterator[Client]:
+    """Open a client."""
+    async with connected("dynamodb", place.access) as client:
+        yield client
+
+
+async def create_table(client: Client, place: Place) -> None:
+    """Make the table, billed by request, with its time to live, where it is missing; wait until it is ready.
+
+    Raises SetupError, TryAgain.
+    """
+    with told_at_start(f"making the table {place.table}", {}, DEFINITE):
+        try:
+            await client.create_table(
+                TableName=place.table,
+                KeySchema=_SCHEMA,
+                AttributeDefinitions=_ATTRIBUTES,
+                BillingMode="PAY_PER_REQUEST",
+            )
+        except ServiceError as error:
+            if code_of(error) != "ResourceInUseException":  # it is there already
+                raise
+        await _ready(client, place)
+        if await _time_to_live(client, place) is None:
+            await client.update_time_to_live(
+                TableName=place.table, TimeToLiveSpecification={"Enabled": True, "AttributeName": EXPIRES}
+            )
+
+
+async def check_table(client: Client, place: Place) -> tuple[str, ...]:
+    """Tell what people should know about the table. Raises SetupError when it is missing or of another shape, TryAgain."""
+    missing = {"ResourceNotFoundException": "there is no such table; make it with `onceonly schema create module:endpoint`"}
+    with told_at_start(f"the table {place.table} in {place.access.region}", missing, DEFINITE):
+        table = (await client.describe_table(TableName=place.table))["Table"]
+        expiry = await _time_to_live(client, place)
+    if _shape(table) != (_SCHEMA, _ATTRIBUTES):
+        raise SetupError(
+            f"the primary key of table {place.table} is not {SHARD} and {KEY}, both strings; give onceonly a table of its own"
+        )
+    if any(replica.get("RegionName") != place.access.region for replica in table.get("Replicas", ())) and (
+        table.get("MultiRegionConsistency") != "STRONG"
+    ):
+        return (
+            *_about(expiry, place),
+            f"the table {place.table} is replicated later to other regions: write in one region only",
+        )
+    return _about(expiry, place)
+
+
+def _about(expiry: str | None, place: Place) -> tuple[str, ...]:
+    if expiry == EXPIRES:
+        return ()
+    return (f"the table {place.table} has no time to live on {EXPIRES}: documents that may be forgotten stay",)
+
+
+def _shape(table: Answer) -> tuple[list[dict[str, str]], list[dict[str, str]]]:
+    keys = {each["AttributeName"] for each in table["KeySchema"]}
+    types = {each["AttributeName"]: each for each in table["AttributeDefinitions"] if each["AttributeName"] in keys}
+    return list(table["KeySchema"]), [types[name] for name in (SHARD, KEY) if name in types]
+
+
+async def _ready(client: Client, place: Place) -> None:
+    try:
+        async with asyncio.timeout(_LONGEST_MAKING):
+            while not await _is_ready(client, place):  # noqa: ASYNC110 - it is another process that makes the table
+                await asyncio.sleep(_BETWEEN)
+    except TimeoutError as error:
+        raise TryAgain(f"the table {place.table} is not ready after {_LONGEST_MAKING:g} s; look at it and try again") from error
+
+
+async def _is_ready(client: Client, place: Place) -> bool:
+    return (await client.describe_table(TableName=place.table))["Table"]["TableStatus"] in {"ACTIVE", "UPDATING"}
+
+
+async def _time_to_live(client: Client, place: Place) -> str | None:
+    """Give the attribute by which items expire, None where none do."""
+    answer: dict[str, Any] = (await client.describe_time_to_live(TableName=place.table))["TimeToLiveDescription"]
+    return answer.get("AttributeName") if answer.get("TimeToLiveStatus") in {"ENABLED", "ENABLING"} else None

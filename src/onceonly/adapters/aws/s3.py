@@ -1,0 +1,147 @@
+"""Documents in an S3 bucket: one object each, written on the condition that it is still the one that was read."""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from uuid import uuid4
+
+from onceonly.adapters.aws.client import AT_ONCE, Client, ServiceError, code_of, translated
+from onceonly.adapters.aws.s3_client import (
+    DEFINITE,
+    LONGEST_ENCODED,
+    LONGEST_KEY,
+    OTHER_VERSION,
+    Place,
+    check_bucket,
+    check_conditions,
+    create_bucket,
+    list_names,
+    opened,
+    read_url,
+)
+from onceonly.documents.bulk import read_all, write_all
+from onceonly.model.errors import CommitRefused
+from onceonly.ports.documents import Change, Document, DocumentLimits, Version
+from onceonly.ports.surroundings import Clock
+
+LARGEST_BODY = 64 * 1024 * 1024
+"""Far below what S3 takes in one request (5 GB): a document is in memory as a whole, and is sent again by every write to it."""
+_LINE = len(uuid4().hex) + 1
+_DELETED = 204  # S3's answer to a delete; whatever is between may say 200
+
+
+class S3Documents:
+    """Documents in one bucket, below a prefix; as many at the same time as the client has connections.
+
+    An object is a line of 32 letters that no other write has, and then the body. S3's tag of an object's content, which the
+    conditions of a write name, would come again with the same content; behind that line it never does, also not after a
+    delete. It is the version.
+
+    It needs the rights PutObject, GetObject, DeleteObject and ListBucket; without the last one S3 calls a missing object
+    forbidden. Nothing expires here; a lifecycle rule of the bucket may remove what the names of keys tell apart.
+
+    What the emulator of the tests does not show: S3's answer 409 when two conditional writes of one object meet (nothing was
+    done: Failed), and its strong consistency, which is S3's own promise. Services that only speak S3 may ignore conditions:
+    `check` tries them.
+    """
+
+    def __init__(self, client: Client, place: Place) -> None:
+        self._client, self._place = client, place
+        longest = (LONGEST_KEY - len(place.prefix.encode())) // LONGEST_ENCODED
+        self.limits = DocumentLimits(service="S3", key=longest, body=LARGEST_BODY)
+
+    async def load(self, keys: Sequence[str]) -> Mapping[str, Document]:
+        """Read these documents. Raises Failed, Unknown."""
+        wanted = list(dict.fromkeys(keys))
+        found = await read_all(wanted, self._read, at_once=AT_ONCE)
+        return {key: document for key, document in zip(wanted, found, strict=True) if document is not None}
+
+    async def save(self, changes: Sequence[Change]) -> tuple[Version | None, ...]:
+        """Write these documents. Raises CommitRefused, Failed, Unknown."""
+        for change in changes:
+            self._check(change)
+        return await write_all(changes, self._write, at_once=AT_ONCE)
+
+    async def keys(self, prefix: str, *, after: str = "", limit: int = 1000) -> tuple[str, ...]:
+        """List keys in the order of their encoded bytes. Raises Failed, Unknown."""
+        return tuple(await list_names(self._client, self._place, prefix, after=after, limit=limit))
+
+    async def check(self) -> tuple[str, ...]:
+        """Make sure that there is a bucket, and that its service obeys conditions. Raises SetupError, TryAgain."""
+        warnings = await check_bucket(self._client, self._place)
+        await check_conditions(self._client, self._place)
+        return warnings
+
+    def _check(self, change: Change) -> None:
+        if not _fits(change.key, self.limits.key):
+            raise CommitRefused(f"S3 takes keys of 1 to {self.limits.key} bytes of UTF-8 here; {change.key[:50]!r}... is none")
+        if change.body is not None and len(change.body) > self.limits.body:
+            raise CommitRefused(
+                f"the document {change.key!r} has {len(change.body)} bytes; here S3 takes {self.limits.body}: make it smaller"
+            )
+
+    async def _read(self, key: str) -> Document | None:
+        if not _fits(key, self.limits.key):
+            return None
+        with translated(f"reading from {self._place.bucket}", DEFINITE):
+            try:
+                answer = await self._client.get_object(Bucket=self._place.bucket, Key=self._place.key(key))
+                async with answer["Body"] as stream:
+                    content: bytes = await stream.read()
+            except ServiceError as error:
+                if code_of(error) == "NoSuchKey":
+                    return None
+                raise
+            return Document(body=_body(content), version=answer["ETag"])
+
+    async def _write(self, change: Change) -> Version | None:
+        with translated(f"writing to {self._place.bucket}", DEFINITE):
+            try:
+                return await self._send(change)
+            except ServiceError as error:
+                if code_of(error) in OTHER_VERSION:
+                    return None
+                raise
+
+    async def _send(self, change: Change) -> Version | None:
+        place = {"Bucket": self._place.bucket, "Key": self._place.key(change.key)}
+        if change.body is None:
+            if not change.expected:
+                return "" if await self._read(change.key) is None else None
+            answer = await self._client.delete_object(**place, IfMatch=change.expected)
+            if answer["ResponseMetadata"]["HTTPStatusCode"] != _DELETED:
+                raise ValueError("something else than S3 has answered")
+            return ""
+        condition = {"IfMatch": change.expected} if change.expected else {"IfNoneMatch": "*"}
+        content = b"%s\n%s" % (uuid4().hex.encode(), change.body)
+        answer = await self._client.put_object(**place, Body=content, ContentType="application/octet-stream", **condition)
+        version: Version = answer["ETag"]
+        return version
+
+
+@asynccontextmanager
+async def open_documents(url: str, *, clock: Clock | None = None) -> AsyncIterator[S3Documents]:  # noqa: ARG001 - see below
+    """Open the documents at `s3://bucket/prefix?region=...&endpoint=...&timeout=...`.
+
+    `clock` is not used. Raises SetupError.
+    """
+    place = read_url(url)
+    async with opened(place) as client:
+        yield S3Documents(client, place)
+
+
+async def create(url: str) -> None:
+    """Make the bucket where it is missing. Raises SetupError, TryAgain."""
+    place = read_url(url)
+    async with opened(place) as client:
+        await create_bucket(client, place)
+
+
+def _body(content: bytes) -> bytes:
+    if content[_LINE - 1 : _LINE] != b"\n":
+        raise ValueError("this object was not written as a document; give documents a prefix of their own")
+    return content[_LINE:]
+
+
+def _fits(key: str, longest: int) -> bool:
+    is_text = not any("\ud800" <= letter <= "\udfff" for letter in key)
+    return is_text and 0 < len(key.encode()) <= longest

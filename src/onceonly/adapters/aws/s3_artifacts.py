@@ -1,0 +1,95 @@
+"""Things in an S3 bucket: one object each, below a prefix, under the name that a message announces."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from onceonly.adapters.aws.client import Client, ServiceError, code_of, translated
+from onceonly.adapters.aws.s3_client import (
+    DEFINITE,
+    LONGEST_KEY,
+    Place,
+    check_bucket,
+    create_bucket,
+    list_names,
+    opened,
+    read_url,
+)
+from onceonly.model.errors import CommitRefused
+from onceonly.model.thing import Thing
+
+LARGEST = 5 * 1024**3
+"""What S3 takes in one request; more needs several, which are not made."""
+
+
+class S3Things:
+    """Objects in one bucket, with their content types.
+
+    A name of letters, digits and the marks `-_.!*'()=,@:+$&;` is an object's key as it is, behind the prefix; other bytes of
+    it are `%` and two digits in the key (`drivers/s3.py`). An object is there whole or not at all: S3 promises it.
+    """
+
+    def __init__(self, client: Client, place: Place) -> None:
+        self._client, self._place = client, place
+
+    async def create(self, thing: Thing) -> None:
+        """Put an object; see the port. A name whose key is longer than 1,024 bytes is refused, and data over 5 GB."""
+        key = self._key(thing.name)
+        if key is None or len(thing.data) > LARGEST:
+            raise CommitRefused(
+                f"S3 takes {thing.name[:50]!r} with its {len(thing.data)} bytes neither now nor later:"
+                f" a key has 1 to {LONGEST_KEY} bytes when it is encoded, data at most {LARGEST}"
+            )
+        with translated(f"writing to {self._place.bucket}", DEFINITE):
+            await self._client.put_object(Bucket=self._place.bucket, Key=key, Body=thing.data, ContentType=thing.content_type)
+
+    async def delete(self, name: str) -> None:
+        """Delete an object; see the port."""
+        if key := self._key(name):
+            with translated(f"deleting from {self._place.bucket}", DEFINITE):
+                await self._client.delete_object(Bucket=self._place.bucket, Key=key)
+
+    async def read(self, name: str) -> bytes | None:
+        """Get what is in an object; see the port."""
+        key = self._key(name)
+        if key is None:
+            return None
+        with translated(f"reading from {self._place.bucket}", DEFINITE):
+            try:
+                answer = await self._client.get_object(Bucket=self._place.bucket, Key=key)
+            except ServiceError as error:
+                if code_of(error) == "NoSuchKey":
+                    return None
+                raise
+            async with answer["Body"] as stream:
+                data: bytes = await stream.read()
+        return data
+
+    async def names(self, prefix: str = "") -> tuple[str, ...]:
+        """List every name that begins with this; see the port. A request for each thousand."""
+        return tuple(await list_names(self._client, self._place, prefix))
+
+    async def check(self) -> tuple[str, ...]:
+        """Make sure, at start, that there is a bucket. Raises SetupError, TryAgain."""
+        return await check_bucket(self._client, self._place)
+
+    def _key(self, name: str) -> str | None:
+        try:
+            key = self._place.key(name)
+        except UnicodeEncodeError:
+            return None
+        return key if name and len(key) <= LONGEST_KEY else None
+
+
+@asynccontextmanager
+async def open_artifacts(url: str) -> AsyncIterator[S3Things]:
+    """Open the things at `s3://bucket/prefix?region=...&endpoint=...&timeout=...`. Raises SetupError."""
+    place = read_url(url)
+    async with opened(place) as client:
+        yield S3Things(client, place)
+
+
+async def create(url: str) -> None:
+    """Make the bucket where it is missing. Raises SetupError, TryAgain."""
+    place = read_url(url)
+    async with opened(place) as client:
+        await create_bucket(client, place)

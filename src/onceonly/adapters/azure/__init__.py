@@ -1,0 +1,39 @@
+"""Azure Table and Blob Storage, through the Azure SDK."""
+
+from onceonly.systems import ArtifactService, DocumentService, Driver, Offer, System
+
+
+def _table() -> DocumentService:
+    from onceonly.adapters.azure import table  # noqa: PLC0415 - imports the driver
+
+    return table
+
+
+def _blob() -> DocumentService:
+    from onceonly.adapters.azure import blob  # noqa: PLC0415 - imports the driver
+
+    return blob
+
+
+def _artifacts() -> ArtifactService:
+    from onceonly.adapters.azure import blob_artifacts  # noqa: PLC0415 - imports the driver
+
+    return blob_artifacts
+
+
+TABLE = System(
+    name="Azure Table Storage",
+    drivers={"": Driver(("azure.data.tables", "aiohttp"), "azure-table")},
+    documents=_table,
+    drops_expired=False,
+    offer=Offer(entities=True),
+)
+BLOB = System(
+    name="Azure Blob Storage",
+    drivers={"": Driver(("azure.storage.blob", "aiohttp"), "azure-blob")},
+    documents=_blob,
+    artifacts=_artifacts,
+    drops_expired=False,
+    parts="path",
+    offer=Offer(entities=True),
+)

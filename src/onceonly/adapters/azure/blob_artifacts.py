@@ -1,0 +1,91 @@
+"""Things as blobs in Azure, in one folder of a container; their names are those that readers elsewhere know.
+
+The emulator in the tests cannot prove what Azure makes of odd letters in names: those that its documentation warns of are
+refused.
+"""
+
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from onceonly.adapters.azure.blob_client import LARGEST, Container, open_container
+from onceonly.adapters.azure.client import Refused
+from onceonly.model.errors import CommitRefused, Unknown
+from onceonly.model.thing import Thing
+
+_ODD = re.compile(r"[\x00-\x1f\x7f-\x9f\\\ud800-\udfff\ufffe\uffff]|\.(/|$)|//|^/|/$|^$")
+"""Letters that HTTP and XML do not carry, and parts that are empty or end with a dot."""
+_MOST_PARTS = 254
+
+
+class AzureBlobThings:
+    """Blobs in one folder. A blob is there whole or not at all, with its content type, and is never written over."""
+
+    def __init__(self, container: Container) -> None:
+        """Use a container that was opened."""
+        self._container = container
+
+    async def create(self, thing: Thing) -> None:
+        """Make a blob; see the port. A name that is taken by other data is refused."""
+        self._check(thing)
+        try:
+            await self._container.write(thing.name, thing.data, thing.content_type)
+        except Refused as error:
+            known = await self.read(thing.name)
+            if known is None:
+                raise Unknown(f"the blob {thing.name!r} was made before, and is being deleted") from error
+            if known != thing.data:
+                raise CommitRefused(f"the blob {thing.name!r} was made before, with other data") from error
+
+    async def delete(self, name: str) -> None:
+        """Delete a blob; see the port."""
+        if self._is_odd(name):
+            return
+        try:
+            await self._container.delete(name)
+        except Refused:
+            return  # there is none
+
+    async def read(self, name: str) -> bytes | None:
+        """Give what is in a blob; see the port."""
+        found = None if self._is_odd(name) else await self._container.read(name)
+        return found[1] if found else None
+
+    async def names(self, prefix: str = "") -> tuple[str, ...]:
+        """List the names of all blobs, page by page; see the port."""
+        listed, token = await self._container.names(prefix)
+        while token:
+            page, token = await self._container.names(prefix, token=token)
+            listed += page
+        return tuple(listed)
+
+    async def check(self) -> tuple[str, ...]:
+        """Make sure, at start, that there is a container. Raises SetupError, TryAgain."""
+        await self._container.check()
+        return ()
+
+    def _check(self, thing: Thing) -> None:
+        if self._is_odd(thing.name):
+            raise CommitRefused(
+                f"Azure Blob takes no name such as {thing.name[:80]!r}: at most {self._container.longest} letters in at most "
+                f"{_MOST_PARTS} parts, none empty or with a dot at its end, and neither backslashes nor control characters"
+            )
+        if len(thing.data) > LARGEST:
+            raise CommitRefused(f"the blob {thing.name!r} has {len(thing.data)} bytes; {LARGEST} are held")
+
+    def _is_odd(self, name: str) -> bool:
+        is_long = len(name) > self._container.longest or name.count("/") >= _MOST_PARTS
+        return is_long or _ODD.search(name) is not None
+
+
+@asynccontextmanager
+async def open_artifacts(url: str) -> AsyncIterator[AzureBlobThings]:
+    """Open the blobs of `azure-blob://account/container/folder`. Raises SetupError, DriverMissing."""
+    async with open_container(url) as container:
+        yield AzureBlobThings(container)
+
+
+async def create(url: str) -> None:
+    """Make the container where it is missing. Raises SetupError, TryAgain."""
+    async with open_container(url) as container:
+        await container.create()

@@ -1,0 +1,144 @@
+"""Azure Blob: one container, or a folder in it, and what its errors mean.
+
+A blob is written by one request, whatever its size. What is not on the list of definite errors is Unknown.
+"""
+
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from azure.core import MatchConditions
+from azure.core.exceptions import HttpResponseError
+from azure.storage.blob import ContentSettings
+from azure.storage.blob.aio import ContainerClient
+
+from onceonly.adapters.azure.client import BROKEN, Refused, code_of, connected, no_entry, outage, read_address, set_up
+from onceonly.model.errors import CommitRefused, Failed, OnceOnlyError, SetupError, TryAgain, Unknown
+
+LARGEST = 64 * 1024 * 1024
+"""Bytes of a blob. One request could hold more, but it is in memory, and has to be through before a time-out."""
+LONGEST = 1024
+"""Letters in the name of a blob."""
+_CONTAINER = re.compile(r"[a-z0-9](-?[a-z0-9]){2,62}")
+_FOLDER = re.compile(r"[A-Za-z0-9_-]([A-Za-z0-9_.-]{0,62}[A-Za-z0-9_-])?")
+_REFUSED = {"BlobAlreadyExists", "ConditionNotMet", "BlobNotFound"}
+_NO_CONTAINER = {"ContainerNotFound", "ContainerBeingDeleted", "ContainerDisabled"}
+_REQUEST_TOO_LARGE = 413
+
+
+class Container:
+    """A container on its service, by a client of its own. Names are those below the folder that the URL names."""
+
+    def __init__(self, client: ContainerClient, folder: str = "") -> None:
+        """Use a client whose retries are off; `folder` is empty, or ends with a slash."""
+        self._client = client
+        self._folder = folder
+        self.longest = LONGEST - len(folder)
+
+    async def read(self, name: str) -> tuple[str, bytes] | None:
+        """Give a blob's ETag and what is in it, or None. Raises Failed."""
+        try:
+            found = await self._client.download_blob(self._folder + name)
+            return str(found.properties.etag), await found.readall()
+        except BROKEN as error:
+            if code_of(error) == "BlobNotFound":
+                return None
+            raise self._unread(error) from error
+
+    async def write(self, name: str, data: bytes, content_type: str, *, etag: str = "") -> str:
+        """Write a blob that has this ETag now, or with none does not exist; gives the new one.
+
+        Raises Refused, CommitRefused, Failed: it was not written; Unknown.
+        """
+        expected = _at(etag) if etag else {"overwrite": False}
+        settings = ContentSettings(content_type=content_type)
+        try:
+            blob = self._client.get_blob_client(self._folder + name)
+            answer = await blob.upload_blob(
+                data, length=len(data), content_settings=settings, **{"overwrite": True, **expected}
+            )
+        except BROKEN as error:
+            raise self._unwritten(error) from error
+        if not answer.get("etag"):
+            raise Unknown(f"the container {self._client.container_name} did not say the version that it may have written")
+        return str(answer["etag"])
+
+    async def delete(self, name: str, *, etag: str = "") -> None:
+        """Delete a blob that has this ETag now, or with none any. Raises Refused, Failed: it was not deleted; Unknown."""
+        try:
+            await self._client.delete_blob(self._folder + name, **(_at(etag) if etag else {}))
+        except BROKEN as error:
+            raise self._unwritten(error) from error
+
+    async def names(self, prefix: str, *, token: str | None = None, limit: int = 1000) -> tuple[list[str], str | None]:
+        """List one page of names that begin so, and the token of the next page, None for none. Raises Failed."""
+        listed: list[str] = []
+        try:
+            pages = self._client.list_blob_names(name_starts_with=self._folder + prefix, results_per_page=limit)
+            by_page = pages.by_page(continuation_token=token)
+            async for page in by_page:
+                listed = [name[len(self._folder) :] async for name in page]
+                break
+        except BROKEN as error:
+            raise self._unread(error) from error
+        return listed, getattr(by_page, "continuation_token", None) or None
+
+    async def check(self) -> None:
+        """Make sure that the container is there. Raises SetupError, TryAgain."""
+        try:
+            await self._client.download_blob(f"{self._folder}check")
+        except BROKEN as error:
+            if code_of(error) != "BlobNotFound":
+                raise no_entry(error) or self._no_container(error) or self._unread(error) from error
+
+    async def create(self) -> None:
+        """Make the container, unless it is there. Raises SetupError, TryAgain."""
+        try:
+            await self._client.create_container()
+        except BROKEN as error:
+            if code_of(error) != "ContainerAlreadyExists":
+                raise no_entry(error) or outage(f"create the container {self._client.container_name}", error) from error
+
+    def _no_container(self, error: Exception) -> SetupError | None:
+        if code_of(error) not in _NO_CONTAINER:
+            return None
+        name = self._client.container_name
+        return SetupError(
+            f"there is no container {name} in this Azure account: run `onceonly schema create module:endpoint`, or create it "
+            "there"
+        )
+
+    def _unread(self, error: Exception) -> TryAgain:
+        missing = self._no_container(error)
+        return Failed(str(missing or outage(f"read the container {self._client.container_name}", error)))
+
+    def _unwritten(self, error: Exception) -> Refused | OnceOnlyError:
+        if code_of(error) in _REFUSED:
+            return Refused(str(error))
+        if missing := self._no_container(error):
+            return Failed(str(missing))
+        if isinstance(error, HttpResponseError) and error.status_code == _REQUEST_TOO_LARGE:
+            return CommitRefused(f"a blob is too large for the container {self._client.container_name}")
+        return outage(f"write to the container {self._client.container_name}", error)
+
+
+@asynccontextmanager
+async def open_container(url: str) -> AsyncIterator[Container]:
+    """Open `azure-blob://account/container/folder`; connects when it is used. Raises SetupError, DriverMissing."""
+    address = read_address(url, "blob")
+    name, *folders = address.parts
+    if not _CONTAINER.fullmatch(name):
+        raise SetupError(f"container {name!r}: use 3 to 63 of a-z, 0-9 and single dashes")
+    if any(not _FOLDER.fullmatch(folder) for folder in folders):
+        raise SetupError("the folders of an azure-blob URL may have letters, digits, dashes, underscores, and dots within")
+    sizes: dict[str, Any] = {"max_single_put_size": LARGEST, "max_single_get_size": LARGEST}
+    async with connected(address) as how:
+        with set_up("Azure Blob"):
+            client = ContainerClient(address.endpoint, name, **how, **sizes)
+        async with client:
+            yield Container(client, "".join(f"{folder}/" for folder in folders))
+
+
+def _at(etag: str) -> dict[str, Any]:
+    return {"etag": etag, "match_condition": MatchConditions.IfNotModified}

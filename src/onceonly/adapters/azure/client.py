@@ -1,0 +1,187 @@
+"""Azure storage: where an account is, who we are there, a connection that sends nothing twice, and names that its URLs take."""
+
+import os
+import re
+from base64 import b64decode
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from importlib import import_module
+from io import BytesIO
+from typing import Any
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+import aiohttp
+from azure.core.credentials import AzureNamedKeyCredential, AzureSasCredential
+from azure.core.exceptions import AzureError
+from azure.core.pipeline.transport import AioHttpTransport
+from msgspec import Struct
+
+from onceonly.documents.no_retry import SentTwiceError, sent_once, session
+from onceonly.documents.tripped import TRIPPED
+from onceonly.model.errors import DriverMissing, Failed, OnceOnlyError, SetupError, Unknown
+
+VARIABLE = "AZURE_STORAGE_CONNECTION_STRING"
+BROKEN: tuple[type[Exception], ...] = (AzureError, SentTwiceError, aiohttp.ClientError, *TRIPPED)
+"""All that the driver raises, also for answers that it cannot read."""
+_LARGE = 1 << 20
+_PATIENCE = 30.0  # seconds for a connection, and for each part of an answer
+_ENDPOINT = {"table": "TableEndpoint", "blob": "BlobEndpoint"}
+_ACCOUNT = re.compile(r"[a-z0-9]{3,24}")
+_PLAIN = re.compile(rb"[^A-Za-z0-9_/-]")
+_ESCAPED = re.compile(rb"~([0-9a-f]{2})")
+_NO_ENTRY = {
+    "AccountIsDisabled": "this account is disabled",
+    "AuthenticationFailed": "the account key, token or clock is wrong",
+    "AuthorizationFailure": "this network or identity is not let in",
+    "AuthorizationPermissionMismatch": "this identity needs the role of a data contributor",
+    "InsufficientAccountPermissions": "this account does not allow it",
+    "InvalidAuthenticationInfo": "the account key or token is malformed",
+    "NoAuthenticationInformation": "no account key or token was sent",
+}
+"""What the service says before it looks at a request any further. Source: common error codes of its REST API."""
+
+
+class _Transport(AioHttpTransport):  # type: ignore[misc] # the driver gives it by __getattr__
+    """The driver's own, but that each of its requests is sent once.
+
+    Large data is handed over as a file: for bytes the HTTP library would give a warning.
+    """
+
+    async def send(self, request: Any, **options: Any) -> Any:
+        """Send a request; see `sent_once`."""
+        if isinstance(request.data, bytes) and len(request.data) > _LARGE:
+            request.data = BytesIO(request.data)
+        with sent_once():
+            return await super().send(request, **options)
+
+
+class Refused(Exception):
+    """What should have been written was not as it was expected to be: definite, nothing of this request happened."""
+
+
+class Address(Struct, frozen=True, kw_only=True):
+    """One place in a storage account as a URL names it: the parts of its path, the service's endpoint, and who we are."""
+
+    account: str
+    parts: tuple[str, ...]
+    endpoint: str
+    credential: Any
+
+
+def read_address(url: str, service: str) -> Address:
+    """Take `azure-SERVICE://account/parts?endpoint=` apart; `service` is table or blob.
+
+    Who we are is the URL's password (an account key), or what AZURE_STORAGE_CONNECTION_STRING says of this account, or
+    azure-identity's default. Raises SetupError, saying what is wrong and never repeating a key; DriverMissing.
+    """
+    form = f"azure-{service}://account/{'table' if service == 'table' else 'container/prefix'}"
+    try:
+        parts = urlsplit(url)
+        options = dict(parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query)))
+    except ValueError as error:
+        raise SetupError(f"this is no URL of Azure storage; write {form}") from error
+    account, path = parts.hostname or "", tuple(unquote(part) for part in parts.path.split("/") if part)
+    if not _ACCOUNT.fullmatch(account) or not path:
+        raise SetupError(f"this is no URL of Azure storage: write {form}, and / in an account key as %2F")
+    if unknown := sorted(options.keys() - {"endpoint"}):
+        raise SetupError(f"unknown option {', '.join(unknown)} in an Azure URL; there is endpoint")
+    said = _connection_string(account, os.environ.get(VARIABLE, ""))
+    endpoint = options.get("endpoint") or said.get(_ENDPOINT[service]) or _usual_endpoint(account, service, said)
+    if not endpoint.startswith(("https://", "http://")):
+        raise SetupError("an endpoint of Azure storage begins with https://, or http:// for an emulator")
+    return Address(account=account, parts=path, endpoint=endpoint, credential=_credential(account, parts.password, said))
+
+
+@asynccontextmanager
+async def connected(address: Address) -> AsyncIterator[dict[str, Any]]:
+    """Open a connection, and give what the driver's clients are made with; it sends no write twice."""
+    async with session() as http:
+        transport = _Transport(session=http, session_owner=False, connection_timeout=_PATIENCE, read_timeout=_PATIENCE)
+        try:
+            yield {
+                "credential": address.credential,
+                "transport": transport,
+                "retry_total": 0,
+                "retry_to_secondary": False,
+                "permit_redirects": False,
+            }
+        finally:
+            if hasattr(address.credential, "close"):
+                await address.credential.close()
+
+
+@contextmanager
+def set_up(service: str) -> Iterator[None]:
+    """Say what the driver has against an endpoint, a name or a kind of credential. Raises SetupError."""
+    try:
+        yield
+    except ValueError as error:
+        raise SetupError(f"this is no place in {service}: {error}") from error
+
+
+def code_of(error: Exception) -> str:
+    """Give the service's own code for an error; empty when it was not the service that spoke."""
+    code = getattr(error, "error_code", None)
+    return str(getattr(code, "value", code) or "")
+
+
+def outage(doing: str, error: Exception) -> OnceOnlyError:
+    """Say what an error means that no adapter knows better: Failed when nothing was sent or nobody let in, else Unknown.
+
+    ServerBusy (503), also when it throttles, is Unknown: nothing documented promises that such a request was not executed.
+    """
+    code = code_of(error)
+    if code in _NO_ENTRY:
+        return Failed(f"Azure storage refuses to {doing}: {_NO_ENTRY[code]} ({code})")
+    # The driver says ServiceRequestError of every broken connection; only the cause tells those that were never made.
+    if isinstance(error.__cause__, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError):
+        return Failed(f"Azure storage does not answer, so it could not {doing}: {error}")
+    return Unknown(f"Azure storage did not say whether it could {doing}: {code or repr(error)}")
+
+
+def no_entry(error: Exception) -> SetupError | None:
+    """Give the error in the set-up when the service let nobody in."""
+    reason = _NO_ENTRY.get(code_of(error))
+    return SetupError(f"Azure storage: {reason} ({code_of(error)})") if reason else None
+
+
+def escaped(key: str) -> str:
+    """Write a key in letters that no URL, proxy or service changes: A-Z a-z 0-9 _ - and /, all else as ~ and two digits.
+
+    What begins with `prefix` begins with `escaped(prefix)`, and nothing else does. A byte takes three letters at most.
+    """
+    return _PLAIN.sub(lambda found: b"~%02x" % found[0][0], key.encode(errors="surrogatepass")).decode()
+
+
+def unescaped(text: str) -> str:
+    """Give the key back."""
+    return _ESCAPED.sub(lambda found: bytes.fromhex(found[1].decode()), text.encode()).decode()
+
+
+def _connection_string(account: str, text: str) -> Mapping[str, str]:
+    pairs = (part.partition("=") for part in text.split(";") if part)
+    said = {name.strip(): value.strip() for name, _, value in pairs}
+    return said if said.get("AccountName") == account else {}
+
+
+def _usual_endpoint(account: str, service: str, said: Mapping[str, str]) -> str:
+    return f"https://{account}.{service}.{said.get('EndpointSuffix', 'core.windows.net')}"
+
+
+def _credential(account: str, password: str | None, said: Mapping[str, str]) -> Any:
+    if key := unquote(password or "") or said.get("AccountKey"):
+        try:
+            b64decode(key, validate=True)
+        except ValueError as error:
+            raise SetupError(f"the key of the Azure account {account} is no Base64: take it over as Azure shows it") from error
+        return AzureNamedKeyCredential(account, key)
+    if token := said.get("SharedAccessSignature"):
+        return AzureSasCredential(token)
+    try:
+        identity = import_module("azure.identity.aio")  # only those who have no key need it
+    except ImportError as error:
+        raise DriverMissing(
+            f"no key for the Azure account {account}: set {VARIABLE}, or write azure-...://{account}:KEY@{account}/..., "
+            "or install azure-identity"
+        ) from error
+    return identity.DefaultAzureCredential()

@@ -1,0 +1,147 @@
+"""Azure Table: one table, read by point and by range, written by transactions, and what its errors mean.
+
+Everything is written by entity group transactions, also a single entity: one kind of request, whose answers say for all of its
+entities whether they were written. What is not on the list of definite errors is Unknown.
+"""
+
+import re
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from azure.core import MatchConditions
+from azure.core.exceptions import HttpResponseError
+from azure.data.tables import TransactionOperation, UpdateMode
+from azure.data.tables.aio import TableClient
+
+from onceonly.adapters.azure.client import BROKEN, Refused, code_of, connected, no_entry, outage, read_address, set_up
+from onceonly.model.errors import CommitRefused, Failed, OnceOnlyError, SetupError, TryAgain, Unknown
+
+MOST = 100
+"""Entities in one transaction."""
+_PARTS = 1  # of a URL's path
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9]{2,62}")  # of a table
+_REFUSED = {"EntityAlreadyExists", "UpdateConditionNotSatisfied", "ConditionNotMet", "ResourceNotFound", "EntityNotFound"}
+_TOO_LARGE = {"RequestBodyTooLarge", "EntityTooLarge", "PropertyValueTooLarge"}
+_NO_TABLE = {"TableNotFound", "TableBeingDeleted"}
+_REQUEST_TOO_LARGE = 413
+
+Operation = tuple[TransactionOperation, Mapping[str, Any], Mapping[str, Any]]
+
+
+def insert(entity: Mapping[str, Any]) -> Operation:
+    """Write an entity that must not exist."""
+    return (TransactionOperation.CREATE, entity, {})
+
+
+def replace(entity: Mapping[str, Any], etag: str) -> Operation:
+    """Write an entity anew that must have this ETag now; none of its old properties stays."""
+    return (TransactionOperation.UPDATE, entity, {"mode": UpdateMode.REPLACE, **_at(etag)})
+
+
+def delete(partition: str, row: str, etag: str) -> Operation:
+    """Delete an entity that must have this ETag now."""
+    return (TransactionOperation.DELETE, {"PartitionKey": partition, "RowKey": row}, _at(etag))
+
+
+class Table:
+    """A table on its service, by a client of its own."""
+
+    def __init__(self, client: TableClient) -> None:
+        """Use a client whose retries are off."""
+        self._client = client
+
+    async def read(self, partition: str, row: str) -> tuple[str, Mapping[str, Any]] | None:
+        """Give an entity's ETag and its properties, or None. Raises Failed."""
+        try:
+            entity = await self._client.get_entity(partition, row)
+        except BROKEN as error:
+            if code_of(error) in {"ResourceNotFound", "EntityNotFound"}:
+                return None
+            raise self._unread(error) from error
+        return str(entity.metadata["etag"]), entity
+
+    async def rows(self, condition: str, limit: int) -> list[str]:
+        """List the row keys of entities under this condition, in their order, the first `limit`. Raises Failed."""
+        found: list[str] = []
+        try:
+            pages = self._client.query_entities(condition, select=["RowKey"], results_per_page=min(limit, 1000))
+            async for entity in pages:
+                found.append(str(entity["RowKey"]))
+                if len(found) == limit:
+                    break
+        except BROKEN as error:
+            raise self._unread(error) from error
+        return found
+
+    async def transact(self, operations: Sequence[Operation]) -> list[str]:
+        """Write all of these entities of one partition, or none; gives their ETags, empty for those deleted.
+
+        Raises Refused, CommitRefused, Failed: nothing was written; Unknown.
+        """
+        try:
+            answers = await self._client.submit_transaction(operations)
+        except BROKEN as error:
+            if code_of(error) in _REFUSED:
+                raise Refused(str(error)) from error
+            raise self._unwritten(error) from error
+        etags = [str(answer.get("etag", "")) for answer in answers]
+        if len(etags) != len(operations):
+            raise Unknown(f"the table {self._client.table_name} answered for {len(etags)} of {len(operations)} entities")
+        return etags
+
+    async def check(self) -> None:
+        """Make sure that the table is there. Raises SetupError, TryAgain."""
+        try:
+            await self._client.get_entity("0", "check")
+        except BROKEN as error:
+            if code_of(error) in {"ResourceNotFound", "EntityNotFound"}:
+                return
+            raise no_entry(error) or self._no_table(error) or self._unread(error) from error
+
+    async def create(self) -> None:
+        """Make the table, unless it is there. Raises SetupError, TryAgain."""
+        try:
+            await self._client.create_table()
+        except BROKEN as error:
+            if code_of(error) != "TableAlreadyExists":
+                raise no_entry(error) or outage(f"create the table {self._client.table_name}", error) from error
+
+    def _no_table(self, error: Exception) -> SetupError | None:
+        if code_of(error) not in _NO_TABLE:
+            return None
+        name = self._client.table_name
+        missing = f"there is no table {name} in this Azure account"
+        return SetupError(f"{missing}: run `onceonly schema create module:endpoint`, or create it there")
+
+    def _unread(self, error: Exception) -> TryAgain:
+        missing = self._no_table(error)
+        return Failed(str(missing or outage(f"read the table {self._client.table_name}", error)))
+
+    def _unwritten(self, error: Exception) -> OnceOnlyError:
+        code = code_of(error)
+        if missing := self._no_table(error):
+            return Failed(str(missing))
+        too_large = isinstance(error, HttpResponseError) and error.status_code == _REQUEST_TOO_LARGE
+        if code in _TOO_LARGE or too_large:
+            return CommitRefused(f"a document is too large for the table {self._client.table_name} ({code})")
+        return outage(f"write to the table {self._client.table_name}", error)
+
+
+@asynccontextmanager
+async def open_table(url: str) -> AsyncIterator[Table]:
+    """Open the table of `azure-table://account/table`; connects when it is used. Raises SetupError, DriverMissing."""
+    address = read_address(url, "table")
+    if len(address.parts) != _PARTS:
+        raise SetupError("an azure-table URL names one table: azure-table://account/table")
+    if not _NAME.fullmatch(address.parts[0]):
+        raise SetupError(f"Azure has no table named {address.parts[0]!r}: write 3 to 63 letters and digits, a letter first")
+    async with connected(address) as how:
+        with set_up("Azure Table"):
+            client = TableClient(address.endpoint, address.parts[0], **how)
+        async with client:
+            yield Table(client)
+
+
+def _at(etag: str) -> Mapping[str, Any]:
+    return {"etag": etag, "match_condition": MatchConditions.IfNotModified}

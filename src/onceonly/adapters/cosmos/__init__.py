@@ -1,0 +1,17 @@
+"""Azure Cosmos DB, through its SDK."""
+
+from onceonly.systems import DocumentService, Driver, Offer, System
+
+
+def _documents() -> DocumentService:
+    from onceonly.adapters.cosmos import documents  # noqa: PLC0415 - imports the driver
+
+    return documents
+
+
+SYSTEM = System(
+    name="Cosmos DB",
+    drivers={"": Driver(("azure.cosmos", "aiohttp"), "cosmos")},
+    documents=_documents,
+    offer=Offer(entities=True),
+)

@@ -1,0 +1,212 @@
+"""Cosmos DB: where it is, a client that sends no write twice, and what its errors mean. The driver is azure-cosmos.
+
+The driver sends a request again by several policies of its own: for throttling, lost connections (writes too, although the
+service may have applied them), unavailable regions, and 503. `_SentOnce` stands below them all: it lets each write pass once.
+Below it aiohttp repeats by itself; see `sent_once`.
+"""
+
+import asyncio
+import io
+import os
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from importlib import import_module
+from typing import Any
+from urllib.parse import unquote
+
+from aiohttp import ClientConnectorError
+from azure.core.exceptions import AzureError, ServiceRequestError
+from azure.core.pipeline import PipelineRequest, PipelineResponse
+from azure.core.pipeline.policies import AsyncHTTPPolicy
+from azure.core.pipeline.transport import AioHttpTransport
+from azure.cosmos.aio import ContainerProxy, CosmosClient, DatabaseProxy
+from azure.cosmos.documents import ConnectionPolicy
+from azure.cosmos.exceptions import CosmosHttpResponseError
+from msgspec import Struct
+
+from onceonly.documents.no_retry import SentTwiceError, sent_once, session
+from onceonly.documents.tripped import TRIPPED
+from onceonly.documents.urls import read_options, seconds, split_url, truth
+from onceonly.model.errors import DriverMissing, Failed, OnceOnlyError, SetupError, Unknown
+
+KEY_VARIABLE = "AZURE_COSMOS_KEY"
+_EXAMPLE = "cosmos://account.documents.azure.com/database/container"
+_LOST: tuple[type[Exception], ...] = (AzureError, *TRIPPED)
+_LARGE = 1 << 20  # above this aiohttp wants a stream, so that it can send in pieces
+_NOT_WRITTEN = {
+    400,
+    401,
+    403,
+    413,
+    429,  # too many requests
+    449,  # another write was in the way
+}
+"""Statuses that say the write was refused, and not by its condition."""
+_OPTIONS_OF_THE_DRIVER = ("global_endpoint_manager", "timeout")
+_IS_SENT = "onceonly_is_sent"
+
+
+class Address(Struct, frozen=True, kw_only=True):
+    """A container as a URL names it. `endpoint` is the account's; `place` is what may be shown."""
+
+    endpoint: str
+    key: str | None
+    database: str
+    container: str
+    emulator: bool
+    timeout: float
+
+    @property
+    def place(self) -> str:
+        """Give the container's address, without a key."""
+        return f"{self.endpoint}{self.database}/{self.container}"
+
+
+def read_address(url: str) -> Address:
+    """Take a cosmos:// URL apart. Raises SetupError, saying what is wrong with it; never repeats its key."""
+    parts, port = split_url(url, "Cosmos DB", _EXAMPLE)
+    options = read_options(parts.query, "Cosmos DB", ("emulator", "timeout"))
+    names = [unquote(name) for name in parts.path.strip("/").split("/")]
+    if len(names) != 2 or not all(names):  # noqa: PLR2004 - a database and a container
+        raise SetupError(f"a Cosmos DB URL names a database and a container; write for example {_EXAMPLE}")
+    return Address(
+        endpoint=f"https://{parts.hostname}:{port or 443}/",
+        key=unquote(parts.password) if parts.password else os.environ.get(KEY_VARIABLE),
+        database=names[0],
+        container=names[1],
+        emulator=truth(options, "emulator", default=False),
+        timeout=seconds(options, "timeout", 10.0),
+    )
+
+
+class Account:
+    """A client that connects at its first use, and again when that failed."""
+
+    def __init__(self, address: Address) -> None:
+        """Prepare; connects to nothing."""
+        self.address = address
+        self._client: CosmosClient | None = None
+        self._connecting = asyncio.Lock()
+        self._open = AsyncExitStack()
+
+    async def client(self) -> CosmosClient:
+        """Give the client, connected. Raises Failed, SetupError."""
+        async with self._connecting:
+            if self._client is None:
+                async with AsyncExitStack() as opening:
+                    try:
+                        client = await opening.enter_async_context(await self._made(opening))
+                    except _LOST as error:
+                        raise refused_setup(error, self.address) from error
+                    await self._open.enter_async_context(opening.pop_all())
+                self._open.push_async_callback(_settled, client, self.address.timeout)
+                self._client = client
+            return self._client
+
+    async def database(self) -> DatabaseProxy:
+        """Give the database, which may not exist."""
+        return (await self.client()).get_database_client(self.address.database)
+
+    async def container(self) -> ContainerProxy:
+        """Give the container, which may not exist."""
+        return (await self.database()).get_container_client(self.address.container)
+
+    async def close(self) -> None:
+        """Close the client."""
+        await self._open.aclose()
+
+    async def _made(self, opening: AsyncExitStack) -> CosmosClient:
+        policy = ConnectionPolicy()
+        policy.ConnectionRetryConfiguration = _SentOnce()  # type: ignore[assignment] # any policy will do, says the code
+        policy.RetryOptions = type(policy.RetryOptions)(max_retry_attempt_count=0)  # "too many requests" is for the caller
+        credential: Any = self.address.key or await opening.enter_async_context(_identity())
+        return CosmosClient(
+            self.address.endpoint,
+            credential,
+            connection_policy=policy,
+            transport=AioHttpTransport(session=await opening.enter_async_context(session()), session_owner=False),
+            connection_verify=not self.address.emulator,
+            enable_endpoint_discovery=not self.address.emulator,
+            connection_timeout=self.address.timeout,
+            read_timeout=self.address.timeout,
+            enable_compact_utf8_item_writes=True,
+        )
+
+
+class _SentOnce(AsyncHTTPPolicy):  # type: ignore[type-arg] # the driver's own requests pass through
+    """Stands in the place of the driver's policy for connections, above the network and below all that repeats."""
+
+    async def send(self, request: PipelineRequest[Any]) -> PipelineResponse[Any, Any]:
+        """Send a read, or a write for the first time. Raises SentTwiceError for a write that was sent before."""
+        options = request.context.options
+        parameters = options.pop("request_params", None)
+        for name in _OPTIONS_OF_THE_DRIVER:
+            options.pop(name, None)
+        http = request.http_request
+        operation = str(getattr(parameters, "operation_type", ""))
+        if operation in {"Create", "Replace", "Delete", "Upsert", "Patch", "Batch"}:
+            if getattr(http, _IS_SENT, False):
+                raise SentTwiceError("there was no certain answer to a write, and it is not sent again")
+            setattr(http, _IS_SENT, True)
+            if isinstance(http.data, str | bytes) and len(http.data) > _LARGE:
+                http.data = io.BytesIO(http.data.encode() if isinstance(http.data, str) else http.data)
+            with sent_once():
+                return await self.next.send(request)
+        return await self.next.send(request)
+
+
+@asynccontextmanager
+async def open_account(address: Address) -> AsyncIterator[Account]:
+    """Prepare a client, and close it at the end; connects at the first call."""
+    account = Account(address)
+    try:
+        yield account
+    finally:
+        await account.close()
+
+
+def translated(error: Exception, *, reads: bool = False) -> OnceOnlyError:
+    """Translate the driver's errors by allow-list; gives, never raises. A read that failed is Failed: it changes nothing.
+
+    That the condition of a write was not met is an answer, not an error; see the store.
+    """
+    text = f"Cosmos DB: {_words(error)}"
+    if isinstance(error, CosmosHttpResponseError):
+        is_definite = error.status_code in _NOT_WRITTEN
+    else:
+        is_definite = isinstance(error, ServiceRequestError) and isinstance(error.inner_exception, ClientConnectorError)
+    return Failed(text) if reads or is_definite else Unknown(text)
+
+
+def refused_setup(error: Exception, address: Address) -> OnceOnlyError:
+    """Say what a person must change when a start fails, or that the service is away."""
+    if isinstance(error, CosmosHttpResponseError) and error.status_code in {401, 403}:
+        return SetupError(f"{address.endpoint} refuses this key or identity, or this network: {_words(error)}")
+    return Failed(f"Cosmos DB at {address.endpoint}: {_words(error)}")
+
+
+async def _settled(client: CosmosClient, timeout: float) -> None:  # noqa: ASYNC109 - it ends the wait, and raises nothing
+    """Wait for the look at regions that the driver takes in the background.
+
+    Its own `close` cancels that look, and a connection that is cancelled while TLS begins stays open.
+    """
+    look = client.client_connection._global_endpoint_manager.refresh_task  # noqa: SLF001 - there is no public way
+    if look is not None:
+        await asyncio.wait([look], timeout=timeout)
+
+
+@asynccontextmanager
+async def _identity() -> AsyncIterator[Any]:
+    try:
+        identity = import_module("azure.identity.aio")
+    except ImportError as error:
+        raise DriverMissing(
+            f"no key for Cosmos DB: set {KEY_VARIABLE}, or install azure-identity to use the identity of this machine"
+        ) from error
+    async with identity.DefaultAzureCredential() as credential:
+        yield credential
+
+
+def _words(error: Exception) -> str:
+    """Say the first line of what the driver said; the others repeat it."""
+    return (str(error).splitlines() or [type(error).__name__])[0]

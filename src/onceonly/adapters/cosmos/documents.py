@@ -1,0 +1,227 @@
+"""Documents in a Cosmos DB container: `id` is the key and the partition, `body` the JSON object, for people too.
+
+Inserts are creates, replaces and deletes bear the ETag they expect (If-Match). Each document has a fresh random `attempt`,
+so that an ETag can never come again even where a service would compute it from the content. Transactional batches are not
+used: each document is a partition of its own, so that load is spread.
+
+Reads must see every acknowledged write. Of the five consistency levels of an account only Strong promises that, in one
+region and in several. Session promises it to the writer's session only, Consistent Prefix and Eventual to nobody. Bounded
+Staleness allows an agreed lag; that reads in the write region happen to be current is not promised, so it is refused too. An
+account with several write regions cannot be Strong. `check` reads the account's level, and a client cannot ask for more.
+
+The emulator of the tests proves the conditions on single documents, the names and bodies. It proves nothing about consistency
+(it says Session, so `?emulator=true` must be given, which also takes any certificate), expiry, throttling, sizes, regions, or
+how the service spreads a list over partitions. Never set it for an account that matters.
+"""
+
+from base64 import b64decode, b64encode
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from string import ascii_letters, digits
+from typing import Any
+from uuid import uuid4
+
+from azure.core import MatchConditions
+from azure.core.exceptions import AzureError
+from azure.cosmos import PartitionKey
+from azure.cosmos.aio import ContainerProxy
+from azure.cosmos.exceptions import CosmosHttpResponseError, CosmosResourceExistsError, CosmosResourceNotFoundError
+
+from onceonly.adapters.cosmos.client import Account, open_account, read_address, refused_setup, translated
+from onceonly.documents.bodies import Nesting, flat, nested
+from onceonly.documents.keys import decode, encoder, is_text
+from onceonly.documents.limits import check_limits
+from onceonly.documents.no_retry import SentTwiceError
+from onceonly.documents.outcomes import combined, each, outcome
+from onceonly.documents.tripped import TRIPPED
+from onceonly.model.errors import SetupError, Unknown
+from onceonly.ports.documents import Change, Document, DocumentLimits, Version
+from onceonly.ports.surroundings import Clock
+
+__all__ = ["CosmosDocuments", "create", "open_documents"]
+
+LIMITS = DocumentLimits(service="Cosmos DB", key=1023 // 3, body=1_450_000)  # a name is thrice, bytes are 4/3 as long
+_AT_ONCE = 16
+_LONGEST = 2**31 - 1  # seconds
+_NESTING = Nesting(  # its numbers are those of JavaScript, and so may be the order of its fields
+    least=-(2**53), greatest=2**53, whole_floats=False, is_name=lambda name: not name.isdigit() and name != "__proto__"
+)
+_encode = encoder(ascii_letters + digits + "_-:")
+_LOST: tuple[type[Exception], ...] = (AzureError, SentTwiceError, *TRIPPED)
+_PARTITION = "/id"
+
+
+class CosmosDocuments:
+    """Documents in one container; see the port and the limits of this module.
+
+    Each document is a request of its own, 16 at a time. `expires` becomes `ttl`, which counts where the container has a
+    default time to live; `create` sets that to "on, without a default".
+    """
+
+    limits = LIMITS
+
+    def __init__(self, account: Account, *, clock: Clock) -> None:
+        """Use this account; sends nothing."""
+        self._account = account
+        self._clock = clock
+
+    async def load(self, keys: Sequence[str]) -> Mapping[str, Document]:
+        """Read documents; see the port. Raises Failed."""
+        wanted = [key for key in dict.fromkeys(keys) if is_text(key)]
+        if not wanted:
+            return {}
+        container = await self._account.container()
+        try:
+            found = await each(lambda key: self._read(container, _encode(key)), wanted, at_once=_AT_ONCE)
+        except _LOST as error:
+            raise translated(error, reads=True) from error
+        return {
+            key: Document(body=_body(item), version=item["_etag"])
+            for key, item in zip(wanted, found, strict=True)
+            if item is not None
+        }
+
+    async def save(self, changes: Sequence[Change]) -> tuple[Version | None, ...]:
+        """Write documents; see the port. Raises CommitRefused, Failed, Unknown."""
+        check_limits(changes, self.limits)
+        if not changes:
+            return ()
+        container = await self._account.container()
+        return combined(await each(lambda change: outcome(self._write(container, change)), changes, at_once=_AT_ONCE))
+
+    async def keys(self, prefix: str, *, after: str = "", limit: int = 1000) -> tuple[str, ...]:
+        """List keys in the order of their names; see the port. Raises Failed."""
+        container = await self._account.container()
+        query = f"SELECT TOP {int(limit)} VALUE c.id FROM c WHERE STARTSWITH(c.id, @prefix) AND c.id > @after ORDER BY c.id"  # noqa: S608 - a number
+        parameters: list[dict[str, Any]] = [
+            {"name": "@prefix", "value": _encode(prefix)},
+            {"name": "@after", "value": _encode(after)},
+        ]
+        try:
+            return tuple([decode(str(name)) async for name in container.query_items(query, parameters=parameters)])
+        except _LOST as error:
+            raise translated(error, reads=True) from error
+
+    async def check(self) -> tuple[str, ...]:
+        """See the port; warns of an emulator, and where expired documents stay. Raises SetupError, Failed."""
+        client = await self._account.client()
+        address = self._account.address
+        try:
+            policy = (await client._get_database_account()).ConsistencyPolicy or {}  # noqa: SLF001 - there is no public way
+            properties = await (await self._account.container()).read()
+        except CosmosResourceNotFoundError as error:
+            raise SetupError(f"there is no container {address.place}: run `onceonly schema create module:endpoint`") from error
+        except _LOST as error:
+            raise refused_setup(error, address) from error
+        if not address.emulator:
+            _refuse_stale(str(policy.get("defaultConsistencyLevel")), address.endpoint)
+        _refuse_container(properties, address.place)
+        return (*_emulator(is_used=address.emulator), *_stay(properties))
+
+    async def _read(self, container: ContainerProxy, name: str) -> Mapping[str, Any] | None:
+        try:
+            return await container.read_item(name, name)
+        except CosmosHttpResponseError as error:
+            if self._is_missing(error):
+                return None
+            raise
+
+    async def _write(self, container: ContainerProxy, change: Change) -> Version | None:
+        try:
+            return await self._sent(container, _encode(change.key), change)
+        except CosmosResourceExistsError:
+            if not change.expected:
+                return None
+            raise Unknown("Cosmos DB: a replaced document cannot be there already") from None
+        except CosmosHttpResponseError as error:
+            if change.expected and (error.status_code == 412 or self._is_missing(error)):  # noqa: PLR2004 - precondition failed
+                return None
+            raise translated(error) from error
+        except _LOST as error:
+            raise translated(error) from error
+
+    async def _sent(self, container: ContainerProxy, name: str, change: Change) -> Version:
+        condition: dict[str, Any] = {"etag": change.expected, "match_condition": MatchConditions.IfNotModified}
+        if change.body is None:
+            await container.delete_item(name, name, **condition)
+            return ""
+        item = _item(name, change, self._clock.now())
+        if change.expected:
+            answer = await container.replace_item(name, item, no_response=True, **condition)
+        else:
+            answer = await container.create_item(item, no_response=True)
+        version = answer.get_response_headers().get("etag")
+        if not version:
+            raise Unknown("Cosmos DB answered a write without an ETag")
+        return str(version)
+
+    def _is_missing(self, error: CosmosHttpResponseError) -> bool:
+        """Tell whether the document is missing; sub-statuses mean that the container is, or that a replica lags."""
+        if error.status_code == 404:  # noqa: PLR2004 - not found
+            return not error.sub_status
+        return self._account.address.emulator and "undefined (reading 'id')" in str(error)  # how the emulator says it
+
+
+@asynccontextmanager
+async def open_documents(url: str, *, clock: Clock) -> AsyncIterator[CosmosDocuments]:
+    """Open documents at cosmos://:key@account.documents.azure.com/database/container; connects at the first call.
+
+    Without a key: AZURE_COSMOS_KEY, else the identity of the machine (azure-identity). Raises SetupError when the URL is wrong.
+    """
+    async with open_account(read_address(url)) as account:
+        yield CosmosDocuments(account, clock=clock)
+
+
+async def create(url: str) -> None:
+    """Make the database and the container where they are missing. Raises SetupError, Failed.
+
+    With an identity instead of a key Azure forbids this; make the container by its own tools then: partition key /id, time
+    to live on without a default.
+    """
+    address = read_address(url)
+    async with open_account(address) as account:
+        try:
+            database = await (await account.client()).create_database_if_not_exists(address.database)
+            await database.create_container_if_not_exists(
+                address.container, partition_key=PartitionKey(_PARTITION), default_ttl=-1
+            )
+        except _LOST as error:
+            raise refused_setup(error, address) from error
+
+
+def _refuse_stale(level: str, endpoint: str) -> None:
+    if level != "Strong":
+        raise SetupError(
+            f"{endpoint} has consistency level {level}, where reads may be stale and a message may be handled twice: set the "
+            "account's default consistency to Strong (it takes one write region)"
+        )
+
+
+def _refuse_container(properties: Mapping[str, Any], place: str) -> None:
+    paths = properties.get("partitionKey", {}).get("paths")
+    if paths != [_PARTITION]:
+        raise SetupError(f"{place} has partition key {paths}: make a container with partition key {_PARTITION}")
+    if properties.get("uniqueKeyPolicy", {}).get("uniqueKeys"):
+        raise SetupError(f"{place} has unique keys besides the id, which documents may break: make a container without them")
+
+
+def _emulator(*, is_used: bool) -> tuple[str, ...]:
+    return ("this is an emulator: its certificate and its consistency are not checked",) if is_used else ()
+
+
+def _stay(properties: Mapping[str, Any]) -> tuple[str, ...]:
+    if properties.get("defaultTtl") is not None:
+        return ()
+    return ("expired documents stay: switch the container's time to live on, without a default",)
+
+
+def _item(name: str, change: Change, now: int) -> dict[str, Any]:
+    body = change.body or b""
+    value = nested(body, _NESTING)
+    kept = {"bytes": b64encode(body).decode()} if value is None else {"body": value}
+    left = max(1, min(_LONGEST, -(-(change.expires - now) // 1000))) if change.expires else -1
+    return {"id": name, "attempt": uuid4().hex, "ttl": left, **kept}
+
+
+def _body(item: Mapping[str, Any]) -> bytes:
+    return flat(item["body"]) if "body" in item else b64decode(item["bytes"])

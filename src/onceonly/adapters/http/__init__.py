@@ -1,0 +1,1 @@
+"""Other services over HTTP, through httpx."""

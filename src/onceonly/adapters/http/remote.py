@@ -1,0 +1,179 @@
+"""Other services over HTTP: requests wait there as things, and are executed, read and deleted by their URLs (docs/http.md).
+
+Nothing here is tried again: what is not said for sure, with the header of the protocol, is Unknown.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import NamedTuple
+
+import httpx
+
+from onceonly.formats.remote import DEADLINE, PROTOCOL, STATUS, VERSION
+from onceonly.model.errors import CommitRefused, Failed, Unknown
+from onceonly.model.peer import MOST, Peer, headers_problem, name_of, url_of
+from onceonly.model.record import Answer
+from onceonly.model.remote import LARGEST, Call, Response, Verb
+from onceonly.model.thing import Thing
+from onceonly.ports.surroundings import Clock
+
+PATIENCE = 600_000
+"""Milliseconds within which a PUT must arrive, and for which a deleted request must not come back."""
+
+_REFUSED = frozenset({400, 404, 409, 413, 415, 422})
+"""What a PUT is answered that can never be taken."""
+_TOO_LATE, _NOTHING = 410, 404
+_WITH_BODIES = frozenset({"PUT", "GET"})
+"""The methods whose answers are read: of the others only the status counts."""
+Tell = Callable[[str, str], None]
+"""Told of a peer, and of what is wrong with it, empty when nothing is any more."""
+
+
+class _Said(NamedTuple):
+    """An answer that has the header of the protocol."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def is_success(self) -> bool:
+        return 200 <= self.status < 300  # noqa: PLR2004 - what HTTP calls success
+
+    @property
+    def is_final(self) -> bool:
+        return self.is_success or 400 <= self.status < 500  # noqa: PLR2004 - it is stored
+
+    def words(self, method: str) -> str:
+        """Say what came of it."""
+        return f"answered {method} with status {self.status}: {self.body[:200].decode(errors='replace').strip()}".rstrip(": ")
+
+
+class HttpRemote:
+    """The peers of one endpoint, each by its URL: the Things and the Remote port. `tell` hears of peers that do not answer."""
+
+    def __init__(self, client: httpx.AsyncClient, peers: Sequence[Peer], *, clock: Clock, tell: Tell) -> None:
+        self._client = client
+        self._peers = {peer.url: peer for peer in peers}
+        self._clock = clock
+        self._tell = tell
+
+    async def create(self, thing: Thing) -> None:
+        """PUT a request; see the port."""
+        url = url_of(thing.name)
+        headers = {**dict(thing.headers), "content-type": thing.content_type, DEADLINE: str(self._clock.now() + PATIENCE)}
+        said = await self._ask("PUT", url, headers=headers, body=thing.data)
+        if said.is_success:
+            return
+        words = f"{_shown(url)} refused the request: it {said.words('PUT')}"
+        if said.status in _REFUSED:
+            raise CommitRefused(words)
+        if said.status == _TOO_LATE:
+            raise Failed(f"{words}; it took too long, or the clocks differ by more than {PATIENCE // 60_000} minutes")
+        raise Unknown(words)
+
+    async def delete(self, name: str) -> None:
+        """DELETE a request; see the port."""
+        await self._delete(url_of(name))
+
+    async def read(self, name: str) -> bytes | None:
+        """Give the response's body; see the port."""
+        response = await self.response(url_of(name))
+        return None if response is None else response.body
+
+    async def names(self, prefix: str = "") -> tuple[str, ...]:
+        """List what may be there: peers are asked nothing, so every name that the attempt could have used."""
+        return tuple(name_of(prefix.removesuffix("/"), index, url) for url in self._peers for index in range(MOST))
+
+    async def perform(self, calls: Sequence[Call]) -> tuple[Answer, ...]:
+        """Make all calls side by side; see the port."""
+        return tuple(await asyncio.gather(*[self._perform(call) for call in calls]))
+
+    async def response(self, url: str) -> Response | None:
+        """GET a response; see the port."""
+        said = await self._ask("GET", url)
+        if said.status == _NOTHING:
+            return None
+        status = said.headers.get(STATUS, "")
+        if not said.is_success or not status.isdecimal():
+            raise Unknown(f"{_shown(url)} {said.words('GET')}, and no {STATUS}")
+        kind = said.headers.get("content-type", "application/octet-stream")
+        return Response(status=int(status), body=said.body, content_type=kind)
+
+    async def _perform(self, call: Call) -> Answer:
+        try:
+            if call.verb is Verb.DELETE:
+                await self._delete(call.url)
+                return Answer.TAKEN
+            return Answer.TAKEN if (await self._ask("POST", call.url)).is_final else Answer.UNKNOWN
+        except CommitRefused as error:  # at a peer that is none any more: nobody was asked, so `tell` has not heard
+            self._tell(call.url.rpartition("/")[0], str(error))
+            return Answer.UNKNOWN
+        except (Failed, Unknown):  # `tell` has heard why
+            return Answer.UNKNOWN
+
+    async def _delete(self, url: str) -> None:
+        said = await self._ask("DELETE", url, headers={DEADLINE: str(self._clock.now() + 2 * PATIENCE)})
+        if not said.is_success:
+            self._tell(url.rpartition("/")[0], said.words("DELETE"))
+            raise Unknown(f"{_shown(url)} {said.words('DELETE')}")
+
+    async def _ask(self, method: str, url: str, *, headers: Mapping[str, str] | None = None, body: bytes = b"") -> _Said:
+        """Ask once. Raises Unknown for everything that is no answer of the protocol, CommitRefused for a URL at no peer."""
+        peer = self._peers.get(url.rpartition("/")[0])
+        if peer is None:
+            raise CommitRefused(f"{_shown(url)} is at none of the endpoint's peers: Endpoint(..., peers=[...])")
+        try:
+            said = await self._exchange(peer, method, url, headers=headers or {}, body=body)
+        except (httpx.HTTPError, httpx.InvalidURL, TimeoutError, Unknown) as error:
+            reason = str(error) or f"no answer to {method} within {peer.timeout:g} s ({type(error).__name__})"
+            self._tell(peer.url, reason)
+            raise Unknown(f"{_shown(url)}: {reason}") from error
+        self._tell(peer.url, "")
+        return said
+
+    async def _exchange(self, peer: Peer, method: str, url: str, *, headers: Mapping[str, str], body: bytes) -> _Said:
+        sent = {**_own_headers(peer), **headers, PROTOCOL: VERSION}
+        async with asyncio.timeout(peer.timeout), self._client.stream(method, url, headers=sent, content=body) as answer:
+            status = answer.status_code
+            if answer.headers.get(PROTOCOL) != VERSION:
+                raise Unknown(f"answered {method} with status {status}, without the header {PROTOCOL}: {VERSION}")
+            said = _Said(status, answer.headers, await _read(answer) if method in _WITH_BODIES else b"")
+        if not said.is_final:
+            raise Unknown(said.words(method))
+        return said
+
+
+@asynccontextmanager
+async def open_remote(peers: Sequence[Peer], *, clock: Clock, tell: Tell) -> AsyncIterator[HttpRemote]:
+    """Give the peers; connects to none of them. What the environment says about proxies does not count."""
+    transport = httpx.AsyncHTTPTransport(retries=0, trust_env=False)
+    limits = max((peer.timeout for peer in peers), default=30.0)
+    async with httpx.AsyncClient(transport=transport, timeout=limits, follow_redirects=False, trust_env=False) as client:
+        yield HttpRemote(client, peers, clock=clock, tell=tell)
+
+
+async def _read(answer: httpx.Response) -> bytes:
+    """Read a body as far as it may be long. Raises CommitRefused."""
+    body = bytearray()
+    async for portion in answer.aiter_bytes():
+        body += portion
+        if len(body) > LARGEST:
+            raise CommitRefused(f"the answer has more than {LARGEST:,} bytes, and a response may have no more")
+    return bytes(body)
+
+
+def _own_headers(peer: Peer) -> Mapping[str, str]:
+    """Give what the user wants sent. Raises Unknown when that cannot be told now."""
+    try:
+        headers = peer.current_headers()
+    except Exception as error:
+        raise Unknown(f"its headers cannot be told: {type(error).__name__}") from error
+    if problem := headers_problem(headers):
+        raise Unknown(problem)
+    return headers
+
+
+def _shown(url: str) -> str:
+    return url[:200]

@@ -1,0 +1,16 @@
+"""MariaDB and MySQL, through asyncmy."""
+
+from typing import Any
+
+from onceonly.systems import SQL, Driver, System
+
+_DRIVER = Driver(("asyncmy",), "mysql")
+
+
+def _dialect(_driver: str) -> Any:
+    from onceonly.adapters.mariadb.dialect import MariaDB  # noqa: PLC0415 - imports the driver
+
+    return MariaDB()
+
+
+SYSTEM = System(name="MariaDB", drivers={"": _DRIVER, "asyncmy": _DRIVER}, dialect=_dialect, parts="prefix", offer=SQL)

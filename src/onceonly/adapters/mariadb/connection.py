@@ -1,0 +1,98 @@
+"""What is special about a connection to MariaDB: what ends its transaction unasked, and how a cancelled statement ends.
+
+After a deadlock the server has rolled the transaction back, and in autocommit mode every later statement would be committed by
+itself. An error carries no status flag, so the errors that do this are noted, and nothing more is sent until the next `begin`.
+A lock time-out rolls back its statement only, unless the server has `innodb_rollback_on_timeout`. So ROLLBACK TO SAVEPOINT is
+sent after one: when it succeeds, the savepoint and its transaction are still there, and the unit goes on.
+"""
+
+import asyncio
+import re
+from typing import Any
+
+from sqlalchemy import Connection, event
+from sqlalchemy.engine import ExceptionContext
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from onceonly.model.errors import Conflict
+from onceonly.sql.guard import is_guarded
+
+_ROLLED_BACK, _MENDABLE = "onceonly_rolled_back", "onceonly_mendable"
+_LOCK_TIMEOUT = 1205
+_ROLLBACK_TO = re.compile(r"\s*ROLLBACK\s+(?:WORK\s+)?TO\b", re.IGNORECASE)
+_ENDING = frozenset({1020, _LOCK_TIMEOUT, 1213, 3572})
+
+# https://mariadb.com/kb/en/sql-statements-that-cause-an-implicit-commit/. `/*! ... */` and `/*M! ... */` are executed.
+_COMMITTING = re.compile(
+    r"(?:\s|;|--[^\n]*\n|\#[^\n]*\n|/\*(?!M?!).*?\*/|/\*M?!\d*)*"
+    r"(?:COMMIT|BEGIN(?!\s+NOT\s+ATOMIC)|START|STOP|ROLLBACK(?!\s+(?:WORK\s+)?TO\b)|XA|ALTER|ANALYZE\s+(?:LOCAL\s+|NO_WRITE_TO_BINLOG\s+)?TABLE"
+    r"|CACHE|CHANGE|CHECK|(?:CREATE(?:\s+OR\s+REPLACE)?|DROP)(?!\s+(?:OR\s+REPLACE\s+)?TEMPORARY\b)|FLUSH|GRANT|INSTALL|UNINSTALL"
+    r"|LOAD\s+INDEX|LOCK|UNLOCK|OPTIMIZE|RENAME|REPAIR|RESET|REVOKE|SET\s+PASSWORD|SHUTDOWN|TRUNCATE"
+    r"|SET\s+(?:(?:SESSION|LOCAL)\s+|@@(?:(?:SESSION|LOCAL)\.)?)?AUTOCOMMIT)\b",
+    re.IGNORECASE | re.DOTALL,
+)
+
+
+def listen(engine: AsyncEngine) -> None:
+    """Watch the errors of this engine."""
+
+    def note(context: ExceptionContext) -> None:
+        if context.engine is engine.sync_engine and context.connection is not None:
+            _note(context, context.connection)
+
+    event.listen(engine.sync_engine, "handle_error", note)
+
+
+def start_over(connection: Connection) -> None:
+    """Forget what ended the last transaction."""
+    connection.info.pop(_ROLLED_BACK, None)
+    connection.info.pop(_MENDABLE, None)
+
+
+def mended(connection: Connection, statement: str) -> None:
+    """Note that a savepoint was still there after a lock time-out."""
+    if connection.info.get(_MENDABLE) and _ROLLBACK_TO.match(statement):
+        start_over(connection)
+
+
+def rolled_back_by(connection: Connection) -> str | None:
+    """Give the error with which the server ended this transaction, or None."""
+    return connection.info.get(_ROLLED_BACK)
+
+
+def code_of(error: DBAPIError) -> int | None:
+    """Give the server's error code."""
+    code = error.orig.args[0] if error.orig is not None and error.orig.args else None
+    return code if isinstance(code, int) else None
+
+
+def reset(connection: Any, _record: object, state: Any) -> None:
+    """Roll back, before it goes back to the pool, a connection whose transaction is open; most have none."""
+    if not state.terminate_only and state.asyncio_safe and connection._connection.get_transaction_status():  # noqa: SLF001 - SQLAlchemy's own name for it
+        connection.rollback()
+
+
+def _note(context: ExceptionContext, connection: Connection) -> None:
+    if connection.closed or connection.invalidated:
+        return
+    if isinstance(context.original_exception, asyncio.CancelledError):
+        driver = connection.connection.driver_connection
+        if driver is not None and driver.connected:  # its statement was interrupted, and its answer read
+            context.is_disconnect = False
+        return
+    error = context.sqlalchemy_exception
+    if isinstance(error, DBAPIError) and code_of(error) in _ENDING:
+        connection.info[_MENDABLE] = code_of(error) == _LOCK_TIMEOUT and _ROLLED_BACK not in connection.info
+        connection.info[_ROLLED_BACK] = f"{type(error.orig).__name__}: {error.orig}".splitlines()[0]
+
+
+def refuse(connection: Connection, statement: str) -> None:
+    """Refuse a statement in a transaction that has ended, and on a guarded connection one that commits."""
+    cause = rolled_back_by(connection)
+    if cause is not None and not (connection.info[_MENDABLE] and _ROLLBACK_TO.match(statement)):
+        raise Conflict(f"the database has rolled this unit back, nothing more can be done in it: {cause}")
+    if is_guarded(connection) and _COMMITTING.match(statement):
+        raise RuntimeError(
+            f"SQL {statement.strip()[:40]!r} is not for handlers: the server commits the unit for it, without its records"
+        )

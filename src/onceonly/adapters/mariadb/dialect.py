@@ -1,0 +1,388 @@
+"""MariaDB 10.6 or newer, through asyncmy. MySQL 8 is best effort: nothing here is tested on it.
+
+The server is in autocommit mode, and `begin` says START TRANSACTION: only so the status flag in the server's answers tells
+whether that transaction is still open. With autocommit off, what follows a deadlock or an implicit commit opens another
+transaction by itself, and nobody could tell.
+"""
+
+import math
+from collections import namedtuple
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import Column, ColumnElement, Connection, Row, Select, Table, bindparam, event, insert, update
+from sqlalchemy.dialects.mysql import insert as mysql_insert
+from sqlalchemy.engine import URL
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+
+from onceonly.adapters.mariadb.commits import NOTE_START, commit_within
+from onceonly.adapters.mariadb.connection import code_of, listen, mended, refuse, reset, rolled_back_by, start_over
+from onceonly.adapters.mariadb.keeper import MariaDBKeeper, has_lock, lock, unlock
+from onceonly.adapters.mariadb.keys import delete_each, lock_each
+from onceonly.adapters.mariadb.locks import Locks
+from onceonly.model.errors import Conflict, Failed, SetupError
+from onceonly.sql.dialect import KEPT_OPEN, Limit, Purpose, Said, State, Taking, insert_behind
+from onceonly.sql.keeper import Keeper
+from onceonly.sql.statement_events import Looks
+
+if TYPE_CHECKING:
+    from onceonly.adapters.mariadb.watch import Side
+
+OLDEST = (10, 6, 0)  # the first with SKIP LOCKED; RETURNING came with 10.5
+OLDEST_MYSQL = (8, 0, 1)
+ROWS_AT_ONCE = 10_000
+_IDLE = "onceonly_idle"
+RECYCLE = 3600  # seconds; servers close a connection that was idle for long, wait_timeout is 8 hours by default
+_DURABLE_FLUSHES = (1, 3)  # 3 is 1 with more syncs
+_NOT_ALLOWED = (1142, 1227)
+_NO_ENTRY: dict[int | None, str] = {
+    **dict.fromkeys((1045, 1698), "the server refuses this user or password"),
+    1044: "this user may not use this database",
+    1049: "there is no such database on the server",
+}
+_OFF = (0, "0", "OFF")
+
+# https://mariadb.com/kb/en/mariadb-error-codes/. What the server said for sure; all others say nothing that can be relied on.
+_SAID = {
+    **dict.fromkeys((1020, 1213), Said.LOCKED),
+    **dict.fromkeys((1205, 3572), Said.HELD),
+    **dict.fromkeys(
+        (1022, 1048, 1062, 1169, 1216, 1217, 1364, 1451, 1452, 1557, 1586, 1761, 1762, 3819, 4025), Said.CONSTRAINT
+    ),
+    **dict.fromkeys((1051, 1052, 1054, 1060, 1064, 1066, 1093, 1103, 1109, 1111, 1118, 1136, 1142, 1143, 1146), Said.STATEMENT),
+    **dict.fromkeys((1227, 1241, 1242, 1264, 1265, 1267, 1292, 1305, 1365, 1366, 1370, 1406, 1411), Said.STATEMENT),
+    **dict.fromkeys((1416, 1525, 1644, 1690, 1792, 3140, 4078), Said.STATEMENT),
+    1153: Said.ABORTED,  # a packet larger than max_allowed_packet: the server closes the connection after saying so
+    **dict.fromkeys((1021, 1040, 1044, 1045, 1049, 1114, 1129, 1130, 1203, 1226, 1290, 1698, 1836, 2003), Said.UNABLE),
+}
+
+_LEVELS = {Purpose.WRITING: "READ COMMITTED", Purpose.READING: "REPEATABLE READ"}  # units get what the user chose
+
+_SETTINGS = (
+    "SELECT @@innodb_flush_log_at_trx_commit AS flush, @@log_bin AS log_bin, @@sync_binlog AS sync_binlog,"
+    " @@global.read_only AS read_only, @@innodb_read_only AS innodb_read_only, @@sql_mode AS sql_mode,"
+    " @@character_set_client AS charset, DATABASE() AS db, CONNECTION_ID() AS number"
+)
+
+
+class MariaDB:
+    """The dialect of MariaDB servers. One instance serves one database."""
+
+    name = "mysql"
+    embedded = False
+    autocommits = False  # only a transaction can be READ COMMITTED, without locks on gaps
+    single_writer = False
+    begins_later = False
+    holds = False
+    has_schemas = False
+    isolations = frozenset({"READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"})
+    gapless: str | None = "READ COMMITTED"
+    keeper: Keeper = MariaDBKeeper()
+    errors: tuple[type[Exception], ...] = ()
+    looks = Looks(before=(refuse,), after=(mended,))
+
+    def __init__(self) -> None:
+        self._side: Side | None = None
+        self._idle = 0
+        self._locks = Locks()
+
+    def engine(self, url: URL, *, timeout: float) -> AsyncEngine:
+        """Make an engine. A lock is waited for `timeout` seconds, rounded up to whole ones, which is all the server knows."""
+        if not url.database:
+            raise SetupError("name a database in the URL: mysql://user@host/database")
+        from onceonly.adapters.mariadb.watch import Side, connecting  # noqa: PLC0415 - the driver is imported when a URL names it
+
+        waits = max(1, math.ceil(timeout))
+        self._side = Side()
+        self._locks = Locks(waits)
+        engine = create_async_engine(
+            url.set(drivername="mysql+asyncmy"),
+            isolation_level="AUTOCOMMIT",
+            connect_args={
+                "autocommit": True,
+                "async_creator_fn": connecting(self._side),
+                "init_command": f"SET SESSION innodb_lock_wait_timeout = {waits}, SESSION lock_wait_timeout = {waits}",
+            },
+            pool_size=KEPT_OPEN,
+            max_overflow=-1,  # a handler that needs a second connection must not wait for its own unit
+            pool_recycle=RECYCLE,
+            pool_reset_on_return=None,  # a ROLLBACK after each COMMIT would cost a round trip
+        )
+        event.listen(engine.sync_engine, "reset", reset)
+        listen(engine)
+        self._locks.watch(engine)
+        return engine
+
+    def adopt(self, engine: AsyncEngine) -> AsyncEngine:
+        """Give a view of a user's engine in autocommit mode. Raises SetupError unless it uses asyncmy."""
+        if engine.sync_engine.dialect.driver != "asyncmy":
+            raise SetupError("a MariaDB engine must use asyncmy: create_async_engine('mysql+asyncmy://user@host/database')")
+        view = engine.execution_options(isolation_level="AUTOCOMMIT")
+        listen(view)
+        return view
+
+    async def prepare(self, engine: AsyncEngine, *, durable: bool) -> None:
+        """See that commits are durable and that this is a primary that refuses what it cannot store. Raises SetupError."""
+        try:
+            async with engine.connect() as connection:
+                _check_version(engine)
+                found = (await connection.exec_driver_sql(_SETTINGS)).one()
+                _check_settings(found, durable=durable)
+                await connection.run_sync(self._compare_numbers, found.number)
+                await _check_primary(connection)
+        except DBAPIError as error:
+            if code_of(error) in _NO_ENTRY:
+                raise SetupError(f"MariaDB: {_NO_ENTRY[code_of(error)]}") from error
+            raise
+
+    def _compare_numbers(self, connection: Connection, number: int) -> None:
+        """Find out whether the server numbers this connection as the driver does; a proxy in between does not."""
+        if self._side is not None:
+            driver: Any = connection.connection.driver_connection
+            self._side.is_direct = int(driver.thread_id()) == number
+
+    def hang_up(self) -> None:
+        """Do nothing."""
+
+    def expect(self, longest: float) -> None:
+        """End a transaction on the server when its client is silent for `longest` seconds: its host may have vanished."""
+        self._idle = max(self._idle, math.ceil(longest))
+
+    def begin(self, connection: Connection, purpose: Purpose, *, isolation: str | None) -> None:
+        """Begin, in one round trip. This library's own writes are READ COMMITTED: they must not lock the gaps between keys."""
+        start_over(connection)
+        level = _LEVELS.get(purpose, isolation)
+        only = " READ ONLY" if purpose is Purpose.READING else ""
+        first = f"SET TRANSACTION ISOLATION LEVEL {level}; " if level else ""
+        if self._side is not None and self._idle != connection.info.get(_IDLE, 0):  # a user's session stays as it is
+            connection.info[_IDLE] = self._idle
+            first = f"SET SESSION /*M!100300 idle_transaction_timeout = {self._idle}, */ @onceonly_idle = {self._idle}; {first}"
+        connection.exec_driver_sql(f"{first}START TRANSACTION{only}{self._locks.begun(connection, purpose)}")
+
+    def started(self, connection: Connection) -> int:
+        """Have the server note it, in a variable of the session. The statement reads no table, so it takes no snapshot."""
+        connection.exec_driver_sql(NOTE_START)
+        return 0
+
+    def commit(self, connection: Connection, limit: Limit | None = None) -> None:
+        """Do what SQLAlchemy's own commit does not: end a schema lock, keep a limit. Raises when it was rolled back before."""
+        cause = rolled_back_by(connection)
+        if cause is not None:
+            raise Conflict(cause)  # a COMMIT would be answered with success, for a transaction that is gone
+        if limit is not None:
+            commit_within(connection, limit)  # SQLAlchemy's COMMIT after it finds nothing to do
+        if has_lock(connection):
+            connection.exec_driver_sql("COMMIT")  # before others may look
+            unlock(connection)
+
+    def roll_back(self, connection: Connection) -> None:
+        """Do what SQLAlchemy's own rollback does not: end a schema lock."""
+        start_over(connection)
+        unlock(connection)
+
+    def state(self, connection: Connection) -> State:
+        """Read the status flag of the server's last answer, and what its errors said; an error carries no flag."""
+        if connection.closed or connection.invalidated:
+            return State.LOST
+        driver = connection.connection.driver_connection
+        if driver is None or not driver.connected:
+            return State.LOST
+        if rolled_back_by(connection) is not None:
+            return State.ABORTED
+        return State.OPEN if driver.get_transaction_status() else State.ENDED
+
+    def hold(self, connection: Connection, *, of_messages: bool = False, isolated: bool = False) -> None:
+        """Make statements wait for no lock after a lock time-out. Claims have been made by now, so their wait is not shortened.
+
+        The server cannot reject a handler's COMMIT. One on the driver's own connection is detected afterwards.
+        """
+        if of_messages and (caution := self._locks.caution(connection, isolated=isolated)):
+            connection.exec_driver_sql(caution)
+
+    def let_go(self, connection: Connection) -> None:
+        """Do nothing."""
+
+    def insert_absent(
+        self, connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]], *, key: Sequence[str]
+    ) -> Sequence[Row[Any]]:
+        """Say INSERT IGNORE ... RETURNING, which returns what it inserted and not what it found.
+
+        IGNORE would also cut what is too long, so that is looked at before. ON DUPLICATE KEY UPDATE returns both.
+        """
+        if not rows:
+            return []
+        _check_lengths(table, rows)
+        if not connection.dialect.insert_returning:
+            return _insert_without_returning(connection, table, rows, key=key)
+        statement = insert(table).prefix_with("IGNORE").returning(*(table.c[name] for name in key))
+        options = {"insertmanyvalues_page_size": ROWS_AT_ONCE}
+        return connection.execute(statement, [dict(row) for row in rows], execution_options=options).all()
+
+    def insert_behind(
+        self, connection: Connection, table: Table, first: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], *, key: str
+    ) -> Sequence[Row[Any]] | None:
+        """Offer `first` with the others; the lock that a refused row takes on the one that is there keeps it there."""
+        return insert_behind(self, connection, table, [first, *rows], key=key)
+
+    def insert_all(self, connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Run INSERT ... VALUES."""
+        if rows:
+            connection.execute(insert(table), [dict(row) for row in rows])
+
+    def insert_last(self, connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Insert now."""
+        self.insert_all(connection, table, rows)
+
+    def update_last(self, connection: Connection, table: Table, row: Mapping[str, Any], *, key: str) -> None:
+        """Update now."""
+        values = {name: value for name, value in row.items() if name != key}
+        connection.execute(update(table).where(table.c[key] == row[key]).values(values))
+
+    def update_all(self, connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]], *, key: str) -> None:
+        """Run INSERT ... ON DUPLICATE KEY UPDATE, all rows in one statement: as UPDATE each would be a round trip."""
+        if rows:
+            statement = mysql_insert(table)
+            values = {name: statement.inserted[name] for name in rows[0] if name != key}
+            connection.execute(statement.on_duplicate_key_update(values), [dict(row) for row in rows])
+
+    def lock(
+        self, connection: Connection, table: Table, keys: Sequence[Any], *, key: str, returning: Sequence[str]
+    ) -> Sequence[Row[Any]]:
+        """Run SELECT ... FOR UPDATE that looks up one key after the other."""
+        statement, parameters = lock_each(connection, table, keys, key=key, returning=returning)
+        return connection.execute(statement, parameters).all()
+
+    def consume(self, connection: Connection, table: Table, keys: Sequence[Any], *, key: str) -> frozenset[Any]:
+        """Lock, then delete what is there: DELETE ... RETURNING would go through a small table from end to end."""
+        there = [row[0] for row in self.lock(connection, table, keys, key=key, returning=[key])]
+        if there:
+            self.remove(connection, [table], there, key=key)
+        return frozenset(there)
+
+    def remove(
+        self,
+        connection: Connection,
+        tables: Sequence[Table],
+        keys: Sequence[Any],
+        *,
+        key: str,
+        only: Mapping[str, Any] | None = None,
+    ) -> int:
+        """Run one DELETE for each table, that looks up one key after the other."""
+        count = 0
+        for table in tables:
+            statement, parameters = delete_each(connection, table, keys, key=key, only=only or {})
+            count = connection.execute(statement, parameters).rowcount
+        return count
+
+    def among(self, column: Column[Any], parameter: str) -> ColumnElement[bool]:
+        """Build IN (...)."""
+        return column.in_(bindparam(parameter, expanding=True))
+
+    def current(self, query: Select[Any]) -> Select[Any]:
+        """Leave it as it is: a unit's snapshot is taken by its first plain read, and this is it, after the claim.
+
+        A locking read would be as current, and would lock the gaps of `records` at REPEATABLE READ: in a trial of 480 units
+        with duplicates it cost 43 deadlocks, without it there were none.
+        """
+        return query
+
+    def take(self, table: Table, first: Select[Any], marks: Mapping[str, Any], returning: Sequence[str]) -> Taking:
+        """Build SELECT ... FOR UPDATE SKIP LOCKED, then UPDATE by primary key; UPDATE has no RETURNING here."""
+        return _SelectAndUpdate(table, first, marks, returning)
+
+    def lock_schema(self, connection: Connection, name: str) -> None:
+        """Take a lock by name: it outlives the commits that DDL makes, and is given back at the end."""
+        if not lock(connection, name, wait="@@lock_wait_timeout"):
+            raise Failed("another process has been changing the schema for too long: try again when it has ended")
+
+    def said(self, error: DBAPIError) -> Said:
+        """Classify by the server's error code."""
+        code = code_of(error)
+        return _SAID.get(code, Said.NOTHING) if code is not None else Said.NOTHING
+
+
+class _SelectAndUpdate:
+    """Taking by two statements: what is taken is locked by the first, and cannot change before the second."""
+
+    def __init__(self, table: Table, first: Select[Any], marks: Mapping[str, Any], returning: Sequence[str]) -> None:
+        (number,) = table.primary_key.columns
+        shown = (marks.get(name, table.c[name]) for name in returning)
+        self._select = first.with_only_columns(number, *shown).with_for_update(skip_locked=True)
+        self._update = update(table).where(number.in_(bindparam("taken", expanding=True))).values(dict(marks))
+
+    def __call__(self, connection: Connection, parameters: Mapping[str, Any]) -> Sequence[Any]:
+        """Take; the rows are as they are afterwards."""
+        taken = connection.execute(self._select, dict(parameters)).all()
+        if taken:
+            connection.execute(self._update, {**parameters, "taken": [row[0] for row in taken]})
+        return [row[1:] for row in taken]
+
+
+def _insert_without_returning(
+    connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]], *, key: Sequence[str]
+) -> Sequence[Any]:
+    """Insert on MySQL, one statement for each row: only its row count tells there whether a row is new."""
+    statement = insert(table).prefix_with("IGNORE")
+    added = [row for row in rows if connection.execute(statement, dict(row)).rowcount]
+    shape = namedtuple("shape", key)  # type: ignore[misc]  # noqa: PYI024 - its fields are known only here
+    return [shape(*(row[name] for name in key)) for row in added]
+
+
+def _check_lengths(table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
+    for column in table.c:
+        longest = getattr(column.type, "length", None)
+        if longest and any(len(row[column.name]) > longest for row in rows if column.name in row):
+            raise SetupError(f"a {column.name} in {table.name} may have {longest} characters at most")
+
+
+def _check_version(engine: AsyncEngine) -> None:
+    dialect: Any = engine.dialect
+    version = dialect.server_version_info or ()
+    oldest = OLDEST if dialect.is_mariadb else OLDEST_MYSQL
+    if version < oldest:
+        system = "MariaDB" if dialect.is_mariadb else "MySQL"
+        raise SetupError(f"{system} {'.'.join(map(str, version))} is too old: {'.'.join(map(str, oldest))} or newer is needed")
+
+
+def _check_settings(found: Row[Any], *, durable: bool) -> None:
+    problems = [
+        problem
+        for problem, is_there in (
+            ("no database is chosen: name one in the URL", not found.db),
+            (
+                "it is read-only (read_only=1): this is a replica or is being maintained; use the primary",
+                found.read_only not in _OFF,
+            ),
+            ("its InnoDB is read-only (innodb_read_only=1)", found.innodb_read_only not in _OFF),
+            ("it cuts what does not fit: have STRICT_TRANS_TABLES in sql_mode", "STRICT_" not in found.sql_mode),
+            (f"the connection speaks {found.charset}, which cannot hold every text: use utf8mb4", found.charset != "utf8mb4"),
+            (
+                f"a power cut loses commits (innodb_flush_log_at_trx_commit={found.flush}): set it to 1",
+                durable and found.flush not in _DURABLE_FLUSHES,
+            ),
+            (
+                f"a power cut loses commits that are not in its binary log (sync_binlog={found.sync_binlog}): set it to 1",
+                durable and found.log_bin not in _OFF and found.sync_binlog != 1,
+            ),
+        )
+        if is_there
+    ]
+    if problems:
+        raise SetupError("this server cannot be used: " + "; ".join(problems))
+
+
+async def _check_primary(connection: AsyncConnection) -> None:
+    """Refuse a server that replicates from another: the same claim could come to both. Needs a privilege to be seen."""
+    dialect: Any = connection.dialect
+    try:
+        sources = (
+            await connection.exec_driver_sql("SHOW ALL SLAVES STATUS" if dialect.is_mariadb else "SHOW REPLICA STATUS")
+        ).mappings()
+    except DBAPIError as error:
+        if code_of(error) in _NOT_ALLOWED:
+            return
+        raise
+    if any(row.get("Slave_SQL_Running", row.get("Replica_SQL_Running")) == "Yes" for row in sources):
+        raise SetupError("this server cannot be used: it is a replica, which may lack commits of its source; use the primary")

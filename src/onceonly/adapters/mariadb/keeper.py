@@ -1,0 +1,90 @@
+"""Locks by name in MariaDB, which outlive commits; and emptying tables, where TRUNCATE commits by itself.
+
+So the lowest row of a table goes first, and is committed: no unit uses the table without it, whatever comes next.
+"""
+
+from sqlalchemy import Connection, Executable, Table, delete, select, text
+from sqlalchemy.exc import DBAPIError
+
+from onceonly.adapters.mariadb.connection import code_of
+
+LONGEST_LEAD = 3600  # seconds for which a janitor that leads may be silent; by default the server waits for 8 hours
+_LOCKED = "onceonly_locked"
+_OURS = "SHA1(CONCAT(DATABASE(), '/', :name))"  # such locks are the whole server's, and their names short
+_NOT_HAD = (1205, 3572)
+_SIZE = (
+    "SELECT data_length + index_length FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = :name"
+)
+
+
+def lock(connection: Connection, name: str, *, wait: str = "0") -> bool:
+    """Take a lock by name until `unlock`; tells whether it was had within `wait` seconds."""
+    taken = bool(connection.scalar(text(f"SELECT GET_LOCK({_OURS}, {wait})"), {"name": name}))
+    if taken:
+        connection.info[_LOCKED] = name
+    return taken
+
+
+def has_lock(connection: Connection) -> bool:
+    """Tell whether `lock` has taken one."""
+    return _LOCKED in connection.info
+
+
+def unlock(connection: Connection) -> None:
+    """Give back what `lock` has taken; harmless when it took nothing."""
+    name = connection.info.pop(_LOCKED, None)
+    if name is not None:
+        connection.execute(text(f"DO RELEASE_LOCK({_OURS})"), {"name": name})
+
+
+class MariaDBKeeper:
+    """The keeper of a MariaDB server."""
+
+    leads_in_transaction = False
+
+    def try_alone(self, connection: Connection, name: str) -> bool:
+        """Take a lock by name, which the end of the transaction gives back."""
+        return lock(connection, name)
+
+    def shut(self, connection: Connection, table: Table, *, by_rows: bool) -> bool:
+        """Lock the lowest row: of each unit that uses the table it is locked too, since that was refused to it."""
+        (key,) = table.primary_key.columns
+        return _had(connection, select(key).order_by(key).limit(1).with_for_update(nowait=True))
+
+    def empty(self, connection: Connection, table: Table, *, by_rows: bool) -> bool:
+        """Delete the lowest row, commit, and truncate. By rows it is one DELETE."""
+        if by_rows:
+            connection.execute(delete(table))
+            return True
+        (key,) = table.primary_key.columns
+        lowest = connection.scalar(select(key).order_by(key).limit(1))
+        connection.execute(delete(table).where(key == lowest))
+        connection.exec_driver_sql("COMMIT")
+        named = connection.dialect.identifier_preparer.format_table(table)
+        return _had(connection, text(f"TRUNCATE TABLE {named} WAIT 1"))
+
+    def bytes_of(self, connection: Connection, table: Table) -> int:
+        """Have the server count its pages, and ask for their number."""
+        connection.exec_driver_sql(f"ANALYZE TABLE {connection.dialect.identifier_preparer.format_table(table)}").all()
+        return int(connection.scalar(text(_SIZE), {"name": table.name}) or 0)
+
+    def lead(self, connection: Connection, name: str) -> bool:
+        """Take a lock by name. The server drops it with its connection, an hour later at most if this host vanishes."""
+        connection.exec_driver_sql(f"SET SESSION wait_timeout = {LONGEST_LEAD}")
+        return bool(connection.scalar(text(f"SELECT GET_LOCK({_OURS}, 0)"), {"name": f"{name} leader"}))
+
+    def follow(self, connection: Connection, name: str) -> None:
+        """Give it back."""
+        connection.execute(text(f"DO RELEASE_LOCK({_OURS})"), {"name": f"{name} leader"})
+        connection.exec_driver_sql("SET SESSION wait_timeout = DEFAULT")
+
+
+def _had(connection: Connection, statement: Executable) -> bool:
+    """Run what may have to wait for others; tells whether they let it."""
+    try:
+        connection.execute(statement)
+    except DBAPIError as error:
+        if code_of(error) in _NOT_HAD:
+            return False
+        raise
+    return True

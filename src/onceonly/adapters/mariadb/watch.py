@@ -1,0 +1,220 @@
+"""A connection to MariaDB on which no wait is endless.
+
+asyncmy waits for an answer without a limit. A fixed limit would end long statements that work. So a connection that has been
+silent for a while is checked through a second one: the server reports whether it still executes the statement. If it does not,
+the connection is closed at the server, which releases its locks, and its socket is dropped.
+"""
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from enum import Enum, auto
+from typing import Any, TypeVar
+
+from asyncmy import connect as connect_plainly
+from asyncmy.connection import Connection
+from asyncmy.constants.CR import CR_CONN_HOST_ERROR, CR_ERROR_FIRST, CR_ERROR_LAST, CR_SERVER_LOST
+from asyncmy.errors import InternalError, MySQLError, OperationalError
+
+from onceonly.adapters.mariadb.cursor import interruptible
+
+CONNECTING = 10.0
+"""Seconds for a new connection, from the first packet to the last setting."""
+SILENCE = 5.0
+"""Seconds without an answer until a connection is checked, and between two checks."""
+CHECKING = 2.0
+"""Seconds that a check may take."""
+CHECKS = 2
+"""Checks in a row that find nothing executed, or no server, after which a connection is dropped."""
+AGAIN = 1.0
+"""Seconds between such checks."""
+LONGEST = 60.0
+"""Seconds that a statement may take where the server cannot be asked about it: a proxy numbers connections differently."""
+CLOSING = 2.0
+"""Seconds to close a connection politely."""
+
+_KEEPALIVE = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 30_000}
+_STATE = "SELECT command, time FROM information_schema.processlist WHERE id = %s"
+_Result = TypeVar("_Result")
+
+
+class Verdict(Enum):
+    """What a check of a silent connection found."""
+
+    BUSY = auto()
+    """The server executes the statement, or answers without showing it."""
+
+    LOST = auto()
+    """The server does not execute it: the statement or its answer was lost."""
+
+    SILENT = auto()
+    """The server did not answer."""
+
+
+class Side:
+    """Makes second connections to the server of an engine, to check or to end what a first one does."""
+
+    def __init__(self) -> None:
+        self.is_direct = True
+        """Whether the server's numbers of connections are known here; a proxy has numbers of its own."""
+
+    async def interrupt(self, parameters: Mapping[str, Any], thread: int) -> None:
+        """End the statement of a connection. Raises the driver's errors."""
+        if self.is_direct:
+            async with connect_plainly(**parameters) as other, other.cursor() as cursor:
+                await cursor.execute(f"KILL QUERY {thread}")
+
+    async def check(self, parameters: Mapping[str, Any], thread: int) -> Verdict:
+        """Ask the server what a silent connection does."""
+        try:
+            async with asyncio.timeout(CHECKING), connect_plainly(**parameters) as other, other.cursor() as cursor:
+                if not self.is_direct:
+                    return Verdict.BUSY
+                await cursor.execute(_STATE, (thread,))
+                found = await cursor.fetchone()
+        except MySQLError as error:
+            code = error.args[0] if error.args else None
+            is_own = not isinstance(code, int) or CR_ERROR_FIRST <= code <= CR_ERROR_LAST
+            return Verdict.SILENT if is_own else Verdict.BUSY  # a server that refuses is alive
+        except Exception:  # noqa: BLE001 - whatever it is, the server did not answer
+            return Verdict.SILENT
+        return Verdict.LOST if found is None or (found[0] == "Sleep" and found[1] >= 1) else Verdict.BUSY
+
+    async def end(self, parameters: Mapping[str, Any], thread: int) -> None:
+        """End a connection at the server, so that it keeps no locks."""
+        with suppress(Exception):  # whatever it is, the server's own time-outs do the same later
+            async with asyncio.timeout(CHECKING), connect_plainly(**parameters) as other, other.cursor() as cursor:
+                await cursor.execute(f"KILL {thread}")
+
+
+class WatchedConnection(Connection):
+    """asyncmy's connection, whose every wait for the server ends."""
+
+    _transport: Any  # these are asyncmy's; its stubs leave them out
+    _proto: Any
+    _loop: asyncio.AbstractEventLoop
+    _connected: bool
+    _doubting: asyncio.Future[None] | None = None
+
+    def __init__(self, side: Side, parameters: dict[str, Any]) -> None:
+        """Prepare; `parameters` are asyncmy's."""
+        self._side = side
+        self._plain = {name: value for name, value in parameters.items() if name != "init_command"}
+        super().__init__(cursor_cls=interruptible(self._interrupt), **parameters)  # type: ignore[no-untyped-call]  # the same
+
+    async def open(self) -> None:
+        """Connect. Raises OperationalError, also for what the driver would raise by another class."""
+        try:
+            async with asyncio.timeout(CONNECTING):
+                await self.connect()
+        except MySQLError:
+            raise
+        except Exception as error:
+            self.drop()
+            words = f"no answer for {CONNECTING:g} s" if isinstance(error, TimeoutError) else f"{type(error).__name__}: {error}"
+            raise OperationalError(CR_CONN_HOST_ERROR, f"cannot connect to the MariaDB server ({words})") from error
+        self._watch_socket()
+
+    def drop(self) -> None:
+        """Close the socket at once; what waits for the server fails."""
+        transport = self._transport
+        self.close()
+        if transport is not None:
+            transport.abort()
+
+    async def answered(self, call: Awaitable[_Result]) -> _Result:
+        """Wait for a call of the driver. What it cannot make sense of is a lost connection. Raises MySQLError."""
+        try:
+            return await call
+        except InternalError as error:
+            if error.args and isinstance(error.args[0], int):
+                raise  # the server's own
+            self.drop()
+            raise OperationalError(CR_SERVER_LOST, f"lost the server's answer ({error})") from error
+        except MySQLError:
+            raise
+        except Exception as error:
+            self.drop()
+            raise OperationalError(CR_SERVER_LOST, f"lost the server's answer ({type(error).__name__}: {error})") from error
+
+    async def commit(self) -> None:
+        """Commit."""
+        await self.answered(super().commit())
+
+    async def rollback(self) -> None:
+        """Roll back."""
+        await self.answered(super().rollback())
+
+    async def ensure_closed(self) -> None:
+        """Close politely, or else at once."""
+        transport = self._transport
+        try:
+            async with asyncio.timeout(CLOSING):
+                await super().ensure_closed()
+        except Exception:  # noqa: BLE001 - whatever it is, the socket is dropped
+            self.close()
+        finally:
+            if transport is not None:
+                transport.abort()  # harmless when it is closed
+
+    async def _fill_buffer(self, need: int) -> None:
+        """Wait for more bytes from the server; every wait of asyncmy comes through here."""
+        watching = self._loop.call_later(SILENCE, self._doubt) if self._connected else None
+        try:
+            await super()._fill_buffer(need)  # type: ignore[misc]  # the same
+        finally:
+            if watching is not None:
+                watching.cancel()
+                self._stop_doubting()
+
+    def _doubt(self) -> None:
+        self._doubting = asyncio.ensure_future(self._check())
+
+    def _stop_doubting(self) -> None:
+        doubting, self._doubting = self._doubting, None
+        if doubting is not None:
+            doubting.cancel()
+
+    async def _check(self) -> None:
+        """Check again and again, until this connection is found to be lost; cancelled as soon as bytes come."""
+        since, thread, bad = self._loop.time(), int(self.thread_id()), 0
+        progress = self._progress()
+        while bad < CHECKS:
+            verdict = await self._side.check(self._plain, thread)
+            before, progress = progress, self._progress()
+            is_too_long = not self._side.is_direct and self._loop.time() - since > LONGEST
+            bad = CHECKS if is_too_long else bad + 1 if verdict is not Verdict.BUSY and progress == before else 0
+            await asyncio.sleep(AGAIN if 0 < bad < CHECKS else 0 if bad else SILENCE)
+        if self._side.is_direct:
+            await self._side.end(self._plain, thread)
+        self.drop()
+
+    def _progress(self) -> tuple[int, int]:
+        """Return how much data is not sent yet, and how much of the answer has arrived."""
+        unsent = self._transport.get_write_buffer_size() if self._transport is not None else 0
+        return unsent, self._proto.length
+
+    async def _interrupt(self, thread: int) -> None:
+        await self._side.interrupt(self._plain, thread)
+
+    def _watch_socket(self) -> None:
+        """Have the kernel find out sooner than in two hours that the server's host is gone."""
+        sock = self._transport.get_extra_info("socket")
+        if sock is not None and sock.family != getattr(socket, "AF_UNIX", None):
+            for name, value in _KEEPALIVE.items():
+                with suppress(AttributeError, OSError):  # not every system has them
+                    sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+
+def connecting(side: Side) -> Callable[..., Awaitable[WatchedConnection]]:
+    """Make what opens the connections of an engine."""
+
+    async def connect(**parameters: Any) -> WatchedConnection:
+        if isinstance(parameters.get("password"), str):
+            parameters["password"] = parameters["password"].encode()  # asyncmy would encode it as latin-1
+        connection = WatchedConnection(side, parameters)
+        await connection.open()
+        return connection
+
+    return connect

@@ -1,0 +1,116 @@
+"""What a service was asked, in memory: the requests in a part of the world of their own, the responses in the store's."""
+
+from collections.abc import Callable
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from onceonly.adapters.memory.store import StoreWorld
+from onceonly.adapters.memory.transactions import MemoryTransaction, MemoryTransactions
+from onceonly.adapters.memory.world import Driver, Operation, Place, Step
+from onceonly.model.record import Record
+from onceonly.model.remote import Request
+from onceonly.model.transaction import Kept, Opening
+from onceonly.ports.store import Resources
+from onceonly.ports.surroundings import Clock
+
+RESPONSE = "\0response/"
+"""What comes before the keys of responses, among those of clients."""
+
+
+class RequestsWorld(Struct, frozen=True):
+    """The requests that wait or were executed, and the tombstones: until when they stand, in milliseconds since 1970."""
+
+    requests: frozenset[tuple[str, Request]] = frozenset()
+    buried: frozenset[tuple[str, int]] = frozenset()
+
+
+def put(world: RequestsWorld, key: str, request: Request) -> Step:
+    """Keep a request that was not buried."""
+    known = dict(world.requests).get(key)
+    if known is not None:
+        return world, known == request
+    if any(key == each for each, _ in world.buried):
+        return world, False
+    return replace(world, requests=world.requests | {(key, request)}), True
+
+
+def request(world: RequestsWorld, key: str) -> Step:
+    """Give a request."""
+    return world, dict(world.requests).get(key)
+
+
+def bury(world: RequestsWorld, key: str, until: int, now: int) -> Step:
+    """Put a tombstone in its place; those whose time is over go."""
+    until = max([until, *(since for each, since in world.buried if each == key)])
+    others = frozenset(each for each in world.buried if each[0] != key and each[1] >= now)
+    return RequestsWorld(frozenset(each for each in world.requests if each[0] != key), others | {(key, until)}), None
+
+
+def remove(world: StoreWorld, key: str) -> Step:
+    """Remove a response."""
+    return replace(world, keys=tuple(each for each in world.keys if each[0] != key)), None
+
+
+class MemoryCalls:
+    """What one endpoint was asked, beside its memory store."""
+
+    def __init__(self, driver: Driver, endpoint: str, *, clock: Clock | None = None) -> None:
+        """Use the same part of the driver's world as the store of this endpoint, and one of its own.
+
+        Whoever executes the same request is waited for: found at the commit, it might be deleted by then.
+        """
+        self.place = Place(f"requests of {endpoint}", RequestsWorld())
+        self._transactions = MemoryTransactions(driver, endpoint, clock=clock)
+        self._driver = driver
+
+    async def put(self, key: str, request: Request, until: int) -> bool:
+        """Keep a request; see the port. It stays until it is buried."""
+        taken: bool = await self.perform("call-put", put, (key, request))
+        return taken
+
+    async def open(self, opening: Opening) -> "MemoryCall | Kept":
+        """Load the response or open a unit; see the port."""
+        found = await self._transactions.open(replace(opening, key=RESPONSE + opening.key))
+        return found if isinstance(found, Kept) else MemoryCall(self, opening.key, found)
+
+    async def kept(self, key: str) -> Kept | None:
+        """Give the response; see the port."""
+        return await self._transactions.kept(RESPONSE + key)
+
+    async def bury(self, key: str, until: int) -> None:
+        """Remove the request alone; see the port."""
+        await self.perform("call-bury", bury, (key, until, self._transactions.clock.now()))
+
+    async def remove(self, key: str) -> None:
+        """Remove the response; see the port."""
+        await self._transactions.perform("call-remove", remove, (RESPONSE + key,))
+
+    async def perform(self, point: str, function: Callable[..., Step | None], arguments: tuple[Any, ...]) -> Any:
+        """Have the driver carry out an operation on the requests."""
+        return await self._driver.perform(Operation(point, self.place, function, arguments))
+
+
+class MemoryCall:
+    """One request that is being executed."""
+
+    def __init__(self, calls: MemoryCalls, key: str, transaction: MemoryTransaction) -> None:
+        """Execute it in this transaction."""
+        self.resources: Resources = transaction.resources
+        self._calls = calls
+        self._key = key
+        self._transaction = transaction
+
+    async def request(self) -> Request | None:
+        """Read the request; see the port."""
+        found: Request | None = await self._calls.perform("call-request", request, (self._key,))
+        return found
+
+    async def commit(self, record: Record | None, answer: bytes | None) -> None:
+        """Commit with the response; see the port."""
+        await self._transaction.commit(record, answer)
+
+    def abandon(self) -> None:
+        """Give it up."""
+        self._transaction.abandon()

@@ -1,0 +1,180 @@
+"""A database in memory that several endpoints share, with the tokens of their messages in it (protocols, section 5).
+
+`begin` consumes tokens and `commit` makes new ones, in the transaction of the business data: so there is no garbage, no sweeper
+and no other store to ask. It is what the model checker explores of stores that do the same in SQL.
+"""
+
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from onceonly.adapters.memory.store import Changes, Found, MemoryStore, MemoryUnit, Note
+from onceonly.adapters.memory.taking import Wanted, in_order
+from onceonly.adapters.memory.world import Driver, Operation, Place, Raises, Step
+from onceonly.model.errors import CommitRefused, Conflict, Failed
+from onceonly.model.identity import Identity
+from onceonly.model.message import Message
+from onceonly.model.record import Record
+from onceonly.model.token import Token
+from onceonly.ports.surroundings import Clock
+
+
+class Holding(Struct, frozen=True):
+    """A unit that is neither committed nor abandoned, and the tokens that it has deleted, visible to nobody else."""
+
+    token: Hashable
+    tokens: frozenset[Token]
+
+
+class Owned(Struct, frozen=True):
+    """A committed record with effects, whose it is, and when it was stored and last taken, in milliseconds since 1970."""
+
+    endpoint: str
+    record: Record
+    at: int
+    taken: int | None = None
+
+
+class DatabaseWorld(Struct, frozen=True):
+    """What the database holds. `notes` are rows without a unique key: (endpoint, key, value)."""
+
+    tokens: frozenset[Token] = frozenset()
+    records: tuple[Owned, ...] = ()
+    notes: tuple[tuple[str, str, Any], ...] = ()
+    open: tuple[Holding, ...] = ()
+
+
+PLACE = Place("database", DatabaseWorld())
+
+
+def begin(world: DatabaseWorld, messages: tuple[Message, ...], token: Hashable, endpoint: str) -> Step | None:
+    """Delete the messages' tokens, waiting for whoever deleted one of them before; then read the records of the others."""
+    wanted = {Token(message.token, endpoint) for message in messages if message.token}
+    if any(unit.tokens & wanted for unit in world.open):
+        return None
+    live = wanted & world.tokens
+    owing = {each.record.identity: each.record for each in world.records if each.endpoint == endpoint}
+    new = tuple(message for message in messages if Token(message.token, endpoint) in live)
+    rest = tuple(message for message in messages if message not in new)
+    found = Found(
+        new=new,
+        owed=tuple(owing[message.identity] for message in rest if message.identity in owing),
+        done=tuple(message for message in rest if message.identity not in owing),
+        clashing=(),
+    )
+    return replace(world, open=(*world.open, Holding(token, frozenset(live)))), found
+
+
+def commit(world: DatabaseWorld, token: Hashable, changes: Changes, stamp: tuple[str, int]) -> Step:
+    """Make a unit final in one step: rows, records, tokens gone and tokens made; one without a record comes back."""
+    unit = next((unit for unit in world.open if unit.token == token), None)
+    if unit is None:
+        return world, Raises(Failed, "this unit is over: it was committed or abandoned before")
+    endpoint, now = stamp
+    closed = replace(world, open=tuple(each for each in world.open if each.token != token))
+    if changes.refusal:
+        return closed, Raises(CommitRefused, changes.refusal)
+    consumed = {Token(record.token, endpoint) for record in changes.records if record.token}
+    if not consumed <= unit.tokens & world.tokens:
+        return closed, Raises(Conflict, "another unit consumed a token of this one first")
+    minted = [token for record in changes.records for token in record.minted]
+    stored = tuple(Owned(endpoint, record, now) for record in changes.records if record.owes)
+    return DatabaseWorld(
+        tokens=(world.tokens - consumed).union(minted),
+        records=world.records + stored,
+        notes=world.notes + tuple((endpoint, *note) for note in changes.notes),
+        open=closed.open,
+    ), None
+
+
+def forget(world: DatabaseWorld, identities: tuple[Identity, ...], endpoint: str) -> Step:
+    """Drop records: nothing is left of their messages."""
+    left = tuple(each for each in world.records if each.endpoint != endpoint or each.record.identity not in identities)
+    return replace(world, records=left), None
+
+
+def undispatched(world: DatabaseWorld, older_than: int, limit: int, endpoint: str) -> Step:
+    """List an endpoint's old records, oldest first."""
+    old = sorted((each for each in world.records if each.endpoint == endpoint and each.at < older_than), key=lambda e: e.at)
+    return world, tuple(each.record for each in old[:limit])
+
+
+def take(world: DatabaseWorld, wanted: Wanted, endpoint: str) -> Step:
+    """Mark records of an endpoint as taken now, and give them."""
+    own = [each for each in world.records if each.endpoint == endpoint]
+    chosen = wanted.choose(own)
+    marked = (replace(e, taken=wanted.now) if e in own and e.record.identity in chosen else e for e in world.records)
+    return replace(world, records=tuple(marked)), in_order(own, chosen)
+
+
+def find(world: DatabaseWorld, identities: tuple[Identity, ...], endpoint: str) -> Step:
+    """Give the records there are of these."""
+    known = {each.record.identity: each.record for each in world.records if each.endpoint == endpoint}
+    return world, tuple(known[identity] for identity in identities if identity in known)
+
+
+def fence(world: DatabaseWorld, identity: Identity, endpoint: str, token: str | None) -> Step:
+    """Return the record of a message. Without one, a unit that may commit it is a Conflict: any, when its token is unknown."""
+    found = next((e.record for e in world.records if (e.endpoint, e.record.identity) == (endpoint, identity)), None)
+    holding = [unit for unit in world.open if token is None or Token(token, endpoint) in unit.tokens]
+    if found is None and holding:
+        return world, Raises(Conflict, "a unit is open that may commit it")
+    return world, found
+
+
+def _notes(world: DatabaseWorld, endpoint: str) -> Step:
+    return world, tuple((key, value) for owner, key, value in world.notes if owner == endpoint)
+
+
+class MemoryDatabase(MemoryStore):
+    """One endpoint's part of the database of all endpoints that share a driver; it waits in `begin`, like SQL."""
+
+    def __init__(self, driver: Driver, endpoint: str, *, clock: Clock | None = None) -> None:
+        """Use the part of the driver's world that is the database."""
+        super().__init__(driver, endpoint, clock=clock)
+        self.place = PLACE
+        self._endpoint = endpoint
+
+    async def begin(self, messages: Sequence[Message], *, isolated: bool = False) -> MemoryUnit:
+        """Open a unit; see the port."""
+        token = self._driver.token()
+        found = await self._perform("begin", begin, (tuple(messages), token, self._endpoint))
+        return MemoryUnit(self, token, found, isolated=isolated)
+
+    async def forget(self, records: Sequence[Record]) -> None:
+        """Drop records; see the port."""
+        identities = tuple(record.identity for record in records)
+        await self._driver.perform(Operation("forget", self.place, forget, (identities, self._endpoint), many=True))
+
+    async def undispatched(self, older_than: int, limit: int) -> tuple[Record, ...]:
+        """List records; see the port."""
+        arguments = (older_than, limit, self._endpoint)
+        records: tuple[Record, ...] = await self._perform("undispatched", undispatched, arguments)
+        return records
+
+    async def take(self, older_than: int, limit: int, *, lease: int, after: Identity | None = None) -> tuple[Record, ...]:
+        """Take records; see the port."""
+        wanted = Wanted(older_than, limit, lease, self._clock.now(), after)
+        records: tuple[Record, ...] = await self._perform("take", take, (wanted, self._endpoint))
+        return records
+
+    async def find(self, identities: Sequence[Identity]) -> tuple[Record, ...]:
+        """Give records; see the port."""
+        records: tuple[Record, ...] = await self._perform("find", find, (tuple(identities), self._endpoint))
+        return records
+
+    async def fence(self, unit: str, identity: Identity, message: Message | None = None) -> Record | None:
+        """Give a record, once no unit is open; see the port."""
+        record: Record | None = await self._perform("fence", fence, (identity, self._endpoint, message and message.token))
+        return record
+
+    def notes(self) -> tuple[Note, ...]:
+        """Give this endpoint's committed rows, in the order of their commits."""
+        rows: tuple[Note, ...] = self._driver.at_once(Operation("notes", self.place, _notes, (self._endpoint,)))
+        return rows
+
+    async def commit(self, token: Hashable, changes: Changes) -> None:
+        """Commit the unit with this token."""
+        await self._perform("commit", commit, (token, changes, (self._endpoint, self._clock.now())))

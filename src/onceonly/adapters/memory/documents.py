@@ -1,0 +1,96 @@
+"""Documents in memory: an immutable world in which every document has its own count of writes, kept also when it is deleted.
+
+Nothing survives the process. It serves users' tests, and the model checker explores what is built on it.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from onceonly.adapters.memory.world import Driver, Operation, Place, Step
+from onceonly.documents.limits import check_limits
+from onceonly.ports.documents import Change, Document, DocumentLimits, Version
+
+LIMITS = DocumentLimits(service="memory", key=1024, body=1 << 20)
+
+
+class Written(Struct, frozen=True):
+    """What became of one key: how often it was written, and what is there now; None when it was deleted."""
+
+    key: str
+    count: int
+    body: bytes | None
+
+    @property
+    def version(self) -> Version:
+        """The count, so that no version comes again."""
+        return "" if self.body is None else str(self.count)
+
+
+class DocumentsWorld(Struct, frozen=True):
+    """All documents of one place, and the counts of those that were there; no order, so that worlds compare."""
+
+    written: frozenset[Written] = frozenset()
+
+
+def load(world: DocumentsWorld, keys: tuple[str, ...]) -> Step:
+    """Read documents; the outcome has them in the order asked."""
+    known = {each.key: each for each in world.written if each.body is not None}
+    found = (known[key] for key in dict.fromkeys(keys) if key in known)
+    return world, tuple((each.key, Document(each.body or b"", each.version)) for each in found)
+
+
+def save(world: DocumentsWorld, changes: tuple[Change, ...]) -> Step:
+    """Write each document that has the expected version; the outcome says for each what became of it."""
+    known = {each.key: each for each in world.written}
+    answers: list[Version | None] = []
+    for change in changes:
+        now = known.get(change.key, Written(change.key, 0, None))
+        if change.expected != now.version:
+            answers.append(None)
+            continue
+        known[change.key] = Written(change.key, now.count + 1, change.body)
+        answers.append(known[change.key].version)
+    return DocumentsWorld(frozenset(known.values())), tuple(answers)
+
+
+def keys(world: DocumentsWorld, prefix: str, after: str, limit: int) -> Step:
+    """List keys, in the order of their letters."""
+    there = sorted(each.key for each in world.written if each.body is not None and each.key.startswith(prefix))
+    return world, tuple(key for key in there if key > after)[:limit]
+
+
+class MemoryDocuments:
+    """Documents of one place in memory, by its name. They never expire: that is a hint."""
+
+    def __init__(self, driver: Driver, name: str = "documents", *, limits: DocumentLimits = LIMITS) -> None:
+        """Use the part of the driver's world that has this name."""
+        self.place = Place(name, DocumentsWorld())
+        self.limits = limits
+        self._driver = driver
+
+    async def load(self, keys: Sequence[str]) -> Mapping[str, Document]:
+        """Read documents; see the port."""
+        found: tuple[tuple[str, Document], ...] = await self._perform("load", load, (tuple(keys),))
+        return dict(found)
+
+    async def save(self, changes: Sequence[Change]) -> tuple[Version | None, ...]:
+        """Write documents, each by itself; see the port. Raises CommitRefused for what is over the limits."""
+        check_limits(changes, self.limits)
+        answers: tuple[Version | None, ...] = await self._perform("save", save, (tuple(changes),), many=True)
+        return answers
+
+    async def keys(self, prefix: str, *, after: str = "", limit: int = 1000) -> tuple[str, ...]:
+        """List keys; see the port."""
+        listed: tuple[str, ...] = await self._perform("keys", keys, (prefix, after, limit))
+        return listed
+
+    async def check(self) -> tuple[str, ...]:
+        """Find nothing wrong."""
+        return ()
+
+    async def _perform(
+        self, point: str, function: Callable[..., Step], arguments: tuple[Any, ...], *, many: bool = False
+    ) -> Any:
+        return await self._driver.perform(Operation(point, self.place, function, arguments, many=many))

@@ -1,0 +1,97 @@
+"""Another service in memory, as its callers see it: what is asked of it waits, is executed once, and is deleted.
+
+It is what the model checker's endpoints call. Each call is one step here; `algorithms/remote_execution` is checked by itself.
+"""
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from onceonly.adapters.memory.world import Driver, Operation, Place, Raises, Step
+from onceonly.model.errors import Failed
+from onceonly.model.record import Answer
+from onceonly.model.remote import Call, Response, Verb
+from onceonly.model.thing import Thing
+
+Text = tuple[str, bytes]
+"""What a request, or its response, is about: its URL, and its body."""
+
+
+class RemoteWorld(Struct, frozen=True):
+    """What waits, what was answered, what must not come back, and everything that was ever executed, in order."""
+
+    requests: frozenset[Text] = frozenset()
+    responses: frozenset[Text] = frozenset()
+    buried: frozenset[str] = frozenset()
+    executed: tuple[bytes, ...] = ()
+
+
+def put(world: RemoteWorld, url: str, body: bytes) -> Step:
+    """Keep a request."""
+    if url in world.buried:
+        return world, Raises(Failed, "it was deleted before it came")
+    return replace(world, requests=world.requests | {(url, body)}), None
+
+
+def perform(world: RemoteWorld, calls: tuple[Call, ...]) -> Step:
+    """Make calls; whatever they come to is an answer."""
+    for call in calls:
+        world = delete(world, call.url)[0] if call.verb is Verb.DELETE else _execute(world, call.url)
+    return world, tuple(Answer.TAKEN for _ in calls)
+
+
+def read(world: RemoteWorld, url: str) -> Step:
+    """Give the body of a response."""
+    return world, dict(world.responses).get(url)
+
+
+def delete(world: RemoteWorld, url: str) -> Step:
+    """Put a tombstone in place of a request and its response."""
+    requests = frozenset(each for each in world.requests if each[0] != url)
+    responses = frozenset(each for each in world.responses if each[0] != url)
+    return replace(world, requests=requests, responses=responses, buried=world.buried | {url}), None
+
+
+def _execute(world: RemoteWorld, url: str) -> RemoteWorld:
+    body = dict(world.requests).get(url)
+    if body is None or url in dict(world.responses):
+        return world
+    return replace(world, responses=world.responses | {(url, body)}, executed=(*world.executed, body))
+
+
+class MemoryRemote:
+    """The one peer of all who share a driver; the name of a request is its URL, and each attempt has one."""
+
+    def __init__(self, driver: Driver) -> None:
+        """Use the part of the driver's world that is the other service."""
+        self.place = Place("the other service", RemoteWorld())
+        self._driver = driver
+
+    async def create(self, thing: Thing) -> None:
+        """Keep a request; see the port."""
+        await self._driver.perform(Operation("remote-put", self.place, put, (thing.name, thing.data)))
+
+    async def delete(self, name: str) -> None:
+        """Delete; see the port."""
+        await self._driver.perform(Operation("remote-delete", self.place, delete, (name,)))
+
+    async def read(self, name: str) -> bytes | None:
+        """Give the body of a response; see the port."""
+        body: bytes | None = await self._driver.perform(Operation("remote-get", self.place, read, (name,)))
+        return body
+
+    async def names(self, prefix: str = "") -> tuple[str, ...]:
+        """Give the one name that an attempt may have used; asks nobody."""
+        return (f"{prefix}0",)
+
+    async def perform(self, calls: Sequence[Call]) -> tuple[Answer, ...]:
+        """Make calls; see the port. Raises here what the live adapter gives as UNKNOWN."""
+        operation = Operation("remote-call", self.place, perform, (tuple(calls),), many=True)
+        answers: tuple[Answer, ...] = await self._driver.perform(operation)
+        return answers
+
+    async def response(self, url: str) -> Response | None:
+        """Give a response; see the port."""
+        body = await self.read(url)
+        return None if body is None else Response(body=body)

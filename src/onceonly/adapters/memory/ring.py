@@ -1,0 +1,310 @@
+"""A store in memory whose claims are forgotten in time (protocols, section 7): a ring of slots, and a list for all others.
+
+It is what the model checker explores of stores that do the same in SQL. Each call is one step, so a unit's look at a slot's
+label and its claims there are one; who recycles a slot finds it BUSY while a unit uses it, or has that unit conflict.
+"""
+
+from collections.abc import AsyncIterator, Hashable, Sequence
+from contextlib import asynccontextmanager
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from onceonly.adapters.memory.store import Changes, Claim, Found, MemoryStore, MemoryUnit, Note
+from onceonly.adapters.memory.world import Driver, Operation, Place, Raises, Step
+from onceonly.model.errors import CommitRefused, Conflict, Failed
+from onceonly.model.identity import Identity
+from onceonly.model.message import Message
+from onceonly.model.record import Record
+from onceonly.model.ring import Slicing
+from onceonly.ports.ring import OWED_COUNTED, Recycling, Slot, slot_as_found
+from onceonly.ports.store import Barred
+from onceonly.ports.surroundings import Clock
+
+
+class Held(Struct, frozen=True):
+    """What a slot holds: the beginning of its slice, None without one, and the claims of that slice."""
+
+    start: int | None
+    claims: frozenset[Claim] = frozenset()
+
+
+class Using(Struct, frozen=True):
+    """A unit that is neither committed nor abandoned: its claims, and the slices of all its messages that are in one.
+
+    Those of `both` are claimed in their slice, as an older version does, and outside of the ring.
+    """
+
+    token: Hashable
+    claims: tuple[Claim, ...]
+    slices: tuple[tuple[Identity, int], ...]
+    fenced: bool = False
+    both: frozenset[Identity] = frozenset()
+
+
+class Waiting(Struct, frozen=True):
+    """A committed record that owes, when it was stored and last taken, and where its message's slice begins, if in one."""
+
+    record: Record
+    at: int
+    slice: int | None
+    taken: int | None = None
+
+
+class RingWorld(Struct, frozen=True):
+    """Everything one endpoint's store knows. `arrivals` are claims outside of the ring, each with when it was made."""
+
+    slots: tuple[Held, ...] = ()
+    arrivals: tuple[tuple[Claim, int], ...] = ()
+    records: tuple[Waiting, ...] = ()
+    notes: tuple[Note, ...] = ()
+    open: tuple[Using, ...] = ()
+    leader: Hashable = None
+
+
+class Dial(Struct, frozen=True):
+    """How time is cut, what time it is, and whether `begin` waits for a claim."""
+
+    slicing: Slicing
+    now: int
+    blocking: bool = True
+
+    def slice_of(self, message: Message) -> int | None:
+        """Give the beginning of a message's slice; None for one without an instant, or from before the ring."""
+        instant = message.instant
+        return self.slicing.start(instant) if self.slicing.has(instant) else None
+
+    def former_slice_of(self, message: Message) -> int | None:
+        """Give the beginning of the slice in which an older version claims a message that this one claims outside."""
+        instant = message.former_instant
+        return self.slicing.start(instant) if self.slicing.has(instant) else None
+
+
+def begin(world: RingWorld, messages: tuple[Message, ...], token: Hashable, dial: Dial) -> Step | None:
+    """Claim messages for a new unit, each where it belongs; those are left out whose slot holds another slice."""
+    world = _labelled(world, dial)
+    asked = {message.identity: message for message in messages}
+    if dial.blocking and any(identity in asked for unit in world.open for identity, _ in unit.claims):
+        return None
+    slices = {m.identity: start for m in messages if (start := dial.slice_of(m)) is not None}
+    outside = {identity for (identity, _), _ in world.arrivals}
+    former = {m.identity: s for m in messages if (s := dial.former_slice_of(m)) is not None and m.identity not in outside}
+    slices |= former
+    refused = _barred(world, messages, slices, dial)
+    anyway = {each.message.identity for each in refused if each.is_wanted_anyway}
+    barred = tuple(each for each in refused if each.message.identity not in anyway)
+    slices = {identity: start for identity, start in slices.items() if identity not in anyway}
+    both = frozenset(former) - anyway
+    shut = {each.message.identity for each in barred}
+    open_to = tuple(m for m in messages if m.identity not in shut)
+    known = {identity: body for identity, body in _claims(world, slices, both) if identity in asked}
+    owing = {waiting.record.identity: waiting.record for waiting in world.records}
+    same = [m for m in open_to if known.get(m.identity) == m.fingerprint]
+    found = Found(
+        new=tuple(m for m in open_to if m.identity not in known),
+        owed=tuple(owing[m.identity] for m in same if m.identity in owing),
+        done=tuple(m for m in same if m.identity not in owing),
+        clashing=tuple(m for m in open_to if known.get(m.identity, m.fingerprint) != m.fingerprint),
+        barred=barred,
+    )
+    used = tuple((m.identity, slices[m.identity]) for m in open_to if m.identity in slices)
+    unit = Using(token, tuple((m.identity, m.fingerprint) for m in found.new), used, both=both - shut)
+    return replace(world, open=(*world.open, unit)), found
+
+
+def commit(world: RingWorld, token: Hashable, changes: Changes, dial: Dial) -> Step:
+    """Make a unit final in one step, unless a slot that it used was recycled meanwhile. It is over whatever comes of it."""
+    unit = next((unit for unit in world.open if unit.token == token), None)
+    if unit is None:
+        return world, Raises(Failed, "this unit is over: it was committed or abandoned before")
+    closed = _without(world, token)
+    if unit.fenced:
+        return closed, Raises(Conflict, "it was fenced: one of its messages was given up meanwhile")
+    if changes.refusal:
+        return closed, Raises(CommitRefused, changes.refusal)
+    slices = dict(unit.slices)
+    if any(world.slots[dial.slicing.slot(start)].start != start for start in slices.values()):
+        return closed, Raises(Conflict, "a slot that this unit used was recycled meanwhile")
+    handled = {record.identity for record in changes.records}
+    kept = frozenset(claim for claim in unit.claims if claim[0] in handled)
+    if {identity for identity, _ in kept} & {identity for identity, _ in _claims(world, slices, unit.both)}:
+        return closed, Raises(Conflict, "another unit committed a claim of this one first")
+    slots = tuple(
+        replace(held, claims=held.claims | {claim for claim in kept if slices.get(claim[0], -1) == held.start})
+        for held in world.slots
+    )
+    stored = tuple(Waiting(each, dial.now, slices.get(each.identity)) for each in changes.records if each.owes)
+    arrived = tuple((claim, dial.now) for claim in sorted(kept) if claim[0] not in slices or claim[0] in unit.both)
+    return replace(
+        closed,
+        slots=slots,
+        arrivals=world.arrivals + arrived,
+        records=world.records + stored,
+        notes=world.notes + changes.notes,
+    ), None
+
+
+def recycle(world: RingWorld, number: int, dial: Dial) -> Step:
+    """Forget what a slot holds, and label it; or say why not."""
+    world = _labelled(world, dial)
+    slicing, held, wanted = dial.slicing, world.slots[number], dial.slicing.wanted(number, dial.now)
+    if held.start == wanted:
+        return world, Recycling.CURRENT
+    if held.start is not None and not slicing.may_forget(held.start, dial.now):
+        return world, Recycling.EARLY
+    if dial.blocking and any(slicing.slot(start) == number for unit in world.open for _, start in unit.slices):
+        return world, Recycling.BUSY
+    if held.start is not None and any(waiting.slice == held.start for waiting in world.records):
+        return world, Recycling.OWED
+    slots = (*world.slots[:number], Held(wanted), *world.slots[number + 1 :])
+    return replace(world, slots=slots), Recycling.RECYCLED
+
+
+def remove_expired(world: RingWorld, limit: int, dial: Dial) -> Step:
+    """Remove old claims from outside of the ring, but for those that still owe; the outcome is how many."""
+    owing = {waiting.record.identity for waiting in world.records}
+    horizon = dial.now - dial.slicing.retention
+    old = [each for each in world.arrivals if each[1] < horizon and each[0][0] not in owing][:limit]
+    return replace(world, arrivals=tuple(each for each in world.arrivals if each not in old)), len(old)
+
+
+def look(world: RingWorld, dial: Dial) -> Step:
+    """Give all slots as they are."""
+    world = _labelled(world, dial)
+    found = tuple(
+        slot_as_found(number, held.start, owed=_owed(world, held), slicing=dial.slicing, now=dial.now)
+        for number, held in enumerate(world.slots)
+    )
+    return world, found
+
+
+def lead(world: RingWorld, token: Hashable) -> Step:
+    """Become the leader if there is none; the outcome tells whether this is the one."""
+    leader = token if world.leader is None else world.leader
+    return replace(world, leader=leader), leader == token
+
+
+def stop_leading(world: RingWorld, token: Hashable) -> Step:
+    """Be no leader any more."""
+    return replace(world, leader=None if world.leader == token else world.leader), None
+
+
+def abandon(world: RingWorld, token: Hashable) -> Step:
+    """Forget a unit and its claims; harmless when it is over."""
+    return _without(world, token), None
+
+
+def forget(world: RingWorld, identities: tuple[Identity, ...]) -> Step:
+    """Drop records; the claims stay."""
+    return replace(world, records=tuple(each for each in world.records if each.record.identity not in identities)), None
+
+
+def _labelled(world: RingWorld, dial: Dial) -> RingWorld:
+    """Give all slots their first labels, as a database gets them with its first use: nothing was handled before."""
+    if world.slots:
+        return world
+    slicing = dial.slicing
+    return replace(world, slots=tuple(Held(slicing.wanted(number, dial.now)) for number in range(slicing.slots)))
+
+
+def _barred(world: RingWorld, messages: Sequence[Message], slices: dict[Identity, int], dial: Dial) -> tuple[Barred, ...]:
+    judged = [
+        (message, dial.slicing.judge(start, world.slots[dial.slicing.slot(start)].start, dial.now))
+        for message in messages
+        if (start := slices.get(message.identity)) is not None
+    ]
+    return tuple(Barred(message, bar) for message, bar in judged if bar is not None)
+
+
+def _claims(world: RingWorld, slices: dict[Identity, int], both: frozenset[Identity]) -> frozenset[Claim]:
+    """Give the claims where these messages have theirs."""
+    inside = frozenset(claim for held in world.slots for claim in held.claims if slices.get(claim[0]) == held.start)
+    return inside | {claim for claim, _ in world.arrivals if claim[0] not in slices or claim[0] in both}
+
+
+def _owed(world: RingWorld, held: Held) -> int:
+    owed = sum(waiting.slice == held.start for waiting in world.records) if held.start is not None else 0
+    return min(owed, OWED_COUNTED)
+
+
+def _without(world: RingWorld, token: Hashable) -> RingWorld:
+    return replace(world, open=tuple(unit for unit in world.open if unit.token != token))
+
+
+class MemoryRingStore(MemoryStore):
+    """One endpoint's store that forgets; `slicing` says how time is cut. A blocking one waits in `begin`, like SQL."""
+
+    def __init__(
+        self, driver: Driver, endpoint: str, *, slicing: Slicing, clock: Clock | None = None, blocking: bool = True
+    ) -> None:
+        """Use the part of the driver's world that belongs to this endpoint."""
+        super().__init__(driver, endpoint, clock=clock, blocking=blocking)
+        self.place = Place(f"ring of {endpoint}", RingWorld())
+        self._slicing = slicing
+
+    async def begin(self, messages: Sequence[Message], *, isolated: bool = False) -> MemoryUnit:
+        """Open a unit; see the port."""
+        token = self._driver.token()
+        found = await self._perform("begin", begin, (tuple(messages), token, self.dial()))
+        return MemoryUnit(self, token, found, isolated=isolated)
+
+    async def forget(self, records: Sequence[Record]) -> None:
+        """Drop records; see the port."""
+        identities = tuple(record.identity for record in records)
+        await self._driver.perform(Operation("forget", self.place, forget, (identities,), many=True))
+
+    async def commit(self, token: Hashable, changes: Changes) -> None:
+        """Commit the unit with this token."""
+        await self._perform("commit", commit, (token, changes, self.dial()))
+
+    def abandon(self, token: Hashable) -> None:
+        """Give up the unit with this token."""
+        self._driver.at_once(Operation("abandon", self.place, abandon, (token,)))
+
+    def dial(self) -> Dial:
+        """Say what time it is."""
+        return Dial(self._slicing, self._clock.now(), self._blocking)
+
+
+class MemoryRing:
+    """The upkeep of one endpoint's ring."""
+
+    def __init__(self, driver: Driver, store: MemoryRingStore) -> None:
+        """Look after this store."""
+        self._driver = driver
+        self._store = store
+
+    async def slicing(self) -> Slicing:
+        """Give how time is cut."""
+        return self._store.dial().slicing
+
+    async def now(self) -> int:
+        """Read the store's clock."""
+        return self._store.dial().now
+
+    async def slots(self) -> tuple[Slot, ...]:
+        """Look at all slots; see the port."""
+        found: tuple[Slot, ...] = await self._driver.perform(Operation("slots", self._store.place, look, (self._store.dial(),)))
+        return found
+
+    async def recycle(self, number: int, *, by_rows: bool = False) -> Recycling:
+        """Recycle one slot; see the port."""
+        arguments = (number, self._store.dial())
+        found: Recycling = await self._driver.perform(Operation("recycle", self._store.place, recycle, arguments))
+        return found
+
+    async def remove_expired(self, limit: int = 1000) -> int:
+        """Remove old claims without an instant; see the port."""
+        arguments = (limit, self._store.dial())
+        gone: int = await self._driver.perform(Operation("remove-expired", self._store.place, remove_expired, arguments))
+        return gone
+
+    @asynccontextmanager
+    async def leading(self) -> AsyncIterator[bool]:
+        """Enclose the leader's work; see the port."""
+        token = self._driver.token()
+        is_leader: bool = await self._driver.perform(Operation("lead", self._store.place, lead, (token,)))
+        try:
+            yield is_leader
+        finally:
+            self._driver.at_once(Operation("stop-leading", self._store.place, stop_leading, (token,)))

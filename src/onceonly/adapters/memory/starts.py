@@ -1,0 +1,132 @@
+"""Starts in memory: which runs have begun and not ended, and which a supervisor saw die."""
+
+from collections.abc import Hashable, Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from onceonly.adapters.memory.world import Driver, Operation, Place, Step, WallClock
+from onceonly.model.identity import Identity, claim_key
+from onceonly.ports.starts import BEGUN, Deaths, Started
+from onceonly.ports.surroundings import Clock
+
+AT_ONCE = 0.001
+"""Seconds that `begin` waits for another run to end: none, but a time-out needs some."""
+BUSY = 1.0
+"""Seconds after which a message whose other run may still be in progress is tried again."""
+
+
+class Run(Struct, frozen=True):
+    """A run that has not ended. It counts as dead at `until`, in milliseconds since 1970."""
+
+    key: bytes
+    attempts: int
+    token: Hashable
+    until: int
+
+
+class StartsWorld(Struct, frozen=True):
+    """Runs that have not ended, runs that a supervisor saw die, and (for the checker) how often each message's run died.
+
+    `explained`: a supervisor sees all deaths.
+    """
+
+    runs: tuple[Run, ...] = ()
+    seen: tuple[tuple[bytes, int], ...] = ()
+    deaths: tuple[tuple[bytes, int], ...] = ()
+    explained: bool = False
+
+
+class Span(Struct, frozen=True):
+    """A run's own name, the instant it is, and the instant at which a run that begins now counts as dead."""
+
+    token: Hashable
+    now: int
+    until: int
+
+
+PLACE = Place("starts", StartsWorld())
+
+
+def begin(world: StartsWorld, key: bytes, attempts: int, span: Span) -> Step | None:
+    """Record a run; waits while another one that began with at least as many attempts may be in progress."""
+    world, seen = _take(world, (key,))
+    mine = [run for run in world.runs if run.key == key]
+    if any(run.attempts >= attempts and run.until > span.now for run in mine) and max(seen.values(), default=-1) < attempts:
+        return None
+    others = tuple(run for run in world.runs if run.key != key)
+    died = max([*seen.values(), *(run.attempts for run in mine)], default=-1)
+    if died >= attempts:
+        return replace(world, runs=others), died
+    return replace(world, runs=_sorted((*others, Run(key, attempts, span.token, span.until)))), None
+
+
+def end(world: StartsWorld, key: bytes, token: Hashable) -> Step:
+    """Remove a run, unless another one of the same message has begun since."""
+    return replace(world, runs=tuple(run for run in world.runs if (run.key, run.token) != (key, token))), None
+
+
+def forget(world: StartsWorld, key: bytes, attempts: int) -> Step:
+    """Remove a run whose death was counted by other evidence."""
+    return replace(world, runs=tuple(run for run in world.runs if run.key != key or run.attempts > attempts)), None
+
+
+def take(world: StartsWorld, keys: tuple[bytes, ...]) -> Step:
+    """Return what a supervisor saw of these, and remove it."""
+    world, found = _take(world, keys)
+    return world, (tuple(sorted(found.items())), world.explained)
+
+
+def _take(world: StartsWorld, keys: tuple[bytes, ...]) -> tuple[StartsWorld, dict[bytes, int]]:
+    found: dict[bytes, int] = {}
+    for key, attempts in world.seen:
+        if key in keys:
+            found[key] = max(attempts, found.get(key, 0))
+    return replace(world, seen=tuple(each for each in world.seen if each[0] not in keys)), found
+
+
+def _sorted(runs: tuple[Run, ...]) -> tuple[Run, ...]:
+    return tuple(sorted(runs, key=lambda run: run.key))
+
+
+class MemoryStarts:
+    """The starts of one endpoint. A run that has not ended after `lasts` seconds counts as dead."""
+
+    place = PLACE
+
+    def __init__(self, driver: Driver, endpoint: str, *, lasts: float = 60.0, clock: Clock | None = None) -> None:
+        """Use the part of the driver's world that holds the runs."""
+        self._driver = driver
+        self._endpoint = endpoint
+        self._lasts = lasts
+        self._clock = clock or WallClock()
+        self._tokens: dict[bytes, Hashable] = {}
+
+    async def died(self, identities: Sequence[Identity]) -> Deaths:
+        """Return the runs that a supervisor saw die; see the port."""
+        keys = {claim_key(self._endpoint, identity): identity for identity in identities}
+        found: tuple[tuple[bytes, int], ...]
+        found, explained = await self._driver.perform(Operation("start-died", PLACE, take, (tuple(keys),)))
+        return Deaths(counted={keys[key]: attempts for key, attempts in found}, explained=explained)
+
+    async def begin(self, identity: Identity, attempts: int) -> Started:
+        """Record that a run begins; see the port."""
+        key, now = claim_key(self._endpoint, identity), self._clock.now()
+        token = self._tokens[key] = self._driver.token()
+        span = Span(token, now, now + int(self._lasts * 1000))
+        operation = Operation("start-begin", PLACE, begin, (key, attempts, span))
+        try:
+            died: int | None = await self._driver.perform(operation, AT_ONCE)
+        except TimeoutError:
+            return Started(wait=BUSY)
+        return BEGUN if died is None else Started(died=died)
+
+    async def ended(self, identity: Identity) -> None:
+        """Remove the run; see the port."""
+        key = claim_key(self._endpoint, identity)
+        await self._driver.perform(Operation("start-ended", PLACE, end, (key, self._tokens.pop(key, None))))
+
+    async def forget(self, identity: Identity, attempts: int) -> None:
+        """Remove the run of which a death was counted; see the port."""
+        key = claim_key(self._endpoint, identity)
+        await self._driver.perform(Operation("start-forget", PLACE, forget, (key, attempts)))

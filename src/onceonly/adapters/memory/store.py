@@ -1,0 +1,397 @@
+"""The memory store and its dead letters: immutable worlds that behave like a blocking database, or like an optimistic one.
+
+Nothing survives the process. It serves users' tests, and it is the store that the model checker explores.
+"""
+
+from collections.abc import AsyncIterator, Callable, Hashable, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from onceonly.adapters.memory.taking import Wanted, in_order
+from onceonly.adapters.memory.world import Driver, Operation, Place, Raises, Step, WallClock
+from onceonly.model.dead_letter import DeadLetter
+from onceonly.model.errors import CommitRefused, Conflict, Failed, HandlerFailed, LockTimeout
+from onceonly.model.identity import Identity
+from onceonly.model.message import Failure, FailureKind, Message
+from onceonly.model.record import Record
+from onceonly.model.transaction import Kept, longest_commit
+from onceonly.ports.dead_letters import Filter
+from onceonly.ports.store import Barred, Resources
+from onceonly.ports.surroundings import Clock
+
+Note = tuple[str, Any]
+Claim = tuple[Identity, bytes]
+"""Who was handled, and the fingerprint of the body."""
+
+
+class OpenUnit(Struct, frozen=True):
+    """A unit that is neither committed nor abandoned, and the claims it holds."""
+
+    token: Hashable
+    claims: tuple[Claim, ...]
+    fenced: bool = False
+    """Whether it can no longer be committed."""
+
+
+class Stored(Struct, frozen=True):
+    """A committed record with effects, and when it was stored and last taken, in milliseconds since 1970."""
+
+    record: Record
+    at: int
+    taken: int | None = None
+
+
+class StoreWorld(Struct, frozen=True):
+    """Everything one endpoint's store knows. `notes` are rows without a unique key, in the order they were committed."""
+
+    claims: frozenset[Claim] = frozenset()
+    records: tuple[Stored, ...] = ()
+    notes: tuple[Note, ...] = ()
+    open: tuple[OpenUnit, ...] = ()
+    keys: tuple[tuple[str, Kept], ...] = ()
+    buried: frozenset[Identity] = frozenset()
+    """Attempts at transactions that were fenced."""
+
+
+class Found(Struct, frozen=True):
+    """What `begin` found, as data."""
+
+    new: tuple[Message, ...]
+    owed: tuple[Record, ...]
+    done: tuple[Message, ...]
+    clashing: tuple[Message, ...]
+    barred: tuple[Barred, ...] = ()
+
+
+class Changes(Struct, frozen=True):
+    """What a unit wants to make final; `refusal` is the reason for which the store refuses it, if any."""
+
+    records: tuple[Record, ...]
+    notes: tuple[Note, ...] = ()
+    refusal: str = ""
+
+
+def begin(world: StoreWorld, messages: tuple[Message, ...], token: Hashable, blocking: bool) -> Step | None:  # noqa: FBT001 - positional
+    """Claim these messages for a new unit; a blocking store waits while another open unit holds one of the claims."""
+    if blocking and {m.identity for m in messages} & {identity for unit in world.open for identity, _ in unit.claims}:
+        return None
+    asked = {message.identity for message in messages}
+    known = {identity: body for identity, body in world.claims if identity in asked}
+    owing = {stored.record.identity: stored.record for stored in world.records}
+    same = [m for m in messages if known.get(m.identity) == m.fingerprint]
+    found = Found(
+        new=tuple(m for m in messages if m.identity not in known),
+        owed=tuple(owing[m.identity] for m in same if m.identity in owing),
+        done=tuple(m for m in same if m.identity not in owing),
+        clashing=tuple(m for m in messages if known.get(m.identity, m.fingerprint) != m.fingerprint),
+    )
+    unit = OpenUnit(token, tuple((message.identity, message.fingerprint) for message in found.new))
+    return replace(world, open=(*world.open, unit)), found
+
+
+def commit(world: StoreWorld, token: Hashable, changes: Changes, now: int) -> Step:
+    """Make a unit final in one step; a claim in it without a record is dropped. It is over whatever comes of it."""
+    unit = next((unit for unit in world.open if unit.token == token), None)
+    if unit is None:
+        return world, Raises(Failed, "this unit is over: it was committed or abandoned before")
+    closed = _without(world, token)
+    if unit.fenced:
+        return closed, Raises(Conflict, "it was fenced: one of its messages was given up meanwhile")
+    if changes.refusal:
+        return closed, Raises(CommitRefused, changes.refusal)
+    handled = {record.identity for record in changes.records}
+    kept = frozenset(claim for claim in unit.claims if claim[0] in handled)
+    if {identity for identity, _ in kept} & {identity for identity, _ in world.claims}:
+        return closed, Raises(Conflict, "another unit committed a claim of this one first")
+    stored = tuple(Stored(record, now) for record in changes.records if record.owes)
+    final = StoreWorld(world.claims | kept, world.records + stored, world.notes + changes.notes, closed.open)
+    return replace(final, keys=world.keys, buried=world.buried), None
+
+
+def abandon(world: StoreWorld, token: Hashable) -> Step:
+    """Forget a unit and its claims; harmless when it is over."""
+    return _without(world, token), None
+
+
+def forget(world: StoreWorld, identities: tuple[Identity, ...]) -> Step:
+    """Drop records; the claims stay."""
+    gone = frozenset(identities)
+    return replace(world, records=tuple(stored for stored in world.records if stored.record.identity not in gone)), None
+
+
+def undispatched(world: StoreWorld, older_than: int, limit: int) -> Step:
+    """List old records, oldest first."""
+    found = [stored.record for stored in sorted(world.records, key=lambda stored: stored.at) if stored.at < older_than]
+    return world, tuple(found[:limit])
+
+
+def take(world: StoreWorld, wanted: Wanted) -> Step:
+    """Mark records as taken now, and give them."""
+    chosen = wanted.choose(world.records)
+    marked = tuple(replace(s, taken=wanted.now) if s.record.identity in chosen else s for s in world.records)
+    return replace(world, records=marked), in_order(marked, chosen)
+
+
+def find(world: StoreWorld, identities: tuple[Identity, ...]) -> Step:
+    """Give the records there are of these."""
+    known = {stored.record.identity: stored.record for stored in world.records}
+    return world, tuple(known[identity] for identity in identities if identity in known)
+
+
+def fence(world: StoreWorld, identity: Identity, blocking: bool) -> Step:  # noqa: FBT001 - positional
+    """Return the record of a message. Without one, a unit that claims it is a Conflict, or loses in an optimistic store."""
+    known = {stored.record.identity: stored.record for stored in world.records}
+    claiming = {unit.token for unit in world.open if any(identity == claimed for claimed, _ in unit.claims)}
+    if identity in known or not claiming:
+        return world, known.get(identity)
+    if blocking:
+        return world, Raises(Conflict, "another unit has claimed it")
+    return replace(world, open=tuple(replace(each, fenced=each.fenced or each.token in claiming) for each in world.open)), None
+
+
+def bury(world: StoreWorld, identity: Identity) -> Step:
+    """Return the record of an attempt at a transaction, or make sure that it will never have one."""
+    known = {stored.record.identity: stored.record for stored in world.records}
+    return (world if identity in known else replace(world, buried=world.buried | {identity})), known.get(identity)
+
+
+def _notes(world: StoreWorld) -> Step:
+    return world, world.notes
+
+
+def _without(world: StoreWorld, token: Hashable) -> StoreWorld:
+    return replace(world, open=tuple(unit for unit in world.open if unit.token != token))
+
+
+class Notebook:
+    """What a unit of the memory store offers to handlers: rows written here are committed with the unit, or never were."""
+
+    def __init__(self) -> None:
+        """Begin empty."""
+        self._rows: list[Note] = []
+        self._refusal = ""
+
+    def write(self, key: str, value: Any) -> None:
+        """Add a row. Keys need not be unique; values must be hashable."""
+        self._rows.append((key, value))
+
+    def refuse(self, reason: str) -> None:
+        """Have the commit of this unit refused, as a deferred constraint does."""
+        self._refusal = reason
+
+    def changes(self, records: Iterable[Record]) -> Changes:
+        """Put together what the unit commits."""
+        return Changes(tuple(records), tuple(self._rows), self._refusal)
+
+    def mark(self) -> tuple[int, str]:
+        """Remember what is written so far."""
+        return len(self._rows), self._refusal
+
+    def undo(self, mark: tuple[int, str]) -> None:
+        """Go back to a mark."""
+        length, self._refusal = mark
+        del self._rows[length:]
+
+
+_Kind = TypeVar("_Kind")
+
+
+class MemoryResources:
+    """The resources of one unit: its notebook."""
+
+    def __init__(self, notebook: Notebook, *, isolated: bool) -> None:
+        """Offer this notebook."""
+        self._notebook = notebook
+        self._isolated = isolated
+
+    def get(self, kind: type[_Kind]) -> _Kind:
+        """Give the notebook. Raises LookupError for any other type."""
+        if isinstance(self._notebook, kind):
+            return self._notebook
+        raise LookupError(f"the memory store offers a Notebook, no {kind.__name__}")
+
+    def attempt(self) -> AbstractAsyncContextManager[None]:
+        """Enclose one handler's work; in an isolated unit its rows are undone when it raises; a lock time-out is its own."""
+        return self._attempt()
+
+    @asynccontextmanager
+    async def _attempt(self) -> AsyncIterator[None]:
+        mark = self._notebook.mark()
+        try:
+            yield
+        except BaseException as error:
+            if self._isolated:
+                self._notebook.undo(mark)
+            if self._isolated and isinstance(error, LockTimeout):
+                raise HandlerFailed(Failure(kind=FailureKind.LOCKED, reason=str(error))) from error
+            raise
+
+    async def run_sync(self, function: Callable[[Callable[[type], object]], Any]) -> object:
+        """Run a synchronous handler."""
+        return function(self.get)
+
+
+class MemoryUnit:
+    """One unit of work against the memory store."""
+
+    def __init__(self, store: "MemoryStore", token: Hashable, found: Found, *, isolated: bool) -> None:
+        """Wrap what `begin` found."""
+        self.key = ""
+        self.new, self.owed, self.done, self.clashing = found.new, found.owed, found.done, found.clashing
+        self.barred = found.barred
+        self._notebook = Notebook()
+        self.resources: Resources = MemoryResources(self._notebook, isolated=isolated)
+        self._store = store
+        self._token = token
+
+    async def commit(self, records: Sequence[Record]) -> None:
+        """Make notes, records and claims final in one step. Raises Conflict, CommitRefused, Failed."""
+        await self._store.commit(self._token, self._notebook.changes(records))
+
+    def abandon(self) -> None:
+        """Give the unit up."""
+        self._store.abandon(self._token)
+
+
+class MemoryStore:
+    """The store of one endpoint, in memory. A blocking one waits in `begin` like SQL; an optimistic one conflicts at commit."""
+
+    def __init__(self, driver: Driver, endpoint: str, *, clock: Clock | None = None, blocking: bool = True) -> None:
+        """Use the part of the driver's world that belongs to this endpoint."""
+        self.place = Place(f"store of {endpoint}", StoreWorld())
+        self._driver = driver
+        self._clock = clock or WallClock()
+        self._blocking = blocking
+
+    async def begin(self, messages: Sequence[Message], *, isolated: bool = False) -> MemoryUnit:
+        """Open a unit; see the port."""
+        token = self._driver.token()
+        found = await self._perform("begin", begin, (tuple(messages), token, self._blocking))
+        return MemoryUnit(self, token, found, isolated=isolated)
+
+    def keeps(self, record: Record) -> bool:
+        """Tell whether there are effects to forget; the claim stays."""
+        return record.owes
+
+    async def forget(self, records: Sequence[Record]) -> None:
+        """Drop records; see the port."""
+        identities = tuple(record.identity for record in records)
+        await self._driver.perform(Operation("forget", self.place, forget, (identities,), many=True))
+
+    async def undispatched(self, older_than: int, limit: int) -> tuple[Record, ...]:
+        """List records; see the port."""
+        records: tuple[Record, ...] = await self._perform("undispatched", undispatched, (older_than, limit))
+        return records
+
+    async def take(self, older_than: int, limit: int, *, lease: int, after: Identity | None = None) -> tuple[Record, ...]:
+        """Take records; see the port."""
+        wanted = Wanted(older_than, limit, lease, self._clock.now(), after)
+        records: tuple[Record, ...] = await self._perform("take", take, (wanted,))
+        return records
+
+    async def find(self, identities: Sequence[Identity]) -> tuple[Record, ...]:
+        """Give records; see the port."""
+        records: tuple[Record, ...] = await self._perform("find", find, (tuple(identities),))
+        return records
+
+    async def fence(self, unit: str, identity: Identity, message: Message | None = None) -> Record | None:
+        """Give a record, once no open unit holds the claim; see the port."""
+        if longest_commit(unit) is not None:
+            buried: Record | None = await self._perform("fence", bury, (identity,))
+            return buried
+        record: Record | None = await self._perform("fence", fence, (identity, self._blocking))
+        return record
+
+    def unit_key(self, message: Message) -> str:
+        """Let all messages share a unit."""
+        return ""
+
+    def notes(self) -> tuple[Note, ...]:
+        """Give the committed rows, in the order of their commits."""
+        rows: tuple[Note, ...] = self._driver.at_once(Operation("notes", self.place, _notes, ()))
+        return rows
+
+    async def commit(self, token: Hashable, changes: Changes) -> None:
+        """Commit the unit with this token."""
+        await self._perform("commit", commit, (token, changes, self._clock.now()))
+
+    def abandon(self, token: Hashable) -> None:
+        """Give up the unit with this token."""
+        self._driver.at_once(Operation("abandon", self.place, abandon, (token,)))
+
+    async def _perform(self, point: str, function: Callable[..., Step | None], arguments: tuple[Any, ...]) -> Any:
+        return await self._driver.perform(Operation(point, self.place, function, arguments))
+
+
+class LettersWorld(Struct, frozen=True):
+    """All dead letters, in the order they were added."""
+
+    letters: tuple[DeadLetter, ...] = ()
+
+
+LETTERS = Place("dead letters", LettersWorld())
+
+
+def add(world: LettersWorld, letter: DeadLetter) -> Step:
+    """Store a letter; one with the same key is kept as it is."""
+    if any(known.key == letter.key for known in world.letters):
+        return world, None
+    return LettersWorld((*world.letters, letter)), None
+
+
+def remove(world: LettersWorld, keys: tuple[str, ...]) -> Step:
+    """Remove letters; the outcome is how many there were."""
+    left = tuple(letter for letter in world.letters if letter.key not in keys)
+    return LettersWorld(left), len(world.letters) - len(left)
+
+
+def _look(world: LettersWorld) -> Step:
+    return world, world.letters
+
+
+def _fits(letter: DeadLetter, chosen: Filter) -> bool:
+    kind = letter.message.type if letter.message else ""
+    return chosen.endpoint in ("", letter.endpoint) and chosen.type in ("", kind) and chosen.reason in letter.reason
+
+
+class MemoryDeadLetters:
+    """The dead letters of every endpoint that shares a driver."""
+
+    place = LETTERS
+
+    def __init__(self, driver: Driver, *, clock: Clock | None = None) -> None:
+        """Use the part of the driver's world that holds the letters."""
+        self._driver = driver
+        self._clock = clock or WallClock()
+
+    async def add(self, letter: DeadLetter) -> None:
+        """Store a letter; see the port."""
+        stamped = replace(letter, at=letter.at or self._clock.now())
+        await self._driver.perform(Operation("dead-letter", LETTERS, add, (stamped,)))
+
+    async def page(self, chosen: Filter, *, after: str = "", limit: int = 100) -> tuple[DeadLetter, ...]:
+        """List letters; see the port. Empty when `after` is no letter's key."""
+        letters = await self._all()
+        keys = [letter.key for letter in letters]
+        start = (keys.index(after) + 1 if after in keys else len(keys)) if after else 0
+        return tuple(letter for letter in letters[start:] if _fits(letter, chosen))[:limit]
+
+    async def get(self, key: str) -> DeadLetter | None:
+        """Give one letter, or None."""
+        return next((letter for letter in await self._all() if letter.key == key), None)
+
+    async def count(self, chosen: Filter) -> int:
+        """Count letters."""
+        return sum(_fits(letter, chosen) for letter in await self._all())
+
+    async def remove(self, keys: Sequence[str]) -> int:
+        """Remove letters; gives how many there were."""
+        removed: int = await self._driver.perform(Operation("remove", LETTERS, remove, (tuple(keys),)))
+        return removed
+
+    async def _all(self) -> tuple[DeadLetter, ...]:
+        letters: tuple[DeadLetter, ...] = await self._driver.perform(Operation("look", LETTERS, _look, ()))
+        return letters

@@ -1,0 +1,128 @@
+"""Transactions of a user's in the memory store: pure functions over the store's world, as everything there."""
+
+from collections.abc import Callable, Hashable
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from onceonly.adapters.memory.store import Changes, MemoryResources, Notebook, OpenUnit, Stored, StoreWorld, abandon
+from onceonly.adapters.memory.world import Driver, Operation, Place, Raises, Step, WallClock
+from onceonly.model.errors import CommitRefused, Conflict, Failed, SetupError
+from onceonly.model.identity import Identity
+from onceonly.model.record import Record
+from onceonly.model.transaction import Kept, Opening
+from onceonly.ports.store import Resources
+from onceonly.ports.surroundings import Clock
+from onceonly.systems.waiting import waiting
+
+KEYS = "\0keys"
+"""The source under which an open unit holds a client's key; no message has it."""
+
+
+def open_(world: StoreWorld, key: str, token: Hashable, blocking: bool) -> Step | None:  # noqa: FBT001 - positional
+    """Open a unit that holds the key; a blocking store waits while another one holds it. Gives what is kept under it."""
+    kept = next((kept for known, kept in world.keys if known == key), None) if key else None
+    if kept is not None:
+        return world, kept
+    held = Identity(KEYS, key)
+    if key and blocking and any(held == claimed for unit in world.open for claimed, _ in unit.claims):
+        return None
+    unit = OpenUnit(token, ((held, b""),) if key else ())
+    return replace(world, open=(*world.open, unit)), None
+
+
+class Final(Struct, frozen=True):
+    """What a transaction makes final, its client's key among it."""
+
+    changes: Changes
+    key: tuple[tuple[str, Kept], ...] = ()
+
+
+def commit(world: StoreWorld, token: Hashable, final: Final, now: int) -> Step:
+    """Make notes, record and key final in one step. The unit is over whatever comes of it."""
+    closed: StoreWorld
+    closed, _ = abandon(world, token)
+    if len(closed.open) == len(world.open):
+        return world, Raises(Failed, "this transaction is over: it was committed or abandoned before")
+    if final.changes.refusal:
+        return closed, Raises(CommitRefused, final.changes.refusal)
+    if any(record.identity in world.buried for record in final.changes.records):
+        return closed, Raises(Conflict, "a sweeper took this attempt for dead")
+    if {key for key, _ in final.key} & {key for key, _ in world.keys}:
+        return closed, Raises(Conflict, "another attempt with this idempotency key was committed first")
+    after = replace(
+        closed,
+        records=closed.records + tuple(Stored(record, now) for record in final.changes.records),
+        notes=closed.notes + final.changes.notes,
+        keys=closed.keys + final.key,
+    )
+    return after, None
+
+
+def kept(world: StoreWorld, key: str) -> Step:
+    """Give what is committed under a key."""
+    return world, next((kept for known, kept in world.keys if known == key), None)
+
+
+class MemoryTransactions:
+    """The transactions of one endpoint's memory store. Blocking ones wait for a key like SQL; others conflict at commit."""
+
+    def __init__(self, driver: Driver, endpoint: str, *, clock: Clock | None = None, blocking: bool = True) -> None:
+        """Use the same part of the driver's world as the store of this endpoint."""
+        self.clock = clock or WallClock()
+        self._place = Place(f"store of {endpoint}", StoreWorld())
+        self._driver = driver
+        self._blocking = blocking
+
+    async def open(self, opening: Opening) -> "MemoryTransaction | Kept":
+        """Open a transaction; see the port."""
+        token = self._driver.token()
+        async with waiting(opening):
+            found = await self.perform("open", open_, (opening.key, token, self._blocking))
+        return found if isinstance(found, Kept) else MemoryTransaction(self, token, opening)
+
+    async def kept(self, key: str) -> Kept | None:
+        """Read a key; see the port."""
+        found: Kept | None = await self.perform("kept", kept, (key,))
+        return found
+
+    async def perform(self, point: str, function: Callable[..., Step | None], arguments: tuple[Any, ...]) -> Any:
+        """Have the driver carry out an operation on the store's part of the world."""
+        return await self._driver.perform(Operation(point, self._place, function, arguments))
+
+    def abandon(self, token: Hashable) -> None:
+        """Give up the unit with this token."""
+        self._driver.at_once(Operation("abandon", self._place, abandon, (token,)))
+
+
+class MemoryTransaction:
+    """One open transaction."""
+
+    def __init__(self, transactions: MemoryTransactions, token: Hashable, opening: Opening) -> None:
+        """Begin with an empty notebook."""
+        self._notebook = Notebook()
+        self.resources: Resources = MemoryResources(self._notebook, isolated=False)
+        self.unit = ""
+        self._transactions = transactions
+        self._token = token
+        self._opening = opening
+        self._since = transactions.clock.now()
+
+    async def load(self, unit: str) -> None:
+        """Load nothing: here are no entities. Raises SetupError."""
+        raise SetupError(f"no {unit!r}: a memory store keeps entities for an endpoint with a handler that works on some")
+
+    async def commit(self, record: Record | None, answer: bytes | None) -> None:
+        """Make everything final in one step; see the port."""
+        opening, now = self._opening, self._transactions.clock.now()
+        if now - self._since > opening.max_commit:
+            self.abandon()
+            raise Failed(f"not committed within {opening.max_commit} ms of its beginning")
+        changes = self._notebook.changes(() if record is None else (record,))
+        key = ((opening.key, Kept(opening.attempt, opening.fingerprint, answer)),) if opening.key else ()
+        await self._transactions.perform("commit", commit, (self._token, Final(changes, key), now))
+
+    def abandon(self) -> None:
+        """Give it up."""
+        self._transactions.abandon(self._token)

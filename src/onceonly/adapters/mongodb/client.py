@@ -1,0 +1,137 @@
+"""MongoDB: where it is, a client that sends no write twice, and what its errors mean. The driver is pymongo."""
+
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+from urllib.parse import parse_qsl, urlencode, urlsplit
+
+from msgspec import Struct
+from pymongo import AsyncMongoClient
+from pymongo.errors import (
+    ConfigurationError,
+    DuplicateKeyError,
+    InvalidURI,
+    NotPrimaryError,
+    OperationFailure,
+    ServerSelectionTimeoutError,
+    WriteError,
+)
+
+from onceonly.documents.urls import seconds
+from onceonly.model.errors import Failed, OnceOnlyError, SetupError, Unknown
+
+CONNECTIONS = 32
+_EXAMPLE = "mongodb://localhost:27017/shop?collection=onceonly"
+_OURS = ("collection", "timeout")
+_FIXED = ("w", "journal", "wtimeoutms", "readconcernlevel", "readpreference", "retrywrites", "retryreads", "maxadaptiveretries")
+_COLLECTION = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,100}")
+_NOT_BEGUN = {
+    13,  # Unauthorized
+    18,  # AuthenticationFailed
+    13435,  # NotPrimaryNoSecondaryOk
+    10107,  # NotWritablePrimary
+    20,  # IllegalOperation
+    59,  # CommandNotFound
+    73,  # InvalidNamespace
+    8000,  # a hosted service's own refusal
+}
+"""Codes of commands that were refused as a whole, before anything was written."""
+_NOT_WRITTEN = {
+    121,  # DocumentValidationFailure
+    10334,  # BSONObjectTooLarge
+    17280,  # KeyTooLong
+    17419,  # the document would grow too large
+}
+"""Codes of single writes that were refused."""
+
+
+class Address(Struct, frozen=True, kw_only=True):
+    """A database as a URL names it. `url` is the driver's, with credentials; `place` is what may be shown."""
+
+    url: str
+    place: str
+    database: str
+    collection: str
+    timeout: float
+
+
+def read_address(url: str) -> Address:
+    """Take a mongodb:// or mongodb+srv:// URL apart. Raises SetupError; never repeats its password."""
+    parts = urlsplit(url)
+    database, given = parts.path.strip("/"), parse_qsl(parts.query, keep_blank_values=True)
+    if not parts.netloc or not database or "/" in database:
+        raise SetupError(f"this MongoDB URL names no database; write for example {_EXAMPLE}")
+    if fixed := sorted({name for name, _ in given if name.lower() in _FIXED}):
+        raise SetupError(
+            f"leave {', '.join(fixed)} out of the MongoDB URL: what is written must be safe, and what is read current"
+        )
+    ours = {name: value for name, value in given if name in _OURS}
+    collection = ours.get("collection", "onceonly")
+    if not _COLLECTION.fullmatch(collection):
+        raise SetupError(f"collection {collection!r}: use a letter, then at most 100 of A-Z, a-z, 0-9, '_', '.' and '-'")
+    rest = urlencode([(name, value) for name, value in given if name not in _OURS])
+    return Address(
+        url=parts._replace(query=rest).geturl(),
+        place=f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}/{database}",
+        database=database,
+        collection=collection,
+        timeout=seconds(ours, "timeout", 10.0),
+    )
+
+
+@asynccontextmanager
+async def open_client(address: Address) -> AsyncIterator["AsyncMongoClient[dict[str, Any]]"]:
+    """Make a client, and close it at the end; connects at the first call. Raises SetupError when the URL is wrong."""
+    milliseconds = round(address.timeout * 1000)
+    try:
+        client: AsyncMongoClient[dict[str, Any]] = AsyncMongoClient(
+            address.url,
+            appname="onceonly",
+            retryWrites=False,  # a repeated write would answer "another version" to itself
+            serverSelectionTimeoutMS=milliseconds,
+            connectTimeoutMS=milliseconds,
+            socketTimeoutMS=2 * milliseconds,
+            maxAdaptiveRetries=0,  # the same for a server that is overloaded
+            maxPoolSize=CONNECTIONS,
+            tz_aware=True,
+        )
+    except (ConfigurationError, InvalidURI, ValueError, TypeError) as error:
+        raise SetupError(f"this MongoDB URL is wrong: {type(error).__name__}; write for example {_EXAMPLE}") from error
+    try:
+        yield client
+    finally:
+        await client.close()
+
+
+def translated(error: Exception, *, reads: bool = False) -> OnceOnlyError:
+    """Translate the driver's errors by allow-list; gives, never raises. A read that failed is Failed: it changes nothing.
+
+    That a duplicate key was refused is an answer, not an error; see `is_duplicate`.
+    """
+    text = f"MongoDB: {error}"
+    return Failed(text) if reads or _is_definite(error) else Unknown(text)
+
+
+def is_duplicate(error: Exception) -> bool:
+    """Tell whether an insert was refused because the key is there."""
+    return isinstance(error, DuplicateKeyError)
+
+
+def refused_setup(error: Exception, address: Address) -> OnceOnlyError:
+    """Say what a person must change when a start fails, or that the server is away."""
+    if isinstance(error, OperationFailure) and error.code in {13, 18, 8000}:
+        return SetupError(f"{address.place} refuses this user: give it readWrite and the right to list collections")
+    return Failed(f"MongoDB at {address.place}: {error}")
+
+
+def _is_definite(error: Exception) -> bool:
+    if isinstance(error, ServerSelectionTimeoutError):
+        return True  # there was nobody to send it to
+    if isinstance(error, WriteError):
+        return error.code in _NOT_WRITTEN
+    if not isinstance(error, OperationFailure | NotPrimaryError):
+        return False
+    # A command that says "ok" was executed, and what is wrong is that its replication is not confirmed.
+    details = error.details if isinstance(error.details, dict) else {}
+    return details.get("ok") == 0 and details.get("code") in _NOT_BEGUN and "writeConcernError" not in details

@@ -1,0 +1,251 @@
+"""Documents in a MongoDB collection: `_id` is the key, `version` a fresh random one, `body` the JSON object, for people too.
+
+Writes name the version in their filter and wait for the journals of a majority. Reads have read concern "linearizable": a
+primary answers such a read only after a majority has confirmed that it still is the primary, so nothing acknowledged is
+missed. "majority" at the primary is not enough, because a primary that was cut off answers old data until it notices.
+MongoDB promises that for reads of one document only, therefore each document is read by itself, several at a time.
+
+A standalone server knows no majority: it is read as it is ("local"), and `check` warns of that.
+
+The emulator of the tests is such a server, so what they cannot prove is everything about replica sets: linearizable reads,
+fail-overs, unconfirmed majorities, sharding; nor do they prove what users' rights and hosted services add.
+"""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from string import ascii_letters, digits, punctuation
+from typing import Any
+from uuid import uuid4
+
+from bson import Binary
+from pymongo import AsyncMongoClient, ReadPreference, WriteConcern
+from pymongo.asynchronous.collection import AsyncCollection
+from pymongo.errors import BulkWriteError, PyMongoError
+from pymongo.read_concern import ReadConcern
+
+from onceonly.adapters.mongodb.client import Address, is_duplicate, open_client, read_address, refused_setup, translated
+from onceonly.documents.bodies import Nesting, flat, nested
+from onceonly.documents.keys import decode, encoder, is_text
+from onceonly.documents.limits import check_limits
+from onceonly.documents.outcomes import combined, each, outcome, parts
+from onceonly.documents.tripped import TRIPPED
+from onceonly.model.errors import OnceOnlyError, SetupError, Unknown
+from onceonly.ports.documents import Change, Document, DocumentLimits, Version
+from onceonly.ports.surroundings import Clock
+
+__all__ = ["MongoDBDocuments", "create", "open_documents"]
+
+LIMITS = DocumentLimits(service="MongoDB", key=1024, body=16 * 1024 * 1024 - 16 * 1024)
+OLDEST = 9  # the wire version of MongoDB 4.4: long keys are indexed, and refused writes have their codes
+_AT_ONCE = 16
+_IN_ONE, _BYTES_IN_ONE = 500, 4 * 1024 * 1024  # inserts that are one message of the protocol, so that a refusal is of all
+_LOST: tuple[type[Exception], ...] = (PyMongoError, *TRIPPED)
+_LATEST = datetime(9999, 1, 1, tzinfo=UTC)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_NESTING = Nesting(
+    least=-(2**63),
+    greatest=2**63 - 1,
+    whole_floats=True,
+    is_name=lambda name: "\0" not in name and "." not in name and not name.startswith("$"),
+)
+_encode = encoder(ascii_letters + digits + punctuation.replace("=", ""))
+_Collection = AsyncCollection[dict[str, Any]]
+_DUPLICATE_KEY = 11000
+_STANDALONE = (
+    "this MongoDB server is standalone: a crash or a disk lost loses what it had acknowledged or shown, and messages may be "
+    "handled twice; use a replica set, also of one member"
+)
+
+
+class MongoDBDocuments:
+    """Documents in one collection; see the port and the limits of this module.
+
+    Up to 500 inserts are one request; replaced, deleted and, on a replica set, read documents are one request each, 16 at a
+    time. `expires` is the date of an index that MongoDB cleans by, about each minute, and by its own clock.
+    """
+
+    limits = LIMITS
+
+    def __init__(self, client: "AsyncMongoClient[dict[str, Any]]", address: Address, *, clock: Clock) -> None:
+        """Use this client; sends nothing."""
+        self._client = client
+        self._address = address
+        self._clock = clock
+        concern = WriteConcern("majority", j=True, wtimeout=round(address.timeout * 1000))
+        self._collection: _Collection = client[address.database].get_collection(
+            address.collection, write_concern=concern, read_preference=ReadPreference.PRIMARY
+        )
+        self._hello: Mapping[str, Any] | None = None
+
+    async def load(self, keys: Sequence[str]) -> Mapping[str, Document]:
+        """Read documents; see the port. Raises Failed."""
+        names = {_encode(key): key for key in dict.fromkeys(keys) if is_text(key)}
+        if not names:
+            return {}
+        try:
+            if await self._is_standalone():
+                found = await self._collection.find({"_id": {"$in": list(names)}}).to_list()
+            else:
+                found = [one for one in await each(self._read, names, at_once=_AT_ONCE) if one is not None]
+        except _LOST as error:
+            raise translated(error, reads=True) from error
+        return {names[one["_id"]]: Document(body=_body(one), version=one["version"]) for one in found}
+
+    async def save(self, changes: Sequence[Change]) -> tuple[Version | None, ...]:
+        """Write documents; see the port. Raises CommitRefused, Failed, Unknown."""
+        check_limits(changes, self.limits)
+        inserts = [change for change in changes if not change.expected and change.body is not None]
+        inserted = iter([answer for part in parts(inserts, _IN_ONE, _BYTES_IN_ONE) for answer in await self._insert(part)])
+        others = [change for change in changes if change.expected or change.body is None]
+        changed = iter(await each(lambda change: outcome(self._change(change)), others, at_once=_AT_ONCE))
+        return combined([next(changed if change.expected or change.body is None else inserted) for change in changes])
+
+    async def keys(self, prefix: str, *, after: str = "", limit: int = 1000) -> tuple[str, ...]:
+        """List keys in the order of their names; see the port. Raises Failed."""
+        first, wanted = _encode(prefix), {"$gte": _encode(prefix)}
+        if after:
+            wanted |= {"$gt": _encode(after)}
+        if first:
+            wanted |= {"$lt": first + "\x7f"}  # behind every letter a name has
+        try:
+            found = await self._collection.find({"_id": wanted}, {"_id": 1}).sort("_id", 1).limit(limit).to_list()
+        except _LOST as error:
+            raise translated(error, reads=True) from error
+        return tuple(decode(one["_id"]) for one in found)
+
+    async def check(self) -> tuple[str, ...]:
+        """See the port; warns of a standalone server, and where expired documents stay. Raises SetupError, Failed."""
+        try:
+            hello = await self._client.admin.command("hello")
+            if hello.get("maxWireVersion", 0) < OLDEST:
+                raise SetupError(f"{self._address.place} is too old: MongoDB 4.4 or later is needed")
+            database = self._client[self._address.database]
+            there = await database.list_collections()
+            found = [one async for one in there if one["name"] == self._address.collection]
+            if not found:
+                where = f"{self._address.collection!r} at {self._address.place}"
+                raise SetupError(f"there is no collection {where}: run `onceonly schema create module:endpoint`")
+            _refuse(found[0].get("options") or {}, self._address)
+            if hello.get("msg") == "isdbgrid":
+                await self._refuse_sharding()
+            return (*((_STANDALONE,) if _is_alone(hello) else ()), *await self._expiry())
+        except _LOST as error:
+            raise refused_setup(error, self._address) from error
+
+    async def _is_standalone(self) -> bool:
+        if self._hello is None:
+            self._hello = await self._client.admin.command("hello")
+        return _is_alone(self._hello)
+
+    async def _read(self, name: str) -> dict[str, Any] | None:
+        collection = self._collection.with_options(read_concern=ReadConcern("linearizable"))
+        return await collection.find_one({"_id": name}, max_time_ms=round(self._address.timeout * 1000))
+
+    async def _insert(self, changes: Sequence[Change]) -> list[Version | OnceOnlyError | None]:
+        """Insert all in one unordered request, which goes on behind what is there already."""
+        versions = [uuid4().hex for _ in changes]
+        documents = [
+            {"_id": _encode(change.key), **_fields(change, version)} for change, version in zip(changes, versions, strict=True)
+        ]
+        try:
+            if len(documents) == 1:
+                await self._collection.insert_one(documents[0])
+            else:
+                await self._collection.insert_many(documents, ordered=False)
+        except BulkWriteError as error:
+            return _answers(error, versions)
+        except _LOST as error:
+            return [None] if is_duplicate(error) else [translated(error)] * len(changes)
+        return [*versions]
+
+    async def _change(self, change: Change) -> Version | None:
+        version, wanted = uuid4().hex, {"_id": _encode(change.key), "version": change.expected}
+        try:
+            if change.body is None:
+                gone = await self._collection.delete_one(wanted)
+                return "" if gone.deleted_count else None
+            fields = _fields(change, version)
+            left = {name: "" for name in ("body", "bytes", "expires") if name not in fields}
+            done = await self._collection.update_one(wanted, {"$set": fields, "$unset": left})
+        except _LOST as error:
+            raise translated(error) from error
+        return version if done.matched_count else None
+
+    async def _refuse_sharding(self) -> None:
+        name = f"{self._address.database}.{self._address.collection}"
+        sharded = await self._client["config"]["collections"].find_one({"_id": name})
+        if sharded and list(sharded.get("key") or {}) != ["_id"]:
+            raise SetupError(f"{name} is sharded by {list(sharded.get('key') or {})}: shard it by _id, or a key is not unique")
+
+    async def _expiry(self) -> tuple[str, ...]:
+        indexes = (await self._collection.index_information()).values()
+        if any(list(index["key"]) == [("expires", 1)] and index.get("expireAfterSeconds") == 0 for index in indexes):
+            return ()
+        advice = "run `onceonly schema create module:endpoint`, it makes the index on `expires` that MongoDB cleans by"
+        return (f"expired documents stay: {advice}",)
+
+
+@asynccontextmanager
+async def open_documents(url: str, *, clock: Clock) -> AsyncIterator[MongoDBDocuments]:
+    """Open documents at mongodb://user:password@host/database?collection=onceonly; connects at the first call.
+
+    Options of MongoDB's own URLs (replicaSet, tls, authSource) are passed on. Raises SetupError when the URL is wrong.
+    """
+    address = read_address(url)
+    async with open_client(address) as client:
+        yield MongoDBDocuments(client, address, clock=clock)
+
+
+async def create(url: str) -> None:
+    """Make the collection, and the index that expired documents are removed by, where they are missing.
+
+    Raises SetupError, Failed.
+    """
+    address = read_address(url)
+    async with open_client(address) as client:
+        database = client[address.database]
+        try:
+            if address.collection not in await database.list_collection_names():
+                await database.create_collection(address.collection)
+            await database[address.collection].create_index("expires", expireAfterSeconds=0)
+        except _LOST as error:
+            raise refused_setup(error, address) from error
+
+
+def _refuse(options: Mapping[str, Any], address: Address) -> None:
+    if options.get("capped") or options.get("timeseries") or options.get("viewOn"):
+        raise SetupError(f"{address.collection!r} is a capped or time-series collection, or a view: name a plain collection")
+    if options.get("collation", {}).get("locale", "simple") != "simple":
+        raise SetupError(f"{address.collection!r} has a collation, so different keys may be equal: make it without one")
+
+
+def _is_alone(hello: Mapping[str, Any]) -> bool:
+    return "setName" not in hello and hello.get("msg") != "isdbgrid"
+
+
+def _answers(error: BulkWriteError, versions: Sequence[Version]) -> list[Version | OnceOnlyError | None]:
+    """Say what became of each of many inserts: those without an error of their own were done, if all is confirmed."""
+    details = error.details or {}
+    if details.get("writeConcernErrors") or "writeErrors" not in details:
+        return [Unknown(f"MongoDB: {error}")] * len(versions)
+    refused = {each_error["index"]: each_error for each_error in details["writeErrors"]}
+    answers: list[Version | OnceOnlyError | None] = []
+    for number, version in enumerate(versions):
+        wrong = refused.get(number)
+        duplicate = wrong is not None and wrong.get("code") == _DUPLICATE_KEY
+        answers.append(version if wrong is None else None if duplicate else Unknown(f"MongoDB: {wrong.get('errmsg')}"))
+    return answers
+
+
+def _fields(change: Change, version: Version) -> dict[str, Any]:
+    value = nested(change.body or b"", _NESTING)
+    fields: dict[str, Any] = {"version": version}
+    fields |= {"bytes": Binary(change.body or b"")} if value is None else {"body": value}
+    if change.expires:
+        fields["expires"] = min(_EPOCH + timedelta(milliseconds=min(change.expires, 10**14)), _LATEST)
+    return fields
+
+
+def _body(found: Mapping[str, Any]) -> bytes:
+    return flat(found["body"]) if "body" in found else bytes(found["bytes"])

@@ -1,0 +1,519 @@
+"""PostgreSQL, through asyncpg or psycopg.
+
+Both drivers run in autocommit, and `begin` says BEGIN itself: at once, with the isolation that is wanted, so that the driver's
+own state tells at any time whether the transaction is still there.
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any
+
+from sqlalchemy import (
+    ARRAY,
+    Column,
+    ColumnElement,
+    Connection,
+    Row,
+    Select,
+    Table,
+    TableValuedAlias,
+    Update,
+    any_,
+    bindparam,
+    delete,
+    event,
+    func,
+    select,
+    text,
+    update,
+)
+from sqlalchemy.dialects.postgresql import Insert, insert
+from sqlalchemy.engine import URL
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+from sqlalchemy.util import await_only
+
+from onceonly.adapters.postgresql.deadlocks import BE_BRIEF, Deadlocks
+from onceonly.adapters.postgresql.drivers import KEEPALIVES, Driver, driver_named
+from onceonly.adapters.postgresql.keeper import PostgreSQLKeeper
+from onceonly.adapters.postgresql.statements import Words, keep_back, take_unsaid, unsaid
+from onceonly.adapters.postgresql.watch import Watch
+from onceonly.model.errors import Conflict, SetupError
+from onceonly.sql.dialect import BRIEF, KEPT_OPEN, Limit, OneUpdate, Purpose, Said, State, Taking, insert_behind
+from onceonly.sql.keeper import Keeper
+from onceonly.sql.statement_events import Looks
+from onceonly.sql.translation import TooLate, translated
+from onceonly.sql.urls import POOLED, USE_POOLED
+
+OLDEST = 12
+LONGEST_IDLE = 2**31 - 1  # milliseconds: the server knows no more
+
+# https://www.postgresql.org/docs/current/errcodes-appendix.html. Connection errors (08), operator intervention (57),
+# internal and system errors (XX, 58) and all others say nothing that can be relied on.
+_SAID = {
+    "40001": Said.LOCKED,  # serialization failure
+    "40P01": Said.LOCKED,  # deadlock
+    "55P03": Said.HELD,  # lock_timeout
+    "40002": Said.CONSTRAINT,
+    "25P02": Said.ABORTED,
+    "25006": Said.UNABLE,  # read only
+    "42501": Said.FORBIDDEN,
+    "55006": Said.UNABLE,  # object in use
+    "57014": Said.STATEMENT,  # statement_timeout, or cancelled by hand
+    "26000": Said.NOTHING,  # a pooler gave a prepared statement to another session: no message is to blame
+    "42P05": Said.NOTHING,  # the same
+}
+_SAID_BY_CLASS = {
+    "23": Said.CONSTRAINT,
+    "44": Said.CONSTRAINT,
+    "P0": Said.CONSTRAINT,  # a trigger's RAISE
+    "0A": Said.STATEMENT,
+    "21": Said.STATEMENT,
+    "22": Said.STATEMENT,
+    "42": Said.STATEMENT,
+    "54": Said.STATEMENT,
+    "53": Said.UNABLE,  # disk full, out of memory, too many connections
+}
+# A plan is kept with its prepared statement. One that was made while the queue was empty would read all of a later backlog.
+_BY_INDEX = "".join(f"; SET LOCAL enable_{step} = off" for step in ("seqscan", "bitmapscan", "sort"))
+_BEGIN = {
+    Purpose.WRITING: f"BEGIN ISOLATION LEVEL READ COMMITTED{_BY_INDEX}",
+    Purpose.READING: "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY",
+}
+_UNITS = (Purpose.UNIT, Purpose.BATCH)
+_BEGUN = (State.OPEN, State.ABORTED)
+ONE_INSERTED, TWO_INSERTED = "INSERT 0 1", "INSERT 0 2"
+_BRIEF = round(BRIEF * 1000)
+_IDLE = "idle_in_transaction_session_timeout"
+_PROBE = text(
+    "SELECT pg_is_in_recovery(), current_setting('transaction_read_only'), current_setting('synchronous_commit'),"
+    " current_setting('fsync'), (SELECT source <> 'client' FROM pg_settings WHERE name = 'synchronous_commit'),"
+    # What the next connection will get: the present one may be older than ALTER DATABASE or ALTER ROLE.
+    " (SELECT setting FROM pg_db_role_setting, unnest(setconfig) AS setting"
+    " WHERE setdatabase IN (0, (SELECT oid FROM pg_database WHERE datname = current_database()))"
+    " AND setrole IN (0, (SELECT oid FROM pg_roles WHERE rolname = session_user))"
+    " AND setting LIKE 'synchronous\\_commit=%'"
+    " ORDER BY (setrole <> 0 AND setdatabase <> 0) DESC, setrole <> 0 DESC, setdatabase <> 0 DESC LIMIT 1),"
+    " (SELECT CAST(reset_val AS bigint) FROM pg_settings WHERE name = 'idle_in_transaction_session_timeout')"
+)
+_UNPREPARED = {"26000", "42P05"}  # a prepared statement that is not there, or is there already
+_UNKNOWN_PARAMETER = "unsupported startup parameter"
+# A statement that fails, in words of its own, and with it what is said in the same request behind it.
+_LATE, _NO_NUMBER = "onceonly: too late", "22P02"
+_UNLESS_LATE = (
+    "SELECT CAST(CASE WHEN clock_timestamp() > transaction_timestamp() + interval '{} milliseconds'"
+    f" THEN '{_LATE}' ELSE '0' END AS integer); "
+)
+_NO_ENTRY = {"28": "the server refuses this user or password", "3D": "there is no such database on the server"}
+_NO_ENTRY_IN_WORDS = {  # libpq keeps no SQLSTATE of a failed connection, and PgBouncer has one for all
+    "authentication failed": "28",
+    "no such user": "28",
+    '" does not exist': "3D",
+    "no such database": "3D",
+}
+
+
+class PostgreSQL:
+    """The dialect of PostgreSQL, by one of its drivers."""
+
+    name = "postgresql"
+    embedded = False
+    single_writer = False
+    holds = False
+    has_schemas = True
+    isolations: frozenset[str] = frozenset({"READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"})
+
+    gapless: str | None = None
+    keeper: Keeper = PostgreSQLKeeper()
+
+    def __init__(self, driver: str) -> None:
+        """Use the driver that a URL or an engine names; asyncpg when it names none. Raises SetupError, DriverMissing."""
+        self._driver: Driver = driver_named(driver)
+        self._deadlocks = Deadlocks(self._driver)
+        self._words = Words()
+        self._isolation: str | None = None
+        self._is_own = False
+        self._watching: Watch | None = None
+        self._pooled: bool | None = None
+        self._lock_timeout = 0
+        self._idle = self._idle_of_server = 0
+        self._beginnings: dict[tuple[Purpose, str | None], str] = {}
+        self.autocommits = True
+        self.begins_later = self._driver.tells_last
+        self.errors = self._driver.errors
+        self.looks = Looks(before=(self._say_unsaid,), after=self._driver.looks)
+
+    def engine(self, url: URL, *, timeout: float) -> AsyncEngine:
+        """Make an engine for a server, or for a pooler before it: `?pgbouncer=` tells which; without it, this finds out."""
+        self._is_own = True
+        given = url.query.get(POOLED)
+        self._pooled = None if given is None else given == "true"
+        self._lock_timeout = round(timeout * 1000)
+        engine = create_async_engine(
+            url.set(drivername=f"postgresql+{self._driver.name}", query={}),
+            isolation_level="AUTOCOMMIT",
+            connect_args=self._driver.connect_arguments(),
+            pool_size=KEPT_OPEN,
+            max_overflow=-1,  # a handler that needs a second connection must not wait for its own unit
+        )
+        event.listen(engine.sync_engine, "do_connect", self._connecting)
+        self._driver.watch_connecting(engine, self._is_pooled)
+        self._watching = Watch(self._driver, self._is_pooled, lambda: self._idle / 1000)
+        event.listen(engine.sync_engine, "connect", self._watching.connected)
+        self._watch(engine)
+        return engine
+
+    def adopt(self, engine: AsyncEngine) -> AsyncEngine:
+        """Give a view of a user's engine in autocommit; units get the isolation that the engine was made with."""
+        chosen = engine.sync_engine.get_execution_options().get("isolation_level")
+        # private, but without it an engine made for SERIALIZABLE would silently get less
+        chosen = chosen or getattr(engine.sync_engine.dialect, "_on_connect_isolation_level", None)
+        self._isolation = chosen if chosen in self.isolations else None
+        view = engine.execution_options(isolation_level="AUTOCOMMIT")
+        self._watch(view)
+        return view
+
+    def expect(self, longest: float) -> None:
+        """End a transaction on the server when its client is silent for `longest` seconds: its host may have vanished."""
+        self._idle = max(self._idle, min(LONGEST_IDLE, round(longest * 1000)))
+        self._beginnings.clear()
+
+    def _watch(self, engine: AsyncEngine) -> None:
+        self._driver.watch(engine)
+        self._deadlocks.watch(engine)
+
+    def _connecting(self, _dialect: object, _record: object, _positional: object, arguments: dict[str, Any]) -> None:
+        """Complete what the driver connects with. A pooler takes no settings for a session."""
+        assert self._watching is not None  # noqa: S101 - an engine of this library's own has it
+        self._watching.connecting(arguments)
+        if self._pooled is None:
+            self._pooled = await_only(self._driver.meets_pooler(arguments))
+        self._adapt()
+        settings = {} if self._pooled else {"lock_timeout": f"{self._lock_timeout}", **KEEPALIVES}
+        arguments |= self._driver.session_arguments(arguments, settings, pooled=self._pooled)
+
+    def hang_up(self) -> None:
+        """Close all connections of an engine of this library's own at once."""
+        if self._watching is not None:
+            self._watching.drop_all()
+
+    def _is_pooled(self) -> bool:
+        return bool(self._pooled)
+
+    def _adapt(self) -> None:
+        """Behind a pooler each transaction may get another session; so what is said belongs to a transaction, always."""
+        self.autocommits = not self._pooled
+        self._beginnings.clear()
+
+    async def prepare(self, engine: AsyncEngine, *, durable: bool) -> None:
+        """Look whether this server keeps what it commits, and can be written. Raises SetupError when not."""
+        drivers: tuple[type[Exception], ...] = (DBAPIError, *self.errors)
+        try:
+            async with engine.connect() as connection:
+                try:
+                    version, found = await connection.run_sync(self._probe)
+                except BaseException:
+                    await connection.invalidate()  # it may have a transaction open
+                    raise
+        except drivers as error:
+            raise self._refused(error) or error from error.__cause__
+        replica, read_only, synchronous, fsync, inherits, later, self._idle_of_server = found
+        self._beginnings.clear()
+        if version[0] < OLDEST:
+            raise SetupError(f"PostgreSQL {'.'.join(map(str, version))} is too old: {OLDEST} or newer is needed")
+        if replica:
+            raise SetupError("this PostgreSQL server is a standby, in recovery: name the primary")
+        if read_only == "on":
+            raise SetupError(
+                "transactions are read only here: set default_transaction_read_only to off for this user and database"
+            )
+        if inherits and later is not None:
+            synchronous = later.partition("=")[2]
+        if durable and "off" in (synchronous, fsync):
+            which = "synchronous_commit" if synchronous == "off" else "fsync"
+            raise SetupError(f"PostgreSQL commits with {which}=off, so a crash loses commits: set it to on for this database")
+
+    def _probe(self, connection: Connection) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        """Look at the server, in one transaction: a pooler may give every other statement to another session."""
+        if self._pooled is None:  # a user's engine
+            self._pooled = self._driver.is_pooled(connection)
+            self._adapt()
+            if self._pooled and (change := self._driver.needed_behind_pooler(connection)):
+                raise SetupError(f"this engine reaches PostgreSQL through a connection pooler such as PgBouncer: {change}")
+        self._driver.say(connection, "BEGIN")
+        found = tuple(connection.execute(_PROBE).one())
+        self._driver.say(connection, "ROLLBACK")
+        return connection.dialect.server_version_info or (0,), found
+
+    def _refused(self, error: Exception) -> SetupError | None:
+        """Give what a person has to change, where the server said so."""
+        words, state = str(error), self._driver.sqlstate(error)
+        if _UNKNOWN_PARAMETER in words or state in _UNPREPARED:
+            return SetupError(f"PostgreSQL: {words.splitlines()[0]}. {USE_POOLED}")
+        if (state or "")[:2] not in _NO_ENTRY:
+            state = next((it for said, it in _NO_ENTRY_IN_WORDS.items() if said in words), "")
+        return SetupError(f"PostgreSQL: {_NO_ENTRY[state[:2]]}") if state else None
+
+    def begin(self, connection: Connection, purpose: Purpose, *, isolation: str | None) -> None:
+        """Begin. Units get the database's own isolation unless another was chosen; BEGIN may go with what is said next."""
+        chosen = isolation or self._isolation
+        self._driver.begun(connection)
+        self._deadlocks.begun(connection)
+        if connection.info.get(_IDLE) != self._idle and self._keeps_settings:
+            if self._needs_limit():
+                self._say(connection, f"SET {_IDLE} = {self._idle}")  # once for a connection; SET LOCAL would cost each time
+            connection.info[_IDLE] = self._idle
+        keep_back(connection, self._beginnings.get((purpose, chosen)) or self._beginning(purpose, chosen))
+        if purpose not in _UNITS or not self.begins_later:
+            self._say_unsaid(connection)
+
+    def _beginning(self, purpose: Purpose, isolation: str | None) -> str:
+        """Give what begins a transaction. An administrator's limit that is shorter stays."""
+        unit = f"BEGIN ISOLATION LEVEL {isolation}" if isolation in self.isolations else "BEGIN"
+        settings = {}
+        if self._needs_limit() and not self._keeps_settings:
+            settings[_IDLE] = self._idle
+        if self._pooled and self._lock_timeout:
+            settings["lock_timeout"] = self._lock_timeout
+        if purpose is Purpose.BATCH and self._is_own and not 0 < self._lock_timeout <= _BRIEF:
+            settings["lock_timeout"] = _BRIEF
+        words = "".join(f"; SET LOCAL {name} = {value}" for name, value in settings.items())
+        if purpose is Purpose.BATCH and not self._is_own:
+            words += f"; {BE_BRIEF}"
+        self._beginnings[purpose, isolation] = said = f"{_BEGIN.get(purpose, unit)}{words}"
+        return said
+
+    def _needs_limit(self) -> bool:
+        return self._idle > 0 and not 0 < self._idle_of_server <= self._idle
+
+    @property
+    def _keeps_settings(self) -> bool:
+        """Whether a session is this library's own, and no user's."""
+        return self._is_own and not self._pooled
+
+    def started(self, connection: Connection) -> int:
+        """Note nothing: the server knows when its transaction began, which is at `hold` or with a statement before."""
+        return 0
+
+    def commit(self, connection: Connection, limit: Limit | None = None) -> None:
+        """Commit as the driver needs it, behind what waits to be said, and with a limit behind what fails when that is over.
+
+        Raises Conflict, Failed, CommitRefused when what waited failed.
+        """
+        before = take_unsaid(connection)
+        unless_late = "" if limit is None else _UNLESS_LATE.format(limit.milliseconds)
+        try:
+            self._driver.commit(connection, f"{before}; {unless_late}" if before else unless_late)
+        except DBAPIError as error:
+            if limit is not None and _LATE in str(error.orig) and self._driver.sqlstate(error) == _NO_NUMBER:
+                raise TooLate(f"not committed within {limit.milliseconds} ms of its beginning") from error
+            if before and self.state(connection) in _BEGUN:  # COMMIT ends it, however it ends: so it was not come to
+                raise translated(error, self, locked=Conflict) from error
+            raise
+
+    def roll_back(self, connection: Connection) -> None:
+        """Roll back as the driver needs it."""
+        take_unsaid(connection)
+        self._driver.roll_back(connection)
+
+    def state(self, connection: Connection) -> State:
+        """Ask the driver; a transaction whose BEGIN waits to be said is open."""
+        state = self._driver.state(connection)
+        return State.OPEN if state is State.ENDED and unsaid(connection).startswith("BEGIN") else state
+
+    def hold(self, connection: Connection, *, of_messages: bool = False, isolated: bool = False) -> None:
+        """Shorten the wait for locks after a deadlock or a lock time-out.
+
+        Claims have been made by now, so their wait is not shortened.
+
+        The server cannot reject a handler's COMMIT. One on the driver's own connection is detected afterwards.
+        """
+        self._say_unsaid(connection)
+        if caution := self._deadlocks.caution(connection, of_messages=of_messages, isolated=isolated):
+            self._driver.say(connection, caution)
+
+    def let_go(self, connection: Connection) -> None:
+        """Do nothing."""
+
+    def insert_absent(
+        self, connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]], *, key: Sequence[str]
+    ) -> Sequence[Row[Any]]:
+        """Run INSERT ... SELECT FROM unnest(...) ON CONFLICT (key) DO NOTHING RETURNING: one text for any number of rows.
+
+        Above READ COMMITTED a row that was committed after the transaction's first look is a serialization failure.
+        """
+        if not rows:
+            return []
+        if len(rows) == 1 and unsaid(connection) and (words := self._words.insert(connection, table, rows[0])):
+            said = self._say(connection, f"{take_unsaid(connection)}; {words} ON CONFLICT ({', '.join(key)}) DO NOTHING")
+            return [_Inserted(rows[0])] if said == ONE_INSERTED else []  # type: ignore[list-item] # it has what a row has
+        names = tuple(rows[0])
+        lists = {_list(name): [row[name] for row in rows] for name in names}
+        return connection.execute(_insert_absent(table, names, tuple(key)), lists).all()
+
+    def insert_behind(
+        self, connection: Connection, table: Table, first: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], *, key: str
+    ) -> Sequence[Row[Any]] | None:
+        """Offer `first` with the others; the lock that an INSERT takes on its table keeps it there.
+
+        Of a lone row the count of what was inserted tells: none of the others is there without `first`.
+        """
+        if len(rows) == 1 and unsaid(connection) and (words := self._words.insert(connection, table, first, rows[0])):
+            said = self._say(connection, f"{take_unsaid(connection)}; {words} ON CONFLICT ({key}) DO NOTHING")
+            return None if said == TWO_INSERTED else [_Inserted(rows[0])] if said == ONE_INSERTED else []  # type: ignore[list-item] # it has what a row has
+        return insert_behind(self, connection, table, [first, *rows], key=key)
+
+    def insert_all(self, connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Run INSERT ... SELECT FROM unnest(...): SQLAlchemy would send one statement for each row."""
+        if rows:
+            names = tuple(rows[0])
+            connection.execute(_insert_all(table, names), {_list(name): [row[name] for row in rows] for name in names})
+
+    def insert_last(self, connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Have a single row inserted in the round trip of COMMIT."""
+        words = self._words.insert(connection, table, rows[0]) if len(rows) == 1 and self._driver.tells_last else ""
+        if words:
+            keep_back(connection, words)
+        else:
+            self.insert_all(connection, table, rows)
+
+    def update_last(self, connection: Connection, table: Table, row: Mapping[str, Any], *, key: str) -> None:
+        """Have it updated in the round trip of COMMIT."""
+        words = self._words.update(connection, table, row, key=key) if self._driver.tells_last else ""
+        if words:
+            keep_back(connection, words)
+        else:
+            self.update_all(connection, table, [row], key=key)
+
+    def update_all(self, connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]], *, key: str) -> None:
+        """Run UPDATE ... FROM unnest(...): one text for any number of rows."""
+        if rows:
+            names = tuple(rows[0])
+            connection.execute(_update_all(table, names, key), {_list(name): [row[name] for row in rows] for name in names})
+
+    def lock(
+        self, connection: Connection, table: Table, keys: Sequence[Any], *, key: str, returning: Sequence[str]
+    ) -> Sequence[Row[Any]]:
+        """Run SELECT ... ORDER BY ... FOR UPDATE, which sorts before it locks."""
+        names = tuple(returning)
+        return connection.execute(_locked(table, key, names), {_list(key): keys}).all()
+
+    def consume(self, connection: Connection, table: Table, keys: Sequence[Any], *, key: str) -> frozenset[Any]:
+        """Lock in order and delete in one statement; a DELETE alone would lock as it finds."""
+        return frozenset(connection.scalars(_consumed(table, key), {_list(key): keys}))
+
+    def remove(
+        self,
+        connection: Connection,
+        tables: Sequence[Table],
+        keys: Sequence[Any],
+        *,
+        key: str,
+        only: Mapping[str, Any] | None = None,
+    ) -> int:
+        """Run one DELETE, with those from the other tables in its WITH."""
+        statement = _removed(tuple(tables), key, tuple((only or {}).items()))
+        return connection.execute(statement, {_list(key): keys}).rowcount
+
+    def among(self, column: Column[Any], parameter: str) -> ColumnElement[bool]:
+        """Build `= ANY(array)`: one text for any number."""
+        return column == any_(bindparam(parameter, type_=ARRAY(column.type)))
+
+    def current(self, query: Select[Any]) -> Select[Any]:
+        """Change nothing: at READ COMMITTED a new statement sees what is committed; above, what is newer was a Conflict."""
+        return query
+
+    def take(self, table: Table, first: Select[Any], marks: Mapping[str, Any], returning: Sequence[str]) -> Taking:
+        """Take by one statement. The array makes sure that the rows are chosen once, whatever join the planner would like."""
+        (number,) = table.primary_key.columns
+        chosen = func.array(first.with_for_update(skip_locked=True).scalar_subquery(), type_=ARRAY(number.type))
+        taken = update(table).where(number == any_(chosen)).values(dict(marks))
+        return OneUpdate(taken.returning(*(table.c[name] for name in returning)))
+
+    def lock_schema(self, connection: Connection, name: str) -> None:
+        """Take an advisory lock that the transaction's end gives back; CREATE TABLE IF NOT EXISTS alone is no protection."""
+        connection.execute(select(func.pg_advisory_xact_lock(func.hashtextextended(name, 0))))
+
+    def said(self, error: DBAPIError) -> Said:
+        """Classify by SQLSTATE."""
+        state = self._driver.sqlstate(error)
+        if state is None:
+            return Said.STATEMENT if self._driver.refused(error) else Said.NOTHING
+        return _SAID.get(state) or _SAID_BY_CLASS.get(state[:2], Said.NOTHING)
+
+    def _say_unsaid(self, connection: Connection, *_: object) -> None:
+        if words := take_unsaid(connection):
+            self._say(connection, words)
+
+    def _say(self, connection: Connection, words: str) -> str:
+        drivers: tuple[type[Exception], ...] = (OSError, *self.errors)
+        try:
+            return self._driver.say(connection, words)
+        except drivers as error:
+            if self._driver.state(connection) not in _BEGUN:
+                connection.exec_driver_sql("ROLLBACK")  # fails as well, and lets the pool know that its connections are cut off
+            raise DBAPIError(words.partition(" (")[0], None, error) from error
+
+
+class _Inserted:
+    """What a row of RETURNING has, of one that was inserted without."""
+
+    def __init__(self, row: Mapping[str, Any]) -> None:
+        self.__dict__.update(row)
+
+
+@cache
+def _insert_absent(table: Table, names: tuple[str, ...], key: tuple[str, ...]) -> Any:
+    absent = _insert_all(table, names).on_conflict_do_nothing(index_elements=list(key))
+    return absent.returning(*(table.c[name] for name in key))
+
+
+@cache
+def _insert_all(table: Table, names: tuple[str, ...]) -> Insert:
+    rows = _rows(table, names)
+    return insert(table).from_select(names, select(*(rows.c[name] for name in names)))
+
+
+@cache
+def _update_all(table: Table, names: tuple[str, ...], key: str) -> Update:
+    rows = _rows(table, names)
+    return update(table).where(table.c[key] == rows.c[key]).values({name: rows.c[name] for name in names if name != key})
+
+
+@cache
+def _locked(table: Table, key: str, names: tuple[str, ...]) -> Select[Any]:
+    chosen = select(*(table.c[name] for name in names)).where(_among(table.c[key]))
+    return chosen.order_by(table.c[key]).with_for_update()
+
+
+@cache
+def _consumed(table: Table, key: str) -> Any:
+    column = table.c[key]
+    locked = func.array(_locked(table, key, (key,)).scalar_subquery(), type_=ARRAY(column.type))
+    return delete(table).where(column == any_(locked)).returning(column)
+
+
+@cache
+def _removed(tables: tuple[Table, ...], key: str, only: tuple[tuple[str, Any], ...]) -> Any:
+    *others, last = (
+        delete(table).where(_among(table.c[key]), *(table.c[name] == value for name, value in only)) for table in tables
+    )
+    return last.add_cte(*(other.cte(f"from_{number}") for number, other in enumerate(others)))
+
+
+def _among(column: Column[Any]) -> ColumnElement[bool]:
+    return column == any_(bindparam(_list(column.name), type_=ARRAY(column.type)))
+
+
+def _rows(table: Table, names: tuple[str, ...]) -> TableValuedAlias:
+    columns = [table.c[name] for name in names]
+    lists = [bindparam(_list(column.name), type_=ARRAY(column.type)) for column in columns]
+    return func.unnest(*lists).table_valued(*(_untyped(column) for column in columns)).render_derived()
+
+
+def _untyped(column: Column[Any]) -> Column[Any]:
+    return Column(column.name, column.type)
+
+
+def _list(name: str) -> str:
+    return f"{name}_list"

@@ -1,0 +1,473 @@
+"""What differs between the two drivers of PostgreSQL: how a commit is known to be one, and how the state is read."""
+
+import asyncio
+import os
+import socket
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from importlib import import_module
+from typing import Any, Protocol
+
+from sqlalchemy import Connection, event
+from sqlalchemy.engine import ExceptionContext
+from sqlalchemy.exc import DBAPIError, InternalError
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from onceonly.adapters.postgresql.watch import Watched
+from onceonly.model.errors import DriverMissing, SetupError
+from onceonly.sql.dialect import State
+from onceonly.sql.statement_events import Look
+
+CONNECTING = 10  # seconds
+IDLE, INTERVAL, COUNT = 10, 5, 3
+"""Seconds without a sign of the other side until it is asked for one, seconds between two questions, and how many there are."""
+UNACKNOWLEDGED = 20_000
+"""Milliseconds for which the other side's system may leave data unacknowledged."""
+KEEPALIVES = {
+    "tcp_keepalives_idle": f"{IDLE}",
+    "tcp_keepalives_interval": f"{INTERVAL}",
+    "tcp_keepalives_count": f"{COUNT}",
+    "tcp_user_timeout": f"{UNACKNOWLEDGED}",
+}
+"""Settings with which the server notices within 25 seconds, less than a lease, that the client's host is gone."""
+_CLOSING = 2  # seconds
+_SAME = "SELECT 1 WHERE pg_backend_pid() = {}"  # a pooler makes up the process id that it tells a client
+_ONE = "SELECT 1"
+_ABORTED = "onceonly_aborted"
+
+
+class Driver(Watched, Protocol):
+    """One driver of PostgreSQL."""
+
+    name: str
+    tells_last: bool
+    """Whether statements that are said together may be any, and the answer to the last one is always told."""
+
+    def connect_arguments(self) -> dict[str, Any]:
+        """Give what `connect` takes whatever is connected to."""
+
+    def session_arguments(self, arguments: Mapping[str, Any], settings: Mapping[str, str], *, pooled: bool) -> dict[str, Any]:
+        """Return what `connect` needs in addition to `arguments`: `settings` for the session, or options for a pooler."""
+
+    async def meets_pooler(self, arguments: Mapping[str, Any]) -> bool:
+        """Return whether these arguments of `connect` lead to a connection pooler. Opens a connection to find out."""
+
+    def is_pooled(self, connection: Connection) -> bool:
+        """Return whether this connection leads to a pooler."""
+
+    def needed_behind_pooler(self, connection: Connection) -> str:
+        """Return what a user's engine lacks to work behind a pooler; empty for nothing."""
+
+    def watch_connecting(self, engine: AsyncEngine, is_pooled: Callable[[], bool]) -> None:
+        """Finish each new connection of an engine of this library's own."""
+
+    looks: tuple[Look, ...]
+    """What is to be told of statements that did not fail."""
+
+    def watch(self, engine: AsyncEngine) -> None:
+        """Listen to the errors of an engine as far as the state cannot be read."""
+
+    def say(self, connection: Connection, words: str) -> str:
+        """Say one or several statements in one round trip, past SQLAlchemy; gives how the server answered the last one."""
+
+    def begun(self, connection: Connection) -> None:
+        """Take notice that a transaction has begun."""
+
+    def commit(self, connection: Connection, first: str = "") -> None:
+        """See `Dialect.commit`; `first` is a statement that is said in the same request, and may keep it from committing."""
+
+    def roll_back(self, connection: Connection) -> None:
+        """See `Dialect.roll_back`."""
+
+    def state(self, connection: Connection) -> State:
+        """See `Dialect.state`."""
+
+    def sqlstate(self, error: Exception) -> str | None:
+        """Give the SQLSTATE of an error; None when it has none."""
+
+    def refused(self, error: DBAPIError) -> bool:
+        """Tell whether the driver itself refused a statement, so that nothing was sent."""
+
+
+class RolledBack(Exception):
+    """COMMIT was answered by ROLLBACK: an error before had left the transaction aborted."""
+
+    sqlstate = "25P02"
+
+
+class Asyncpg:
+    """asyncpg. It hides whether a transaction is aborted, and takes the answer ROLLBACK to a COMMIT for success."""
+
+    name = "asyncpg"
+    tells_last = True
+
+    def __init__(self) -> None:
+        """Load the driver. Raises DriverMissing."""
+        self._loaded = loaded = _load("asyncpg", "postgresql")
+        self.errors: tuple[type[Exception], ...] = (loaded.PostgresError, loaded.InterfaceError, loaded.InternalClientError)
+        self.looks: tuple[Look, ...] = (_note_success,)
+        self._saying: set[int] = set()
+        self._class = _closing_in_time(loaded.Connection)
+
+    def connect_arguments(self) -> dict[str, Any]:
+        """Name the application, and limit the time of connecting and closing."""
+        own = {"server_settings": {"application_name": "onceonly"}, "connection_class": self._class}
+        return {**own, "timeout": CONNECTING}
+
+    def session_arguments(self, arguments: Mapping[str, Any], settings: Mapping[str, str], *, pooled: bool) -> dict[str, Any]:
+        """Give the settings as asyncpg takes them. Behind a pooler no statement has a name, and each is prepared anew."""
+        if pooled:
+            return {"statement_cache_size": 0, "prepared_statement_cache_size": 0, "prepared_statement_name_func": str}
+        return {"server_settings": {**arguments["server_settings"], **settings}}
+
+    async def meets_pooler(self, arguments: Mapping[str, Any]) -> bool:
+        """Compare the process id from the connection start-up with the one that the session itself reports."""
+        connection = await self._loaded.connect(**arguments, statement_cache_size=0)
+        try:
+            same = await connection.execute(_SAME.format(connection.get_server_pid()), timeout=CONNECTING)
+        except BaseException:
+            connection.terminate()
+            raise
+        await connection.close()
+        return str(same) != _ONE
+
+    def is_pooled(self, connection: Connection) -> bool:
+        """Compare them."""
+        driver: Any = connection.connection.driver_connection
+        return self.say(connection, _SAME.format(driver.get_server_pid())) != _ONE
+
+    def needed_behind_pooler(self, connection: Connection) -> str:
+        """Look for statements that would be prepared once, and used in another session."""
+        adapted: Any = connection.connection.dbapi_connection
+        unnamed = getattr(adapted, "_prepared_statement_name_func", str)() == ""  # private, and nothing else tells
+        if unnamed and getattr(adapted, "_prepared_statement_cache", None) is None:
+            return ""
+        wanted = "'statement_cache_size': 0, 'prepared_statement_cache_size': 0, 'prepared_statement_name_func': str"
+        return f"make it with connect_args={{{wanted}}}, or name the database by a URL"
+
+    def watch_connecting(self, engine: AsyncEngine, is_pooled: Callable[[], bool]) -> None:
+        """Have the client's system notice that the server's host is gone; and ask nothing outside of a transaction.
+
+        What is asked of a new connection takes asyncpg two requests, between which a pooler may change the session.
+        """
+
+        def begin(adapted: Any, _: object) -> None:
+            _keep_alive(adapted.driver_connection)
+            if is_pooled():
+                adapted.run_async(lambda driver: driver.execute("BEGIN"))
+
+        def end(adapted: Any, _: object) -> None:
+            if is_pooled():
+                adapted.run_async(lambda driver: driver.execute("COMMIT"))
+
+        event.listen(engine.sync_engine, "connect", begin, insert=True)
+        event.listen(engine.sync_engine, "connect", end)
+
+    def watch(self, engine: AsyncEngine) -> None:
+        """Note errors that abort a transaction."""
+        event.listen(engine.sync_engine, "handle_error", _note_error)
+        _keep_when_cancelled(engine)
+
+    def say(self, connection: Connection, words: str) -> str:
+        """Use the simple query protocol."""
+        adapted: Any = connection.connection.dbapi_connection
+        self._saying.add(id(adapted))
+        try:
+            return str(adapted.run_async(lambda driver: driver.execute(words)))
+        finally:
+            self._saying.discard(id(adapted))
+
+    def awaits(self, adapted: Any) -> object:
+        """Ask the lock that SQLAlchemy holds during a statement, and what `say` notes; asyncpg counts what was answered."""
+        if id(adapted) in self._saying or adapted._execute_mutex.locked():  # noqa: SLF001 - nothing else tells
+            return adapted.driver_connection._protocol.queries_count  # noqa: SLF001 - the same
+        return None
+
+    def session(self, adapted: Any) -> int:
+        """Give what the server told when connecting."""
+        return int(adapted.driver_connection.get_server_pid())
+
+    async def ask(self, arguments: Mapping[str, Any], words: str) -> object:
+        """Connect, and ask."""
+        connection = await self._loaded.connect(**arguments, statement_cache_size=0)
+        try:
+            return await connection.fetchval(words)
+        finally:
+            connection.terminate()
+
+    def drop(self, adapted: Any) -> None:
+        """Have asyncpg abort its transport."""
+        adapted.driver_connection.terminate()
+
+    def is_closed(self, adapted: Any) -> bool:
+        """Ask asyncpg."""
+        return bool(adapted.driver_connection.is_closed())
+
+    def answered(self, error: Exception) -> bool:
+        """Look for an SQLSTATE."""
+        return self.sqlstate(error) is not None
+
+    def begun(self, connection: Connection) -> None:
+        """Forget what was noted about the transaction before."""
+        connection.info.pop(_ABORTED, None)
+
+    def commit(self, connection: Connection, first: str = "") -> None:
+        """Say COMMIT, and make sure of the answer."""
+        try:
+            answer = self.say(connection, f"{first}COMMIT")
+        except self.errors as error:
+            raise DBAPIError("COMMIT", None, error) from error
+        if answer != "COMMIT":
+            raise InternalError("COMMIT", None, RolledBack(str(RolledBack.__doc__)))
+
+    def roll_back(self, connection: Connection) -> None:
+        """Say ROLLBACK."""
+        self.say(connection, "ROLLBACK")
+
+    def state(self, connection: Connection) -> State:
+        """Ask asyncpg, and what was noted. What a handler did on the raw connection shows at the next statement, or COMMIT."""
+        driver = connection.connection.driver_connection
+        if driver is None or driver.is_closed():
+            return State.LOST
+        if not driver.is_in_transaction():
+            return State.ENDED
+        return State.ABORTED if connection.info.get(_ABORTED) else State.OPEN
+
+    def sqlstate(self, error: Exception) -> str | None:
+        """Read it from asyncpg's own error."""
+        return _text(getattr(_cause(error), "sqlstate", None))
+
+    def refused(self, error: DBAPIError) -> bool:
+        """Answer no: asyncpg's own refusals have an SQLSTATE."""
+        return False
+
+
+class Psycopg:
+    """psycopg, version 3. libpq keeps the state of the transaction as the server tells it."""
+
+    name = "psycopg"
+    tells_last = False
+
+    def __init__(self) -> None:
+        """Load the driver. Raises DriverMissing."""
+        self._loaded = _load("psycopg", "psycopg")
+        self.errors: tuple[type[Exception], ...] = (self._loaded.Error,)
+        self.looks: tuple[Look, ...] = ()
+        self._class = _counting_waits(self._loaded.AsyncConnection)
+
+    def connect_arguments(self) -> dict[str, Any]:
+        """Name the application, limit the time, and have the client's system notice that the server's host is gone."""
+        alive = {"keepalives_idle": IDLE, "keepalives_interval": INTERVAL, "keepalives_count": COUNT}
+        limits = {"connect_timeout": CONNECTING, "tcp_user_timeout": UNACKNOWLEDGED}
+        own = {"application_name": "onceonly", "async_creator_fn": self._class.connect}
+        return {**own, "keepalives": 1, **alive, **limits}
+
+    def session_arguments(self, arguments: Mapping[str, Any], settings: Mapping[str, str], *, pooled: bool) -> dict[str, Any]:
+        """Give the settings as libpq takes them. Behind a pooler no statement is prepared."""
+        if pooled:
+            return {"prepare_threshold": None}
+        return {"options": " ".join(f"-c {name}={value}" for name, value in settings.items())}
+
+    async def meets_pooler(self, arguments: Mapping[str, Any]) -> bool:
+        """Compare the process id from the connection start-up with the one that the session itself reports."""
+        async with asyncio.timeout(2 * CONNECTING):
+            connection = await self._connect(arguments)
+            try:
+                same = await connection.execute(_SAME.format(connection.info.backend_pid), prepare=False)
+                return str(same.statusmessage) != _ONE
+            finally:
+                await connection.close()
+
+    async def _connect(self, arguments: Mapping[str, Any]) -> Any:
+        own = {name: value for name, value in arguments.items() if name != "async_creator_fn"}
+        return await self._loaded.AsyncConnection.connect(**own, autocommit=True)
+
+    def awaits(self, adapted: Any) -> object:
+        """Read the count of waits."""
+        driver = adapted.driver_connection
+        return driver.onceonly_waits if driver.onceonly_waits % 2 else None
+
+    def session(self, adapted: Any) -> int:
+        """Give what the server told when connecting."""
+        return int(adapted.driver_connection.info.backend_pid)
+
+    async def ask(self, arguments: Mapping[str, Any], words: str) -> object:
+        """Connect, and ask."""
+        connection = await self._connect(arguments)
+        try:
+            found = await (await connection.execute(words, prepare=False)).fetchone()
+            return None if found is None else found[0]
+        finally:
+            await connection.close()
+
+    def drop(self, adapted: Any) -> None:
+        """Shut the socket down. libpq then reads end-of-file; closing the socket would not wake the task that waits for it."""
+        with suppress(OSError), socket.socket(fileno=os.dup(adapted.driver_connection.fileno())) as own:
+            own.shutdown(socket.SHUT_RDWR)
+
+    def is_closed(self, adapted: Any) -> bool:
+        """Ask psycopg."""
+        return bool(adapted.driver_connection.closed)
+
+    def answered(self, error: Exception) -> bool:
+        """Look for an SQLSTATE, or for the words before an error of a server that refuses a connection."""
+        return self.sqlstate(error) is not None or "FATAL:" in str(error)
+
+    def is_pooled(self, connection: Connection) -> bool:
+        """Compare them."""
+        driver: Any = connection.connection.driver_connection
+        return self.say(connection, _SAME.format(driver.info.backend_pid)) != _ONE
+
+    def needed_behind_pooler(self, connection: Connection) -> str:
+        """Look for statements that would be prepared once, and used in another session."""
+        driver: Any = connection.connection.driver_connection
+        if driver.prepare_threshold is None:
+            return ""
+        return "make it with connect_args={'prepare_threshold': None}, or name the database by a URL"
+
+    def watch_connecting(self, engine: AsyncEngine, is_pooled: Callable[[], bool]) -> None:
+        """Do nothing: libpq knows of keepalives, and asks in one request."""
+
+    def watch(self, engine: AsyncEngine) -> None:
+        """Keep what is cancelled."""
+        _keep_when_cancelled(engine)
+
+    def say(self, connection: Connection, words: str) -> str:
+        """Use the simple query protocol."""
+        adapted: Any = connection.connection.dbapi_connection
+        return str(adapted.run_async(lambda driver: driver.execute(words)).statusmessage)
+
+    def begun(self, connection: Connection) -> None:
+        """Note nothing."""
+
+    def commit(self, connection: Connection, first: str = "") -> None:
+        """Refuse what is aborted; psycopg's own commit, which SQLAlchemy calls, would take the answer ROLLBACK for success."""
+        if self.state(connection) is State.ABORTED:
+            raise InternalError("COMMIT", None, RolledBack(str(RolledBack.__doc__)))
+        if first:
+            try:
+                self.say(connection, f"{first}COMMIT")
+            except self.errors as error:
+                raise DBAPIError("COMMIT", None, error) from error
+
+    def roll_back(self, connection: Connection) -> None:
+        """Leave it to SQLAlchemy."""
+
+    def state(self, connection: Connection) -> State:
+        """Ask libpq."""
+        driver = connection.connection.driver_connection
+        if driver is None or driver.closed or driver.broken:
+            return State.LOST
+        status = self._loaded.pq.TransactionStatus(driver.info.transaction_status)
+        return _BY_STATUS.get(status.name, State.LOST)
+
+    def sqlstate(self, error: Exception) -> str | None:
+        """Read it from psycopg's error."""
+        return _text(getattr(_cause(error), "sqlstate", None))
+
+    def refused(self, error: DBAPIError) -> bool:
+        """Tell by psycopg's class: what it cannot adapt was never sent."""
+        return isinstance(error.orig, self._loaded.DataError | self._loaded.ProgrammingError)
+
+
+DRIVERS: dict[str, type[Asyncpg] | type[Psycopg]] = {
+    "": Asyncpg,
+    "asyncpg": Asyncpg,
+    "psycopg": Psycopg,
+    "psycopg_async": Psycopg,
+}
+_BY_STATUS = {"IDLE": State.ENDED, "INTRANS": State.OPEN, "INERROR": State.ABORTED, "ACTIVE": State.ABORTED}
+
+
+def driver_named(name: str) -> Driver:
+    """Give the driver; asyncpg for the empty name. Raises SetupError, DriverMissing."""
+    if name not in DRIVERS:
+        raise SetupError(f"onceonly does not work with the PostgreSQL driver {name}: use asyncpg or psycopg")
+    return DRIVERS[name]()
+
+
+def _load(module: str, extra: str) -> Any:
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise DriverMissing(f"PostgreSQL's driver {module} is not installed: pip install 'onceonly[{extra}]'") from error
+
+
+def _closing_in_time(base: Any) -> Any:
+    """Derive a connection whose `close` does not wait for long until the server has closed it as well."""
+
+    class Connection(base):  # type: ignore[misc]  # it is asyncpg's
+        __slots__ = ()
+
+        async def close(self, *, timeout: float | None = None) -> None:  # noqa: ASYNC109 - asyncpg's signature
+            with suppress(TimeoutError):  # it is aborted then
+                await super().close(timeout=_CLOSING if timeout is None else timeout)
+
+    return Connection
+
+
+def _counting_waits(base: Any) -> Any:
+    """Derive a connection that counts when it begins to wait for its server and when it ends: odd while it waits."""
+
+    class Connection(base):  # type: ignore[misc]  # it is psycopg's
+        onceonly_waits = 0
+
+        async def wait(self, *arguments: Any, **options: Any) -> Any:
+            self.onceonly_waits += 1
+            try:
+                return await super().wait(*arguments, **options)
+            finally:
+                self.onceonly_waits += 1
+
+    return Connection
+
+
+def _keep_alive(driver: Any) -> None:
+    """Set the options of asyncpg's socket, where its system has them; asyncpg itself has none of them."""
+    transport = getattr(driver, "_transport", None)
+    found = None if transport is None else transport.get_extra_info("socket")
+    if found is None or found.family not in {socket.AF_INET, socket.AF_INET6}:
+        return
+    options = {
+        "TCP_KEEPIDLE": IDLE,
+        "TCP_KEEPINTVL": INTERVAL,
+        "TCP_KEEPCNT": COUNT,
+        "TCP_USER_TIMEOUT": UNACKNOWLEDGED,
+    }
+    with socket.socket(fileno=os.dup(found.fileno())) as own:  # an event loop may give something that has no `setsockopt`
+        own.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for name, value in options.items():
+            if hasattr(socket, name):
+                own.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+
+def _cause(error: Exception) -> Any:
+    """Give the driver's own error: SQLAlchemy's adapter for asyncpg puts one of its own around it."""
+    found = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
+    return found.__cause__ if found.__cause__ is not None and hasattr(found.__cause__, "sqlstate") else found
+
+
+def _text(state: object) -> str | None:
+    return state if isinstance(state, str) else None
+
+
+def _note_error(context: ExceptionContext) -> None:
+    cause: Any = context.original_exception
+    cause = getattr(cause, "__cause__", None) or cause
+    came_from_server = getattr(cause, "severity", None) is not None  # what asyncpg refuses by itself is never sent
+    if context.connection is not None and (came_from_server or isinstance(cause, asyncio.CancelledError)):
+        context.connection.info[_ABORTED] = True
+
+
+def _note_success(connection: Connection, *_: object) -> None:
+    connection.info.pop(_ABORTED, None)  # an aborted transaction runs nothing but what makes it whole
+
+
+def _keep_when_cancelled(engine: AsyncEngine) -> None:
+    """Keep a connection whose statement was cancelled: both drivers have the server cancel it before they send the next one."""
+
+    def keep(context: ExceptionContext) -> None:
+        if context.engine is engine.sync_engine and isinstance(context.original_exception, asyncio.CancelledError):
+            context.is_disconnect = False
+
+    event.listen(engine.sync_engine, "handle_error", keep)

@@ -1,0 +1,191 @@
+"""The census: RabbitMQ does not tell over AMQP what its consumers hold, so they are asked.
+
+Each process that receives answers, on its receiving connection, how many deliveries it has in work and how many wait with
+it. The queue tells how many consumers must answer; one that stays and is silent, stopped or busy, counts as holding a delivery.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from onceonly.adapters.rabbitmq.inbox import Inbox
+from onceonly.adapters.rabbitmq.link import (
+    CLOSING,
+    Brought,
+    Channel,
+    Link,
+    Properties,
+    is_open,
+    publish,
+    shielded,
+    translated,
+)
+from onceonly.adapters.rabbitmq.publishing import Outcome, Parcel
+from onceonly.adapters.rabbitmq.topology import Names, count, count_delayed
+from onceonly.model.errors import QueueMissing, TryAgain
+from onceonly.ports.transport import Depth
+
+PATIENCE = 1.0  # seconds that are given to the receivers to answer
+REPLIES = "amq.rabbitmq.reply-to"
+RECOUNT = 0.1  # seconds after which those that did not answer are counted again
+MOST_LOOKS = 5
+
+
+class Reply(Struct, frozen=True):
+    """What one process holds: deliveries in work, deliveries that wait with it, its consumers, and all it ever got."""
+
+    held: int
+    waiting: int
+    consumers: int
+    brought: int
+
+
+class Look(Struct, frozen=True):
+    """What one look found; `replies` shows whether anything moved since another."""
+
+    waiting: int
+    held: int
+    delayed: int
+    replies: tuple[Reply, ...]
+
+
+class Census:
+    """Answers for one inbox, and asks all that there are of an endpoint."""
+
+    def __init__(self, link: Link, names: Names, endpoint: str, inbox: Inbox) -> None:
+        self._link = link
+        self._names = names
+        self._endpoint = endpoint
+        self._inbox = inbox
+        self._channel: Channel | None = None
+        self._attending = asyncio.Lock()
+
+    async def attend(self) -> None:
+        """Make sure that this process is asked. Raises Failed when the server is away."""
+        if not is_open(self._channel):
+            await shielded(self._attend())
+
+    async def take(self, endpoint: str) -> Depth:
+        """Count what waits, is held and is delayed of an endpoint. Raises SetupError when it has no queue.
+
+        Messages move while they are counted. That nothing waits and nothing is held is said only when two looks agree and
+        nothing moved between them; one that was on its way from level to level, or to the queue, during both is missed.
+        """
+        before = None
+        look = await self._look(endpoint)
+        for _ in range(MOST_LOOKS - 1):
+            if look.waiting or look.held or look == before:
+                break
+            before, look = look, await self._look(endpoint)
+        return Depth(waiting=look.waiting, held=look.held, delayed=look.delayed)
+
+    async def close(self) -> None:
+        """Answer no more."""
+        if self._channel is not None and is_open(self._channel):
+            with suppress(TryAgain):
+                async with translated("close a channel", within=CLOSING):
+                    await shielded(self._channel.close())
+
+    async def _look(self, endpoint: str) -> "Look":
+        queue = self._names.queue(endpoint)
+        delayed = await count_delayed(self._link, self._names)  # first: what falls due meanwhile is counted below
+        ready, consumers = await self._count(queue)
+        replies: list[Reply] = []
+        if consumers:  # one counts as long as it holds any
+            ready, consumers, replies = await self._ask(endpoint, consumers)
+        return Look(
+            waiting=ready + sum(reply.waiting for reply in replies),
+            held=sum(reply.held for reply in replies) + max(0, consumers - _answered(replies)),
+            delayed=delayed,
+            replies=tuple(sorted(replies, key=lambda reply: (reply.brought, reply.consumers))),
+        )
+
+    async def _count(self, queue: str) -> tuple[int, int]:
+        found = await count(self._link, queue)
+        if found is None:
+            raise QueueMissing(
+                f"there is no queue {queue!r}: run its endpoint, or `onceonly topology create module:endpoint`, first"
+            )
+        return found
+
+    async def _ask(self, endpoint: str, consumers: int) -> tuple[int, int, list[Reply]]:
+        """Ask until as many consumers as there are have answered, or patience ends; gives the last count with the replies.
+
+        A consumer whose process has gone stays in the count for some moments, and nobody answers for it any more: so the
+        silent are counted again and again, and only one that is still there at the end is taken to hold a delivery.
+        """
+        queue, clock = self._names.queue(endpoint), asyncio.get_running_loop().time
+        end = clock() + PATIENCE
+        async with self._link.errand(confirms=True) as channel, translated("ask the receivers", definite=True):
+            answers = await _Answers.listening(channel)
+            question = Parcel(
+                exchange=self._names.census, routing_key=endpoint, properties=Properties(reply_to=REPLIES), body=b""
+            )
+            heard = False
+            while True:
+                if not heard:  # returned when nobody was there to hear it: somebody may have come
+                    heard = await publish(channel, [question], PATIENCE) != [Outcome.RETURNED]
+                await answers.wait(consumers, RECOUNT)
+                ready, consumers = await self._count(queue)
+                if _answered(answers.replies) >= consumers or clock() >= end:
+                    return ready, consumers, answers.replies
+
+    async def _attend(self) -> None:
+        async with self._attending:
+            if is_open(self._channel):
+                return
+            channel = await self._link.channel(confirms=False)
+            async with translated("answer the census", definite=True):
+                own = await channel.queue_declare("", exclusive=True, auto_delete=True)
+                await channel.queue_bind(own.queue or "", self._names.census, self._endpoint)
+                await channel.basic_consume(own.queue or "", self._replier(channel), no_ack=True)
+            self._channel = channel
+
+    def _replier(self, channel: Channel) -> Callable[[Brought], Coroutine[Any, Any, None]]:
+        async def reply(message: Brought) -> None:
+            to = message.header.properties.reply_to
+            if to:
+                held, waiting, consumers = self._inbox.counts()
+                body = msgspec.json.encode(Reply(held, waiting, consumers, self._inbox.brought))
+                with suppress(TryAgain):
+                    async with translated("answer the census"):
+                        await channel.basic_publish(body, routing_key=to, wait=False)
+
+        return reply
+
+
+class _Answers:
+    """What the receivers answer."""
+
+    def __init__(self) -> None:
+        self.replies: list[Reply] = []
+        self._rung = asyncio.Event()
+
+    @classmethod
+    async def listening(cls, channel: Channel) -> "_Answers":
+        """Listen on a channel."""
+        answers = cls()
+        await shielded(channel.basic_consume(REPLIES, answers.hear, no_ack=True))
+        return answers
+
+    async def hear(self, message: Brought) -> None:
+        """Take an answer; what is none is ignored."""
+        with suppress(msgspec.MsgspecError):
+            self.replies.append(msgspec.json.decode(message.body, type=Reply))
+        self._rung.set()
+
+    async def wait(self, consumers: int, seconds: float) -> None:
+        """Wait until so many consumers have answered, but only so long."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while _answered(self.replies) < consumers:
+                    self._rung.clear()
+                    await self._rung.wait()
+
+
+def _answered(replies: Sequence[Reply]) -> int:
+    return sum(reply.consumers for reply in replies)

@@ -1,0 +1,316 @@
+"""What one process has of one queue in RabbitMQ: a consumer, what it brought, and what is in work.
+
+A consumer may bring what the receivers ask for and no more: what it brings beyond waits here while others are idle, and comes
+again as a suspect when this process dies. Reading ahead was measured to gain nothing (decision 0007).
+
+A consumer is there while somebody receives. Soon after the last receiver has gone it is cancelled, and what it brought for
+nobody is given back as copies: a delivery put back by the broker would come again marked, as if its process had died.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
+from itertools import count
+from typing import Any
+
+from msgspec import Struct
+
+from onceonly.adapters.rabbitmq.decoding import Delivered
+from onceonly.adapters.rabbitmq.link import Channel, Link, consume, is_open, shielded, translated
+from onceonly.model.errors import SetupError, TryAgain, Unknown
+
+LINGER = 0.1  # seconds a consumer outlives its last receiver
+AT_WORK = 1.5  # the same while what it brought is in work, which is longer than the handlers of a unit usually take
+CLOSING = 2.0  # seconds to give back what waits here; then the end of the connection does it
+MOST_AHEAD = 5_000  # deliveries a consumer may bring before any is settled
+TURNS = 1  # of the loop without a new delivery: what the server has sent is handed over in the turn that reads it
+AHEAD = 4  # times what is asked for that a consumer may bring: a worker dispatches some batches while it handles another
+SHRINK = 16 * AHEAD  # one that may bring this many times what is asked for is replaced
+REMEMBERED = 10_000
+_SERIAL = count(1)
+
+
+class Receipt(Struct, frozen=True):
+    """Which opening of a channel brought it, and its delivery tag there."""
+
+    channel: int
+    tag: int
+
+
+class Inbox:
+    """Deliveries of one queue, for all receivers of one process. `give_back` copies deliveries to the queue and acks them."""
+
+    def __init__(
+        self, link: Link, queue: str, give_back: Callable[[list[Delivered]], Awaitable[None]], *, linger: float = AT_WORK
+    ) -> None:
+        self._link = link
+        self._queue = queue
+        self._give_back = give_back
+        self._linger = linger
+        self._channel: Channel | None = None
+        self._serial = 0
+        self._consumer = ""
+        self._prefetch = 0
+        self._wanted = 0  # what the present receivers ask for, together
+        self._waiting: deque[Delivered] = deque()
+        self._held: dict[int, Delivered] = {}
+        self._lost: dict[str, None] = {}
+        self._changing = asyncio.Lock()
+        self._settling = asyncio.Lock()
+        self._rung = asyncio.Event()
+        self._resting: asyncio.Task[None] | None = None
+        self._idle_since = 0.0
+        self.brought = 0
+
+    async def take(self, limit: int, wait: float, is_early: Callable[[Delivered], bool]) -> tuple[list[Delivered], bool]:
+        """Take deliveries that wait, at most `limit`, none after `wait` seconds; when some are early, those alone, and True."""
+        clock = asyncio.get_running_loop().time
+        end = clock() + wait
+        self._wanted += limit
+        rung = False
+        try:
+            while True:
+                if not await self._link.ready(max(0.0, end - clock())):
+                    return [], False
+                self._rung.clear()
+                if not self._suffices():
+                    await shielded(self._consume())
+                if self._waiting:
+                    if not rung:  # what has just come has come together, and is handed out at once
+                        await self._let_come(limit)
+                    return self._hand_out(limit, is_early)
+                left = end - clock()
+                if left <= 0:
+                    await self._let_come(limit)
+                    return self._hand_out(limit, is_early)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(left):
+                        rung = await self._rung.wait()
+        finally:
+            self._wanted -= limit
+            self._idle_since = clock()
+            if not self._wanted and self._resting is None:
+                self._resting = asyncio.create_task(self._rest())
+
+    def put_back(self, messages: Iterable[Delivered]) -> None:
+        """Let deliveries that were taken wait here again."""
+        for message in messages:
+            if self._held.get(message.delivery_tag) is message:
+                del self._held[message.delivery_tag]
+                self._waiting.appendleft(message)
+
+    def current(self, receipts: Iterable[object]) -> list[Receipt]:
+        """Give those of deliveries that are still held: those of an earlier channel come again by themselves."""
+        if not is_open(self._channel):
+            return []
+        known = [each for each in receipts if isinstance(each, Receipt) and each.channel == self._serial]
+        return [each for each in known if each.tag in self._held]
+
+    def receipt(self, message: Delivered) -> Receipt:
+        """Give the receipt of a delivery that was just taken."""
+        return Receipt(self._serial, message.delivery_tag)
+
+    def held(self, receipt: object) -> Delivered | None:
+        """Return a delivery that is still held; None for one of an earlier channel, which RabbitMQ redelivers."""
+        if not isinstance(receipt, Receipt) or receipt.channel != self._serial or not is_open(self._channel):
+            return None
+        return self._held.get(receipt.tag)
+
+    def is_suspect(self, message: Delivered) -> bool:
+        """Tell whether whoever held it may have died of it; not when it was this process, which lost its connection."""
+        if not message.redelivered:
+            return False
+        copy, known = _copy_of(message), len(self._lost)
+        self._lost.pop(copy, None)
+        return len(self._lost) == known
+
+    async def settle(self, receipts: Iterable[Receipt]) -> None:
+        """Acknowledge what is held: many at once up to a tag below which all is settled, the others one by one.
+
+        Receipts of an earlier channel are ignored: there the same tags were other deliveries. One call at a time: an
+        acknowledgement of many that overtook an earlier one would settle its tags, and then the server ends the channel.
+        """
+        async with self._settling:
+            await self._settle(receipts)
+
+    async def _settle(self, receipts: Iterable[Receipt]) -> None:
+        channel = self._channel
+        mine = sorted(each.tag for each in self.current(receipts) if self._held.pop(each.tag, None) is not None)
+        if channel is None or not mine:
+            return
+        lowest = min([*self._held, *(message.delivery_tag for message in self._waiting), mine[-1] + 1])
+        below = [tag for tag in mine if tag < lowest]
+        try:
+            async with translated("acknowledge"):
+                if below:
+                    await channel.basic_ack(below[-1], multiple=True, wait=len(below) == len(mine))
+                for tag in mine[len(below) :]:
+                    await channel.basic_ack(tag, wait=tag == mine[-1])
+        except Unknown:
+            await self._link.abandon(channel)  # what is held there and not acknowledged would come to nobody
+            raise
+
+    async def reject(self, receipts: Iterable[Receipt]) -> None:
+        """Have the broker put these back itself. They come again marked, to this process as if they were not."""
+        async with self._settling:
+            channel, mine = self._channel, self.current(receipts)
+            for each in mine:
+                self._remember([self._held.pop(each.tag)])
+                if channel is not None:
+                    async with translated("put a delivery back"):
+                        await channel.basic_reject(each.tag, requeue=True)
+
+    def counts(self) -> tuple[int, int, int]:
+        """Give how many deliveries are in work, how many wait here, and how many consumers of the queue these are."""
+        if not is_open(self._channel):
+            return 0, 0, 0
+        consumers = {message.consumer_tag for message in (*self._held.values(), *self._waiting)}
+        return len(self._held), len(self._waiting), len(consumers | ({self._consumer} if self._consumer else set()))
+
+    async def close(self) -> None:
+        """Stop consuming, and give back what waits here."""
+        if self._resting is not None:
+            self._resting.cancel()
+            await asyncio.wait([self._resting])
+        if is_open(self._channel):
+            with suppress(TryAgain, SetupError, TimeoutError):
+                async with asyncio.timeout(CLOSING):
+                    await shielded(self._stop_consuming())
+
+    def _hand_out(self, limit: int, is_early: Callable[[Delivered], bool]) -> tuple[list[Delivered], bool]:
+        first = [self._waiting.popleft() for _ in range(min(limit, len(self._waiting)))]
+        early = [message for message in first if is_early(message)]
+        if early:
+            self._waiting.extendleft([message for message in reversed(first) if message not in early])
+        taken = early or first
+        self._held |= {message.delivery_tag: message for message in taken}
+        return taken, bool(early)
+
+    async def _let_come(self, limit: int) -> None:
+        """Let the loop read what the server has sent already; this waits for nothing that is not there."""
+        quiet, seen = 0, len(self._waiting)
+        while quiet < TURNS and seen < limit:
+            await asyncio.sleep(0)
+            quiet = quiet + 1 if len(self._waiting) == seen else 0
+            seen = len(self._waiting)
+
+    def _needed(self) -> int:
+        return min(MOST_AHEAD, len(self._held) + self._wanted)
+
+    def _suffices(self) -> bool:
+        """Tell whether a consumer is there that may bring what the receivers ask for, and not much more."""
+        needed = self._needed()
+        return bool(self._consumer) and is_open(self._channel) and needed <= self._prefetch < SHRINK * needed
+
+    async def _consume(self) -> None:
+        """Make sure that a consumer is there which may bring what the receivers ask for, and not much more."""
+        async with self._changing:
+            if not is_open(self._channel):
+                await self._open()
+            if not self._wanted:  # whoever asked has been cancelled: nobody is there to take what would come
+                return
+            if self._suffices():
+                return
+            ahead = min(MOST_AHEAD, self._needed() + (AHEAD - 1) * self._wanted)
+            channel = self._channel
+            assert channel is not None  # noqa: S101 - opened above
+            patience = self._link.address.timeout  # a queue without a leader never answers
+            async with translated(f"receive from queue {self._queue!r}", definite=True, within=patience):
+                await self._cancel(channel)
+                self._prefetch = ahead
+                await channel.basic_qos(prefetch_count=self._prefetch)
+                self._consumer = await consume(channel, self._queue, self._bringer(self._serial))
+                # What waits in the queue is here after two more answers: the first is given by the queue behind its
+                # deliveries, the second by the channel behind those. So a receive that does not wait takes them as well.
+                await channel.queue_declare(self._queue, passive=True)
+                await channel.basic_qos(prefetch_count=self._prefetch)
+            await self._return([self._waiting.pop() for _ in range(len(self._waiting) - 2 * ahead)])
+
+    async def _open(self) -> None:
+        # All of this before anything is awaited: from here on nothing of the old channel is brought, handed out or settled.
+        self._serial = next(_SERIAL)
+        failed, self._channel, self._consumer = self._channel, None, ""
+        self._remember(self._held.values())
+        self._remember(self._waiting)
+        self._held.clear()
+        self._waiting.clear()
+        if failed is not None:
+            await self._link.abandon(failed)
+        self._channel = await self._link.channel(confirms=False)
+        self._channel.on_consumer_cancel_callbacks.add(self._cancelled)
+        self._channel.closing.add_done_callback(lambda _: self._rung.set())
+
+    def _bringer(self, serial: int) -> Callable[[Delivered], None]:
+        def bring(message: Delivered) -> None:
+            if serial == self._serial:
+                self._waiting.append(message)
+                self.brought += 1
+                self._rung.set()
+
+        return bring
+
+    def _cancelled(self, frame: Any) -> None:
+        """Note that the server ended the consumer: its queue was deleted, or moved."""
+        if frame.consumer_tag == self._consumer:
+            self._consumer = ""
+            self._rung.set()
+
+    def _remember(self, messages: Iterable[Delivered]) -> None:
+        """Keep in mind what was lost with its channel while this process lived on."""
+        self._lost |= dict.fromkeys(copy for message in messages if (copy := _copy_of(message)))
+        for forgotten in list(self._lost)[:-REMEMBERED]:
+            del self._lost[forgotten]
+
+    async def _rest(self) -> None:
+        clock = asyncio.get_running_loop().time
+        try:
+            while (left := self._idle_since + (self._linger if self._held else LINGER) - clock()) > 0:  # noqa: ASYNC110 - waits for time, not for an event
+                await asyncio.sleep(min(left, LINGER))
+            if not self._wanted:
+                with suppress(TryAgain, SetupError):  # a broken channel gives all back by itself
+                    await shielded(self._stop_consuming())
+        finally:
+            self._resting = None
+
+    async def _stop_consuming(self) -> None:
+        async with self._changing:
+            channel = self._channel
+            if channel is None or not is_open(channel):
+                return
+            async with translated("cancel a consumer", within=self._link.address.timeout):
+                await self._cancel(channel)
+            if not self._wanted:  # else somebody came meanwhile: it is theirs
+                back = list(self._waiting)
+                self._waiting.clear()
+                await self._return(back)
+
+    async def _cancel(self, channel: Channel) -> None:
+        """End the consumer when nothing is on its way to it: the server would put that back, and mark it.
+
+        While nobody acknowledges, nothing new is brought, and what was brought is here after two answers; see `_consume`.
+        """
+        if not self._consumer:
+            return
+        async with self._settling:
+            await channel.queue_declare(self._queue, passive=True)
+            await channel.basic_qos(prefetch_count=self._prefetch)
+            consumer, self._consumer = self._consumer, ""
+            self._rung.set()  # whoever waits for what it would bring needs another
+            if consumer:
+                await channel.basic_cancel(consumer)
+
+    async def _return(self, messages: list[Delivered]) -> None:
+        """Give back to the queue what would wait here while others are idle."""
+        self._held |= {message.delivery_tag: message for message in messages}
+        if messages:
+            try:
+                await self._give_back(messages)
+            except (TryAgain, SetupError):
+                self.put_back(messages)
+                raise
+
+
+def _copy_of(message: Delivered) -> str:
+    """Name this very copy: whoever publishes gives each a message id of its own."""
+    return message.properties.message_id or ""

@@ -1,0 +1,437 @@
+"""RabbitMQ: where it is, one connection that comes back, and what its errors mean.
+
+The driver is aiormq (decision 0007). What is not on the list of definite errors below is Unknown.
+"""
+
+import asyncio
+import logging
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager, suppress
+from typing import Any, TypeAlias, TypeVar
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit
+
+import aiormq
+from aiormq.abc import DeliveredMessage
+from aiormq.channel import Channel as AmqpChannel
+from aiormq.connection import exception_by_code
+from aiormq.exceptions import (
+    AMQPError,
+    AuthenticationError,
+    ChannelAccessRefused,
+    ChannelLockedResource,
+    ChannelNotFoundEntity,
+    ChannelPreconditionFailed,
+    ConnectionNotAllowed,
+    InvalidFrameError,
+    ProbableAuthenticationError,
+)
+from msgspec import Struct
+from pamqp import commands as spec
+
+from onceonly.adapters.rabbitmq.decoding import delivered
+from onceonly.adapters.rabbitmq.publishing import Confirmation, Outcome, Parcel, publish_all
+from onceonly.adapters.rabbitmq.reading import ReadingStreams, Taker
+from onceonly.model.errors import Failed, OnceOnlyError, SetupError, Unknown
+from onceonly.ports.surroundings import Chance
+
+DEFAULT_MAX_BODY = 1024 * 1024
+GREATEST_MAX_BODY = 128 * 1024 * 1024  # what a server takes by default
+LEAST_HEARTBEAT = 5.0  # below this RabbitMQ's makers warn of false alarms
+FIRST_PAUSE, LONGEST_PAUSE = 0.05, 1.0  # seconds between two attempts to connect
+FRAME = 131_072  # bytes of a frame that servers take, unless they say otherwise
+CONNECTING = 10.0  # seconds an attempt may take, or less by `timeout=`
+ANSWERING = 30.0  # seconds for an answer of the server, where no other limit is given
+MANY = 10 * ANSWERING  # seconds for many of them, such as those to the declarations of all levels of delay
+CLOSING = 2.0  # seconds to close something politely
+LOOKS = 6  # in a heartbeat's time: so many in a row that find no byte of the server's mean that it is gone
+_PREFIX = re.compile(r"[a-z][a-z0-9_.-]{0,30}")
+_OPTIONS = ("prefix", "lease", "max_body", "timeout", "cafile", "capath", "certfile", "keyfile", "verify")
+_FILES = ("cafile", "capath", "certfile", "keyfile")
+_TRUTH = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+_PASSING = re.compile(r"connection limit|down or inaccessible| is down")  # said with the codes of lasting faults
+_REFUSED = "the server refuses this user or password"
+_OTHERWISE = "it was made with other settings; delete it, or keep apart with the option prefix="
+_REMEDIES: dict[type[AMQPError], str] = {
+    AuthenticationError: _REFUSED,
+    ProbableAuthenticationError: _REFUSED,
+    ConnectionNotAllowed: "name an existing virtual host that this user may use",
+    ChannelAccessRefused: "grant this user the right",
+    ChannelPreconditionFailed: _OTHERWISE,
+    ChannelLockedResource: _OTHERWISE,
+    ChannelNotFoundEntity: "run its endpoint, or `onceonly topology create module:endpoint`, first",
+}
+_BROKEN = (AMQPError, OSError, RuntimeError, EOFError, TimeoutError, asyncio.InvalidStateError)
+_Result = TypeVar("_Result")
+Channel: TypeAlias = AmqpChannel
+Properties: TypeAlias = spec.Basic.Properties
+Brought: TypeAlias = DeliveredMessage
+
+if logging.getLogger("aiormq").level == logging.NOTSET:
+    # An outage is this library's to tell, once; the driver tells it, with tracebacks, at every attempt.
+    logging.getLogger("aiormq").setLevel(logging.CRITICAL)
+
+
+class Address(Struct, frozen=True, kw_only=True):
+    """A server as a URL names it, the options of this library taken out.
+
+    `url` is the driver's, with credentials; `place` is what may be shown. `prefix` begins every name, `lease` is for how
+    many seconds a receiver may be silent (the heartbeat) until its deliveries are given to others, `timeout` for how many
+    an answer of the server is waited for, `max_body` in bytes.
+    """
+
+    url: str
+    place: str
+    prefix: str = ""
+    lease: float = 30.0
+    max_body: int = DEFAULT_MAX_BODY
+    timeout: float = 30.0
+
+
+def read_address(url: str) -> Address:
+    """Take an amqp:// or amqps:// URL apart. Raises SetupError, saying what is wrong with it; never repeats its password."""
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+        given = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
+    except ValueError as error:
+        raise SetupError("this is no RabbitMQ URL; write for example amqp://user:password@host/") from error
+    if not host or "@" in parts.path:
+        raise SetupError("this RabbitMQ URL has no host: write / in a password as %2F")
+    options = _checked(given, secure=parts.scheme == "amqps")
+    lease, timeout = _seconds("lease", options.get("lease", "30")), _seconds("timeout", options.get("timeout", "30"))
+    driver = {name: options[name] for name in _FILES if name in options}
+    driver |= {"heartbeat": str(round(max(lease, LEAST_HEARTBEAT))), "name": "onceonly"}
+    if not _truth("verify", options.get("verify", "true")):
+        driver["no_verify_ssl"] = "1"
+    return Address(
+        url=parts._replace(query=urlencode(driver), fragment="").geturl(),
+        place=f"{parts.scheme}://{host}{f':{port}' if port else ''}{quote(parts.path)}",
+        prefix=_prefix(options.get("prefix", "")),
+        lease=lease,
+        max_body=_bytes(options.get("max_body", str(DEFAULT_MAX_BODY))),
+        timeout=timeout,
+    )
+
+
+class Link:
+    """One connection to a server, shared by what a process has there. It is made when it is needed, again and again.
+
+    Attempts are spaced by a growing pause with jitter; a call within it fails as the last attempt did, without waiting.
+    """
+
+    def __init__(self, address: Address, chance: Chance) -> None:
+        """Prepare; connects to nothing."""
+        self.address = address
+        self._chance = chance
+        self._connection: _Connection | None = None
+        self._connecting = asyncio.Lock()
+        self._failures = 0
+        self._not_before = 0.0
+        self._last: OnceOnlyError | None = None
+        self._closed = False
+        self._watching: asyncio.TimerHandle | None = None
+
+    @property
+    def frame(self) -> int:
+        """How many bytes a frame may have, as far as is known."""
+        tune = self._connection.connection_tune if self._connection is not None else None
+        return (tune.frame_max if tune is not None else 0) or FRAME
+
+    async def channel(self, *, confirms: bool) -> Channel:
+        """Open a channel, connecting first if need be. Raises Failed when the server is away, SetupError when it refuses."""
+        connection = await self._connected()
+        async with translated("open a channel", definite=True, within=self.address.timeout):
+            channel = await shielded(connection.channel(publisher_confirms=confirms, timeout=self.address.timeout))
+        assert isinstance(channel, Channel)  # noqa: S101 - the driver has no other
+        return channel
+
+    @asynccontextmanager
+    async def errand(self, *, confirms: bool = False) -> AsyncIterator[Channel]:
+        """Give a channel for a few calls any of which may close it."""
+        channel = await self.channel(confirms=confirms)
+        try:
+            yield channel
+        finally:
+            with suppress(Unknown):
+                async with translated("close a channel", within=CLOSING):
+                    await shielded(channel.close())
+
+    async def ready(self, seconds: float) -> bool:
+        """Tell whether the server takes messages, waiting for it this long: it blocks connections when it runs full."""
+        known = self._connection
+        if known is not None and known.is_opened and not self._closed and _is_ready(known):
+            return True
+        connection = await self._connected()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await connection.ready()
+                return True
+        return False
+
+    async def close(self) -> None:
+        """Close the connection for good."""
+        self._closed = True
+        await self.drop()
+
+    async def drop(self) -> None:
+        """Close the connection; the next call makes a new one."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            closing = asyncio.ensure_future(connection.close())
+            closing.add_done_callback(_retrieve)
+            await asyncio.wait([closing], timeout=CLOSING)
+            connection.hang_up()  # harmless when it is closed
+            await asyncio.wait([closing], timeout=CLOSING)
+
+    async def abandon(self, channel: Channel) -> None:
+        """Make sure that the server gives to others what it holds for a channel that has failed.
+
+        The driver may call a channel closed that the server still knows; only the end of its connection is certain.
+        """
+        if self._connection is not None and channel.connection is self._connection:
+            await self.drop()
+
+    async def _connected(self) -> "_Connection":
+        async with self._connecting:
+            if self._closed:
+                raise Failed("the connection was closed by this process")
+            if self._connection is not None and self._connection.is_opened:
+                return self._connection
+            now = asyncio.get_running_loop().time()
+            if self._last is not None and now < self._not_before:
+                raise type(self._last)(str(self._last))
+            await self.drop()
+            try:
+                made = await self._connect()
+            except OnceOnlyError as error:
+                self._failures, self._last = self._failures + 1, error
+                pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(self._failures - 1, 30))
+                self._not_before = asyncio.get_running_loop().time() + pause * (1 + self._chance.fraction()) / 2
+                raise
+            self._failures, self._last, self._connection = 0, None, made
+            self._watch(made, made.received, 0)
+            if self._closed:  # meanwhile, and whoever closed could not know of this one
+                await self.drop()
+                raise Failed("the connection was closed by this process")
+            return made
+
+    def _watch(self, connection: "_Connection", received: int, quiet: int) -> None:
+        """Hang up on a server that has sent nothing for a heartbeat's time. It sends two in that; the driver waits for six.
+
+        Looks are counted, not seconds: a loop that was blocked has not read what came.
+        """
+        heartbeat = connection.connection_tune.heartbeat or 0
+        if self._watching is not None:
+            self._watching.cancel()
+            self._watching = None
+        if not heartbeat or connection is not self._connection:
+            return
+        now = connection.received
+        quiet = quiet + 1 if now == received else 0
+        if quiet > LOOKS:
+            connection.hang_up()
+        elif connection.is_opened:
+            loop = asyncio.get_running_loop()
+            self._watching = loop.call_later(heartbeat / LOOKS, self._watch, connection, now, quiet)
+
+    async def _connect(self) -> "_Connection":
+        place, connection = self.address.place, _Connection(self.address.url)
+        limit = min(self.address.timeout, CONNECTING)
+        try:
+            async with asyncio.timeout(limit), translated(f"connect to {place}", definite=True):
+                await connection.connect()
+        except TimeoutError as error:
+            raise Failed(f"cannot connect to {place}: no answer for {limit:g} s") from error
+        return connection
+
+
+class _Connection(aiormq.Connection):
+    """The driver's connection over streams of ours; where a server closes it instead of opening it, this keeps its reason."""
+
+    def __init__(self, url: str) -> None:
+        self.streams = ReadingStreams()
+        super().__init__(url, transport_factory=self.streams)
+
+    @property
+    def received(self) -> int:
+        """How often the server has sent something."""
+        return 0 if self.streams.reader is None else self.streams.reader.received
+
+    def hang_up(self) -> None:
+        """Close the socket at once: what waits for the server fails."""
+        if self.streams.writer is not None:
+            self.streams.writer.transport.abort()
+
+    @staticmethod
+    async def _rpc(request: Any, writer: Any, frame_receiver: Any, wait_response: bool = True) -> Any:  # noqa: FBT001, FBT002 - the driver's signature
+        heard = _Heard(frame_receiver)
+        try:
+            return await aiormq.Connection._rpc(request, writer, heard, wait_response)  # type: ignore[arg-type] # noqa: SLF001 - has one method of it
+        except InvalidFrameError as error:
+            if isinstance(heard.last, spec.Connection.Close):
+                raise exception_by_code(heard.last) from error
+            raise
+
+
+class _Heard:
+    """Keeps the last frame that came."""
+
+    def __init__(self, receiver: Any) -> None:
+        self._receiver = receiver
+        self.last: object = None
+
+    async def get_frame(self) -> Any:
+        """Give the next frame."""
+        weight, channel, self.last = await self._receiver.get_frame()
+        return weight, channel, self.last
+
+
+@asynccontextmanager
+async def translated(what: str, *, definite: bool = False, within: float = ANSWERING) -> AsyncIterator[None]:
+    """Limit the time, and translate the driver's errors.
+
+    They become SetupError for what a person must change; else Unknown, or Failed where `definite`, as when the time is over.
+    `definite` says that nothing can have happened that matters. The driver reports a lost connection also by cancelling
+    whoever waits, by an `Exception` of no kind, and by what it trips over, such as StopAsyncIteration.
+    """
+    try:
+        async with asyncio.timeout(within):
+            yield
+    except OnceOnlyError:
+        raise
+    except tuple(_REMEDIES) as error:
+        if _PASSING.search(_words(error)):
+            raise (Failed if definite else Unknown)(f"cannot {what}: {_words(error)}") from error
+        remedy = _REMEDIES[type(error)]
+        raise SetupError(f"cannot {what}: {remedy if remedy is _REFUSED else f'{_words(error)}; {remedy}'}") from error
+    except _BROKEN as error:
+        raise (Failed if definite else Unknown)(f"cannot {what}: {_words(error)}") from error
+    except (Exception, asyncio.CancelledError) as error:
+        if not _means_lost(error):
+            raise
+        said = "" if isinstance(error, asyncio.CancelledError) or type(error) is Exception else f" ({type(error).__name__})"
+        raise (Failed if definite else Unknown)(f"cannot {what}: the connection was lost{said}") from error
+
+
+async def shielded(call: Awaitable[_Result]) -> _Result:
+    """Let a call end even when its caller is cancelled: a call cut off half-way would close its channel."""
+    task = asyncio.ensure_future(call)
+    task.add_done_callback(_retrieve)
+    return await asyncio.shield(task)
+
+
+async def consume(channel: Channel, queue: str, taker: Taker) -> str:
+    """Have the deliveries of a queue brought; gives the consumer's tag. A channel has one taker, for all its consumers."""
+
+    async def take(message: Brought) -> None:  # what could not be kept back from the driver
+        taker(delivered(message))
+
+    connection = channel.connection
+    if isinstance(connection, _Connection) and connection.streams.reader is not None:
+        connection.streams.reader.bring(channel.number, taker)
+    started = await channel.basic_consume(queue, take)
+    return started.consumer_tag or ""
+
+
+async def publish(channel: Channel, parcels: Sequence[Parcel], timeout: float) -> list[Outcome]:  # noqa: ASYNC109 - it ends in outcomes, not in an error
+    """Publish all at once and wait for every confirm. What a nack refuses is UNKNOWN, what is not answered in time SILENT."""
+    answers: list[Confirmation] = []
+    try:
+        await publish_all(channel, _stream(channel), parcels, answers, patience=timeout)
+    except _BROKEN:
+        pass  # what was not answered is SILENT
+    except (Exception, asyncio.CancelledError) as error:
+        if not _means_lost(error):
+            raise
+    return [answer.outcome for answer in answers] or [Outcome.SILENT] * len(parcels)
+
+
+async def attempt(link: Link, what: str, call: Callable[[Channel], Awaitable[_Result]]) -> _Result | None:
+    """Make one call on a channel of its own; gives None when what it names does not exist."""
+    try:
+        async with link.errand() as channel, translated(what, definite=True, within=link.address.timeout):
+            return await shielded(call(channel))
+    except SetupError as error:
+        if isinstance(error.__cause__, ChannelNotFoundEntity):
+            return None
+        raise
+
+
+def is_open(channel: Channel | None) -> bool:
+    """Tell whether a channel and its connection can still be used."""
+    return channel is not None and not channel.is_closed and channel.connection.is_opened
+
+
+def _stream(channel: Channel) -> asyncio.StreamWriter:
+    connection = channel.connection
+    assert isinstance(connection, _Connection)  # noqa: S101 - `Link` makes no other
+    assert connection.streams.writer is not None  # noqa: S101 - a channel is opened on an open connection
+    return connection.streams.writer
+
+
+def _is_ready(connection: aiormq.Connection) -> bool:
+    """Tell whether the server takes messages just now: what need not wait ends with its first step."""
+    asked = connection.ready()
+    try:
+        asked.send(None)
+    except StopIteration:
+        return True
+    asked.close()
+    return False
+
+
+def _means_lost(error: BaseException) -> bool:
+    """Return whether the driver reports a lost connection: by any error, or by a cancellation that was not requested."""
+    if isinstance(error, asyncio.CancelledError):
+        task = asyncio.current_task()
+        return task is None or not task.cancelling()
+    return isinstance(error, Exception)
+
+
+def _retrieve(task: "asyncio.Future[_Result]") -> None:
+    if not task.cancelled():
+        task.exception()
+
+
+def _words(error: BaseException) -> str:
+    """Say what the driver said; its texts name hosts and queues, never credentials."""
+    said = " ".join(str(part) for part in error.args if isinstance(part, str | int) and part != "")
+    return said or type(error).__name__
+
+
+def _checked(given: Iterable[tuple[str, str]], *, secure: bool) -> dict[str, str]:
+    options: dict[str, str] = {}
+    for name, value in given:
+        if name not in _OPTIONS:
+            raise SetupError(f"unknown option {name!r} in a RabbitMQ URL; there are {', '.join(sorted(_OPTIONS))}")
+        if name in options:
+            raise SetupError(f"option {name} is given more than once in a RabbitMQ URL")
+        options[name] = value
+    if not secure and (extra := sorted(options.keys() & {*_FILES, "verify"})):
+        raise SetupError(f"option {', '.join(extra)} is about TLS: write amqps:// instead of amqp://")
+    return options
+
+
+def _prefix(prefix: str) -> str:
+    if prefix and not _PREFIX.fullmatch(prefix):
+        raise SetupError(f"prefix {prefix!r}: use a lower-case letter, then at most 30 of a-z, 0-9, '_', '.' and '-'")
+    return prefix
+
+
+def _seconds(name: str, text: str) -> float:
+    if not re.fullmatch(r"\d{1,4}(\.\d{1,3})?", text) or float(text) <= 0:
+        raise SetupError(f"option {name}={text!r}: write a number of seconds")
+    return float(text)
+
+
+def _bytes(text: str) -> int:
+    if not re.fullmatch(r"\d{1,9}", text) or not 0 < int(text) <= GREATEST_MAX_BODY:
+        raise SetupError(f"option max_body={text!r}: write a number of bytes up to {GREATEST_MAX_BODY}")
+    return int(text)
+
+
+def _truth(name: str, text: str) -> bool:
+    if text.lower() not in _TRUTH:
+        raise SetupError(f"option {name}={text!r}: write true or false")
+    return _TRUTH[text.lower()]

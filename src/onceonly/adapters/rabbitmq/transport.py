@@ -1,0 +1,273 @@
+"""A transport on RabbitMQ: durable quorum queues, publisher confirms, acknowledgements of many at once.
+
+A delivery is held until its connection ends; then the broker gives it to another, marked. A release is a copy, sent to the
+own queue and confirmed, then the original is acknowledged: a copy bears no mark, whereas whatever the broker itself puts
+back does. Crash between the two: 1 the copy is taken, 2 the original is not acknowledged, 3 both come, the original as a
+suspect, 4 one claim: handled once.
+
+What was brought ahead to a process that dies comes again as a suspect too, although nobody had begun it; and so does what a
+process held that only lost its connection, unless it comes back to that very process.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+
+from onceonly.adapters.rabbitmq import topology
+from onceonly.adapters.rabbitmq.census import Census
+from onceonly.adapters.rabbitmq.decoding import Delivered
+from onceonly.adapters.rabbitmq.inbox import AT_WORK, Inbox, Receipt
+from onceonly.adapters.rabbitmq.link import (
+    CLOSING,
+    Channel,
+    Link,
+    Properties,
+    is_open,
+    publish,
+    shielded,
+)
+from onceonly.adapters.rabbitmq.publishing import Outcome, Parcel
+from onceonly.adapters.rabbitmq.topology import Names
+from onceonly.adapters.rabbitmq.wire import as_it_came, due_of, headers_of, properties
+from onceonly.formats.cloudevents import UNREADABLE, arrival, encode
+from onceonly.model.errors import Failed, QueueMissing, SetupError, TryAgain, Unknown
+from onceonly.model.message import Delivery, Headers, Send
+from onceonly.model.record import Answer
+from onceonly.ports.surroundings import Clock
+from onceonly.ports.transport import Depth, Topology, Traits
+
+__all__ = ["RabbitMQTransport"]
+
+_ANSWERS = {Outcome.CONFIRMED: Answer.TAKEN, Outcome.RETURNED: Answer.REFUSED, Outcome.UNKNOWN: Answer.UNKNOWN}
+
+
+class RabbitMQTransport:
+    """One endpoint's queue on a RabbitMQ server. Any number of processes may share it.
+
+    `unsubscribed` counts the events sent from here that nobody had subscribed to.
+    """
+
+    def __init__(self, link: Link, endpoint: str, *, clock: Clock, names: Names | None = None, linger: float = AT_WORK) -> None:
+        """Use this connection; opens nothing. `names` and `linger` are for tests, which cannot wait for seconds."""
+        self.traits = Traits(lease=None, max_body=link.address.max_body)
+        self.unsubscribed = 0
+        self._link = link
+        self._endpoint = endpoint
+        self._clock = clock
+        self._names = names or Names(link.address.prefix)
+        self._queue = self._names.queue(endpoint)
+        self._publisher: Channel | None = None
+        self._opening = asyncio.Lock()
+        self._known: set[str] = set()
+        self._answered = 0
+        """How many messages the server has answered: while it answers some, its silence about others is about their queues."""
+        self._inbox = Inbox(link, self._queue, self._give_back, linger=linger)
+        self._census = Census(link, self._names, endpoint, self._inbox)
+
+    async def receive(self, limit: int, wait: float) -> tuple[Delivery, ...]:
+        """Take what waits; see the port. While the server blocks this connection nothing is taken: no ack would get through.
+
+        Raises Failed while the server is away, SetupError when there is no such queue; a later call may work again.
+        """
+        clock = asyncio.get_running_loop().time
+        end = clock() + wait
+        if not await self._link.ready(wait):
+            return ()
+        await self._census.attend()
+        while True:
+            taken, early = await self._inbox.take(limit, max(0.0, end - clock()), self._is_early)
+            if not early:
+                return tuple(self._delivery(message) for message in taken)
+            await shielded(self._put_off(taken))
+
+    async def send(self, sends: Sequence[Send]) -> tuple[Answer, ...]:
+        """Publish all, then wait for all confirms; see the port. Raises Failed when the server is away.
+
+        Failed also when it is full for longer than `timeout`. REFUSED: a command that cannot be routed, a body over
+        `max_body`, headers that AMQP cannot carry. UNKNOWN: no confirm came. A delayed message is late by up to a second and
+        what its way takes, never early.
+        """
+        if not sends:
+            return ()
+        now = self._clock.now()
+        if any(not send.to or send.due > now for send in sends):
+            await self._channel()  # what is known of the server is forgotten with it
+        parcels = [await self._parcel(send, now) for send in sends]
+        outcomes = iter(await self._publish([parcel for parcel in parcels if parcel]))
+        return tuple(
+            self._answer(send, parcel, next(outcomes)) if parcel else Answer.REFUSED
+            for send, parcel in zip(sends, parcels, strict=True)
+        )
+
+    async def ack(self, deliveries: Sequence[Delivery]) -> None:
+        """Settle deliveries; those of an earlier connection are ignored, they come again."""
+        await self._inbox.settle(self._inbox.current(delivery.receipt for delivery in deliveries))
+
+    async def release(self, deliveries: Sequence[Delivery]) -> None:
+        """Give deliveries back as copies; those of an earlier connection are ignored, they come again."""
+        held = [(message, delivery.headers, 0) for delivery in deliveries if (message := self._inbox.held(delivery.receipt))]
+        await shielded(self._copy(held))
+
+    async def extend(self, deliveries: Sequence[Delivery]) -> None:
+        """Do nothing: a delivery is held as long as its connection lives."""
+
+    async def declare(self, topologies: Sequence[Topology]) -> None:
+        """Make queues, exchanges and bindings; see the port. Raises SetupError when one is there with other arguments."""
+        await topology.declare(self._link, self._names, topologies)
+
+    async def depth(self, endpoint: str) -> Depth:
+        """Count a queue; see the port.
+
+        RabbitMQ tells how many wait; what is held, and what waits with a receiver, the receivers are asked for. One that
+        does not answer counts as holding a delivery. The levels of delay are shared, so `delayed` counts those of all
+        endpoints behind the same prefix, events too. RabbitMQ counts a message nowhere while it moves from level to level,
+        some milliseconds; an empty queue is looked at twice, so that what moves for longer than that takes is all it misses.
+        """
+        if await topology.count(self._link, self._names.queue(endpoint)) is None:
+            raise QueueMissing(
+                f"there is no queue {endpoint!r}: run its endpoint, or `onceonly topology create module:endpoint`, first"
+            )
+        return await self._census.take(endpoint)
+
+    async def remove(self, topologies: Sequence[Topology]) -> None:
+        """Delete these queues with all that is in them, their events' exchanges, and the delays: for demos and tests."""
+        await topology.remove(self._link, self._names, topologies)
+
+    async def close(self) -> None:
+        """Stop receiving, and give back what was brought and not taken."""
+        await self._inbox.close()
+        await self._census.close()
+        if self._publisher is not None and is_open(self._publisher):
+            with suppress(Exception):  # nothing is in flight, and the connection goes as well
+                async with asyncio.timeout(CLOSING):
+                    await self._publisher.close()
+
+    def _delivery(self, message: Delivered) -> Delivery:
+        receipt: Receipt = self._inbox.receipt(message)
+        suspect = self._inbox.is_suspect(message)
+        return arrival(receipt, self._endpoint, headers_of(message), message.body, suspect=suspect)
+
+    def _is_early(self, message: Delivered) -> bool:
+        due = due_of(message)
+        return due > 0 and due > self._clock.now() and self._written(headers_of(message), due) is not None
+
+    async def _give_back(self, messages: list[Delivered]) -> None:
+        """Give back what nobody took: as copies, which bear no mark."""
+        await self._copy([(message, headers_of(message), due_of(message)) for message in messages])
+
+    async def _put_off(self, messages: list[Delivered]) -> None:
+        """Send what came too early round again."""
+        now = self._clock.now()
+        try:
+            await self._exchange([(message, self._again(message, now)) for message in messages])
+        except (TryAgain, SetupError):
+            self._inbox.put_back(messages)
+            raise
+
+    def _again(self, message: Delivered, now: int) -> Parcel | None:
+        due = due_of(message)
+        exchange, key = self._names.route(topology.command(self._endpoint), due - now)
+        known = self._written(headers_of(message), due)
+        return Parcel(exchange=exchange, routing_key=key, properties=known, body=message.body) if known else None
+
+    async def _copy(self, contents: Sequence[tuple[Delivered, Headers, int]]) -> None:
+        """Send copies to the own queue, each with its headers and due instant; then settle the originals."""
+        copies: list[tuple[Delivered, Parcel | None]] = []
+        for message, headers, due in contents:
+            known = self._carried(message, headers, due)
+            parcel = Parcel(routing_key=self._queue, properties=known, body=message.body) if known else None
+            copies.append((message, parcel))
+        await self._exchange(copies)
+
+    def _carried(self, message: Delivered, headers: Headers, due: int) -> Properties | None:
+        """Give the properties of a copy: written anew, or as they came where AMQP cannot carry them so; None where neither."""
+        return self._written(headers, due) or as_it_came(message, self._link.frame)
+
+    def _written(self, headers: Headers, due: int) -> Properties | None:
+        is_readable = not (headers and headers[0][0] == UNREADABLE)
+        return properties(headers, due=due, frame=self._link.frame) if is_readable else None
+
+    async def _exchange(self, copies: Sequence[tuple[Delivered, Parcel | None]]) -> None:
+        """Acknowledge what has been taken as a copy; have the broker put back what has none.
+
+        Raises Unknown, Failed when some was not taken.
+        """
+        outcomes = iter(await self._publish([parcel for _, parcel in copies if parcel]))
+        answers = [(self._inbox.receipt(message), next(outcomes) if parcel else None) for message, parcel in copies]
+        # Crash here: 1 copy taken, 2 original not acked, 3 both come, the original as a suspect, 4 one claim: handled once.
+        await self._inbox.settle([receipt for receipt, outcome in answers if outcome is Outcome.CONFIRMED])
+        await self._inbox.reject([receipt for receipt, outcome in answers if outcome is None])
+        found = [outcome for _, outcome in answers]
+        if Outcome.RETURNED in found:
+            raise Failed(f"cannot give deliveries back: queue {self._queue!r} is not there")
+        if Outcome.UNKNOWN in found:
+            raise Unknown("cannot give deliveries back: not every copy was confirmed")
+
+    async def _publish(self, parcels: Sequence[Parcel]) -> list[Outcome]:
+        if not parcels:
+            return []
+        if not await self._link.ready(self._link.address.timeout):  # what is published now lands when nobody expects it
+            raise Failed(f"{self._link.address.place} takes no messages: it is low on memory or disk space")
+        channel, answered = await self._channel(), self._answered
+        outcomes = await publish(channel, parcels, self._link.address.timeout)
+        self._answered += sum(outcome is not Outcome.SILENT for outcome in outcomes)
+        if self._answered == answered and is_open(channel) and await self._link.ready(0.0):
+            # Heartbeats may still arrive on a connection on which nothing else works: only a new one ends that.
+            await shielded(self._link.abandon(channel))
+        return [Outcome.UNKNOWN if outcome is Outcome.SILENT else outcome for outcome in outcomes]
+
+    async def _channel(self) -> Channel:
+        if self._publisher is not None and is_open(self._publisher):
+            return self._publisher
+        async with self._opening:
+            if self._publisher is None or not is_open(self._publisher):
+                self._known.clear()
+                self._publisher = await self._link.channel(confirms=True)
+            return self._publisher
+
+    async def _parcel(self, send: Send, now: int) -> Parcel | None:
+        """Address a message; None when it can never be taken."""
+        if len(send.message.body) > self.traits.max_body:
+            return None
+        headers, body = encode(send)
+        waits = send.due > now
+        known = properties(headers, due=send.due if waits else 0, frame=self._link.frame)
+        if known is None or not await self._is_routable(send, waits=waits):
+            return None
+        if waits:
+            words = topology.command(send.to) if send.to else topology.event(send.message.type, waits=True)
+            exchange, key = self._names.route(words, send.due - now)
+        elif send.to:
+            exchange, key = "", self._names.queue(send.to)
+        else:
+            exchange, key = self._names.exchange(send.message.type), ""
+        return Parcel(exchange=exchange, routing_key=key, properties=known, body=body)
+
+    async def _is_routable(self, send: Send, *, waits: bool) -> bool:
+        """Make sure that what the broker does not answer for is there: events' exchanges, delays, delayed commands' queues."""
+        if send.to and not waits:
+            return True
+        if waits and topology.DELAYS not in self._known:
+            await topology.declare_delays(self._link, self._names)
+            self._known.add(topology.DELAYS)
+        place = topology.command(send.to) if send.to else topology.event(send.message.type, waits=waits)
+        if place not in self._known and not await self._is_there(send, waits=waits):
+            return False
+        self._known.add(place)
+        return True
+
+    async def _is_there(self, send: Send, *, waits: bool) -> bool:
+        if send.to:
+            return await topology.count(self._link, self._names.queue(send.to)) is not None
+        async with self._link.errand() as channel:
+            await topology.declare_event(channel, self._names, send.message.type, delayed=waits)
+        return True
+
+    def _answer(self, send: Send, parcel: Parcel, outcome: Outcome) -> Answer:
+        if outcome is Outcome.RETURNED and parcel.exchange.startswith(self._names.levels_begin):
+            self._known.discard(topology.DELAYS)  # a level was deleted: make it again, and send again
+            return Answer.UNKNOWN
+        if outcome is Outcome.RETURNED and not send.to:
+            self.unsubscribed += 1
+            return Answer.TAKEN
+        return _ANSWERS[outcome]

@@ -1,0 +1,163 @@
+"""Messages in AMQP's words: headers are a table of typed values there, and some have properties of their own.
+
+What this library publishes bears its name as `app_id`, and arrives exactly as it was sent. In a foreign message the
+properties are shown as headers: `message_id` as `message-id`, and so on, for `identity=Header("message-id")`; `type` as the
+CloudEvents type, unless the message has one. `message_id` is no identity by itself: most clients make up a new one each time.
+"""
+
+import json
+from base64 import b64encode
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import UTC, datetime
+from decimal import Decimal
+from functools import lru_cache
+from typing import Any
+
+from onceonly.adapters.rabbitmq.decoding import Arrived, Delivered
+from onceonly.adapters.rabbitmq.link import FRAME
+from onceonly.adapters.rabbitmq.publishing import OwnProperties, RawProperties
+from onceonly.formats.cloudevents import NAMING, PREFIX, RAW_PROPERTIES, UNREADABLE, attribute_of
+from onceonly.model.message import Headers
+from onceonly.model.wording import an
+
+OURS = "onceonly"
+DUE = "x-onceonly-due"
+_AROUND = 300  # bytes of a frame that are not headers: its ends, the other properties, the instant it is due
+_AROUND_RAW = 20  # the same of a copy whose properties are as they came
+_LONGEST_NAME = 255  # bytes, as of a content type
+_CONTENT_TYPE = "content-type"
+_BROKERS = ("x-death", "x-first-death-", "x-last-death-", "x-delivery-count", "x-acquired-count", DUE)
+_ROUTES = frozenset(
+    {"CC", "BCC"}
+)  # the server sends a copy to every queue that they name, and closes a channel for a wrong type
+_USER_ID = 1 << 4  # flag of a property that the server compares with the name of whoever publishes
+_BROKERS_OWN = ""
+_LATEST = 253_402_300_799_999  # the end of the year 9999, in milliseconds
+_KINDS = {bool: "boolean", float: "float", Decimal: "decimal", datetime: "timestamp", dict: "table", list: "list"}
+_SHOWN = ("message_id", "correlation_id", "reply_to", "content_encoding", "user_id", "app_id", "expiration", "timestamp")
+
+
+def properties(headers: Headers, *, due: int = 0, frame: int = FRAME) -> OwnProperties | None:
+    """Give the properties of a persistent message with these headers, or None when a frame of this size cannot carry them."""
+    if not _fits(headers, frame - _AROUND):
+        return None
+    table: dict[str, Any] = {DUE: due} if due else {}
+    content_type = None
+    for name, value in headers:
+        if name == _CONTENT_TYPE and content_type is None:
+            content_type = value
+        elif name in _ROUTES:
+            continue
+        elif name in table:
+            table[name] = [*(table[name] if isinstance(table[name], list) else [table[name]]), value]
+        else:
+            table[name] = value
+    return OwnProperties(app_id=OURS, content_type=content_type, headers=table)
+
+
+def as_it_came(message: Delivered, frame: int = FRAME) -> RawProperties | None:
+    """Give the properties of a copy that is exact, or None when the server may refuse it, or route it elsewhere as well."""
+    raw = message.raw
+    is_safe = not int.from_bytes(raw[:2]) & _USER_ID and not any(bytes((len(n),)) + n.encode() in raw for n in _ROUTES)
+    return RawProperties(raw) if is_safe and len(raw) <= frame - _AROUND_RAW else None
+
+
+def headers_of(message: Delivered) -> Headers:
+    """Give the headers of a message that arrived, as text. Never raises: what cannot be read is unreadable, with its bytes."""
+    if message.problem:
+        return _unreadable(message, f"the AMQP properties cannot be decoded: {message.problem}. Correct the sender")
+    try:
+        found = _headers(message)
+    except Exception as error:  # noqa: BLE001 - whatever a producer sends costs its own message and no other
+        return _unreadable(message, str(error))
+    return found
+
+
+def _headers(message: Delivered) -> Headers:
+    known = message.properties
+    found: list[tuple[str, str]] = []
+    for name, value in (known.headers or {}).items():
+        attribute = _meaning(name)
+        if type(value) is str and attribute is not _BROKERS_OWN:
+            found.append((name, value))
+        elif attribute is None:
+            found += [(name, text(each)) for each in value] if isinstance(value, list) else [(name, text(value))]
+        elif attribute is not _BROKERS_OWN:
+            found.append((name, _attribute_text(attribute, value)))
+    if known.app_id != OURS:
+        found += _foreign(known, {name.lower() for name, _ in found})
+        if known.message_type and "type" not in [attribute_of(name) for name, _ in found]:
+            found.append((PREFIX + "type", known.message_type))
+    if known.content_type is not None:
+        found.append((_CONTENT_TYPE, known.content_type))
+    return tuple(found)
+
+
+def _unreadable(message: Delivered, why: str) -> Headers:
+    """Say why a message cannot be read, with its properties as they came."""
+    return (UNREADABLE, why), (RAW_PROPERTIES, b64encode(message.raw).decode())
+
+
+def due_of(message: Delivered) -> int:
+    """Give the instant before which a message is not delivered, 0 when there is none."""
+    known = message.properties
+    due = (known.headers or {}).get(DUE, 0) if known.app_id == OURS else 0
+    return due if isinstance(due, int) else 0
+
+
+def _foreign(known: Arrived, taken: set[str]) -> Iterator[tuple[str, str]]:
+    for name in _SHOWN:
+        header, value = name.replace("_", "-"), getattr(known, name)
+        if value is not None and header not in taken:
+            yield header, text(value)
+
+
+@lru_cache(1000)
+def _meaning(name: str) -> str | None:
+    """Classify a header: the broker's own, a CloudEvents attribute (its name), or the sender's own (None)."""
+    return _BROKERS_OWN if name.startswith(_BROKERS) or name in _ROUTES else attribute_of(name)
+
+
+def _attribute_text(attribute: str, value: object) -> str:
+    """Give the text of an attribute that is not a text. Raises ValueError for what names no message for certain."""
+    is_number = isinstance(value, int) and not isinstance(value, bool)
+    if isinstance(value, dict | list) or (attribute in NAMING and not is_number):
+        wanted = "a text or an integer" if attribute in NAMING else "one value"
+        raise ValueError(
+            f"the attribute `{attribute}` is {an(_KINDS.get(type(value), 'value'))}, not {wanted}. Correct the sender"
+        )
+    if attribute == "time" and is_number and isinstance(value, int) and abs(value) <= _LATEST:
+        with suppress(ValueError, OverflowError, OSError):  # CloudEvents' AMQP binding: a timestamp in milliseconds
+            return text(datetime.fromtimestamp(value / 1000, UTC))
+    return text(value)
+
+
+def text(value: object) -> str:
+    """Give a header's value as text, whatever AMQP type it has."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, bytes | bytearray):
+        return bytes(value).decode("utf-8", "surrogateescape")
+    if isinstance(value, datetime):
+        instant = value if value.tzinfo else value.replace(tzinfo=UTC)
+        return instant.isoformat().replace("+00:00", "Z")
+    if isinstance(value, dict | list):
+        return json.dumps(value, default=text)
+    return "" if value is None else str(value)
+
+
+def _fits(headers: Headers, room: int) -> bool:
+    total = 0
+    try:
+        for name, value in headers:
+            long = len(name) if name.isascii() else len(name.encode())
+            size = len(value) if value.isascii() else len(value.encode())
+            if long > _LONGEST_NAME or (name == _CONTENT_TYPE and size > _LONGEST_NAME):
+                return False
+            total += long + size + 11  # lengths and types take some bytes
+    except UnicodeEncodeError:
+        return False
+    return total <= room

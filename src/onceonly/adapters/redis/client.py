@@ -1,0 +1,162 @@
+"""Redis: where it is, a client that sends nothing twice, and what its errors mean.
+
+The driver is redis-py. By itself it sends a command again when a connection breaks; here it never does.
+"""
+
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from hashlib import sha1
+from typing import Any
+from urllib.parse import unquote
+
+from msgspec import Struct
+from redis.asyncio import BlockingConnectionPool, Connection, Redis, SSLConnection
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import (
+    AskError,
+    AuthenticationError,
+    BusyLoadingError,
+    ClusterCrossSlotError,
+    ClusterDownError,
+    NoPermissionError,
+    NoScriptError,
+    OutOfMemoryError,
+    ReadOnlyError,
+    RedisError,
+    ResponseError,
+)
+
+from onceonly.documents.tripped import TRIPPED
+from onceonly.documents.urls import read_options, seconds, split_url
+from onceonly.model.errors import Failed, OnceOnlyError, SetupError, Unknown
+
+DEFAULT_PREFIX = "onceonly:"
+CONNECTIONS = 16
+_EXAMPLE = "redis://localhost:6379/0"
+_PREFIX = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,62}")
+_LOST: tuple[type[Exception], ...] = (RedisError, *TRIPPED)
+_REFUSED = (
+    OutOfMemoryError,  # a script is refused at its first write, and after that never
+    ReadOnlyError,
+    BusyLoadingError,
+    AuthenticationError,
+    ClusterDownError,  # and that it has no master
+    ClusterCrossSlotError,
+    AskError,  # and that it moved
+)
+_REFUSAL = re.compile(r"(?:MISCONF|NOREPLICAS|BUSY|NOAUTH)\b")
+"""How Redis begins what it says when it did not run a command, or a script up to its first write."""
+
+
+class Address(Struct, frozen=True, kw_only=True):
+    """A server as a URL names it. `place` is what may be shown; `prefix` begins every key; `timeout` is in seconds."""
+
+    host: str
+    port: int
+    database: int
+    user: str | None
+    password: str | None
+    secure: bool
+    cafile: str | None
+    prefix: str
+    timeout: float
+
+    @property
+    def place(self) -> str:
+        """Give the address without credentials."""
+        return f"{'rediss' if self.secure else 'redis'}://{self.host}:{self.port}/{self.database}"
+
+
+def read_address(url: str) -> Address:
+    """Take a redis:// or rediss:// URL apart. Raises SetupError, saying what is wrong with it; never repeats its password."""
+    parts, port = split_url(url, "Redis", _EXAMPLE)
+    options = read_options(parts.query, "Redis", ("prefix", "timeout", "cafile"))
+    database, prefix = parts.path.strip("/") or "0", options.get("prefix", DEFAULT_PREFIX)
+    if not re.fullmatch(r"\d{1,5}", database):
+        raise SetupError(f"{database!r} is no number of a Redis database; write for example {_EXAMPLE}")
+    if not _PREFIX.fullmatch(prefix):
+        raise SetupError(f"prefix {prefix!r}: use a letter or digit, then at most 62 of A-Z, a-z, 0-9, '_', '.', ':' and '-'")
+    return Address(
+        host=parts.hostname or "",
+        port=port or 6379,
+        database=int(database),
+        user=unquote(parts.username) if parts.username else None,
+        password=unquote(parts.password) if parts.password else None,
+        secure=parts.scheme == "rediss",
+        cafile=options.get("cafile"),
+        prefix=prefix,
+        timeout=seconds(options, "timeout", 10.0),
+    )
+
+
+@asynccontextmanager
+async def open_client(address: Address) -> AsyncIterator["Redis"]:
+    """Make a client, and close it at the end; connects to nothing yet."""
+    secure: dict[str, Any] = {"ssl_ca_certs": address.cafile} if address.secure else {}
+    pool = BlockingConnectionPool(
+        max_connections=CONNECTIONS,
+        timeout=address.timeout,
+        connection_class=SSLConnection if address.secure else Connection,
+        host=address.host,
+        port=address.port,
+        db=address.database,
+        username=address.user,
+        password=address.password,
+        socket_timeout=address.timeout,
+        socket_connect_timeout=address.timeout,
+        retry=Retry(NoBackoff(), 0),  # a repeated script would answer "another version" to itself
+        protocol=2,
+        **secure,
+    )
+    client = Redis(connection_pool=pool)
+    try:
+        yield client
+    finally:
+        await client.aclose()
+        await pool.aclose()
+
+
+async def connect(client: "Redis") -> None:
+    """Make sure that there is a connection. Raises Failed: until now nothing was sent."""
+    try:
+        pool = client.connection_pool
+        await pool.release(await pool.get_connection())  # type: ignore[no-untyped-call]
+    except _LOST as error:
+        raise Failed(f"cannot connect to Redis: {error}") from error
+
+
+class Script:
+    """A Lua script on the server, called by its hash and sent whole where the server does not know it."""
+
+    def __init__(self, client: "Redis", text: str) -> None:
+        """Keep the text; sends nothing."""
+        self._client = client
+        self._text = text
+        self._hash = sha1(text.encode(), usedforsecurity=False).hexdigest()
+
+    async def run(self, keys: list[bytes], arguments: list[bytes]) -> Any:
+        """Run it once. "No such script" is said before anything runs, so sending it whole is no repetition."""
+        try:
+            return await self._client.evalsha(self._hash, len(keys), *keys, *arguments)
+        except NoScriptError:
+            return await self._client.eval(self._text, len(keys), *keys, *arguments)
+
+
+def translated(error: Exception, *, reads: bool = False) -> OnceOnlyError:
+    """Translate the driver's errors by allow-list; gives, never raises. A read that failed is Failed: it changes nothing."""
+    text = f"Redis: {error}"
+    is_refused = isinstance(error, _REFUSED) or (isinstance(error, ResponseError) and _REFUSAL.match(str(error)) is not None)
+    return Failed(text) if reads or is_refused else Unknown(text)
+
+
+def refused_setup(error: Exception, address: Address) -> OnceOnlyError:
+    """Say what a person must change when a start fails, or that the server is away."""
+    if isinstance(error, AuthenticationError) or "NOAUTH" in str(error):
+        return SetupError(f"Redis at {address.place} refuses this user or password: {error}")
+    if isinstance(error, NoPermissionError):
+        return SetupError(f"this user may not do what is needed at {address.place}: {error}")
+    if isinstance(error, ResponseError) and "out of range" in str(error):
+        return SetupError(f"{address.place} has no database {address.database}: name another, or raise `databases` there")
+    return Failed(f"Redis at {address.place}: {error}")

@@ -1,0 +1,234 @@
+"""Documents in Redis: a hash for each, compared and set by a Lua script, which Redis runs as one step.
+
+What Redis does not promise by itself: it acknowledges a write before it is on disk (`appendonly yes` and `appendfsync
+always` change that), and a fail-over to a replica loses acknowledged writes and lets the old master answer stale reads. A
+lost claim is a message handled twice. `check` refuses a server that evicts, is a replica, or part of a cluster, and warns
+of the rest. In a cluster the keys of one script must share a slot, so it would hold everything in one node for nothing.
+
+Beside the documents there are two sorted sets: the keys in order, for lists, and the keys with an expiry, so that saves
+clean the lists of documents that Redis dropped.
+"""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+from uuid import uuid4
+
+from redis.asyncio import Redis
+from redis.exceptions import RedisError, ResponseError
+
+from onceonly.adapters.redis.client import Address, Script, connect, open_client, read_address, refused_setup, translated
+from onceonly.documents.keys import is_text
+from onceonly.documents.limits import check_limits
+from onceonly.documents.outcomes import parts
+from onceonly.documents.tripped import TRIPPED
+from onceonly.model.errors import Failed, OnceOnlyError, SetupError, Unknown
+from onceonly.ports.documents import Change, Document, DocumentLimits, Version
+from onceonly.ports.surroundings import Clock
+
+__all__ = ["RedisDocuments", "create", "open_documents"]
+
+LIMITS = DocumentLimits(service="Redis", key=1024, body=16 * 1024 * 1024)
+OLDEST = 5  # the version since which a script may ask for the time before it writes
+_AT_ONCE = 500  # documents in one script: the server does nothing else meanwhile
+_BYTES_AT_ONCE = 4 * 1024 * 1024
+_LOST: tuple[type[Exception], ...] = (RedisError, *TRIPPED)
+_TWICE = "and messages may be handled twice"
+_SNAPSHOTS_ONLY = (
+    "Redis keeps what was written since its last snapshot in memory only: a crash loses acknowledged writes, "
+    f"{_TWICE}; set `appendonly yes` and `appendfsync always`"
+)
+_FLUSH_LATE = f"Redis has `appendfsync {{}}`: a crash loses the last acknowledged writes, {_TWICE}; set `appendfsync always`"
+_FLUSH_UNKNOWN = "it is unknown when Redis writes to disk, because CONFIG is forbidden: make sure of `appendfsync always`"
+_FAILOVER = f"Redis copies to its replicas after it has acknowledged: a fail-over loses writes, {_TWICE}"
+
+_SAVE = """
+local cut, answers, time = tonumber(ARGV[1]), {}, redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local index, expiring, prefix = KEYS[1], KEYS[2], string.sub(KEYS[3], 1, cut)
+for i = 3, #KEYS do
+  local key, at = KEYS[i], (i - 3) * 4 + 2
+  local member = string.sub(key, cut + 1)
+  if (redis.call('HGET', key, 'version') or '') ~= ARGV[at] then
+    answers[i - 2] = 0
+  else
+    answers[i - 2] = 1
+    if ARGV[at + 1] == '' then
+      redis.call('DEL', key)
+      redis.call('ZREM', index, member)
+      redis.call('ZREM', expiring, member)
+    else
+      redis.call('HSET', key, 'version', ARGV[at + 1], 'body', ARGV[at + 2])
+      redis.call('ZADD', index, 0, member)
+      if ARGV[at + 3] == '' then
+        redis.call('PERSIST', key)
+        redis.call('ZREM', expiring, member)
+      else
+        local expires = string.format('%.0f', now + tonumber(ARGV[at + 3]))
+        redis.call('ZADD', expiring, expires, member)
+        redis.call('PEXPIREAT', key, expires)
+      end
+    end
+  end
+end
+local gone = redis.call('ZRANGEBYSCORE', expiring, '-inf', string.format('%.0f', now), 'LIMIT', 0, 2 * (#KEYS - 2))
+for _, member in ipairs(gone) do
+  if redis.call('EXISTS', prefix .. member) == 0 then
+    redis.call('ZREM', index, member)
+    redis.call('ZREM', expiring, member)
+  end
+end
+return answers
+"""
+_LOAD = """
+local found = {}
+for i, key in ipairs(KEYS) do found[i] = redis.call('HMGET', key, 'version', 'body') end
+return found
+"""
+
+
+class RedisDocuments:
+    """Documents behind one prefix in one database of a Redis server; see the port and the limits of this module.
+
+    Many documents are one script of up to 500, so one round trip. `expires` is counted on the given clock and kept by the
+    server's.
+    """
+
+    limits = LIMITS
+
+    def __init__(self, client: Redis, address: Address, *, clock: Clock) -> None:
+        """Use this client; sends nothing."""
+        self._client = client
+        self._address = address
+        self._clock = clock
+        self._prefix = f"{address.prefix}d:".encode()
+        self._index, self._expiring = f"{address.prefix}i".encode(), f"{address.prefix}e".encode()
+        self._saving, self._loading = Script(client, _SAVE), Script(client, _LOAD)
+
+    async def load(self, keys: Sequence[str]) -> Mapping[str, Document]:
+        """Read documents; see the port. Raises Failed."""
+        loaded: dict[str, Document] = {}
+        wanted = [key for key in dict.fromkeys(keys) if is_text(key)]
+        try:
+            for start in range(0, len(wanted), _AT_ONCE):
+                part = wanted[start : start + _AT_ONCE]
+                found = await self._loading.run([self._key(key) for key in part], [])
+                for key, (version, body) in zip(part, found, strict=True):
+                    if version is not None:
+                        loaded[key] = Document(body=body, version=version.decode())
+        except _LOST as error:
+            raise translated(error, reads=True) from error
+        return loaded
+
+    async def save(self, changes: Sequence[Change]) -> tuple[Version | None, ...]:
+        """Write documents; see the port. Raises CommitRefused, Failed, Unknown."""
+        check_limits(changes, self.limits)
+        if not changes:
+            return ()
+        await connect(self._client)
+        answers: list[Version | None] = []
+        for part in parts(changes, _AT_ONCE, _BYTES_AT_ONCE):
+            try:
+                answers += await self._save(part)
+            except _LOST as error:
+                raise _whole(translated(error), is_first=not answers) from error
+        return tuple(answers)
+
+    async def keys(self, prefix: str, *, after: str = "", limit: int = 1000) -> tuple[str, ...]:
+        """List keys in the order of their bytes; see the port. Raises Failed."""
+        first, behind = prefix.encode(), after.encode()
+        low = b"(" + behind if behind >= first and behind else b"[" + first
+        high = b"[" + first + b"\xff" if first else b"+"  # no UTF-8 has this byte
+        listed: list[str] = []
+        try:
+            while len(listed) < limit:
+                found = await self._client.zrangebylex(self._index, low, high, start=0, num=limit)
+                members = [member for member in found if isinstance(member, bytes)]
+                listed += await self._there(members)
+                if len(members) < limit:
+                    break
+                low = b"(" + members[-1]
+        except _LOST as error:
+            raise translated(error, reads=True) from error
+        return tuple(listed[:limit])
+
+    async def check(self) -> tuple[str, ...]:
+        """See the port; warns where acknowledged writes can be lost. Raises SetupError, Failed."""
+        try:
+            about = await self._client.info()
+            _refuse(about, self._address)
+            return (*await self._durability(about), *_failover(about))
+        except _LOST as error:
+            raise refused_setup(error, self._address) from error
+
+    async def _save(self, changes: Sequence[Change]) -> list[Version | None]:
+        now, versions = self._clock.now(), ["" if change.body is None else uuid4().hex for change in changes]
+        arguments = [str(len(self._prefix)).encode()]
+        for change, version in zip(changes, versions, strict=True):
+            left = str(change.expires - now).encode() if change.expires else b""
+            arguments += [change.expected.encode(), version.encode(), change.body or b"", left]
+        keys = [self._index, self._expiring, *(self._key(change.key) for change in changes)]
+        done = await self._saving.run(keys, arguments)
+        return [version if each else None for version, each in zip(versions, done, strict=True)]
+
+    async def _there(self, members: Sequence[bytes]) -> list[str]:
+        """Leave out what Redis has dropped since, and the next save has not yet taken from the list."""
+        async with self._client.pipeline(transaction=False) as pipe:
+            for member in members:
+                pipe.exists(self._prefix + member)
+            there = await pipe.execute()
+        return [member.decode() for member, is_there in zip(members, there, strict=True) if is_there]
+
+    async def _durability(self, about: Mapping[str, Any]) -> tuple[str, ...]:
+        if not about.get("aof_enabled"):
+            return (_SNAPSHOTS_ONLY,)
+        try:
+            fsync = (await self._client.config_get("appendfsync")).get("appendfsync")
+        except ResponseError:
+            return (_FLUSH_UNKNOWN,)
+        return () if fsync == "always" else (_FLUSH_LATE.format(fsync),)
+
+    def _key(self, key: str) -> bytes:
+        return self._prefix + key.encode()
+
+
+@asynccontextmanager
+async def open_documents(url: str, *, clock: Clock) -> AsyncIterator[RedisDocuments]:
+    """Open documents at redis://user:password@host:6379/0?prefix=onceonly: (rediss:// for TLS); connects at the first call.
+
+    Raises SetupError when the URL is wrong.
+    """
+    address = read_address(url)
+    async with open_client(address) as client:
+        yield RedisDocuments(client, address, clock=clock)
+
+
+async def create(url: str) -> None:
+    """Do nothing but look at the URL: Redis makes what is written. Raises SetupError when the URL is wrong."""
+    read_address(url)
+
+
+def _refuse(about: Mapping[str, Any], address: Address) -> None:
+    policy = about.get("maxmemory_policy")
+    if policy != "noeviction":
+        raise SetupError(
+            f"Redis at {address.place} has `maxmemory-policy {policy}`: it drops claims when it is full, and messages would be "
+            "handled twice; set `maxmemory-policy noeviction`"
+        )
+    if about.get("role") != "master":
+        raise SetupError(f"{address.place} is a replica, its reads are stale: name the master")
+    if about.get("cluster_enabled"):
+        raise SetupError(
+            f"{address.place} is part of a Redis cluster, where one script cannot reach all keys: use a single server"
+        )
+    if int(str(about.get("redis_version", "0")).split(".")[0]) < OLDEST:
+        raise SetupError(f"{address.place} is Redis {about.get('redis_version')}: version {OLDEST} or later is needed")
+
+
+def _failover(about: Mapping[str, Any]) -> tuple[str, ...]:
+    return (_FAILOVER,) if about.get("connected_slaves") else ()
+
+
+def _whole(error: OnceOnlyError, *, is_first: bool) -> OnceOnlyError:
+    """Say of all changes what is known of one part: those before it are written."""
+    return error if is_first or not isinstance(error, Failed) else Unknown(str(error))

@@ -1,0 +1,198 @@
+"""aiosqlite's connection, with one visit to its thread for each statement.
+
+The driver visits the thread to make a cursor, to execute, to fetch and to close; each visit wakes two threads. Here a statement
+executes, fetches and closes in one. A longer result is fetched part by part, as ever.
+"""
+
+import asyncio
+import sqlite3
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import aiosqlite
+from aiosqlite.context import contextmanager
+
+from onceonly.adapters.sqlite.file import DatabaseFile, Opened
+
+AHEAD = 1000
+"""Rows that are fetched with their statement."""
+ENDING = 0.001  # seconds between two looks at a thread that ends
+_ITERATED = 64  # rows at once for who iterates; the driver's own default
+
+
+class Connection(aiosqlite.Connection):
+    """A connection of aiosqlite's whose cursors visit its thread as seldom as they can, and whose commits are on its file."""
+
+    def __init__(self, file: DatabaseFile, options: dict[str, Any]) -> None:
+        """Prepare; it is made when it is awaited."""
+        self._file = file
+        self._opened: Opened | None = None
+
+        def connect() -> sqlite3.Connection:
+            self._opened = file.open(**options)
+            return self._opened.connection
+
+        super().__init__(connect, _ITERATED)
+
+    async def _connect(self) -> "Connection":
+        """Connect. Where that fails, wait until its thread has ended: the driver leaves it to outlive the event loop."""
+        try:
+            await super()._connect()
+        except Exception:
+            while self._thread.is_alive():  # noqa: ASYNC110 - it has been told to end, and tells nobody that it has
+                await asyncio.sleep(ENDING)
+            raise
+        return self
+
+    async def commit(self) -> None:
+        """Commit. Raises Moved where its file was deleted or replaced."""
+        await self._execute(self._commit)  # type: ignore[no-untyped-call]
+
+    def _commit(self) -> None:
+        assert self._opened is not None  # noqa: S101 - for the type checker: `_execute` refuses what is not connected
+        self._file.commit(self._opened)
+
+    @contextmanager
+    async def cursor(self) -> aiosqlite.Cursor:
+        """Give a cursor; SQLite's own is made when it executes."""
+        return Cursor(self)
+
+
+class Cursor(aiosqlite.Cursor):
+    """A cursor that has its rows, up to `AHEAD` of them, when its statement was executed."""
+
+    def __init__(self, connection: Connection) -> None:
+        """Begin with nothing executed."""
+        self.iter_chunk_size = _ITERATED
+        self._conn = connection
+        self._open: sqlite3.Cursor | None = None
+        self._rows: list[Any] = []
+        self._description: Any = None
+        self._rowcount = -1
+        self._lastrowid: int | None = None
+        self._arraysize = 1
+        self._row_factory: Any = None
+
+    async def execute(self, sql: str, parameters: Any = None) -> "Cursor":
+        """Execute a statement."""
+        return await self._visit(lambda cursor: cursor.execute(sql, () if parameters is None else parameters))
+
+    async def executemany(self, sql: str, parameters: Iterable[Any]) -> "Cursor":
+        """Execute a statement for each of these."""
+        return await self._visit(lambda cursor: cursor.executemany(sql, parameters))
+
+    async def executescript(self, sql_script: str) -> "Cursor":
+        """Execute statements."""
+        return await self._visit(lambda cursor: cursor.executescript(sql_script))
+
+    async def fetchone(self) -> Any:
+        """Give the next row, or None."""
+        return next(iter(await self.fetchmany(1)), None)
+
+    async def fetchmany(self, size: int | None = None) -> Sequence[Any]:
+        """Give so many rows, fewer only at the end."""
+        wanted = self._arraysize if size is None else size
+        if len(self._rows) < wanted and self._open is not None:
+            self._rows += await self._in_thread(self._fetch, max(AHEAD, wanted))
+        rows, self._rows = self._rows[:wanted], self._rows[wanted:]
+        return rows
+
+    async def fetchall(self) -> Sequence[Any]:
+        """Give all rows that are left."""
+        rows, self._rows = self._rows, []
+        return rows if self._open is None else rows + await self._in_thread(self._fetch, None)
+
+    async def close(self) -> None:
+        """Let go of what was not fetched."""
+        self._rows = []
+        if self._open is not None:
+            await self._in_thread(self._close)
+
+    @property
+    def rowcount(self) -> int:
+        """Tell how many rows the statement changed; -1 for one that changes none."""
+        return self._rowcount
+
+    @property
+    def lastrowid(self) -> int | None:
+        """Tell the number of the row that was inserted last."""
+        return self._lastrowid
+
+    @property
+    def arraysize(self) -> int:
+        """Tell how many rows `fetchmany` gives when it is not told."""
+        return self._arraysize
+
+    @arraysize.setter
+    def arraysize(self, value: int) -> None:
+        self._arraysize = value
+
+    @property
+    def description(self) -> Any:
+        """Describe the columns; None for a statement without any."""
+        return self._description
+
+    @property
+    def row_factory(self) -> Any:
+        """Give what makes rows of this cursor, when it is not the connection's."""
+        return self._row_factory
+
+    @row_factory.setter
+    def row_factory(self, factory: Any) -> None:
+        self._row_factory = factory
+
+    @property
+    def connection(self) -> sqlite3.Connection:
+        """Give SQLite's own connection."""
+        return self._conn._conn  # noqa: SLF001 - the driver's own cursor gives the same
+
+    async def _in_thread(self, work: Callable[..., Any], *arguments: object) -> Any:
+        return await self._execute(work, *arguments)  # type: ignore[no-untyped-call]
+
+    async def _visit(self, run: Callable[[sqlite3.Cursor], object]) -> "Cursor":
+        self._rows = []  # also when it fails
+        self._rows = await self._in_thread(self._run, run)
+        return self
+
+    # what follows runs in the connection's thread
+
+    def _run(self, run: Callable[[sqlite3.Cursor], object]) -> list[Any]:
+        self._close()
+        self._open = self.connection.cursor()
+        if self._row_factory is not None:
+            self._open.row_factory = self._row_factory
+        try:
+            run(self._open)
+            self._description = self._open.description
+            rows = self._fetch(AHEAD)
+        except BaseException:
+            self._close()
+            raise
+        return rows
+
+    def _fetch(self, size: int | None) -> list[Any]:
+        """Fetch; at the end, close."""
+        assert self._open is not None  # noqa: S101 - for the type checker: only an open one is fetched from
+        rows: list[Any] = []
+        if self._description is not None:
+            rows = self._open.fetchall() if size is None else self._open.fetchmany(size)
+        self._rowcount, self._lastrowid = self._open.rowcount, self._open.lastrowid
+        if size is None or len(rows) < size:
+            self._close()
+        return rows
+
+    def _close(self) -> None:
+        cursor, self._open = self._open, None
+        if cursor is not None:
+            cursor.close()
+
+
+def connecting(file: DatabaseFile) -> Callable[..., Connection]:
+    """Make what gives connections to a file, each made when it is awaited, as aiosqlite's own `connect` does."""
+    return lambda _database, **options: Connection(file, options)
+
+
+def connect(database: str | Path, **options: Any) -> Connection:
+    """Give one connection, made when it is awaited."""
+    return Connection(DatabaseFile(database), options)

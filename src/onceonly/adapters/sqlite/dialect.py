@@ -1,0 +1,356 @@
+"""SQLite, through aiosqlite: WAL, durable commits, and a write lock that is taken when a unit begins.
+
+The driver's own transaction control is off (it would begin late, and commit before DDL): `begin` says BEGIN itself.
+"""
+
+import asyncio
+import sqlite3
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import (
+    Column,
+    ColumnElement,
+    Connection,
+    LargeBinary,
+    Row,
+    Select,
+    String,
+    Table,
+    bindparam,
+    cast,
+    delete,
+    event,
+    select,
+    update,
+)
+from sqlalchemy.dialects.sqlite import insert
+from sqlalchemy.engine import URL, ExceptionContext
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+from sqlalchemy.sql.compiler import InsertmanyvaluesSentinelOpts
+
+from onceonly.adapters.sqlite.connection import connecting
+from onceonly.adapters.sqlite.file import DatabaseFile, Moved
+from onceonly.adapters.sqlite.keeper import SQLiteKeeper
+from onceonly.model.errors import SetupError
+from onceonly.sql.dialect import Limit, OneUpdate, Purpose, Said, State, Taking, insert_behind
+from onceonly.sql.keeper import Keeper
+from onceonly.sql.statement_events import Looks
+from onceonly.sql.translation import TooLate
+
+OLDEST = (3, 35, 0)  # the first with RETURNING
+FULL = 2
+ROWS_AT_ONCE = 10_000  # SQLite takes 32,766 variables
+WAL_TRIES, WAL_PAUSE = 100, 0.05
+_OPENED = "onceonly_opened"
+_OWN_CODE = 0xFF  # an extended result code keeps the primary one in its lowest byte
+
+# https://www.sqlite.org/rescode.html. IOERR, CORRUPT, INTERRUPT, NOMEM and all others say nothing that can be relied on.
+_SAID = {
+    sqlite3.SQLITE_BUSY: Said.LOCKED,
+    sqlite3.SQLITE_LOCKED: Said.LOCKED,
+    sqlite3.SQLITE_CONSTRAINT: Said.CONSTRAINT,
+    sqlite3.SQLITE_ERROR: Said.STATEMENT,
+    sqlite3.SQLITE_AUTH: Said.STATEMENT,
+    sqlite3.SQLITE_MISMATCH: Said.STATEMENT,
+    sqlite3.SQLITE_TOOBIG: Said.STATEMENT,
+    sqlite3.SQLITE_RANGE: Said.STATEMENT,
+    sqlite3.SQLITE_FULL: Said.UNABLE,
+    sqlite3.SQLITE_READONLY: Said.UNABLE,
+    sqlite3.SQLITE_CANTOPEN: Said.UNABLE,
+    sqlite3.SQLITE_PERM: Said.UNABLE,
+    sqlite3.SQLITE_NOTADB: Said.UNABLE,
+}
+_UNFIT = (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM)
+
+
+class SQLite:
+    """The dialect of SQLite files."""
+
+    name = "sqlite"
+    embedded = True
+    autocommits = False  # a writer has to wait for its turn
+    single_writer = True
+    begins_later = False
+    holds = True
+    has_schemas = False
+    isolations: frozenset[str] = frozenset({"READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"})
+    """Whatever is asked for, units get SERIALIZABLE: one writer at a time."""
+
+    gapless: str | None = None
+    keeper: Keeper = SQLiteKeeper()
+    errors: tuple[type[Exception], ...] = ()
+    looks = Looks()
+    _adopted: DatabaseFile | None = None
+
+    def engine(self, url: URL, *, timeout: float) -> AsyncEngine:
+        """Make an engine for a file. Raises SetupError for an in-memory database and for a directory that is not there."""
+        _check_file(url)
+        engine = create_async_engine(
+            url.set(drivername="sqlite+aiosqlite"),
+            isolation_level="AUTOCOMMIT",
+            connect_args={"timeout": timeout, "async_creator_fn": connecting(DatabaseFile(url.database or ""))},
+            pool_size=8,
+            max_overflow=-1,  # a handler that needs a second connection must not wait for its own unit
+        )
+        _number_rows_in_order(engine)
+        event.listen(engine.sync_engine, "connect", _configure)
+        _keep_when_cancelled(engine)
+        _drop_when_moved(engine)
+        return engine
+
+    def adopt(self, engine: AsyncEngine) -> AsyncEngine:
+        """Give a view of a user's engine with the driver's own transaction control off. Raises SetupError as `engine` does."""
+        if engine.sync_engine.dialect.driver != "aiosqlite":
+            raise SetupError("a SQLite engine must use aiosqlite: create_async_engine('sqlite+aiosqlite:///shop.db')")
+        _check_file(engine.url)
+        view = engine.execution_options(isolation_level="AUTOCOMMIT")
+        _keep_when_cancelled(view)
+        self._adopted = DatabaseFile(engine.url.database or "")
+        return view
+
+    async def prepare(self, engine: AsyncEngine, *, durable: bool) -> None:
+        """Switch the file to WAL, and see that commits are durable. Raises SetupError when not, or when it is no database."""
+        try:
+            async with engine.connect() as connection:
+                version = await connection.run_sync(lambda it: it.dialect.server_version_info or ())
+                if version < OLDEST:
+                    raise SetupError(f"SQLite {'.'.join(map(str, version))} is too old: 3.35 or newer is needed")
+                await _switch_to_wal(connection)
+                synchronous = (await connection.exec_driver_sql("PRAGMA synchronous")).scalar_one()
+        except DBAPIError as error:
+            if _code(error) in _UNFIT and not isinstance(error.orig, Moved):
+                raise SetupError(f"{type(error.orig).__name__}: {error.orig}") from error
+            raise
+        if durable and synchronous < FULL:
+            raise SetupError("this engine commits with PRAGMA synchronous below FULL, so a power cut loses commits: set FULL")
+
+    def hang_up(self) -> None:
+        """Do nothing."""
+
+    def expect(self, longest: float) -> None:
+        """Do nothing."""
+
+    def begin(self, connection: Connection, purpose: Purpose, *, isolation: str | None) -> None:
+        """Begin. A writing transaction waits for the write lock here, so it can never lose it to another one later."""
+        connection.exec_driver_sql("BEGIN" if purpose is Purpose.READING else "BEGIN IMMEDIATE")
+        if self._adopted is not None and _OPENED not in connection.info:
+            connection.info[_OPENED] = self._adopted.found()
+
+    def started(self, connection: Connection) -> int:
+        """Read the clock of this machine, which is SQLite's as well; the one that nobody sets."""
+        return time.monotonic_ns() // 1_000_000
+
+    def commit(self, connection: Connection, limit: Limit | None = None) -> None:
+        """Look at the clock, and leave the rest to SQLAlchemy: the driver commits what was begun in any way.
+
+        Not on a user's engine: its connections do not look at their file when they commit.
+        """
+        if limit is not None and self.started(connection) - limit.since > limit.milliseconds:
+            raise TooLate(f"not committed within {limit.milliseconds} ms of its beginning")
+        if self._adopted is not None:
+            self._commit_adopted(connection, self._adopted)
+
+    def _commit_adopted(self, connection: Connection, file: DatabaseFile) -> None:
+        adapted: Any = connection.connection.dbapi_connection
+        try:
+            adapted.commit()
+            file.check(connection.info[_OPENED])
+        except Moved as error:
+            connection.invalidate(error)
+            raise DBAPIError("COMMIT", None, error) from error
+
+    def roll_back(self, connection: Connection) -> None:
+        """Leave it to SQLAlchemy."""
+
+    def state(self, connection: Connection) -> State:
+        """Ask SQLite itself (sqlite3_get_autocommit)."""
+        driver = connection.connection.driver_connection
+        try:
+            return State.OPEN if driver is not None and driver.in_transaction else State.ENDED
+        except ValueError:  # aiosqlite: the connection was closed
+            return State.ENDED
+
+    def hold(self, connection: Connection, *, of_messages: bool = False, isolated: bool = False) -> None:
+        """Have SQLite itself refuse COMMIT, and BEGIN after a rollback; a user's own authorizer is replaced.
+
+        Setting an authorizer also expires what is prepared, so that a COMMIT in the driver's statement cache is refused too.
+        """
+        _authorize(connection, _refuse_commit)
+
+    def let_go(self, connection: Connection) -> None:
+        """Take the authorizer away."""
+        _authorize(connection, None)
+
+    def insert_absent(
+        self, connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]], *, key: Sequence[str]
+    ) -> Sequence[Row[Any]]:
+        """Run INSERT ... VALUES ... ON CONFLICT (key) DO NOTHING RETURNING."""
+        if not rows:
+            return []
+        statement = insert(table).on_conflict_do_nothing(index_elements=list(key)).returning(*(table.c[name] for name in key))
+        options = {"insertmanyvalues_page_size": ROWS_AT_ONCE}
+        return connection.execute(statement, [dict(row) for row in rows], execution_options=options).all()
+
+    def insert_behind(
+        self, connection: Connection, table: Table, first: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], *, key: str
+    ) -> Sequence[Row[Any]] | None:
+        """Offer `first` with the others; nobody else writes meanwhile."""
+        return insert_behind(self, connection, table, [first, *rows], key=key)
+
+    def insert_all(self, connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Run INSERT ... VALUES."""
+        if rows:
+            connection.execute(insert(table), [dict(row) for row in rows])
+
+    def insert_last(self, connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Insert now."""
+        self.insert_all(connection, table, rows)
+
+    def update_last(self, connection: Connection, table: Table, row: Mapping[str, Any], *, key: str) -> None:
+        """Update now."""
+        self.update_all(connection, table, [row], key=key)
+
+    def update_all(self, connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]], *, key: str) -> None:
+        """Run one UPDATE for each row: they all stay in this process."""
+        if rows:
+            values: dict[str, Any] = {name: bindparam(f"new_{name}") for name in rows[0] if name != key}
+            statement = update(table).where(table.c[key] == bindparam(f"new_{key}")).values(values)
+            connection.execute(statement, [{f"new_{name}": value for name, value in row.items()} for row in rows])
+
+    def lock(
+        self, connection: Connection, table: Table, keys: Sequence[Any], *, key: str, returning: Sequence[str]
+    ) -> Sequence[Row[Any]]:
+        """Read: who has the write lock has them all."""
+        query = select(*(table.c[name] for name in returning)).where(self.among(table.c[key], "keys"))
+        return connection.execute(query.order_by(table.c[key]), {"keys": keys}).all()
+
+    def consume(self, connection: Connection, table: Table, keys: Sequence[Any], *, key: str) -> frozenset[Any]:
+        """Run DELETE ... RETURNING."""
+        statement = delete(table).where(self.among(table.c[key], "keys")).returning(table.c[key])
+        return frozenset(connection.scalars(statement, {"keys": keys}))
+
+    def remove(
+        self,
+        connection: Connection,
+        tables: Sequence[Table],
+        keys: Sequence[Any],
+        *,
+        key: str,
+        only: Mapping[str, Any] | None = None,
+    ) -> int:
+        """Run one DELETE for each table: they all stay in this process."""
+        count = 0
+        for table in tables:
+            having = (table.c[name] == value for name, value in (only or {}).items())
+            statement = delete(table).where(self.among(table.c[key], "keys"), *having)
+            count = connection.execute(statement, {"keys": keys}).rowcount
+        return count
+
+    def among(self, column: Column[Any], parameter: str) -> ColumnElement[bool]:
+        """Build an IN with as many variables as the list is long."""
+        return column.in_(bindparam(parameter, expanding=True))
+
+    def current(self, query: Select[Any]) -> Select[Any]:
+        """Change nothing: who has the write lock sees everything."""
+        return query
+
+    def take(self, table: Table, first: Select[Any], marks: Mapping[str, Any], returning: Sequence[str]) -> Taking:
+        """Take by one statement; nobody else can be taking."""
+        (number,) = table.primary_key.columns
+        taken = update(table).where(number.in_(first)).values(dict(marks))
+        return OneUpdate(taken.returning(*(_as_stored(table.c[name]) for name in returning)))
+
+    def lock_schema(self, connection: Connection, name: str) -> None:
+        """Rely on the write lock."""
+
+    def said(self, error: DBAPIError) -> Said:
+        """Classify by SQLite's primary result code."""
+        code = getattr(error.orig, "sqlite_errorcode", None)
+        if code is not None:
+            return _SAID.get(code & _OWN_CODE, Said.NOTHING)
+        unbindable = isinstance(error.orig, sqlite3.InterfaceError | sqlite3.ProgrammingError)
+        return Said.STATEMENT if unbindable and "closed" not in str(error.orig) else Said.NOTHING
+
+
+def _check_file(url: URL) -> None:
+    name = url.database
+    if not name or name == ":memory:" or name.startswith("file:"):
+        raise SetupError(
+            "SQLite in memory has a single connection, so units could not be kept apart: use a file, sqlite:///shop.db, or memory://"
+        )
+    if not Path(name).absolute().parent.is_dir():
+        raise SetupError(f"the directory of the SQLite file {name} does not exist: create it first")
+
+
+def _code(error: DBAPIError) -> int:
+    """Give SQLite's primary result code; 0 when the driver raised by itself."""
+    return getattr(error.orig, "sqlite_errorcode", 0) & _OWN_CODE
+
+
+def _configure(connection: Any, _record: object) -> None:
+    cursor = connection.cursor()
+    cursor.execute("PRAGMA synchronous = FULL")
+    cursor.execute("PRAGMA foreign_keys = ON")
+    cursor.close()
+
+
+def _number_rows_in_order(engine: AsyncEngine) -> None:
+    """Let the ORM insert many objects by one statement: SQLite numbers the rows of VALUES upwards, in their order.
+
+    It does so unless the table has the greatest number there is (2**63 - 1); after that SQLite picks numbers at random.
+    """
+    engine.sync_engine.dialect.insertmanyvalues_implicit_sentinel = InsertmanyvaluesSentinelOpts.AUTOINCREMENT
+
+
+def _as_stored(column: Column[Any]) -> ColumnElement[Any]:
+    """Read a column as it is stored: SQLite keeps text in a column of bytes, and bytes that are no text in one of text."""
+    is_plain = isinstance(column.type, String | LargeBinary)
+    return cast(column, LargeBinary).label(column.name) if is_plain else column
+
+
+def _authorize(connection: Connection, authorizer: Callable[..., int] | None) -> None:
+    """Set SQLite's authorizer in the thread of the driver's connection; in the greenlet."""
+    adapted: Any = connection.connection.dbapi_connection
+    adapted.run_async(lambda driver: driver.set_authorizer(authorizer))
+
+
+def _refuse_commit(action: int, operation: object, *_: object) -> int:
+    is_refused = action == sqlite3.SQLITE_TRANSACTION and operation != "ROLLBACK"
+    return sqlite3.SQLITE_DENY if is_refused else sqlite3.SQLITE_OK
+
+
+async def _switch_to_wal(connection: AsyncConnection) -> None:
+    """Switch to WAL; when several processes create one file at once, SQLite refuses without waiting for its lock."""
+    for tries_left in reversed(range(WAL_TRIES)):
+        try:
+            await connection.exec_driver_sql("PRAGMA journal_mode = WAL")
+        except DBAPIError as error:
+            if _code(error) not in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED) or not tries_left:
+                raise
+            await asyncio.sleep(WAL_PAUSE)
+        else:
+            return
+
+
+def _keep_when_cancelled(engine: AsyncEngine) -> None:
+    """Keep a connection whose statement was cancelled: its thread finishes the statement before it takes the next one."""
+
+    def keep(context: ExceptionContext) -> None:
+        if context.engine is engine.sync_engine and isinstance(context.original_exception, asyncio.CancelledError):
+            context.is_disconnect = False
+
+    event.listen(engine.sync_engine, "handle_error", keep)
+
+
+def _drop_when_moved(engine: AsyncEngine) -> None:
+    """Have all connections made anew where one finds that its file was deleted or replaced."""
+
+    def drop(context: ExceptionContext) -> None:
+        if isinstance(context.original_exception, Moved):
+            context.is_disconnect = True
+
+    event.listen(engine.sync_engine, "handle_error", drop)

@@ -1,0 +1,359 @@
+"""The one place that turns a URL or a setting into adapters. A driver is imported when a URL names it, not before."""
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+from onceonly.algorithms.effects import NoThings, Registered
+from onceonly.assembly.blobs import open_blobs
+from onceonly.assembly.deduplication import open_admission
+from onceonly.assembly.lasting import require_records
+from onceonly.assembly.naming import named
+from onceonly.assembly.opened import Cut, OpenedAdmission, OpenedFinishing, OpenedStore
+from onceonly.assembly.remote import open_calls, open_peers
+from onceonly.assembly.transactions import open_transactions
+from onceonly.config.deduplication import Off, Tokens
+from onceonly.config.endpoint import Settings
+from onceonly.config.urls import has_no_tables, is_in_process, keeps_documents, offer_of, place_system, require, shown
+from onceonly.model.errors import SetupError
+from onceonly.model.identity import Identity
+from onceonly.model.record import Record
+from onceonly.model.remote import HTTP
+from onceonly.ports.bundle import Ports
+from onceonly.ports.dead_letters import DeadLetters
+from onceonly.ports.effects import Register, Things
+from onceonly.ports.handlers import Handlers
+from onceonly.ports.remote import Peers, Responders
+from onceonly.ports.starts import NoStarts
+from onceonly.ports.store import Store
+from onceonly.ports.surroundings import Clock
+from onceonly.ports.transport import Topology, Traits, Transport
+from onceonly.ports.upkeep import NOTHING, Sweeps, Upkeep
+from onceonly.runtime.environment import LIVE, Surroundings
+from onceonly.runtime.observe.observed import observed, observed_relaying
+from onceonly.runtime.observe.observer import Observer
+from onceonly.systems import Role, TransportService
+
+if TYPE_CHECKING:
+    from onceonly.assembly.sql import Sampled
+    from onceonly.sql.database import Database
+    from onceonly.sql.schema import Schema
+
+SLACK = 30.0
+"""Seconds that a run may take beyond its handler's time-out and the grace time, before its process counts as dead."""
+
+__all__ = [
+    "Enlisted",
+    "Settings",
+    "enlist",
+    "look_at_ring",
+    "look_at_store",
+    "measure",
+    "offer_of",
+    "open_database",
+    "open_dead_letters",
+    "open_finishing",
+    "open_store",
+    "open_transport",
+    "refuse_ring",
+    "require_records",
+    "schemas",
+    "shown",
+    "temporary_transport",
+    "wire",
+]
+
+
+class Stores(Protocol):
+    """What a family of adapters that are stores opens: `wiring.sql`, `wiring.memory`, `wiring.documents` are such modules."""
+
+    def open_store(self, settings: Settings, *, clock: Clock) -> AbstractAsyncContextManager[OpenedStore]:
+        """Open a store, and what is beside it."""
+
+    def open_dead_letters(self, setting: Any, *, clock: Clock) -> AbstractAsyncContextManager[DeadLetters]:
+        """Open dead letters alone."""
+
+
+class Enlisted(Protocol):
+    """An open transaction of the user's that takes records. Nothing here waits for anything."""
+
+    is_over: bool
+    """Whether it was committed, rolled back or closed; then nothing can be written any more."""
+
+    def write(self, record: Record, now: int) -> None:
+        """Have a record committed or rolled back with it; `now` is in milliseconds since 1970."""
+
+
+@asynccontextmanager
+async def wire(  # noqa: PLR0913 - all that it must know of an endpoint, by name
+    settings: Settings,
+    make_handlers: Callable[[Traits, Things | None], Handlers],
+    *,
+    events: Sequence[str] = (),
+    entities: bool = False,
+    responders: bool = False,
+    sends: bool = False,
+    longest_timeout: float = 0.0,
+    surroundings: Surroundings = LIVE,
+    observer: Observer | None = None,
+) -> AsyncIterator[Ports]:
+    """Open everything an endpoint's algorithm talks to, and declare its queue and its subscriptions to `events`.
+
+    `make_handlers` is told of the transport and of the place for blobs, if there is one; `entities` says that some handlers
+    work on entities, `responders` that what it gives is Responders as well, so that there must be a place for requests. Who
+    only `sends`, and takes no events, gets no queue: nobody would read it. `longest_timeout` is that of its handlers, in
+    seconds, where one has a longer one than the endpoint. The ports are enclosed by `observer`. Raises
+    SetupError: an unknown scheme, a missing driver, missing or newer tables; TryAgain when a server is away. Both name the
+    setting it is about.
+    """
+    require(settings.store, "store")
+    require(settings.transport, "transport")
+    async with AsyncExitStack() as stack:
+        with named(settings, "store", settings.store):
+            opening = _open_store(settings, entities=entities, surroundings=surroundings)
+            opened = await stack.enter_async_context(opening)
+            if opened.expect is not None:
+                opened.expect(settings.longest_silence(longest_timeout))
+            store, dead_letters, register = opened.store, opened.dead_letters, opened.register
+            transacting = open_transactions(settings, entities=entities, surroundings=surroundings)
+            transactions, controls = await stack.enter_async_context(transacting)
+            calls = await open_calls(stack, settings, surroundings) if responders else None
+        if settings.dead_letters is not None:
+            with named(settings, "dead_letters", settings.dead_letters):
+                letters = open_dead_letters(settings.dead_letters, surroundings=surroundings)
+                dead_letters = await stack.enter_async_context(letters)
+        deciding = await open_admission(stack, settings, surroundings)
+        blobs = await _open_blobs(stack, settings, register)
+        remote = await open_peers(stack, settings, register, surroundings)
+        effects = _effects(store, register, blobs, remote, surroundings=surroundings)
+        with named(settings, "transport", settings.transport):
+            reaching = open_transport(settings.transport, settings.name, surroundings=surroundings)
+            transport = await stack.enter_async_context(reaching)
+        handlers = make_handlers(transport.traits, blobs)
+        lasts = max(settings.timeout, longest_timeout) + settings.worker.grace + SLACK
+        ports = Ports(
+            endpoint=settings.name,
+            store=store,
+            handlers=handlers,
+            admission=deciding.admission,
+            effects=effects or NoThings(),
+            transport=transport,
+            dead_letters=dead_letters,
+            upkeep=_upkeep(settings, deciding, effects, opened),
+            transactions=transactions,
+            controls=controls,
+            calls=calls,
+            responders=None if calls is None else cast("Responders", handlers),
+            starts=NoStarts() if opened.starts is None else opened.starts(lasts),
+        )
+        watched = observed(ports, observer)
+        has_queue = bool(events) or not (sends or settings.control.processed_by)
+        if has_queue or not settings.control.processed_by:  # without one it only connects: a broker that refuses is told now
+            with named(settings, "transport", settings.transport):
+                own = (Topology(endpoint=settings.name, events=tuple(events)),)
+                await watched.transport.declare(own if has_queue else ())
+        yield watched
+
+
+@asynccontextmanager
+async def open_finishing(
+    settings: Settings, *, surroundings: Surroundings = LIVE, observer: Observer | None = None
+) -> AsyncIterator[OpenedFinishing]:
+    """Open what a relay needs in a process that does not run the endpoint, enclosed by `observer`; declares no queue.
+
+    Raises SetupError, also where no record could be found: one that is kept nowhere, in another process's memory or in
+    documents; TryAgain when a server is away. Both name the setting it is about.
+    """
+    require_records(settings)
+    require(settings.transport, "transport")
+    async with AsyncExitStack() as stack:
+        with named(settings, "store", settings.store):
+            opened = await stack.enter_async_context(_open_store(settings, entities=False, surroundings=surroundings))
+        deciding = await open_admission(stack, settings, surroundings)
+        blobs = await _open_blobs(stack, settings, opened.register)
+        remote = await open_peers(stack, settings, opened.register, surroundings)
+        effects = _effects(opened.store, opened.register, blobs, remote, surroundings=surroundings)
+        with named(settings, "transport", settings.transport):
+            opening = open_transport(settings.transport, settings.name, surroundings=surroundings)
+            transport = await stack.enter_async_context(opening)
+            await transport.declare(())  # no queue: it only connects, so that a broker which is away or refuses is told now
+        ports = OpenedFinishing(settings.name, opened.store, deciding.admission, effects or NoThings(), transport)
+        yield ports if observer is None else OpenedFinishing(settings.name, *observed_relaying(ports, observer))
+
+
+async def _open_blobs(stack: AsyncExitStack, settings: Settings, register: Register | None) -> Things | None:
+    if settings.blobs is None:
+        return None
+    with named(settings, "blobs", settings.blobs):
+        require(settings.blobs, "blobs")
+        if register is None:
+            raise SetupError(
+                f"the store {shown(settings.store)} has no register, so what handlers make could not be kept track of"
+            )
+        return await stack.enter_async_context(open_blobs(settings.blobs))
+
+
+def _effects(
+    store: Store, register: Register | None, blobs: Things | None, peers: Peers | None, *, surroundings: Surroundings
+) -> Registered | None:
+    things: dict[str, Things] = {} if blobs is None else {"blob": blobs}
+    if peers is not None:
+        things[HTTP] = peers
+    if register is None or not things:
+        return None
+    return Registered(store, register, things, ids=surroundings.ids, clock=surroundings.clock, remote=peers)
+
+
+def _upkeep(settings: Settings, deciding: OpenedAdmission, things: Sweeps | None, opened: OpenedStore) -> Upkeep:
+    chosen = settings.deduplication
+    return Upkeep(
+        after=chosen.sweep_after.total_seconds() if isinstance(chosen, Tokens) else NOTHING.after,
+        tokens=deciding.tokens,
+        things=things,
+        drops=deciding.drops,
+        marks=deciding.marks,
+        ring=opened.ring,
+        keys=opened.keys,
+        leader=opened.leader,
+        journals=opened.journals,
+        interval=settings.interval.total_seconds(),
+        retention=round(settings.retention.total_seconds() * 1000) if settings.retention is not None else 0,
+        leads=settings.janitor,
+    )
+
+
+@asynccontextmanager
+async def open_store(
+    settings: Settings, *, entities: bool = False, surroundings: Surroundings = LIVE
+) -> AsyncIterator[tuple[Store, DeadLetters]]:
+    """Open an endpoint's store, and the dead letters beside it. Raises SetupError."""
+    async with _open_store(settings, entities=entities, surroundings=surroundings) as opened:
+        yield opened.store, opened.dead_letters
+
+
+def look_at_store(settings: Settings, *, surroundings: Surroundings = LIVE) -> AbstractAsyncContextManager[OpenedStore]:
+    """Open an endpoint's store with all that is beside it, only to look: nothing is made or decided. Raises SetupError."""
+    if isinstance(settings.store, str) and has_no_tables(settings.store):
+        return _open_store(settings, entities=False, surroundings=surroundings)
+    require(settings.store, "store")
+    opened: AbstractAsyncContextManager[OpenedStore] = _sql().look_at_store(settings, clock=surroundings.clock)
+    return opened
+
+
+def _open_store(settings: Settings, *, entities: bool, surroundings: Surroundings) -> AbstractAsyncContextManager[OpenedStore]:
+    require(settings.store, "store")
+    if is_in_process(settings.store) and settings.keeps_documents(entities=entities):
+        from onceonly.assembly.memory import open_store_on_documents  # noqa: PLC0415 - only when it is named
+
+        return open_store_on_documents(settings, clock=surroundings.clock)
+    return _stores(settings.store).open_store(settings, clock=surroundings.clock)
+
+
+def enlist(settings: Settings, session: object, committed: Callable[[Sequence[Identity]], None]) -> Enlisted:
+    """Let a SQLAlchemy session's open transaction take records of an endpoint; `committed` is told which, from any thread.
+
+    Raises SetupError: for a session of another database, and where no record would be kept.
+    """
+    require(settings.store, "store")
+    if isinstance(settings.store, str) and has_no_tables(settings.store):
+        raise SetupError(f"enlist needs a SQL store: the endpoint's is {shown(settings.store)}, which no session writes to")
+    if isinstance(settings.deduplication, Tokens):
+        raise SetupError(
+            "enlist cannot give messages the tokens that deduplication=Tokens(...) asks for: enlist at an endpoint with "
+            "History() or DedupStore(url), or send to this one (`onceonly send` mints tokens) and let its handler send"
+        )
+    if isinstance(settings.deduplication, Off):
+        raise SetupError(
+            "enlist needs deduplication=History() or another: with Off() no record is kept, so a crash would lose what it sends"
+        )
+    enlisted: Enlisted = _sql().enlist(settings.store, settings.name, session, committed)
+    return enlisted
+
+
+def open_dead_letters(setting: object, *, surroundings: Surroundings = LIVE) -> AbstractAsyncContextManager[DeadLetters]:
+    """Open the dead letters of a store, named by its URL, engine or session factory. Raises SetupError."""
+    require(setting, "dead_letters")
+    return _stores(setting).open_dead_letters(setting, clock=surroundings.clock)
+
+
+def open_transport(url: str, endpoint: str, *, surroundings: Surroundings = LIVE) -> AbstractAsyncContextManager[Transport]:
+    """Open the queue of one endpoint, to receive or only to send; declares nothing. Raises SetupError."""
+    service = _transport_service(url)
+    return service.open_transport(url, endpoint, clock=surroundings.clock, chance=surroundings.chance)
+
+
+def temporary_transport(
+    url: str, topologies: Sequence[Topology], *, surroundings: Surroundings = LIVE
+) -> AbstractAsyncContextManager[None]:
+    """Let a transport be used for a while, behind a prefix of its own: at the end nothing of it is left. Raises SetupError."""
+    service = _transport_service(url)
+    return service.temporary_transport(url, topologies, clock=surroundings.clock, chance=surroundings.chance)
+
+
+def open_database(
+    setting: object, role: Role = "store", *, surroundings: Surroundings = LIVE
+) -> "AbstractAsyncContextManager[Database]":
+    """Open the database that a store or transport setting names, whatever tables it has. Raises SetupError if it is none."""
+    require(setting, role)
+    if isinstance(setting, str) and has_no_tables(setting):
+        raise SetupError(f"{role}={shown(setting)!r} is no database: it has no tables to look after")
+    opened: AbstractAsyncContextManager[Database] = _sql().open_database(setting, clock=surroundings.clock)
+    return opened
+
+
+async def look_at_ring(setting: Any, settings: Settings | None = None) -> Cut | None:
+    """Tell how time is cut in a SQL database, and its clock; None where nobody has decided it yet.
+
+    Raises SetupError for tables of another version, in the words of a start where an endpoint's `settings` are given.
+    """
+    async with open_database(setting) as database:
+        with nullcontext() if settings is None else named(settings, "store", settings.store):
+            cut: Cut | None = await _sql().look_at_ring(database)
+            return cut
+
+
+def refuse_ring(settings: Settings, cut: Cut) -> None:
+    """Refuse what a start would refuse: an endpoint that asks for more than its tables were cut for. Raises SetupError."""
+    with named(settings, "store", settings.store):
+        _sql().refuse_ring(settings, cut)
+
+
+async def measure(setting: Any, rows: int, rate: float, *, name: str, seconds: Callable[[], float]) -> "Sampled":
+    """Measure on a SQL database what so many claims and tokens take, in tables that are gone afterwards. Raises SetupError."""
+    async with open_database(setting) as database:
+        sampled: Sampled = await _sql().measure_in(database, rows, rate, name=name, seconds=seconds)
+        return sampled
+
+
+def schemas(*roles: str) -> "tuple[Schema, ...]":
+    """Give the tables that a SQL database needs to be a "store", a "transport", or both."""
+    known = _sql().SCHEMAS
+    return tuple(known[role] for role in roles or known)
+
+
+def _stores(setting: object) -> Stores:
+    if is_in_process(setting):
+        from onceonly.assembly import memory  # noqa: PLC0415 - only when it is named
+
+        return memory
+    if keeps_documents(setting):
+        from onceonly.assembly import documents  # noqa: PLC0415 - the same
+
+        return documents
+    adapters: Stores = _sql()
+    return adapters
+
+
+def _transport_service(url: str) -> TransportService:
+    require(url, "transport")
+    system = place_system(url)
+    if system is not None and system.transport is not None:
+        return system.transport()
+    queues: TransportService = _sql()
+    return queues
+
+
+def _sql() -> Any:
+    from onceonly.assembly import sql  # noqa: PLC0415 - imports SQLAlchemy and a driver, so only when a URL names them
+
+    return sql

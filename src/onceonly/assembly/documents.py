@@ -1,0 +1,126 @@
+"""Documents, put together: opened by their URL, looked at before they are used, and shared within a process."""
+
+import logging
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import timedelta
+from functools import partial
+from typing import Any, NamedTuple
+
+from onceonly.assembly.opened import OpenedStore
+from onceonly.config.deduplication import History
+from onceonly.config.endpoint import Settings
+from onceonly.config.urls import place_system, shown
+from onceonly.documents.dead_letters import DocumentDeadLetters
+from onceonly.documents.journal import DocumentJournals
+from onceonly.documents.register import DocumentRegister
+from onceonly.documents.starts import DocumentStarts
+from onceonly.documents.store import DocumentStore
+from onceonly.documents.transactions import DocumentTransactions
+from onceonly.model.errors import SetupError
+from onceonly.ports.dead_letters import DeadLetters
+from onceonly.ports.documents import Documents
+from onceonly.ports.surroundings import Clock
+from onceonly.systems import DocumentService
+from onceonly.systems.shared import Shared
+
+_log = logging.getLogger("onceonly.documents")
+TOLD: set[tuple[str, str]] = set()
+"""What was logged about places. A process that starts others hands it to them, so that it is said once for all."""
+
+
+class _Place(NamedTuple):
+    documents: Documents
+    stack: AsyncExitStack
+
+    async def close(self) -> None:
+        await self.stack.aclose()
+
+
+_PLACES: Shared[_Place] = Shared(_Place.close)
+
+
+@asynccontextmanager
+async def open_documents(setting: Any, *, clock: Clock) -> AsyncIterator[Documents]:
+    """Give the documents that a setting names: of a service, of a SQL database, or in memory.
+
+    Raises SetupError where the place is missing or does not keep its promises, and TryAgain when it is away.
+    """
+    service = _service(setting)
+    if service is None:
+        from onceonly.assembly import sql  # noqa: PLC0415 - imports SQLAlchemy and a driver, so only when a URL names them
+
+        async with sql.open_documents(setting, clock=clock) as documents:
+            tell(setting, await documents.check())
+            yield documents
+        return
+
+    async def make() -> _Place:
+        async with AsyncExitStack() as stack:
+            documents = await stack.enter_async_context(service.open_documents(setting, clock=clock))
+            tell(setting, await documents.check())
+            return _Place(documents, stack.pop_all())
+
+    async with _PLACES.use((setting, id(clock)), make) as place:
+        yield place.documents
+
+
+async def create(url: str) -> None:
+    """Make the place that a service needs for its documents; harmless when it is there. Raises SetupError, TryAgain, Failed."""
+    if (service := _service(url)) is None:
+        raise SetupError(f"{shown(url)} is not a document service")
+    await service.create(url)
+
+
+@asynccontextmanager
+async def open_store(settings: Settings, *, clock: Clock) -> AsyncIterator[OpenedStore]:
+    """Give a store on documents, the dead letters and the register beside it. Raises SetupError for what it cannot do."""
+    async with open_documents(settings.store, clock=clock) as documents:
+        store = store_on(documents, settings, clock)
+        journals = DocumentJournals(documents, settings.name)
+        letters = DocumentDeadLetters(documents, clock=clock)
+        starts = partial(DocumentStarts, documents, settings.name, clock)
+        yield OpenedStore(store, letters, DocumentRegister(store), journals=journals, starts=starts)
+
+
+@asynccontextmanager
+async def open_transactions_on_documents(settings: Settings, *, clock: Clock) -> AsyncIterator[DocumentTransactions]:
+    """Give the transactions of a store on documents."""
+    async with open_documents(settings.store, clock=clock) as documents:
+        yield transactions_on(documents, settings, clock)
+
+
+@asynccontextmanager
+async def open_dead_letters(setting: Any, *, clock: Clock) -> AsyncIterator[DeadLetters]:
+    """Give the dead letters of a place."""
+    async with open_documents(setting, clock=clock) as documents:
+        yield DocumentDeadLetters(documents, clock=clock)
+
+
+def store_on(documents: Documents, settings: Settings, clock: Clock) -> DocumentStore:
+    """Make an endpoint's store. What is done stays known in it where its history is the rule, and nowhere else."""
+    if settings.isolation is not None:
+        raise SetupError(f"isolation= needs a SQL store; a unit in {shown(settings.store)} is one document")
+    chosen = settings.deduplication
+    history = chosen.retention if isinstance(chosen, History) else None
+    return DocumentStore(documents, settings.name, clock=clock, history=history)
+
+
+def transactions_on(documents: Documents, settings: Settings, clock: Clock) -> DocumentTransactions:
+    """Make an endpoint's transactions."""
+    retention = settings.control.retention // timedelta(milliseconds=1)
+    return DocumentTransactions(store_on(documents, settings, clock), retention=retention)
+
+
+def tell(setting: object, warnings: Sequence[str]) -> None:
+    """Log what somebody should know about a place, once in the life of this process and of those it starts."""
+    for warning in warnings:
+        if (shown(setting), warning) not in TOLD:
+            TOLD.add((shown(setting), warning))
+            _log.warning("%s: %s", shown(setting), warning)
+
+
+def _service(setting: object) -> DocumentService | None:
+    """Return what opens the documents of a place; None for a SQL database."""
+    system = place_system(setting)
+    return None if system is None or system.documents is None else system.documents()

@@ -1,0 +1,67 @@
+"""Tokens for messages that come from outside: nobody's handler minted one, and without one they would be dropped."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Protocol
+
+from msgspec.structs import replace
+
+from onceonly.assembly.deduplication import are_in_store, tokens_place
+from onceonly.assembly.documents import open_documents
+from onceonly.config.deduplication import Tokens
+from onceonly.config.endpoint import Settings
+from onceonly.config.urls import require
+from onceonly.documents.tokens import DocumentTokens
+from onceonly.model.errors import SetupError
+from onceonly.model.identity import hash_of
+from onceonly.model.message import Message
+from onceonly.model.token import TOKEN, Token
+from onceonly.ports.surroundings import Clock
+from onceonly.runtime.environment import LIVE, Surroundings
+
+
+class Mint(Protocol):
+    """A place for tokens, as far as senders from outside need it."""
+
+    async def add(self, tokens: list[Token]) -> None:
+        """Make these live at once; harmless for those that are. Raises Failed, Unknown."""
+
+    async def remove(self, tokens: list[Token]) -> None:
+        """Remove these, for messages that nobody shall handle; harmless when they are gone. Raises Failed, Unknown."""
+
+
+@asynccontextmanager
+async def open_mint(settings: Settings, *, surroundings: Surroundings = LIVE) -> AsyncIterator[Mint]:
+    """Open the place where an endpoint looks for its tokens. Raises SetupError, TryAgain."""
+    place, clock = tokens_place(settings), surroundings.clock
+    if not isinstance(settings.deduplication, Tokens):
+        raise SetupError(f"endpoint {settings.name!r} asks for no tokens")
+    if are_in_store(settings):
+        from onceonly.assembly import sql  # noqa: PLC0415 - imports SQLAlchemy and a driver, so only when a URL names them
+
+        require(place, "store")
+        async with sql.open_tokens(place, clock=clock) as tokens:
+            yield tokens
+        return
+    require(place, "tokens")
+    async with open_documents(place, clock=clock) as documents:
+        yield DocumentTokens(documents, clock=clock)
+
+
+def with_token(message: Message) -> Message:
+    """Give a message from outside with its token, the same for every copy: of copies that wait together one is handled.
+
+    A copy that is sent after the first one was handled is handled too: nothing of that one is left.
+    """
+    if message.token:
+        return message
+    id_ = hash_of(b"outside", message.source.encode(), message.id.encode()).hex()
+    return replace(message, extensions=(*message.extensions, (TOKEN, id_)))
+
+
+async def count_live(store: object, *, clock: Clock) -> int:
+    """Count the live tokens in a SQL store's own database, those of all endpoints. Raises SetupError, TryAgain."""
+    from onceonly.assembly import sql  # noqa: PLC0415 - imports SQLAlchemy and a driver, so only when a URL names them
+
+    async with sql.open_tokens(store, clock=clock) as tokens:
+        return await tokens.count()

@@ -1,0 +1,18 @@
+"""Errors of places, by the name of the endpoint and of the setting that names the place."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from onceonly.config.endpoint import Settings
+from onceonly.config.urls import shown
+from onceonly.model.errors import SetupError, TryAgain
+
+
+@contextmanager
+def named(settings: Settings, role: str, setting: object) -> Iterator[None]:
+    """Say of a place that cannot be used whose it is, and which; the error stays of its kind."""
+    try:
+        yield
+    except (SetupError, TryAgain) as error:
+        place = shown(setting)
+        raise type(error)(f"endpoint {settings.name!r} cannot use its {role} {place}: {error}") from error

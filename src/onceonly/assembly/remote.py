@@ -1,0 +1,63 @@
+"""What endpoints have executed at each other: the peers that one may ask, and what it keeps of what it is asked."""
+
+import logging
+from contextlib import AsyncExitStack
+from importlib.util import find_spec
+
+from onceonly.config.deduplication import History
+from onceonly.config.endpoint import Settings
+from onceonly.config.urls import has_no_tables, is_in_process, shown
+from onceonly.model.errors import DriverMissing, SetupError
+from onceonly.ports.effects import Register
+from onceonly.ports.remote import Calls, Peers
+from onceonly.runtime.environment import Surroundings
+
+_log = logging.getLogger("onceonly.http")
+
+
+class _Told:
+    """Says once when a peer does not answer as it should, and once when it does again."""
+
+    def __init__(self, endpoint: str) -> None:
+        self._endpoint = endpoint
+        self._bad: set[str] = set()
+
+    def __call__(self, peer: str, reason: str) -> None:
+        if reason and peer not in self._bad:
+            self._bad.add(peer)
+            extra = {"endpoint": self._endpoint, "peer": peer, "reason": reason}
+            _log.warning("another service does not answer as it should; what waits for it is tried again", extra=extra)
+        elif not reason and peer in self._bad:
+            self._bad.discard(peer)
+            _log.info("another service answers again", extra={"endpoint": self._endpoint, "peer": peer})
+
+
+async def open_peers(
+    stack: AsyncExitStack, settings: Settings, register: Register | None, surroundings: Surroundings
+) -> Peers | None:
+    """Give the services that an endpoint's handlers may ask, or None; connects to none. Raises SetupError, DriverMissing."""
+    if not settings.peers:
+        return None
+    if find_spec("httpx") is None:
+        raise DriverMissing("peers: the HTTP client is not installed: pip install 'onceonly[http]'")
+    if register is None:
+        raise SetupError(f"the store {shown(settings.store)} has no register, so requests to peers could not be kept track of")
+    from onceonly.adapters.http.remote import open_remote  # noqa: PLC0415 - imports the client, so only when it is needed
+
+    return await stack.enter_async_context(open_remote(settings.all_peers, clock=surroundings.clock, tell=_Told(settings.name)))
+
+
+async def open_calls(stack: AsyncExitStack, settings: Settings, surroundings: Surroundings) -> Calls:
+    """Open what an endpoint keeps of what it is asked, in its store. Raises SetupError where that has no place for it."""
+    is_memory = is_in_process(settings.store)
+    if is_memory and isinstance(settings.deduplication, History) and not settings.makes_things:
+        from onceonly.assembly import memory as adapters  # noqa: PLC0415 - only when it is named
+    elif isinstance(settings.store, str) and has_no_tables(settings.store):
+        how = " (in memory, one without blobs, peers and entities)" if is_memory else ""
+        raise SetupError(
+            f"responders need a SQL store{how}, where request, response and business data are one commit: "
+            f"{shown(settings.store)} has no place for requests"
+        )
+    else:
+        from onceonly.assembly import sql as adapters  # type: ignore[no-redef]  # noqa: PLC0415 - imports a driver
+    return await stack.enter_async_context(adapters.open_calls(settings, clock=surroundings.clock))

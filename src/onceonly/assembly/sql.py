@@ -1,0 +1,247 @@
+"""The SQL adapters, put together: databases are shared by URL within a process, and have their tables before they are used."""
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any, NamedTuple
+
+from onceonly.assembly.deduplication import are_in_store
+from onceonly.assembly.opened import Cut, OpenedStore
+from onceonly.config.deduplication import History, Off
+from onceonly.config.endpoint import Settings
+from onceonly.config.measured import Measurements
+from onceonly.model.errors import Failed, SetupError
+from onceonly.ports.dead_letters import DeadLetters
+from onceonly.ports.surroundings import Chance, Clock
+from onceonly.ports.transport import Topology, Transport
+from onceonly.runtime.environment import LIVE
+from onceonly.sql.database import Database, place_of, pool_of
+from onceonly.sql.database import open_database as connect
+from onceonly.sql.database_clock import database_now
+from onceonly.sql.database_identity import whereabouts
+from onceonly.sql.queue import SqlTransport
+from onceonly.sql.queue_tables import SCHEMA as QUEUE
+from onceonly.sql.schema import Schema, check, create, create_user_tables, drop, is_there
+from onceonly.sql.store import DOCUMENTS_SCHEMA as DOCUMENTS
+from onceonly.sql.store import HTTP_SCHEMA as HTTP
+from onceonly.sql.store import (
+    Keeping,
+    SqlCalls,
+    SqlDeadLetters,
+    SqlDocuments,
+    SqlJournals,
+    SqlKeys,
+    SqlRegister,
+    SqlRing,
+    SqlStarts,
+    SqlStore,
+    SqlTokens,
+    SqlTransactions,
+)
+from onceonly.sql.store.enlisted import Committed, Enlisted, Home
+from onceonly.sql.store.enlisted import enlist as enlist_session
+from onceonly.sql.store.measuring import Sample, measure
+from onceonly.sql.store.slicing import RETENTION, find_slicing, refuse_more
+from onceonly.sql.store.tables import SCHEMA as STORE
+from onceonly.systems.shared import Shared
+
+SCHEMAS = {"store": STORE, "transport": QUEUE, "documents": DOCUMENTS, "http": HTTP}
+
+_DATABASES: Shared[Database] = Shared(Database.close)
+
+
+def open_database(setting: Any, *, clock: Clock) -> AbstractAsyncContextManager[Database]:
+    """Give the database of a URL, an engine or a session factory; one for all that name it in this process."""
+
+    async def make() -> Database:
+        return await connect(setting, clock=clock)
+
+    return _DATABASES.use((setting if isinstance(setting, str) else id(setting), id(clock)), make)
+
+
+@asynccontextmanager
+async def open_store(settings: Settings, *, clock: Clock) -> AsyncIterator[OpenedStore]:
+    """Give a store and the dead letters beside it; an embedded database gets the user's tables as well."""
+    async with open_database(settings.store, clock=clock) as database:
+        await _ensure(database, STORE)
+        metadata: Any = settings.metadata
+        if metadata is not None and database.creates:
+            await create_user_tables(database, metadata)
+        store, opened = _opened(database, settings, clock)
+        if opened.ring is not None:
+            await store.prepare()
+        yield opened
+
+
+@asynccontextmanager
+async def look_at_store(settings: Settings, *, clock: Clock) -> AsyncIterator[OpenedStore]:
+    """Give the same only to look at: no table is made, nothing is decided; without a ring where nobody has cut time yet."""
+    async with open_database(settings.store, clock=clock) as database:
+        await _ensure(database, STORE, creates=False)
+        _, opened = _opened(database, settings, clock)
+        yield opened if await find_slicing(database) is not None else opened._replace(ring=None)
+
+
+def _opened(database: Database, settings: Settings, clock: Clock) -> tuple[SqlStore, OpenedStore]:
+    keeping, retention = _keeping(settings), _retention(settings)
+    mine = None if clock is LIVE.clock else clock  # where a test moves time, it moves for claims as well
+    store = SqlStore(database, settings.name, keeping=keeping, isolation=settings.isolation, retention=retention, clock=mine)
+    ring = SqlRing(database, retention=retention, clock=mine) if keeping is Keeping.HISTORY else None
+    return store, OpenedStore(
+        store,
+        SqlDeadLetters(database),
+        SqlRegister(database, settings.name),
+        ring,
+        keys=None if keeping is Keeping.NOTHING else SqlKeys(database),
+        leader=ring or SqlRing(database, clock=mine),
+        journals=SqlJournals(database, settings.name),
+        expect=database.dialect.expect,
+        starts=lambda lasts: SqlStarts(database, settings.name, lasts=lasts),
+    )
+
+
+async def look_at_ring(database: Database) -> Cut | None:
+    """Tell how time is cut in a database; None while nobody has decided it, and where there are no tables.
+
+    Raises SchemaMissing for those of an older version, SchemaTooNew.
+    """
+    if not await is_there(database, STORE):
+        return None
+    await check(database, STORE)
+    slicing = await find_slicing(database)
+    if slicing is None:
+        return None
+    async with database.reading() as connection:
+        return Cut(slicing, await connection.run_sync(database_now))
+
+
+def refuse_ring(settings: Settings, cut: Cut) -> None:
+    """Refuse what a start would refuse: an endpoint that asks for more than the ring was cut for. Raises SetupError."""
+    if _keeping(settings) is Keeping.HISTORY:
+        refuse_more(_retention(settings), cut.slicing)
+
+
+class Sampled(NamedTuple):
+    """What was measured, and whether a slot is emptied in a time that hardly depends on how much is in it."""
+
+    measurements: Measurements
+    whole: bool
+
+
+async def measure_in(database: Database, rows: int, rate: float, *, name: str, seconds: Callable[[], float]) -> Sampled:
+    """Measure what so many claims and tokens take. Raises SetupError when this user may make no tables."""
+    try:
+        sample = Sample(rows, rate, database.clock.now())
+        found = await measure(database, sample, name=name, seconds=seconds)
+    except Failed as error:
+        if database.is_refused(error):
+            words = f"the sample needs tables of its own, and this user may not make them ({error})"
+            raise SetupError(f"{words}: name a user who may, with --store") from error
+        raise
+    return Sampled(found, whole=not database.dialect.embedded)
+
+
+@asynccontextmanager
+async def open_documents(setting: Any, *, clock: Clock) -> AsyncIterator[SqlDocuments]:
+    """Give the documents of a database."""
+    async with open_database(setting, clock=clock) as database:
+        await _ensure(database, DOCUMENTS)
+        yield SqlDocuments(database)
+
+
+@asynccontextmanager
+async def open_tokens(setting: Any, *, clock: Clock) -> AsyncIterator[SqlTokens]:
+    """Give the tokens that are beside a store."""
+    async with open_database(setting, clock=clock) as database:
+        await _ensure(database, STORE)
+        yield SqlTokens(database)
+
+
+@asynccontextmanager
+async def open_transactions(settings: Settings, *, clock: Clock) -> AsyncIterator[SqlTransactions]:
+    """Give the transactions of a store that is open, with its tables."""
+    async with open_database(settings.store, clock=clock) as database:
+        yield SqlTransactions(database, settings.name, keeping=_keeping(settings), isolation=settings.isolation)
+
+
+@asynccontextmanager
+async def open_calls(settings: Settings, *, clock: Clock) -> AsyncIterator[SqlCalls]:
+    """Give what an endpoint was asked by others, beside a store that is open."""
+    async with open_database(settings.store, clock=clock) as database:
+        await _ensure(database, HTTP)
+        yield SqlCalls(database, settings.name, keeping=_keeping(settings), isolation=settings.isolation)
+
+
+def are_one_file(one: Any, other: Any) -> bool:
+    """Tell whether two settings name the same SQLite file. Raises SetupError."""
+    place = place_of(one).url
+    return place.get_backend_name() == "sqlite" and whereabouts(place) == whereabouts(place_of(other).url)
+
+
+def enlist(setting: Any, endpoint: str, session: object, committed: Committed) -> Enlisted:
+    """Write the records of an endpoint through a session of the user's. Raises SetupError."""
+    return enlist_session(session, Home(endpoint, place_of(setting), pool_of(setting)), committed)
+
+
+@asynccontextmanager
+async def open_dead_letters(setting: Any, *, clock: Clock) -> AsyncIterator[DeadLetters]:
+    """Give the dead letters of a database."""
+    async with open_database(setting, clock=clock) as database:
+        await _ensure(database, STORE)
+        yield SqlDeadLetters(database)
+
+
+@asynccontextmanager
+async def open_transport(
+    url: str,
+    endpoint: str,
+    *,
+    clock: Clock,
+    chance: Chance,  # noqa: ARG001 - see the protocol
+) -> AsyncIterator[Transport]:
+    """Open the queue of one endpoint."""
+    async with open_database(url, clock=clock) as database:
+        await _ensure(database, QUEUE)
+        yield SqlTransport(database, endpoint, lease=database.lease, clock=None if clock is LIVE.clock else clock)
+
+
+@asynccontextmanager
+async def temporary_transport(
+    url: str,
+    topologies: Sequence[Topology],  # noqa: ARG001 - the same
+    *,
+    clock: Clock,
+    chance: Chance,  # noqa: ARG001 - the same
+) -> AsyncIterator[None]:
+    """Make the queue's tables, and drop them with all that is in them."""
+    async with open_database(url, clock=clock) as database:
+        await create(database, QUEUE)
+        try:
+            yield
+        finally:
+            await drop(database, QUEUE)
+
+
+def _retention(settings: Settings) -> int:
+    chosen = settings.deduplication
+    return round(chosen.retention.total_seconds() * 1000) if isinstance(chosen, History) else RETENTION
+
+
+def _keeping(settings: Settings) -> Keeping:
+    if are_in_store(settings):
+        return Keeping.TOKENS
+    if isinstance(settings.deduplication, History):
+        return Keeping.HISTORY
+    return Keeping.NOTHING if isinstance(settings.deduplication, Off) else Keeping.UNTIL_FORGOTTEN
+
+
+async def _ensure(database: Database, schema: Schema, *, creates: bool = True) -> None:
+    """Make the tables of an embedded database, unless it is only looked at; everywhere else a person has made them.
+
+    Raises SchemaMissing, SchemaTooNew, SetupError when the user may not look.
+    """
+    try:
+        await (create if creates and database.creates else check)(database, schema)
+    except Failed as error:
+        if database.is_refused(error):
+            raise SetupError(str(error)) from error
+        raise

@@ -1,0 +1,177 @@
+"""What transactions need: those of an endpoint's store, also in a process in which the endpoint does not run."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import timedelta
+from importlib import import_module
+from typing import Any, NamedTuple
+
+from onceonly.algorithms.effects import NoThings
+from onceonly.algorithms.relay import relay
+from onceonly.algorithms.transaction import Ways
+from onceonly.assembly.deduplication import open_admission
+from onceonly.assembly.naming import named
+from onceonly.assembly.opened import OpenedFinishing
+from onceonly.config.deduplication import Off
+from onceonly.config.endpoint import Settings
+from onceonly.config.urls import is_in_process, offer_of, shown
+from onceonly.model.errors import SetupError
+from onceonly.model.record import Record
+from onceonly.ports.bundle import Finishing
+from onceonly.ports.store import Store
+from onceonly.ports.transactions import Attempts, Controls, Transactions
+from onceonly.runtime.environment import LIVE, Surroundings
+
+_log = logging.getLogger("onceonly.transaction")
+
+
+class Registered(NamedTuple):
+    """What an endpoint has: any handlers at all, and such as work on entities."""
+
+    handlers: bool = True
+    entities: bool = False
+
+
+ANYTHING = Registered()
+
+
+class OpenedTransactions(NamedTuple):
+    """The transactions of a store; none where there are none. `controls` where it cannot be searched."""
+
+    transactions: Transactions | None = None
+    controls: Controls | None = None
+
+
+class Outside:
+    """The ways of transactions in a process in which the endpoint does not run.
+
+    Its transport is opened for each dispatch, where none is open already for control messages.
+    """
+
+    def __init__(self, settings: Settings, store: Store, ways: Ways, surroundings: Surroundings) -> None:
+        self.ways = ways
+        self._settings = settings
+        self._store = store
+        self._surroundings = surroundings
+
+    async def dispatch(self, records: Sequence[Record]) -> None:
+        """Send what is committed. What cannot be sent now is left to the relay of a process where the endpoint runs."""
+        from onceonly.assembly import open_transport  # noqa: PLC0415 - which imports this module
+
+        if not records:
+            return
+        async with left_to_the_relay(self._settings), AsyncExitStack() as stack:
+            transport = self.ways.transport
+            if transport is None:
+                opening = open_transport(self._settings.transport, self._settings.name, surroundings=self._surroundings)
+                transport = await stack.enter_async_context(opening)
+            await relay(records, OpenedFinishing(self._settings.name, self._store, self.ways.admission, NoThings(), transport))
+
+
+@asynccontextmanager
+async def open_transactions(
+    settings: Settings, *, entities: bool = False, surroundings: Surroundings = LIVE
+) -> AsyncIterator[OpenedTransactions]:
+    """Open the transactions of an endpoint's store, if it has any. Raises SetupError."""
+    is_memory = is_in_process(settings.store)
+    if isinstance(settings.deduplication, Off):
+        yield OpenedTransactions()
+        return
+    if settings.keeps_documents(entities=entities):
+        if problem := settings.control_problem(entities=entities):  # which only handlers of entities bring about
+            raise SetupError(problem)
+        family = import_module(f"onceonly.assembly.{'memory' if is_memory else 'documents'}")
+        async with family.open_transactions_on_documents(settings, clock=surroundings.clock) as transactions:
+            yield OpenedTransactions(transactions, _controls(transactions, settings, surroundings))
+        return
+    if is_memory:
+        from onceonly.assembly import memory as adapters  # noqa: PLC0415 - only when it is named
+    else:
+        from onceonly.assembly import sql as adapters  # type: ignore[no-redef]  # noqa: PLC0415 - imports a driver
+    async with adapters.open_transactions(settings, clock=surroundings.clock) as transactions:
+        yield OpenedTransactions(transactions)
+
+
+def _controls(attempts: Attempts, settings: Settings, surroundings: Surroundings) -> Controls:
+    chosen = settings.control
+    delays = tuple(delay // timedelta(milliseconds=1) for delay in chosen.delays)
+    return Controls(attempts, delays, chosen.processed_by or settings.name, surroundings.clock)
+
+
+@asynccontextmanager
+async def outside(
+    settings: Settings, has: Registered = ANYTHING, *, surroundings: Surroundings = LIVE
+) -> AsyncIterator[Outside]:
+    """Open what a transaction needs in a process in which the endpoint does not run. Raises SetupError, Failed, Unknown."""
+    from onceonly.assembly import open_store, open_transport  # noqa: PLC0415 - which imports this module
+
+    if settings.keeps_documents(entities=has.entities):
+        check_processed(settings, has)
+    async with AsyncExitStack() as stack:
+        with named(settings, "store", settings.store):
+            opening = open_store(settings, entities=has.entities, surroundings=surroundings)
+            store, _ = await stack.enter_async_context(opening)
+            begun = open_transactions(settings, entities=has.entities, surroundings=surroundings)
+            transactions, controls = await stack.enter_async_context(begun)
+        deciding = await open_admission(stack, settings, surroundings)
+        ways = Ways(required(transactions, settings), deciding.admission)
+        if controls is not None:
+            with named(settings, "transport", settings.transport):
+                opened = open_transport(settings.transport, settings.name, surroundings=surroundings)
+                ways = ways._replace(controls=controls, transport=await stack.enter_async_context(opened))
+        yield Outside(settings, store, ways, surroundings)
+
+
+def check_processed(settings: Settings, has: Registered) -> None:
+    """Make sure that somebody gets the control messages. Raises SetupError."""
+    if not has.handlers and not settings.control.processed_by:
+        raise SetupError(
+            f"endpoint {settings.name!r} has no handlers, so nobody runs it, and nobody would look after its transactions "
+            f"when this process dies: name an endpoint that runs on the same store ({shown(settings.store)}) and transport: "
+            'control=ControlMessages(processed_by="...")'
+        )
+
+
+def required(transactions: Transactions | None, settings: Settings) -> Transactions:
+    """Give them, where there are any. Raises SetupError."""
+    if transactions is not None:
+        return transactions
+    if isinstance(settings.deduplication, Off):
+        raise SetupError(
+            f"transactions of endpoint {settings.name!r} need deduplication=History() or another: with Off() no record is kept,"
+            " so a crash would lose what they send"
+        )
+    raise SetupError(f"the store of endpoint {settings.name!r}, {shown(settings.store)}, has no transactions")
+
+
+@asynccontextmanager
+async def left_to_the_relay(settings: Settings) -> AsyncIterator[None]:
+    """Enclose a dispatch after a commit: whatever keeps it from ending, within `relay_after`, is no failure of what is done."""
+    try:
+        async with asyncio.timeout(settings.relay_after):
+            yield
+    except Exception as error:  # noqa: BLE001 - an outage, however a driver words it; the record is there
+        reason = f"{type(error).__name__}: {error}"
+        _log.warning(
+            "committed, but not sent yet: that is left to the relay, or to the control message",
+            extra={"endpoint": settings.name, "reason": reason},
+        )
+
+
+def session_of(store: object) -> type[Any] | None:
+    """Give the class of a SQL store's sessions; None for another store. Imports SQLAlchemy, which is there by then."""
+    for name in offer_of(store).asynchronous:
+        module, _, attribute = name.rpartition(".")
+        if attribute == "AsyncSession":
+            found: type[Any] = getattr(import_module(module), attribute)
+            return found
+    return None
+
+
+async def dispatch_within(records: Sequence[Record], ports: Finishing, settings: Settings) -> None:
+    """Send what is committed on ports that are open."""
+    if records:
+        async with left_to_the_relay(settings):
+            await relay(records, ports)

@@ -1,0 +1,1 @@
+"""Settings and URLs, checked when they are constructed."""

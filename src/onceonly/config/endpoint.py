@@ -1,0 +1,229 @@
+"""The settings of an endpoint, all checked at once: what the wiring needs, and the policies its handlers start from."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from onceonly.config.deduplication import (
+    NAME_RULE,
+    ControlMessages,
+    Deduplication,
+    DedupStore,
+    History,
+    Off,
+    Tokens,
+    is_duration,
+    is_endpoint_name,
+    is_url,
+)
+from onceonly.config.retention import Promised, control_problem, default_interval, interval_problem
+from onceonly.config.urls import has_no_tables, is_in_process, shown, url_problem
+from onceonly.config.worker import WorkerSettings
+from onceonly.formats.identity import IdentityRule, rule_problem
+from onceonly.model.address import address_problem
+from onceonly.model.errors import SetupError
+from onceonly.model.peer import Peer
+from onceonly.model.retry import Retry
+from onceonly.model.wording import an
+
+DAY = 86400.0
+MAX_COMMIT = timedelta(seconds=30)
+LONGEST_COMMIT = timedelta(hours=1)
+MARGIN = 5.0
+ELSEWHERE = 60.0
+"""Seconds that a unit may wait for blobs, requests and tokens to be prepared at other services."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """One endpoint's settings. Raises SetupError that lists everything that is wrong with them.
+
+    `store` is a URL, an `AsyncEngine` or an `async_sessionmaker`; `transport` is a URL; `dead_letters` names another database
+    than the store's. `metadata` is a SQLAlchemy `MetaData` whose tables an embedded database gets at start. `timeout` is in
+    seconds, for each handler; `relay_after` is how old, in seconds, a record must be before the relay takes it for left behind.
+    `control` is how transactions are finished on a store that cannot be searched.
+    `isolation` is the level of its units in a SQL store, such as "SERIALIZABLE"; without it what
+    the URL says, or the database's own. `blobs` is the URL of the place where its handlers create blobs, `peers` are the
+    services (their URLs, or `Peer`) at which they may have something executed.
+
+    `max_commit` is how long any transaction outside of handlers may take. Within `manual_retry` after it was given up a person
+    may still retry a message and be sure that what it was a copy of is known. `janitor=False` leaves all cleaning up to others:
+    `onceonly run` elsewhere, or `onceonly janitor`; `janitor_interval` is how often it is due. At `health`, "HOST:PORT",
+    `onceonly run` answers how it is.
+    """
+
+    name: str
+    store: object
+    transport: str
+    metadata: object = None
+    isolation: str | None = None
+    deduplication: Deduplication = field(default_factory=History)
+    blobs: str | None = None
+    peers: Sequence[Peer | str] = ()
+    dead_letters: object = None
+    identity: IdentityRule | None = None
+    retry: Retry = field(default_factory=Retry)
+    timeout: float = 30.0
+    relay_after: float = 10.0
+    max_commit: timedelta = MAX_COMMIT
+    manual_retry: timedelta = timedelta()
+    janitor: bool = True
+    janitor_interval: timedelta | None = None
+    health: str | None = None
+    control: ControlMessages = field(default_factory=ControlMessages)
+    worker: WorkerSettings = field(default_factory=WorkerSettings)
+
+    @property
+    def retention(self) -> timedelta | None:
+        """For how long something is kept so that a copy is known; None with `Off()`."""
+        return None if isinstance(self.deduplication, Off) else self.deduplication.retention
+
+    @property
+    def interval(self) -> timedelta:
+        """How long the janitor rests between two rounds."""
+        return self.janitor_interval or default_interval(self.retention or timedelta(days=1))
+
+    def longest_silence(self, longest_timeout: float = 0.0) -> float:
+        """Tell for how many seconds its transactions in a database may be without a statement, and nothing is wrong.
+
+        A handler ends, or its process does, within time-out and grace; those of other units may hold the event loop meanwhile.
+        """
+        worker = self.worker
+        handling = worker.budget + worker.concurrency * (max(self.timeout, longest_timeout) + worker.grace)
+        if self.makes_things or (isinstance(self.deduplication, Tokens) and self.deduplication.url):
+            handling += ELSEWHERE
+        return max(handling, self.max_commit.total_seconds()) + MARGIN
+
+    def __post_init__(self) -> None:
+        """Check everything."""
+        if problems := tuple(self._problems()):
+            lines = "".join(f"\n  * {problem}" for problem in problems)
+            raise SetupError(f"endpoint {self.name!r} cannot work with these settings:{lines}")
+
+    def keeps_documents(self, *, entities: bool) -> bool:
+        """Tell whether its store is documents: a service's, or memory's where something needs them, such as `entities`."""
+        if not isinstance(self.store, str) or not has_no_tables(self.store):
+            return False
+        forgets = isinstance(self.deduplication, DedupStore | Tokens)
+        return not is_in_process(self.store) or entities or forgets or self.makes_things or self._only_sends
+
+    def control_problem(self, *, entities: bool) -> str | None:
+        """Say why control messages would give up a transaction that may still be committed, where there are any."""
+        if isinstance(self.deduplication, Off) or not self.keeps_documents(entities=entities):
+            return None
+        return control_problem(self.max_commit, self.control)
+
+    @property
+    def _only_sends(self) -> bool:
+        return bool(self.control.processed_by)
+
+    @property
+    def all_peers(self) -> tuple[Peer, ...]:
+        """The services that handlers may ask."""
+        return tuple(each if isinstance(each, Peer) else Peer(each) for each in self.peers)
+
+    @property
+    def makes_things(self) -> bool:
+        """Whether handlers may make anything but messages, so that attempts are registered."""
+        return self.blobs is not None or bool(self.peers)
+
+    def _problems(self) -> Iterator[str]:
+        if not is_endpoint_name(self.name):
+            yield NAME_RULE
+        databases = (("store", self.store), *((("dead_letters", self.dead_letters),) if self.dead_letters is not None else ()))
+        for role, setting in (*databases, ("transport", self.transport)):
+            if problem := url_problem(setting, role):
+                yield problem
+        yield from self._sql_problems()
+        yield from self._deduplication_problems()
+        if self.blobs is not None and not is_url(self.blobs):
+            yield 'blobs must be the URL of a place, such as "folder:///var/lib/shop" or "s3://bucket/prefix"'
+        yield from self._peer_problems()
+        if problem := rule_problem(self.identity):
+            yield problem
+        if isinstance(self.retry, Retry):
+            yield from self.retry.problems()
+        else:
+            yield f"retry must be a Retry(...), not {self.retry!r}"
+        if not 0 < self.timeout <= DAY:
+            yield f"timeout must be a number of seconds above 0, a day at most, not {self.timeout!r}"
+        if not 0 < self.relay_after <= DAY:
+            yield f"relay_after must be a number of seconds above 0, a day at most, not {self.relay_after!r}"
+        yield from self._control_problems()
+        if not isinstance(self.worker, WorkerSettings):
+            yield f"worker must be WorkerSettings(...), not {self.worker!r}"
+        yield from self._upkeep_problems()
+        yield from self.retention_problems()
+
+    def retention_problems(self, retry: Retry | None = None, timeout: float | None = None) -> Iterator[str]:
+        """Say, with the arithmetic, why what is kept would be forgotten too early for these retries, or the endpoint's own."""
+        chosen, timeout = self.deduplication, timeout or self.timeout
+        policy: object = retry or self.retry  # what a user wrote, whatever the annotation says
+        if not isinstance(chosen, History | DedupStore | Tokens) or not isinstance(policy, Retry) or policy.problems():
+            return
+        if not (is_duration(self.manual_retry) and is_duration(self.max_commit)) or not 0 < timeout <= DAY:
+            return  # told elsewhere
+        promised = Promised(retry=policy, timeout=timeout, manual_retry=self.manual_retry, max_commit=self.max_commit)
+        name = type(chosen).__name__
+        if isinstance(chosen, Tokens):  # what is handled is known by its token, however late a copy comes
+            yield from promised.commit_problems(name, chosen.retention)
+            if chosen.url:  # those beside the store need no sweeper
+                yield from promised.sweep_problems(chosen.sweep_after)
+        else:
+            yield from promised.problems(name, chosen.retention)
+
+    def _upkeep_problems(self) -> Iterator[str]:
+        if not is_duration(self.max_commit) or not timedelta() < self.max_commit <= LONGEST_COMMIT:
+            yield f"max_commit must be a timedelta above 0, an hour at most, not {self.max_commit!r}"
+        if not is_duration(self.manual_retry) or self.manual_retry < timedelta():
+            yield f"manual_retry must be a timedelta, 0 or longer, not {self.manual_retry!r}"
+        if not isinstance(self.janitor, bool):
+            yield f"janitor must be True or False, not {self.janitor!r}"
+        interval, retention = self.janitor_interval, getattr(self.deduplication, "retention", None)
+        if interval is not None and (not is_duration(interval) or interval <= timedelta()):
+            yield f"janitor_interval must be a timedelta longer than 0, not {interval!r}"
+        elif interval is not None and is_duration(retention) and (problem := interval_problem(interval, retention)):
+            yield problem
+        if self.health is not None and (problem := address_problem(self.health)):
+            yield f"health: {problem}"
+
+    def _deduplication_problems(self) -> Iterator[str]:
+        chosen = self.deduplication
+        if not isinstance(chosen, History | DedupStore | Tokens | Off):
+            yield f"deduplication must be History(...), DedupStore(url), Tokens(url) or Off(), not {an(type(chosen).__name__)}"
+        elif isinstance(chosen, Tokens) and not chosen.url and isinstance(self.store, str) and has_no_tables(self.store):
+            yield f"Tokens() keeps them in the store's own SQL database; {shown(self.store)} is none, so write Tokens(url)"
+
+    def _control_problems(self) -> Iterator[str]:
+        if not isinstance(self.control, ControlMessages):
+            yield f"control must be ControlMessages(...), not {self.control!r}"
+        elif self.control.processed_by and not (isinstance(self.store, str) and has_no_tables(self.store)):
+            yield (
+                "control: processed_by is for stores that cannot be searched; in a SQL store its records are found by a relay "
+                "of this very endpoint, so run it somewhere"
+            )
+        elif self.control.processed_by and isinstance(self.deduplication, Tokens):
+            yield (
+                "control: with Tokens(...) the endpoint's own worker has to look after its transactions, for it alone sweeps "
+                f"their tokens: run one, and leave out processed_by={self.control.processed_by!r}"
+            )
+        elif is_duration(self.max_commit) and (problem := self.control_problem(entities=False)):
+            yield problem
+
+    def _peer_problems(self) -> Iterator[str]:
+        if isinstance(self.peers, str) or not isinstance(self.peers, Sequence):
+            yield f'peers must be a list, such as ["https://payments.example/onceonly"], not {type(self.peers).__name__}'
+            return
+        try:
+            urls = [peer.url for peer in self.all_peers]
+        except SetupError as error:
+            yield f"peers: {error}"
+            return
+        if len(set(urls)) < len(urls):
+            yield "peers: a service is named twice"
+
+    def _sql_problems(self) -> Iterator[str]:
+        if self.metadata is not None and not hasattr(self.metadata, "create_all"):
+            yield f"metadata must be a SQLAlchemy MetaData, such as Base.metadata, not {type(self.metadata).__name__}"
+        if self.isolation is not None and not isinstance(self.isolation, str):
+            yield f'isolation must be a level such as "SERIALIZABLE", not {self.isolation!r}'

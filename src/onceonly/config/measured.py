@@ -1,0 +1,80 @@
+"""What deduplication data takes: what was measured on a sample, and what follows for a rate. Arithmetic only."""
+
+import math
+from datetime import timedelta
+from typing import NamedTuple
+
+from msgspec import Struct
+
+from onceonly.config.retention import SLICES
+
+
+class Measured(Struct, frozen=True, kw_only=True):
+    """A sample in one table: the bytes that it took with its indexes, and the seconds to get rid of all of it."""
+
+    bytes: int
+    eviction: float
+
+
+class Measurements(Struct, frozen=True, kw_only=True):
+    """A sample of so many rows in each table."""
+
+    rows: int
+    slot: Measured
+    arrivals: Measured
+    tokens: Measured
+
+
+class Estimate(Struct, frozen=True, kw_only=True):
+    """What is kept of one kind at the most: rows, bytes, and how what is old goes.
+
+    `evicted` says how in words; it happens every `every` seconds and takes `seconds` then, which is this `share` of the time
+    of one connection.
+    """
+
+    kind: str
+    rows: int
+    row_bytes: float
+    bytes: int
+    evicted: str
+    every: float
+    seconds: float
+    share: float
+
+
+def estimate(found: Measurements, *, rate: float, retention: timedelta, in_flight: timedelta, whole: bool) -> list[Estimate]:
+    """Tell what `rate` messages a second take. A token lives for as long as its message is `in_flight`.
+
+    `whole` says that a slot is emptied in a time that hardly depends on how much is in it.
+    """
+    kept, width = retention.total_seconds(), retention.total_seconds() / SLICES
+    portion = min(1000.0, rate * 60)
+    each_claim, each_token = found.arrivals.eviction / found.rows, found.tokens.eviction / found.rows
+    a_slice = found.slot.eviction * (1 if whole else rate * width / found.rows)
+    kinds = (
+        ("claims with an instant", found.slot, kept + width, Eviction("a whole slot at a time", width, a_slice)),
+        ("claims without an instant", found.arrivals, kept, Eviction("in portions", portion / rate, each_claim * portion)),
+        ("tokens", found.tokens, in_flight.total_seconds(), Eviction("each by its handling", 1 / rate, each_token)),
+    )
+    return [_estimate(kind, measured.bytes / found.rows, rate * lives, how) for kind, measured, lives, how in kinds]
+
+
+class Eviction(NamedTuple):
+    """How what is old goes: in words, every so many seconds, and how many it takes then."""
+
+    words: str
+    every: float
+    seconds: float
+
+
+def _estimate(kind: str, row_bytes: float, rows: float, how: Eviction) -> Estimate:
+    return Estimate(
+        kind=kind,
+        rows=math.ceil(rows),
+        row_bytes=round(row_bytes, 1),
+        bytes=math.ceil(rows * row_bytes),
+        evicted=how.words,
+        every=how.every,
+        seconds=how.seconds,
+        share=how.seconds / how.every,
+    )

@@ -1,0 +1,91 @@
+"""How long deduplication data must be kept: pure arithmetic over the settings that decide how late a copy may come."""
+
+from collections.abc import Iterator
+from datetime import timedelta
+
+from msgspec import Struct
+
+from onceonly.config.deduplication import ControlMessages
+from onceonly.model.durations import in_words
+from onceonly.model.retry import Retry
+
+SLICES = 12
+"""Into how many full slices of time a retention is divided (protocols, section 7)."""
+LONGEST_INTERVAL = timedelta(minutes=1)
+"""How long a janitor rests between two rounds unless something else is set: it looks at a few short tables."""
+
+
+class Promised(Struct, frozen=True, kw_only=True):
+    """What an endpoint lets come late: copies by its retries, letters that a person retries, and commits of transactions."""
+
+    retry: Retry
+    timeout: float
+    manual_retry: timedelta
+    max_commit: timedelta
+
+    def problems(self, kept_by: str, retention: timedelta) -> Iterator[str]:
+        """Say, with the arithmetic, why what `kept_by` keeps for `retention` would be forgotten too early."""
+        span = self.retry_span()
+        if retention.total_seconds() <= span:
+            yield (
+                f"{kept_by}: retention of {in_words(retention)} is not longer than the longest span of retries, "
+                f"{self._arithmetic()} = {in_words(span)}: have a longer retention, or less of the others"
+            )
+        yield from self.commit_problems(kept_by, retention)
+
+    def commit_problems(self, kept_by: str, retention: timedelta) -> Iterator[str]:
+        """Say why the answer to a client's key would be forgotten while its transaction may still be committed."""
+        if retention <= self.max_commit:
+            yield (
+                f"{kept_by}: retention of {in_words(retention)} is not longer than the longest commit of a transaction, "
+                f"max_commit={in_words(self.max_commit)}: have a longer retention, or a shorter max_commit"
+            )
+
+    def sweep_problems(self, sweep_after: timedelta) -> Iterator[str]:
+        """Say why a sweeper would end transactions that are still at work."""
+        if sweep_after <= self.max_commit:
+            yield (
+                f"Tokens: sweep_after of {in_words(sweep_after)} is not longer than the longest commit of a transaction, "
+                f"max_commit={in_words(self.max_commit)}: a sweeper would end transactions that are still at work; have a "
+                "longer sweep_after, or a shorter max_commit"
+            )
+
+    def retry_span(self) -> float:
+        """Give the seconds between the first attempt at a message and the end of the last one that is promised."""
+        attempts = 1 + self.retry.immediate + self.retry.delayed
+        return attempts * self.timeout + self.retry.longest_delays() + self.manual_retry.total_seconds()
+
+    def _arithmetic(self) -> str:
+        at_once, delayed = 1 + self.retry.immediate, self.retry.delayed
+        return (
+            f"{at_once + delayed} attempts ({at_once} at once, {delayed} delayed) of {in_words(self.timeout)}"
+            f" + delays of {in_words(self.retry.longest_delays())} + manual_retry of {in_words(self.manual_retry)}"
+        )
+
+
+def default_interval(retention: timedelta) -> timedelta:
+    """Give how long a janitor rests between two rounds when nobody says: a minute, or less where slices are short."""
+    return min(LONGEST_INTERVAL, retention / SLICES / 2)
+
+
+def interval_problem(interval: timedelta, retention: timedelta) -> str | None:
+    """Say, with the arithmetic, why a janitor that works so rarely would come too late for a slice of time."""
+    width = retention / SLICES
+    if interval <= width:
+        return None
+    return (
+        f"janitor_interval of {in_words(interval)} is longer than one slice of time, retention / {SLICES} = "
+        f"{in_words(retention)} / {SLICES} = {in_words(width)}: messages would wait for a janitor that has not come yet"
+    )
+
+
+def control_problem(max_commit: timedelta, control: ControlMessages) -> str | None:
+    """Say, with the arithmetic, why control messages would give up a transaction that may still be committed."""
+    if max_commit <= control.max_commit:
+        return None
+    return (
+        f"max_commit of {in_words(max_commit)} is longer than control messages give a transaction, "
+        f"ControlMessages(max_commit=) of {in_words(control.max_commit)}: have a shorter max_commit, or a longer one there, "
+        f"where delays ({in_words(control.span)} together) must be longer than it, and "
+        f"retention ({in_words(control.retention)}) at least delays + max_commit"
+    )

@@ -1,0 +1,140 @@
+"""The dedup store on documents: one small document for each message that is done.
+
+What is there counts, whatever its age. An old mark still tells the truth, and clocks differ, so the instant in it decides
+only when a mark may be dropped: by the service where it can (the hint `expires`), by `sweep` elsewhere.
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+
+import msgspec
+from msgspec import Struct
+
+from onceonly.documents.compare_and_set import compare_and_set
+from onceonly.model.errors import SchemaTooNew, SetupError
+from onceonly.ports.dedup_store import NONE
+from onceonly.ports.documents import Change, Document, Documents
+from onceonly.ports.surroundings import Clock
+
+_PREFIX = "done/"
+_MARGIN = 3_600_000
+"""Milliseconds for which a mark is kept beyond its retention: what clocks may differ by."""
+
+
+class Mark(Struct, frozen=True, omit_defaults=True):
+    """The body of a mark: the instant from which it may be dropped, in milliseconds since 1970, and the message's fingerprint.
+
+    `body` is in hexadecimal digits. It is empty in the marks of older versions, and where it was unknown.
+    """
+
+    until: int
+    body: str = ""
+
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(Mark).decode
+
+
+class DocumentDedupStore:
+    """Remembers keys for at least `retention` from the last time each was added. Implements the DedupStore port.
+
+    A key that is there already is written again only when its mark would not last that long: so a mark that is about to be
+    dropped cannot swallow an `add`, and two workers that add the same key within the hour cost no second write.
+    """
+
+    def __init__(self, documents: Documents, *, retention: timedelta, clock: Clock) -> None:
+        """Use a place for documents; keys begin with `done/`. Raises SetupError for a retention of 0 or less."""
+        if retention <= timedelta():
+            raise SetupError("a dedup store needs a retention longer than 0")
+        self._documents = documents
+        self._retention = retention // timedelta(milliseconds=1)
+        self._clock = clock
+
+    async def add(self, keys: Sequence[bytes], fingerprints: Mapping[bytes, bytes] = NONE) -> None:
+        """Remember keys; see the port. One call of the service where none of them is known."""
+        needed = self._clock.now() + self._retention
+        bodies = {_name(key): fingerprint.hex() for key, fingerprint in fingerprints.items()}
+
+        def renew(key: str, found: Document | None) -> Change | None:
+            before = _mark(key, found) if found is not None else None
+            if before is not None and before.until >= needed and (before.body or key not in bodies):
+                return None
+            body = before.body if before is not None and before.body else bodies.get(key, "")
+            mark = _encode(Mark(needed + _MARGIN, body))
+            return Change(key=key, body=mark, expected=found.version if found else "", expires=needed + _MARGIN)
+
+        names = [_name(key) for key in keys]
+        await compare_and_set(self._documents, names, renew, guesses=dict.fromkeys(names))
+
+    async def contains(self, keys: Sequence[bytes]) -> Mapping[bytes, bytes]:
+        """Tell which are remembered; see the port."""
+        if not keys:
+            return NONE
+        found = await self._documents.load([_name(key) for key in dict.fromkeys(keys)])
+        return {key: _fingerprint(found[name]) for key in keys if (name := _name(key)) in found}
+
+    async def remove(self, keys: Sequence[bytes]) -> None:
+        """Forget keys; see the port."""
+        await compare_and_set(self._documents, map(_name, keys), _drop)
+
+    async def count(self, limit: int) -> int:
+        """Count the marks, `limit` at most; may be stale. Raises Failed, Unknown."""
+        return len(await self._documents.keys(_PREFIX, limit=limit))
+
+    async def sweep(self, *, after: str = "", limit: int = 1000) -> str:
+        """Drop the marks that are past their time, among the next `limit` behind `after`; gives where to go on, "" at the end.
+
+        For places whose service does not drop documents by itself. Raises Failed, Unknown.
+        """
+        names = await self._documents.keys(_PREFIX, after=after, limit=limit)
+        now = self._clock.now()
+
+        def drop_old(key: str, found: Document | None) -> Change | None:
+            return _drop(key, found) if found and _mark(key, found).until < now else None
+
+        await compare_and_set(self._documents, names, drop_old)
+        return names[-1] if names else ""
+
+
+class ExpiredMarks:
+    """Drops the marks that are past their time where the service does not, a bounded number of looks at a time.
+
+    It goes on where it stopped, and begins anew at the end: each look reads the marks, which some services are paid for.
+    """
+
+    def __init__(self, done: DocumentDedupStore, *, pages: int = 10) -> None:
+        """Look through this dedup store, so many pages of marks at a time."""
+        self._done = done
+        self._pages = pages
+        self._after = ""
+
+    async def remove_expired(self, limit: int = 1000) -> int:
+        """Drop what has expired on the next pages of `limit` marks; gives 0, as nobody counted. Raises Failed, Unknown."""
+        for _ in range(self._pages):
+            self._after = await self._done.sweep(after=self._after, limit=limit)
+            if not self._after:
+                break
+        return 0
+
+
+def _name(key: bytes) -> str:
+    return f"{_PREFIX}{key.hex()}"
+
+
+def _drop(key: str, found: Document | None) -> Change | None:
+    return Change(key=key, body=None, expected=found.version) if found else None
+
+
+def _mark(key: str, found: Document) -> Mark:
+    try:
+        return _decode(found.body)
+    except msgspec.DecodeError as error:
+        raise SchemaTooNew(f"{key!r} is no mark that this onceonly can read ({error}); upgrade this process") from error
+
+
+def _fingerprint(found: Document) -> bytes:
+    """Give the fingerprint in a mark; b"" without one. A mark that cannot be read is a mark all the same."""
+    try:
+        return bytes.fromhex(_decode(found.body).body)
+    except ValueError:  # also what the decoder raises
+        return b""

@@ -1,0 +1,88 @@
+"""Documents that are too large for their service: whose bytes they are, whether trying again helps, and what a person can do.
+
+What others have in a document only for a while, messages that are not sent yet and rows of the register, gives room by itself.
+For everything else somebody has to make room.
+"""
+
+from collections.abc import Collection, Iterator
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from onceonly.formats.documents import EntityDocument, Kept, encode_entity
+from onceonly.model.errors import CommitRefused, Unusable
+from onceonly.ports.documents import DocumentLimits
+
+_MOST_ROOM = 16 * 1024
+_SLIGHT = 8
+"""A part that is smaller than the largest one by this factor is not worth a word."""
+_DONE = 10**12
+"""An instant as long as any that is kept."""
+
+
+class Part(NamedTuple):
+    """What has so many bytes of a document, and what would make them fewer."""
+
+    size: int
+    words: str
+    remedy: str
+
+
+def room(limits: DocumentLimits) -> int:
+    """Tell how many bytes of each document are left free by commits: for register rows, which are written before them."""
+    return min(_MOST_ROOM, limits.body // 16)
+
+
+def refusal(
+    key: str, document: EntityDocument, own: Collection[str], limits: DocumentLimits, *, keeps_history: bool
+) -> CommitRefused:
+    """Say of a document that leaves no room what takes it up; it is Unusable unless that goes by itself.
+
+    `own` are the names of the records that are to be written now.
+    """
+    size, most = len(encode_entity(document)), limits.body - room(limits)
+    words = f"document {key!r} would have {size:,} bytes, and {limits.service} holds {limits.body:,}"
+    rest = _when_others_are_done(document, own, keeps_history=keeps_history)
+    least = len(encode_entity(rest))
+    if least <= most:
+        return CommitRefused(f"{words}: {size - least:,} of them go as soon as what others send from there is sent")
+    parts = sorted(_parts(rest, own, keeps_history=keeps_history), reverse=True)
+    large = [part for part in parts if part.size * _SLIGHT >= parts[0].size]
+    enough = [part for part in large if least - part.size <= most] or large
+    advice = "; ".join(f"{part.size:,} bytes are {part.words} ({part.remedy})" for part in enough)
+    return Unusable(f"{words}. Make room, then retry: {advice}")
+
+
+def _when_others_are_done(document: EntityDocument, own: Collection[str], *, keeps_history: bool) -> EntityDocument:
+    """Give what is left of a document once all others have sent what they owe."""
+    records = dict(document.records)
+    for name, each in document.records.items():
+        if each.owes and name not in own:
+            del records[name]
+            if each.until > 0 or (keeps_history and not each.until):
+                records[name] = Kept(each.body, done=_DONE, until=each.until)
+    return replace(document, records=records, register={})
+
+
+def _parts(document: EntityDocument, own: Collection[str], *, keeps_history: bool) -> Iterator[Part]:
+    finished = {name for name, each in document.records.items() if name not in own and not each.until}
+    ended = {name for name, each in document.records.items() if name not in own and each.until}
+    whole = len(encode_entity(document))
+
+    def without(**less: object) -> int:
+        return whole - len(encode_entity(replace(document, **less)))
+
+    def without_records(names: Collection[str]) -> int:
+        return without(records={name: each for name, each in document.records.items() if name not in names})
+
+    if keeps_history:
+        remedy = "have a shorter History(retention=...), or let a DedupStore or Tokens know what is done"
+        yield Part(without_records(finished), f"the history of {len(finished):,} messages", remedy)
+    else:
+        words = f"{len(finished):,} messages finished under an earlier setting"
+        yield Part(without_records(finished), words, "they go 30 days after they were")
+    answers = without(keys={}) + without_records(ended)
+    yield Part(answers, "what transactions left", "have a shorter ControlMessages(retention=...), or smaller answers")
+    yield Part(without(state=None), "the state", "make the entity smaller")
+    owing = [name for name in own if name in document.records and document.records[name].owes]
+    yield Part(without_records(owing), "what is to be sent", "send less at once")

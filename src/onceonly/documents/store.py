@@ -1,0 +1,266 @@
+"""The store on any document database: each entity's document holds its records (protocols, sections 2, 4 and 5).
+
+A unit is one document. `begin` loads it, `commit` saves it against the version it was loaded with: state, records and register
+rows become final in that one write, or another worker was faster. Records are found again by the messages that come again, so
+nothing here is ever searched for.
+"""
+
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from datetime import timedelta
+
+from msgspec.structs import replace
+
+from onceonly.documents.resources import DocumentResources
+from onceonly.documents.size import refusal, room
+from onceonly.formats.documents import EntityDocument, Kept, decode_entity, encode_entity, is_json
+from onceonly.model.entities import Entities
+from onceonly.model.errors import CommitRefused, Conflict, Failed, Outrun, Unusable
+from onceonly.model.identity import Identity, claim_key
+from onceonly.model.message import Message
+from onceonly.model.record import Record
+from onceonly.ports.documents import Change, Document, Documents, Version
+from onceonly.ports.store import Barred, Resources
+from onceonly.ports.surroundings import Clock
+
+Edit = Callable[[str, EntityDocument], EntityDocument]
+"""A rule that makes one document of another; giving the same one back changes nothing."""
+Before = Callable[[Sequence[Change]], Awaitable[None]]
+
+ENTITY, MESSAGE, BUCKET = "entity/", "message/", "bucket/"
+KEY, ATTEMPT = "key/", "attempt/"
+"""Documents of transactions: of a client's key, and of an attempt without a key and without an entity."""
+TRIES = 20
+"""How often a change that depends on no handler is made again after another worker was faster."""
+MARGIN = 3_600_000
+"""Milliseconds for which things are kept beyond their time: what clocks may differ by."""
+_EARLIER = 30 * 86_400_000
+"""Milliseconds for which history is kept that was left by an earlier setting."""
+_BOUND = 30 * 86_400_000
+"""Milliseconds for which it is kept where a client's key leads: longer than any answer."""
+
+
+class DocumentStore:
+    """The store of one endpoint, on any Documents adapter.
+
+    With `history` finished records stay in their document, emptied, for that long after they were finished; without it an
+    admission elsewhere knows what is done, and nothing stays. A message without an entity has a document of its own, or,
+    without history, shares one of 256.
+    """
+
+    def __init__(self, documents: Documents, endpoint: str, *, clock: Clock, history: timedelta | None) -> None:
+        """Use these documents; several endpoints may, if no entity belongs to two of them."""
+        self.documents = documents
+        self.endpoint = endpoint
+        self.clock = clock
+        self.history = None if history is None else round(history.total_seconds() * 1000)
+
+    async def begin(self, messages: Sequence[Message], *, isolated: bool = False) -> "DocumentUnit":
+        """Load the one document of these messages; see the port. Raises Unusable for a document that is none of ours."""
+        (key,) = {self.unit_key(message) for message in messages}
+        self.check_key(key)
+        loaded = (await self.documents.load([key])).get(key)
+        return DocumentUnit(self, key, loaded, messages, isolated=isolated)
+
+    def keeps(self, record: Record) -> bool:
+        """Tell whether its record is to be emptied, or, where no history is kept, to be removed."""
+        return self.history is None or record.owes
+
+    async def forget(self, records: Sequence[Record]) -> None:
+        """Empty these records, or remove them where no history is kept; documents that others change meanwhile, again."""
+        by_unit: dict[str, set[str]] = {}
+        for record in records:  # a message's, or a transaction's of an endpoint that has others look after its own
+            by_unit.setdefault(record.unit, set()).update((self.name_of(record.identity), attempt_name(record.identity)))
+
+        def forgotten(key: str, document: EntityDocument) -> EntityDocument:
+            return self._without(document, by_unit[key])
+
+        await self.edit(list(by_unit), forgotten)
+
+    async def undispatched(self, older_than: int, limit: int) -> tuple[Record, ...]:
+        """List nothing: documents are not searched; a record's message comes again until it is finished."""
+        return ()
+
+    async def take(self, older_than: int, limit: int, *, lease: int, after: Identity | None = None) -> tuple[Record, ...]:
+        """Give nothing, for the same reason."""
+        return ()
+
+    async def find(self, identities: Sequence[Identity]) -> tuple[Record, ...]:
+        """Give nothing, for the same reason."""
+        return ()
+
+    async def fence(self, unit: str, identity: Identity, message: Message | None = None) -> Record | None:
+        """Return a record, or else save its document, so that a save by an earlier load is refused; see the port.
+
+        A transaction may load the document of its key or its attempt at the last moment, so there a tombstone is saved.
+        """
+        self.check_key(unit)
+        loaded = (await self.documents.load([unit])).get(unit)
+        document = decode_entity(unit, loaded.body if loaded else None)
+        kept = document.records.get(self.name_of(identity))
+        if kept is not None:
+            return kept.record(identity, unit)
+        if unit.startswith((KEY, ATTEMPT)):
+            now = self.clock.now()
+            tombstone = Kept("", done=max(now, 1), until=now + _BOUND)
+            document = replace(document, records={**document.records, attempt_name(identity): tombstone})
+        change = self.change_of(unit, document, loaded.version if loaded else "")
+        if (await self.documents.save([change]))[0] is None:
+            raise Conflict(f"another worker changed {unit!r} first")
+        return None
+
+    def unit_key(self, message: Message) -> str:
+        """Give the key of the document: its entity's, else one for the message or for some of them."""
+        if message.unit:
+            return ENTITY + message.unit
+        name = self.name_of(message.identity)
+        return BUCKET + f"{self.endpoint}/{name[:2]}" if self.history is None else MESSAGE + f"{self.endpoint}/{name}"
+
+    async def edit(self, keys: Sequence[str], change: Edit, before: Before | None = None) -> Mapping[str, Document]:
+        """Change documents by a rule that depends on no handler, as often as others are faster. Raises Failed, Unknown.
+
+        Each time `before` is called with the writes that come next; their `expected` is what the rule has seen. Returns the
+        documents as they were read last.
+        """
+        left, read = list(keys), dict[str, Document]()
+        for key in left:
+            self.check_key(key)
+        for _ in range(TRIES):
+            if not left:
+                return read
+            loaded = await self.documents.load(left)
+            read |= loaded
+            changes = [edited for key in left if (edited := self._edited(key, loaded.get(key), change)) is not None]
+            if changes and before is not None:
+                await before(changes)
+            answers = await self.documents.save(changes) if changes else ()
+            left = [edited.key for edited, version in zip(changes, answers, strict=True) if version is None]
+        if left:
+            raise Failed(f"other workers kept changing {', '.join(left[:3])}: {TRIES} tries were not enough")
+        return read
+
+    async def look(self, key: str) -> EntityDocument:
+        """Read one document as it is now."""
+        loaded = (await self.documents.load([key])).get(key)
+        return decode_entity(key, loaded.body if loaded else None)
+
+    def change_of(self, key: str, document: EntityDocument, version: Version) -> Change:
+        """Return the write of a document. One that is empty, or is not an entity's and is done, expires after its history."""
+        expires = 0
+        is_over = not document.register and not any(each.owes for each in document.records.values())
+        if is_over and key.startswith(MESSAGE) and self.history is not None:
+            expires = self.clock.now() + self.history + MARGIN
+        elif document == EntityDocument() and key.startswith(ENTITY):  # left by a fence
+            expires = self.clock.now() + _BOUND + MARGIN
+        elif is_over and key.startswith((KEY, ATTEMPT)):
+            until = (*(each.until for each in document.records.values()), *(each.until for each in document.keys.values()))
+            expires = MARGIN + max(self.clock.now() + (_BOUND if document.leads_to else 0), *until, 0)
+        return Change(key=key, body=encode_entity(document), expected=version, expires=expires)
+
+    def trimmed(self, document: EntityDocument) -> EntityDocument:
+        """Leave out what was finished longer ago than history goes back, and what transactions left up to some instant."""
+        now = self.clock.now() - MARGIN
+        oldest = now - (_EARLIER if self.history is None else self.history)
+        records = {
+            name: each
+            for name, each in document.records.items()
+            if not each.done or (each.until > now if each.until else each.done >= oldest)
+        }
+        return replace(document, records=records, keys={name: each for name, each in document.keys.items() if each.until > now})
+
+    def check_size(self, change: Change, document: EntityDocument, own: Collection[str]) -> None:
+        """Make sure that a commit of these records leaves room. Raises Unusable, or CommitRefused while others take it up."""
+        limits = self.documents.limits
+        if len(change.body or b"") > limits.body - room(limits):
+            raise refusal(change.key, document, own, limits, keeps_history=self.history is not None)
+
+    def check_key(self, key: str) -> None:
+        """Make sure that a document can have this key. Raises CommitRefused."""
+        limits = self.documents.limits
+        try:
+            size = len(key.encode())
+        except UnicodeEncodeError as error:
+            raise Unusable(f"entity key {key[:60]!r} is no text: it has half a surrogate pair") from error
+        if size > limits.key:
+            raise Unusable(f"entity key {key[:60]!r}... is too long: {limits.service} takes {limits.key} bytes")
+
+    def _edited(self, key: str, loaded: Document | None, change: Edit) -> Change | None:
+        before = decode_entity(key, loaded.body if loaded else None)
+        after = change(key, before)
+        return None if after == before else self.change_of(key, after, loaded.version if loaded else "")
+
+    def _without(self, document: EntityDocument, names: set[str]) -> EntityDocument:
+        records, now = dict(document.records), self.clock.now()
+        for name in names & records.keys():
+            before = records[name]
+            if before.until <= now if before.until else self.history is None:
+                del records[name]
+            elif before.owes:
+                records[name] = Kept(before.body, done=now, until=before.until)
+        return replace(document, records=records)
+
+    def name_of(self, identity: Identity) -> str:
+        """Give the name of a message's record in its document."""
+        return claim_key(self.endpoint, identity).hex()
+
+
+def attempt_name(identity: Identity) -> str:
+    """Give the name of the record of an attempt at a transaction, whichever endpoint looks for it."""
+    return claim_key(identity.source, identity).hex()
+
+
+class DocumentUnit:
+    """A unit on one loaded document; nothing is held until it is saved."""
+
+    def __init__(
+        self, store: DocumentStore, key: str, loaded: Document | None, messages: Sequence[Message], *, isolated: bool
+    ) -> None:
+        """Tell from the document which messages are new."""
+        self.key = key
+        self._store = store
+        self._version = loaded.version if loaded else ""
+        self._document = document = decode_entity(key, loaded.body if loaded else None)
+        known = {m.identity: kept for m in messages if (kept := document.records.get(store.name_of(m.identity)))}
+        same = [m for m in messages if m.identity in known and known[m.identity].body == m.fingerprint.hex()]
+        records = {m.identity: known[m.identity].record(m.identity, key) for m in same}
+        self.new = tuple(m for m in messages if m.identity not in known)
+        self.owed = tuple(records[m.identity] for m in same if records[m.identity].owes)
+        self.done = tuple(m for m in same if not records[m.identity].owes)
+        self.clashing = tuple(m for m in messages if m.identity in known and m not in same)
+        self.barred: tuple[Barred, ...] = ()
+        units = {m.unit for m in messages if m.unit}
+        self._entities = Entities(dict.fromkeys(units, document.state))
+        self.resources: Resources = DocumentResources(self._entities, isolated=isolated)
+        self._is_over = False
+
+    async def commit(self, records: Sequence[Record]) -> None:
+        """Save the document as it was loaded, changed; see the port. Raises CommitRefused when it cannot be held."""
+        if self._is_over:
+            raise Failed("this unit was committed or given up before")
+        self._is_over = True
+        document = self._store.trimmed(self._changed(records))
+        change = self._store.change_of(self.key, document, self._version)
+        self._store.check_size(change, document, {self._store.name_of(record.identity) for record in records})
+        if (await self._store.documents.save([change]))[0] is None:
+            raise Outrun(f"another worker changed {self.key!r} first")
+
+    def abandon(self) -> None:
+        """Give up: nothing was written."""
+        self._is_over = True
+
+    def _changed(self, records: Sequence[Record]) -> EntityDocument:
+        bodies = {message.identity: message.fingerprint for message in self.new}
+        kept = {self._store.name_of(record.identity): self._kept(bodies[record.identity], record) for record in records}
+        register = dict(self._document.register)
+        for record in records:
+            row = register.pop(record.attempt, None) if record.attempt else None
+            if record.attempt and (row is None or row.cancelled):
+                raise Conflict(f"the attempt at message {record.identity.id!r} was cancelled: what it made is gone")
+        state = next(iter(self._entities.changes().values()), self._document.state)
+        if state is not self._document.state and state is not None and not is_json(state):
+            raise CommitRefused(f"the state of {self.key!r} is no JSON, and would make the document useless")
+        return replace(self._document, state=state, records={**self._document.records, **kept}, register=register)
+
+    def _kept(self, fingerprint: bytes, record: Record) -> Kept:
+        if self._store.history is not None and not record.owes:
+            return Kept(fingerprint.hex(), done=self._store.clock.now())
+        return Kept.of(fingerprint, record)

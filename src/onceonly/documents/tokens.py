@@ -1,0 +1,161 @@
+"""Tokens on documents: one small document for each token, which says whether it is prepared or live.
+
+Every write names the version it expects, so states only move forward: prepared, live, gone. A token that was consumed cannot
+come back, however late a stalled worker's write lands, because ids and versions are never used twice.
+"""
+
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from typing import Literal, NamedTuple
+
+import msgspec
+from msgspec import Struct
+
+from onceonly.documents.compare_and_set import Decide, compare_and_set
+from onceonly.documents.listing import listed
+from onceonly.model.errors import Conflict, SchemaTooNew
+from onceonly.model.identity import Identity
+from onceonly.model.token import Owner, Prepared, Token
+from onceonly.ports.documents import Change, Document, Documents
+from onceonly.ports.surroundings import Clock
+
+_PREFIX = "token/"
+_REMEMBERED = 10_000
+
+
+class Body(Struct, frozen=True, omit_defaults=True):
+    """What a token's document says. While it is prepared: its owner, and when that was, in milliseconds since 1970."""
+
+    state: Literal["prepared", "live"]
+    endpoint: str = ""
+    unit: str = ""
+    source: str = ""
+    id: str = ""
+    at: int = 0
+
+
+class Census(NamedTuple):
+    """How many tokens of each state there are; `more` says that not all were counted."""
+
+    prepared: int
+    live: int
+    more: bool = False
+
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(Body).decode
+_LIVE = _encode(Body("live"))
+
+
+class DocumentTokens:
+    """Tokens in a place for documents; keys are `token/<endpoint>/<id>`. Implements the TokenStore port.
+
+    The documents this process saw last are remembered, a bounded number of them: they save looks, and decide nothing.
+    """
+
+    def __init__(self, documents: Documents, *, clock: Clock) -> None:
+        """Use a place for documents; the clock says when tokens were prepared."""
+        self._documents = documents
+        self._clock = clock
+        self._seen: OrderedDict[str, Document] = OrderedDict()
+
+    async def prepare(self, owners: Mapping[Token, Owner]) -> None:
+        """Create tokens; see the port. One call of the service."""
+        now = self._clock.now()
+        changes = [Change(key=name, body=_body(owners[token], now)) for name, token in _names(list(owners)).items()]
+        answers = await self._documents.save(changes) if changes else ()
+        for change, version in zip(changes, answers, strict=True):
+            if version is None:
+                raise Conflict(f"{change.key!r} is there already: the id of a token was used before")
+            self._see(change.key, Document(change.body or b"", version))
+
+    async def activate(self, tokens: Sequence[Token]) -> None:
+        """Make tokens live; see the port. Nothing is looked up for those that this process prepared."""
+        await self._set(tokens, _activate)
+
+    async def live(self, tokens: Sequence[Token]) -> frozenset[Token]:
+        """Tell which are live; see the port."""
+        names = _names(tokens)
+        found = await self._documents.load(list(names)) if names else {}
+        live = {name: document for name, document in found.items() if _read(name, document).state == "live"}
+        for name, document in live.items():
+            self._see(name, document)
+        return frozenset(names[name] for name in live)
+
+    async def remove(self, tokens: Sequence[Token]) -> None:
+        """Remove tokens; see the port. Nothing is looked up for those that this process found live."""
+        await self._set(tokens, _remove)
+
+    async def discard(self, tokens: Sequence[Token]) -> None:
+        """Remove tokens that are still prepared; see the port."""
+        await self._set(tokens, _discard)
+
+    async def prepared(self, older_than: int, limit: int) -> tuple[Prepared, ...]:
+        """List tokens, in the order of their keys; see the port. It reads live ones on the way too."""
+
+        def read(name: str, document: Document) -> Prepared | None:
+            body = _read(name, document)
+            return _prepared(name, body) if body.state == "prepared" and body.at < older_than else None
+
+        return await listed(self._documents, _PREFIX, read, limit)
+
+    async def add(self, tokens: Sequence[Token]) -> None:
+        """Make these live at once, for messages that come from outside; harmless for those that are. Raises Failed, Unknown."""
+        names = _names(tokens)
+        await compare_and_set(self._documents, names, _add, guesses=dict.fromkeys(names))
+
+    async def census(self, endpoint: str, limit: int) -> Census:
+        """Count the tokens of messages to an endpoint, `limit` at most; may be stale. Raises Failed, Unknown."""
+        names = await self._documents.keys(f"{_PREFIX}{endpoint}/", limit=limit + 1)
+        loaded = await self._documents.load(names[:limit]) if names else {}
+        states = [_read(name, document).state for name, document in loaded.items()]
+        return Census(states.count("prepared"), states.count("live"), len(names) > limit)
+
+    async def _set(self, tokens: Sequence[Token], decide: Decide) -> None:
+        names = _names(tokens)
+        guesses = {name: self._seen.pop(name) for name in names if name in self._seen}
+        await compare_and_set(self._documents, names, decide, guesses=guesses)
+
+    def _see(self, name: str, document: Document) -> None:
+        self._seen[name] = document
+        self._seen.move_to_end(name)
+        if len(self._seen) > _REMEMBERED:
+            self._seen.popitem(last=False)
+
+
+def _add(name: str, found: Document | None) -> Change | None:
+    return _activate(name, found) if found else Change(key=name, body=_LIVE)
+
+
+def _activate(name: str, found: Document | None) -> Change | None:
+    if found is None or _read(name, found).state == "live":
+        return None
+    return Change(key=name, body=_LIVE, expected=found.version)
+
+
+def _remove(name: str, found: Document | None) -> Change | None:
+    return Change(key=name, body=None, expected=found.version) if found else None
+
+
+def _discard(name: str, found: Document | None) -> Change | None:
+    return _remove(name, found) if found and _read(name, found).state == "prepared" else None
+
+
+def _names(tokens: Sequence[Token]) -> Mapping[str, Token]:
+    return {f"{_PREFIX}{token.endpoint}/{token.id}": token for token in tokens}
+
+
+def _body(owner: Owner, at: int) -> bytes:
+    return _encode(Body("prepared", owner.endpoint, owner.unit, owner.identity.source, owner.identity.id, at))
+
+
+def _read(name: str, document: Document) -> Body:
+    try:
+        return _decode(document.body)
+    except msgspec.DecodeError as error:
+        raise SchemaTooNew(f"{name!r} is no token that this onceonly can read ({error}); upgrade this process") from error
+
+
+def _prepared(name: str, body: Body) -> Prepared:
+    endpoint, _, token_id = name.removeprefix(_PREFIX).partition("/")
+    return Prepared(Token(token_id, endpoint), Owner(body.endpoint, body.unit, Identity(body.source, body.id)), body.at)

@@ -1,1 +1,0 @@
-"""Effects: adapters for things that a handler makes elsewhere."""

@@ -1,0 +1,1 @@
+"""Bytes: bodies, CloudEvents, records, documents of entities, dead letters, remote requests."""

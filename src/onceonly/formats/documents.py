@@ -1,0 +1,174 @@
+"""An entity's document: its state, and beside it what is known about the messages it handled (protocols, section 2).
+
+JSON, so that people can read it where the service shows it:
+
+    {"onceonly": 1, "state": {...},
+     "records": {KEY: {"body": HASH, "owes": BASE64}, KEY: {"body": HASH, "done": 1767225600000}},
+     "register": {ATTEMPT: {"message": KEY, "at": 1767225600000, "cancelled": false}}}
+
+KEY is the claim key in hexadecimal digits, `owes` a record as SQL stores keep it, `done` when it was finished, in milliseconds
+since 1970. `state` is null for an entity that does not exist or was deleted: its records outlive it.
+
+What is finished, forgotten, cancelled or removed makes a document smaller, so that a full one can always be tidied up.
+
+Where transactions were at work it also says (format 2, for an older version would lose it when it saves the document):
+
+     "records": {ATTEMPT: {"body": "", "done": 1767225600000, "until": 1767312000000}},
+     "keys": {CLIENT: {"attempt": "...", "fingerprint": HASH, "answer": BASE64, "until": 1767312000000}},
+     "leads_to": "entity/Account/A"
+
+`until` is the instant up to which it is kept. `leads_to` is in the document of a client's key alone: where the key is kept.
+"""
+
+from base64 import b64decode, b64encode
+from collections.abc import Mapping
+
+import msgspec
+from msgspec import Raw, Struct
+
+from onceonly.formats.records import decode_record, encode_record
+from onceonly.model.errors import LeftToNewer, SchemaTooNew, Unusable
+from onceonly.model.identity import Identity
+from onceonly.model.record import Record
+from onceonly.model.transaction import Kept as KeptKey
+
+FORMAT = 1
+WITH_TRANSACTIONS = 2
+"""A document in which a transaction left something."""
+_NULL = b"null"
+
+
+class Kept(Struct, frozen=True, omit_defaults=True):
+    """What a document knows about one message: the hash of its body, and what it owes, or when it was finished.
+
+    Or about one attempt at a transaction, which has no body: it is kept up to the instant `until`.
+    """
+
+    body: str
+    owes: str = ""
+    done: int = 0
+    until: int = 0
+
+    @classmethod
+    def of(cls, fingerprint: bytes, record: Record, *, until: int = 0) -> "Kept":
+        """Keep a record that was just committed."""
+        return cls(fingerprint.hex(), b64encode(encode_record(record)).decode(), until=until)
+
+    def record(self, identity: Identity, unit: str) -> Record:
+        """Give the record; one that owes nothing has no effects. Raises Unusable, LeftToNewer, as `decode_entity` does."""
+        if not self.owes:
+            return Record(identity, unit=unit)
+        try:
+            return decode_record(identity, b64decode(self.owes, validate=True), unit)
+        except SchemaTooNew as error:
+            raise LeftToNewer(f"a record in document {unit!r} was {error}") from error
+        except ValueError as error:  # also what the decoder raises
+            raise _foreign(unit, error) from error
+
+
+class Registered(Struct, frozen=True):
+    """A register row inside a document: the message's KEY, when it was opened. Every row has the same size."""
+
+    message: str
+    at: int
+    cancelled: bool = False
+
+
+class ClientKey(Struct, frozen=True, omit_defaults=True):
+    """A client's key inside a document: which attempt was committed under it, what was asked, and the answer."""
+
+    attempt: str
+    fingerprint: str
+    until: int
+    answer: str | None = None
+
+    @classmethod
+    def of(cls, kept: KeptKey, *, until: int) -> "ClientKey":
+        """Keep what is committed under a key."""
+        answer = None if kept.answer is None else b64encode(kept.answer).decode()
+        return cls(kept.attempt, kept.fingerprint.hex(), until, answer)
+
+    def kept(self, unit: str) -> KeptKey:
+        """Give what is committed under it. Raises CommitRefused for what is none of ours."""
+        try:
+            answer = None if self.answer is None else b64decode(self.answer, validate=True)
+            return KeptKey(self.attempt, bytes.fromhex(self.fingerprint), answer)
+        except ValueError as error:
+            raise _foreign(unit, error) from error
+
+
+class EntityDocument(Struct, frozen=True):
+    """One document, taken apart. `state` is JSON text, None when there is no entity.
+
+    `leads_to` is empty but in the document of a client's key: the document in which the key is committed, if it is.
+    """
+
+    state: bytes | None = None
+    records: Mapping[str, Kept] = {}
+    register: Mapping[str, Registered] = {}
+    keys: Mapping[str, ClientKey] = {}
+    leads_to: str = ""
+
+    @property
+    def format(self) -> int:
+        """The format that can hold all of it."""
+        has_transactions = self.keys or self.leads_to or any(each.until for each in self.records.values())
+        return WITH_TRANSACTIONS if has_transactions else FORMAT
+
+
+class _Stored(Struct, frozen=True, omit_defaults=True):
+    onceonly: int
+    state: Raw = Raw(_NULL)
+    records: dict[str, Kept] = {}
+    register: dict[str, Registered] = {}
+    keys: dict[str, ClientKey] = {}
+    leads_to: str = ""
+
+
+class _Format(Struct, frozen=True):
+    onceonly: int
+
+
+_decode = msgspec.json.Decoder(_Stored).decode
+_decode_format = msgspec.json.Decoder(_Format).decode
+_decode_any = msgspec.json.Decoder().decode
+_encode = msgspec.json.Encoder().encode
+
+
+def encode_entity(document: EntityDocument) -> bytes:
+    """Give the bytes to store."""
+    state = Raw(document.state if document.state is not None else _NULL)
+    parts = (dict(document.records), dict(document.register), dict(document.keys))
+    return _encode(_Stored(document.format, state, *parts, document.leads_to))
+
+
+def decode_entity(key: str, stored: bytes | None) -> EntityDocument:
+    """Take a document apart; None is one that does not exist yet.
+
+    Raises Unusable for what is none of ours, so that its messages become dead letters at once, and LeftToNewer for one that a
+    newer onceonly wrote.
+    """
+    if stored is None:
+        return EntityDocument()
+    try:
+        format_ = _decode_format(stored).onceonly
+        if format_ > WITH_TRANSACTIONS:
+            raise LeftToNewer(f"document {key!r} was written by a newer onceonly (format {format_}); upgrade this process")
+        found = _decode(stored)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise _foreign(key, error) from error
+    state = None if bytes(found.state) == _NULL else bytes(found.state)
+    return EntityDocument(state, found.records, found.register, found.keys, found.leads_to)
+
+
+def is_json(state: bytes) -> bool:
+    """Tell whether a state is one JSON value, as it must be inside a document."""
+    try:
+        _decode_any(state)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return False
+    return True
+
+
+def _foreign(key: str, error: Exception) -> Unusable:
+    return Unusable(f"document {key!r} was not written by onceonly, or was changed by hand: {error}")

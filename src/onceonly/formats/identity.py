@@ -1,0 +1,127 @@
+"""Who a delivery is: the CloudEvents attributes, or a rule for messages of foreign senders.
+
+A rule is for foreign senders only. The ids that this library makes can be recognized, those of older versions by `onceonlytime`
+beside them, and a copy that it made of a foreign message carries the identity decided at the first arrival
+(`onceonlyidentity`): they keep the attributes they came with.
+"""
+
+from collections.abc import Callable, Mapping
+
+import msgspec
+from msgspec import Struct
+
+from onceonly.formats.cloudevents import Event, is_copy
+from onceonly.model.errors import USERS_ERRORS
+from onceonly.model.escaped import is_utf8
+from onceonly.model.identity import Identity, instant_in, is_former_id
+from onceonly.model.message import Delivery
+from onceonly.model.ring import INSTANT
+from onceonly.model.sizes import MOST_HISTORY, SHORT, too_long
+
+DECIDED = "onceonlyidentity"
+
+
+class Header(Struct, frozen=True):
+    """The id stands in this header; names are compared without case."""
+
+    name: str
+
+
+class Field(Struct, frozen=True):
+    """The id stands in this field of the JSON body, a text or an integer; dots lead into objects: `order.id`."""
+
+    name: str
+
+
+IdentityRule = Header | Field | Callable[[Event], str]
+"""How foreign messages are identified. A callable sees the attributes, the other headers and the body, and gives the id."""
+
+
+class NoIdentity(ValueError):
+    """The delivery has no identity; the message says what was looked for."""
+
+
+class TooLong(ValueError):
+    """A value is longer than stores and transports accept. The message names it."""
+
+
+def is_foreign(event: Event, delivery: Delivery) -> bool:
+    """Tell whether a delivery's attributes are those of a foreign sender, so that a rule may overrule them."""
+    id_ = event.attributes.get("id", "")
+    if DECIDED in event.attributes or (INSTANT in event.attributes and is_former_id(id_)) or is_copy(delivery):
+        return False
+    return instant_in(Identity(event.attributes.get("source", ""), id_)) is None
+
+
+def identify(event: Event, delivery: Delivery, rule: IdentityRule | None) -> Identity:
+    """Give the identity of a delivery by a rule, or with None by the CloudEvents attribute.
+
+    Its source is the CloudEvents one, else the name of the queue it came from. Raises NoIdentity, TooLong.
+    """
+    found = event.attributes.get("id", "") if rule is None else _by_rule(event, rule)
+    if not found.strip():
+        wanted = "the CloudEvents attribute `id`" if rule is None else _words(rule)
+        raise NoIdentity(f"no identity: {wanted} is missing or empty, and a message without one cannot be handled once")
+    _check(found, event.attributes)
+    if len(delivery.history) > MOST_HISTORY:
+        raise TooLong(f"its history has {len(delivery.history):,} failures, and the limit is {MOST_HISTORY}. Do not send one")
+    return Identity(event.attributes.get("source", "") or delivery.queue, found)
+
+
+def _check(found: str, attributes: Mapping[str, str]) -> None:
+    """Refuse what no store takes: bytes that were not UTF-8, and attributes that are too long."""
+    text = "".join((found, *attributes.values()))
+    is_ascii = text.isascii()
+    if not is_ascii and not is_utf8(text):
+        odd = [name for name, value in attributes.items() if not is_utf8(value)] or ["id"]
+        raise NoIdentity(f"no identity: the attribute `{odd[0]}` is not valid UTF-8, so it cannot be compared. Send UTF-8")
+    # a length in bytes; the first two conditions are true of nearly every message
+    if is_ascii and (len(text) <= SHORT or (len(found) <= SHORT and max(map(len, attributes.values())) <= SHORT)):
+        return
+    if problem := too_long((*attributes.items(), ("id", found))):
+        raise TooLong(problem)
+
+
+def rule_problem(rule: object) -> str | None:
+    """Say what is wrong with an identity rule, or None."""
+    if rule is None or (isinstance(rule, Header | Field) and rule.name) or (callable(rule) and not isinstance(rule, type)):
+        return None
+    return 'identity must be Header("name"), Field("name") or a function of the event'
+
+
+def _by_rule(event: Event, rule: IdentityRule) -> str:
+    if isinstance(rule, Header):
+        wanted = rule.name.lower()
+        values = {value for key, value in event.headers if key.lower() == wanted}
+        if len(values) > 1:
+            raise NoIdentity(f"no identity: {_words(rule)} has {len(values)} values. Send it once")
+        return values.pop() if values else ""
+    if isinstance(rule, Field):
+        return _by_field(event.body, rule)
+    try:
+        found = rule(event)
+    except USERS_ERRORS as error:  # whatever a user's function raises is this delivery's own fault, never the worker's end
+        raise NoIdentity(f"no identity: the identity rule failed: {type(error).__name__}: {error}") from error
+    if not isinstance(found, str):
+        raise NoIdentity(f"no identity: the identity rule gave {type(found).__name__}, not text")
+    return found
+
+
+def _by_field(body: bytes, rule: Field) -> str:
+    try:
+        value = msgspec.json.decode(body)
+    except (ValueError, RecursionError) as error:
+        raise NoIdentity(f"no identity: {_words(rule)} cannot be looked up, the body is no JSON: {error}") from error
+    for part in rule.name.split("."):
+        value = value.get(part) if isinstance(value, dict) else None
+    if value is None:
+        return ""
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        raise NoIdentity(f"no identity: {_words(rule)} is neither text nor an integer")
+    return str(value)
+
+
+def _words(rule: IdentityRule) -> str:
+    if isinstance(rule, Header):
+        return f"header {rule.name!r}"
+    return f"field {rule.name!r}" if isinstance(rule, Field) else "what the identity rule gave"

@@ -1,0 +1,1 @@
+"""Periodic tasks: clean-up, time buckets, counts."""

@@ -1,0 +1,135 @@
+"""The janitor's chores: what is to be done from time to time, and how often. Each is done in portions.
+
+Every one is correct alone or beside itself in any number of processes: who leads saves work, and guards nothing.
+"""
+
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from types import MappingProxyType
+from typing import NamedTuple
+
+from onceonly.algorithms.relay import relay
+from onceonly.algorithms.sweeper import sweep
+from onceonly.model.errors import TryAgain
+from onceonly.model.journal import LateSlot
+from onceonly.ports.bundle import Ports
+from onceonly.ports.ring import Recycling, Ring, Slot, SlotState
+from onceonly.ports.surroundings import Clock
+from onceonly.runtime.relay.relay import LEASE, Look
+from onceonly.runtime.relay.relay import PAGE as RECORDS
+
+PAGE = 1000
+"""How much is removed at once; where a whole page was, there is more."""
+LATE_PARTS = 4
+"""A slot is late when it could have been recycled for a quarter of its slice's width: two whole ones are to spare."""
+
+_RECYCLABLE = frozenset({SlotState.OLD, SlotState.UNLABELLED})
+
+
+class Chore(NamedTuple):
+    """One chore: its name, how many seconds lie between two times, and a portion of it, which gives how much it did.
+
+    One that is `urgent` is done at once when messages wait for it.
+    """
+
+    name: str
+    every: float
+    once: Callable[[], Awaitable[int]]
+    urgent: bool = False
+
+
+def chores_of(ports: Ports, slots: "Slots | None", clock: Clock) -> Iterator[Chore]:
+    """List what is to be done for an endpoint, in the order in which it is done: a record may stand in a slot's way."""
+    upkeep = ports.upkeep
+    ring, tokens, things, marks, keys = upkeep.ring, upkeep.tokens, upkeep.things, upkeep.marks, upkeep.keys
+    seldom = upkeep.after / 2
+
+    def old() -> int:
+        return clock.now() - round(upkeep.after * 1000)
+
+    if ring is not None and slots is not None:
+        yield Chore("sending old records", upkeep.interval, lambda: send_old(ports, old()), urgent=True)
+        yield Chore("recycling slots", upkeep.interval, slots.recycle, urgent=True)
+        yield Chore("removing expired claims", upkeep.interval, lambda: ring.remove_expired(PAGE))
+    if keys is not None:
+
+        async def remove_keys() -> int:
+            kept = max(upkeep.retention, await upkeep.journals.longest_retention() if upkeep.journals else 0)
+            return await keys.remove_keys(clock.now() - kept, PAGE)
+
+        yield Chore("removing expired keys", upkeep.interval, remove_keys)
+    if tokens is not None:
+        yield Chore("sweeping tokens", seldom, lambda: sweep(tokens, old(), PAGE, ports))
+    if things is not None:
+        yield Chore("sweeping attempts", seldom, lambda: things.sweep(old(), PAGE))
+    if marks is not None:
+        yield Chore("removing expired marks", seldom, lambda: marks.remove_expired(PAGE))
+
+
+async def send_old(ports: Ports, older_than: int) -> int:
+    """Send what no relay has sent for so long, as the relay does, in one look at all of it; gives how many records are gone.
+
+    A record that stays is passed over: what keeps it is told by the relay, and by the slot that it keeps from being recycled.
+    """
+    look, finished = Look(), 0
+    lease = round(LEASE * 1000)
+    while records := await ports.store.take(older_than, RECORDS, lease=lease, after=look.behind):
+        relayed = await relay(records, ports)
+        look.add(records, relayed)
+        finished += len(relayed.finished)
+        if len(records) < RECORDS:
+            break
+    return finished
+
+
+class Slots:
+    """The slots of claims: recycles those that may be, and knows which are late."""
+
+    def __init__(self, ring: Ring) -> None:
+        """Look after this ring."""
+        self._ring = ring
+        self.late: tuple[LateSlot, ...] = ()
+
+    async def recycle(self) -> int:
+        """Recycle every slot that holds less than it should; gives how many. What cannot be now is tried again next time.
+
+        A slot that fails keeps no other from being recycled. Raises Failed, Unknown when one did.
+        """
+        width = (await self._ring.slicing()).width
+        reasons: dict[int, str] = {}
+        recycled = 0
+        trouble: TryAgain | None = None
+        for slot in await self._ring.slots():
+            if slot.state not in _RECYCLABLE:
+                continue
+            try:
+                became = await self._recycle(slot, width)
+            except TryAgain as error:
+                trouble, reasons[slot.number] = error, str(error)
+            else:
+                recycled += became is Recycling.RECYCLED
+                reasons[slot.number] = became.value
+        self.late = await late_slots(self._ring, reasons)
+        if trouble is not None:
+            raise trouble
+        return recycled
+
+    async def _recycle(self, slot: Slot, width: int) -> Recycling:
+        became = await self._ring.recycle(slot.number)
+        if became is Recycling.BUSY and slot.late >= width:  # half of the time to spare is used up
+            became = await self._ring.recycle(slot.number, by_rows=True)
+        return became
+
+
+async def late_slots(ring: Ring, reasons: Mapping[int, str] = MappingProxyType({})) -> tuple[LateSlot, ...]:
+    """Find the slots that are late, and tell of each whether messages need it by now. Raises Failed, Unknown."""
+    width, slots, now = (await ring.slicing()).width, await ring.slots(), await ring.now()
+    late = (slot for slot in slots if slot.state in _RECYCLABLE and slot.late > width / LATE_PARTS)
+    return tuple(
+        LateSlot(number=slot.number, late=slot.late, reason=_why(slot, reasons), stops=slot.wanted <= now) for slot in late
+    )
+
+
+def _why(slot: Slot, reasons: Mapping[int, str]) -> str:
+    if slot.owed:
+        return f"{slot.owed} of its records have effects that are not dispatched; see what the relay says of them"
+    return reasons.get(slot.number, "nobody was at it")

@@ -1,0 +1,197 @@
+"""The janitor: when to clean up, and who does. What is done is in `chores`; it decides nothing about a message.
+
+look      read the journal, which all processes share: is anything due?
+lead      become the one leader, or leave it to whoever is
+do        the chores that are due, one after the other; one that fails keeps no other from being done
+note      write down what was done, how long it took, and what fails
+"""
+
+import asyncio
+import logging
+import os
+import socket
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
+
+from msgspec.structs import replace
+
+from onceonly.model.errors import OnceOnlyError
+from onceonly.model.journal import AGAIN, Done, Journal, LateSlot
+from onceonly.ports.bundle import Ports
+from onceonly.runtime.environment import LIVE, Surroundings, pause
+from onceonly.runtime.maintenance.chores import PAGE, Chore, Slots, chores_of
+from onceonly.runtime.worker.pace import Pace
+from onceonly.runtime.worker.turning import run_turning
+
+SOONEST = 1.0
+"""Seconds between two rounds, however often somebody asks for one."""
+
+_log = logging.getLogger("onceonly.janitor")
+
+
+class Janitor:
+    """Keeps what one endpoint leaves behind from growing, until it is told to stop.
+
+    One of all processes does it at a time; every one looks, at moments spread by chance, and so another takes over when the
+    leader dies. An outage makes it wait and try again, for ever; nothing else waits for it.
+    """
+
+    def __init__(self, ports: Ports, *, grace: float, surroundings: Surroundings = LIVE) -> None:
+        """Prepare to run; `grace` is how long, in seconds, a stop waits for what is in work."""
+        self._ports = ports
+        self._upkeep = ports.upkeep
+        self._grace = grace
+        self._surroundings = surroundings
+        self._slots = Slots(self._upkeep.ring) if self._upkeep.ring is not None else None
+        self._chores = tuple(chores_of(ports, self._slots, surroundings.clock))
+        self._rest = min(chore.every for chore in self._chores)
+        self._pace = Pace(PAGE, surroundings.chance)
+        self._rung = asyncio.Event()
+        self._asked = False
+        self._trouble = False
+        self._journal: Journal | None = None
+
+    def ask(self) -> None:
+        """Ask for a round soon: a message waits for a slot. Awaits nothing; in the janitor's event loop."""
+        self._asked = True
+        self._rung.set()
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Work until `stop` is set, then finish what is in work within the grace time."""
+        await run_turning(self._turn_until(stop), stop, rung=self._rung, grace=self._grace)
+
+    async def clean_up(self) -> Journal | None:
+        """Do all chores now, due or not; gives the journal of it, None when another process is at it.
+
+        Raises Failed, Unknown when it could not be written down.
+        """
+        return await self._lead(lambda _chore, _journal: True)
+
+    async def _turn_until(self, stop: asyncio.Event) -> None:
+        timer, fraction = self._surroundings.timer, self._surroundings.chance.fraction
+        await pause(self._rest * fraction(), timer, self._rung)  # not all processes at once
+        while not stop.is_set():
+            self._rung.clear()
+            seconds = await self._turn()
+            await asyncio.sleep(0)  # adapters in memory never wait; signals need their turn all the same
+            await pause(min(SOONEST, seconds), timer, stop)
+            await pause(seconds - SOONEST, timer, self._rung)
+
+    async def _turn(self) -> float:
+        """Do what is due; gives how long to rest."""
+        asked, self._asked = self._asked, False
+        now = self._surroundings.clock.now
+
+        def is_due(chore: Chore, journal: Journal | None) -> bool:
+            return (asked and chore.urgent) or journal is None or journal.is_due(chore.name, chore.every, now())
+
+        try:
+            journal = await self._read()
+            if self._upkeep.leads and any(is_due(chore, journal) for chore in self._chores):
+                journal = await self._lead(is_due) or journal
+            elif journal is None and self._upkeep.journals is not None:  # others shall know for how long this endpoint keeps
+                await self._upkeep.journals.write(self._blank())
+        except Exception as error:  # noqa: BLE001 - an outage, however a driver words it, kills no janitor
+            self._went_bad(error)
+            return self._pace.after_outage()
+        self._recovered()
+        rest = min(self._rest, AGAIN) if journal is not None and journal.is_failing() else self._rest
+        return rest * (1 + self._surroundings.chance.fraction() / 2)
+
+    async def _lead(self, is_due: Callable[[Chore, Journal | None], bool]) -> Journal | None:
+        async with self._leading() as is_leader:
+            if not is_leader:
+                return None
+            journal = await self._read()  # whoever led until now may have done it all
+            due = [chore for chore in self._chores if is_due(chore, journal)]
+            return await self._do(due, journal) if due else journal
+
+    async def _do(self, due: Sequence[Chore], journal: Journal | None) -> Journal:
+        """Do chores, and write down how they went."""
+        known = {chore.name for chore in self._chores}
+        before = journal.chores if journal is not None else {}
+        done = {name: each for name, each in before.items() if name in known}
+        for chore in due:
+            done[chore.name] = await self._once(chore, before.get(chore.name))
+        late = self._slots.late if self._slots is not None else ()
+        noted = replace(self._blank(), by=f"{socket.gethostname()}:{os.getpid()}", chores=done, late=late)
+        self._tell_late(noted.late, journal.late if journal is not None else ())
+        if self._upkeep.journals is not None:
+            await self._upkeep.journals.write(noted)
+        self._journal = noted
+        return noted
+
+    def _blank(self) -> Journal:
+        now, upkeep = self._surroundings.clock.now(), self._upkeep
+        return Journal(at=now, interval=round(self._rest * 1000), retention=upkeep.retention)
+
+    async def _once(self, chore: Chore, before: Done | None) -> Done:
+        """Do one chore, portion by portion; tells how it went, and never raises."""
+        timer, now = self._surroundings.timer, self._surroundings.clock.now
+        began, count = timer.seconds(), 0
+        try:
+            count = some = await chore.once()
+            while some >= PAGE:
+                some = await chore.once()
+                count += some
+        except Exception as error:  # noqa: BLE001 - an outage or a bug of one chore keeps no other from being done
+            since = before.failing_since if before is not None and before.failing_since else now()
+            done = Done(at=now(), count=count, failing_since=since, reason=f"{type(error).__name__}: {error}")
+            done = replace(done, took=round((timer.seconds() - began) * 1000))
+            self._tell_failed(chore, done, error, is_new=since == done.at or before is None)
+            return done
+        done = Done(at=now(), took=round((timer.seconds() - began) * 1000), count=count)
+        self._tell_done(chore, done, was_failing=before is not None and before.failing_since > 0)
+        return done
+
+    async def _read(self) -> Journal | None:
+        journals = self._upkeep.journals
+        return await journals.read() if journals is not None else self._journal
+
+    def _leading(self) -> AbstractAsyncContextManager[bool]:
+        leader = self._upkeep.leader
+        return nullcontext(enter_result=True) if leader is None else leader.leading()
+
+    def _tell_done(self, chore: Chore, done: Done, *, was_failing: bool) -> None:
+        if done.count or was_failing:
+            words = "janitor: %s works again" if was_failing else "janitor: %s"
+            _log.info(words, chore.name, extra=self._extra(count=done.count, milliseconds=done.took))
+
+    def _tell_failed(self, chore: Chore, done: Done, error: Exception, *, is_new: bool) -> None:
+        bug = not isinstance(error, OnceOnlyError)
+        if is_new or bug:  # said once for each change of state, but a bug is said every time
+            level = logging.ERROR if bug else logging.WARNING
+            words = "janitor: %s fails; everything else goes on"
+            _log.log(level, words, chore.name, exc_info=error if bug else None, extra=self._extra(reason=done.reason))
+
+    def _tell_late(self, late: Sequence[LateSlot], before: Sequence[LateSlot]) -> None:
+        known = {(slot.number, slot.stops) for slot in before}
+        for slot in late:
+            if (slot.number, slot.stops) not in known:
+                words = (
+                    "ALARM: a slot of claims is late, and messages wait for it" if slot.stops else "a slot of claims is late"
+                )
+                _log.warning(words, extra=self._extra(slot=slot.number, seconds=slot.late // 1000, reason=slot.reason))
+        if before and not late:
+            _log.info("no slot of claims is late any more", extra=self._extra())
+
+    def _went_bad(self, error: Exception) -> None:
+        bug = not isinstance(error, OnceOnlyError)
+        if self._trouble and not bug:
+            return
+        self._trouble = True
+        _log.log(
+            logging.ERROR if bug else logging.WARNING,
+            "janitor cannot look; trying again with growing delays",
+            exc_info=error if bug else None,
+            extra=self._extra(reason=f"{type(error).__name__}: {error}"),
+        )
+
+    def _recovered(self) -> None:
+        self._pace.after_receiving()
+        if self._trouble:
+            self._trouble = False
+            _log.info("janitor recovered", extra=self._extra())
+
+    def _extra(self, **fields: object) -> dict[str, object]:
+        return {"endpoint": self._ports.endpoint, **fields}

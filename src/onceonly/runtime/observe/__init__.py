@@ -1,0 +1,1 @@
+"""One seam for logs, health, metrics and crash injection."""

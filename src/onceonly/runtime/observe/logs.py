@@ -1,0 +1,235 @@
+"""Structured logs on standard error: as JSON lines, or as words and key=value pairs for people."""
+
+import json
+import logging
+import sys
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
+from datetime import UTC, datetime
+from types import TracebackType
+
+from onceonly.algorithms.intake import OTHER_BODY
+from onceonly.formats.escaping import escape, escape_json
+from onceonly.model.dead_letter import DeadLetter
+from onceonly.model.errors import CommitRefused, Conflict, LeftToNewer, OnceOnlyError, TryAgain, Unsafe
+from onceonly.model.identity import Identity
+from onceonly.model.message import FailureKind, Send
+from onceonly.model.record import Answer
+from onceonly.model.ring import Bar
+from onceonly.runtime.observe.observer import Call, Point
+
+_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "traceback"}
+_NOTHING = nullcontext()
+_TALKATIVE = ("azure", "aiobotocore", "botocore", "httpx")  # tell of every request at INFO, which would flood the log
+NAMED = 3
+"""Messages of a batch, up to which each has a line of its own: those that a process left when it died, or without a slot."""
+
+
+class Instant(int):
+    """Milliseconds since 1970 as a field: a number in JSON lines, a date and time for people. 0 is now."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        """Spell it out."""
+        return _iso(self / 1000) if self else "now"
+
+
+class JsonLines(logging.Formatter):
+    """One JSON object for each entry: time, level, logger, message, and the entry's own fields."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Give one line."""
+        entry: dict[str, object] = {"time": _time(record), "level": record.levelname.lower(), "logger": record.name}
+        entry |= {"message": record.getMessage()} | _fields(record)
+        if trace := _trace(self, record):
+            entry["traceback"] = trace
+        return escape_json(json.dumps(entry, default=str))
+
+
+class KeyValues(logging.Formatter):
+    """Time, level and message, then the entry's own fields as key=value; a traceback follows on lines of its own."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Give one line, or more with a traceback."""
+        pairs = [f"{key}={_plain(value)}" for key, value in _fields(record).items()]
+        line = " ".join([_time(record), record.levelname.lower(), record.getMessage(), *pairs])
+        trace = _trace(self, record)
+        return escape(f"{line}\n{trace}" if trace else line)
+
+
+def log_to_stderr(*, json_lines: bool = False, level: str = "INFO") -> None:
+    """Send every log entry of this process to standard error; what was set up before is replaced.
+
+    Drivers that tell of every request say only what is a warning or worse, unless the level is DEBUG.
+    """
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonLines() if json_lines else KeyValues())
+    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+    quiet = logging.getLogger().level > logging.DEBUG
+    for name in _TALKATIVE:
+        logging.getLogger(name).setLevel(logging.WARNING if quiet else logging.NOTSET)
+
+
+class Logs:
+    """An observer that says what a person should know: retries, dead letters, outages. Nothing for a message that succeeds.
+
+    An outage is said once when a call begins to fail, and once when it works again. That something is left to processes of a
+    newer version is said once for each endpoint: for this process that does not change.
+    """
+
+    def __init__(self, logger: logging.Logger | None = None) -> None:
+        """Write to this logger, or to `onceonly`."""
+        self._logger = logger or logging.getLogger("onceonly")
+        self._failing: set[tuple[str, Point]] = set()
+        self._outdated: set[str] = set()
+        self._barred: set[tuple[str, Identity]] = set()
+
+    def around(self, call: Call) -> AbstractAsyncContextManager[object]:
+        """Watch this call; handlers' failures show as retries and dead letters."""
+        return _NOTHING if call.point is Point.HANDLE else _Watched(self, call)
+
+    def ended(self, call: Call, error: BaseException | None) -> None:
+        """Say what is to be said about a call that ended."""
+        key = (call.endpoint, call.point)
+        if error is not None:
+            self._failed(key, error)
+            return
+        if key in self._failing:
+            self._failing.discard(key)
+            self._logger.info("%s works again", call.point, extra={"endpoint": call.endpoint})
+        if call.point is Point.BEGIN:
+            self._begun(call)
+        elif call.point is Point.DEAD_LETTER:
+            self._gave_up(call.items[0])
+        elif call.point is Point.RETRY_COPY:
+            taken = [send for send, answer in zip(call.items, call.result, strict=True) if answer is Answer.TAKEN]
+            self._all_retried(call.endpoint, taken)
+
+    def _failed(self, key: tuple[str, Point], error: BaseException) -> None:
+        if not isinstance(error, Exception) or isinstance(error, Conflict | CommitRefused):
+            return  # a crash, a lost race, a message's own failure: said elsewhere, or nothing to say
+        if isinstance(error, OnceOnlyError) and not isinstance(error, TryAgain):
+            return
+        endpoint, point = key
+        extra = {"endpoint": endpoint, "reason": f"{type(error).__name__}: {error}"}
+        if isinstance(error, LeftToNewer):
+            if endpoint not in self._outdated:
+                self._outdated.add(endpoint)
+                self._logger.warning("what a newer onceonly wrote is left to its processes: upgrade this one", extra=extra)
+        elif key not in self._failing:
+            self._failing.add(key)
+            if isinstance(error, Unsafe):
+                self._logger.error("ALARM: a server's settings have become unsafe; nothing is begun there", extra=extra)
+            else:
+                self._logger.warning("%s fails", point, extra=extra)
+
+    def _begun(self, call: Call) -> None:
+        """Keep in mind which messages wait for their slot, until it is known what became of them."""
+        barred = call.result.barred if call.result is not None else ()
+        if self._barred:
+            self._barred.difference_update((call.endpoint, message.identity) for message in call.items)
+        self._barred.update((call.endpoint, each.message.identity) for each in barred if each.bar is Bar.UNRECYCLED)
+
+    def _all_retried(self, endpoint: str, taken: Sequence[Send]) -> None:
+        barred = {identity for name, identity in self._barred if name == endpoint}
+        self._wait(endpoint, [send for send in taken if send.message.identity in barred])
+        taken = [send for send in taken if send.message.identity not in barred]
+        left_behind = sum(map(_left_behind, taken))
+        if left_behind > NAMED:
+            alone = " alone" if any(send.alone for send in taken) else ""
+            words = f"a process died with %d messages, and each will be tried again{alone}"
+            self._logger.warning(words, left_behind, extra={"endpoint": endpoint, "count": left_behind})
+        for send in taken:
+            if left_behind <= NAMED or not _left_behind(send):
+                self._retried(endpoint, send)
+
+    def _wait(self, endpoint: str, waiting: Sequence[Send]) -> None:
+        """Say of messages that no handler has put them off."""
+        self._barred.difference_update((endpoint, send.message.identity) for send in waiting)
+        if len(waiting) > NAMED:
+            words = "%d messages wait for their slots of claims, which are not recycled yet"
+            self._logger.info(words, len(waiting), extra={"endpoint": endpoint, "count": len(waiting)})
+            return
+        for send in waiting:
+            extra = _about(endpoint, send.message.identity) | {"due": Instant(send.due)}
+            self._logger.info("it waits for its slot of claims, which is not recycled yet", extra=extra)
+
+    def _retried(self, endpoint: str, send: Send) -> None:
+        last = send.history[-1] if send.history else None
+        extra = _about(endpoint, send.message.identity) | {"due": Instant(send.due)}
+        if last is not None:
+            extra |= {"attempt": send.attempts, "reason": last.reason, "kind": last.kind.value}
+        if _left_behind(send):
+            alone = "it runs alone, and" if send.alone else "it"
+            self._logger.warning("its process died; %s will be tried again", alone, extra=extra)
+        elif last is None:
+            self._logger.info("put off by its handler", extra=extra)
+        else:
+            self._logger.warning("it failed, and will be tried again", extra=extra)
+
+    def _gave_up(self, letter: DeadLetter) -> None:
+        extra = _about(letter.endpoint, letter.message.identity if letter.message else None) | {
+            "dead_letter": letter.key,
+            "attempt": letter.attempts,
+            "reason": letter.reason,
+            "finish_only": letter.finish_only,
+            "traceback": letter.history[-1].traceback if letter.history else "",
+        }
+        if letter.reason == OTHER_BODY:
+            self._logger.critical("ALARM: an id is used for two different bodies; kept as a dead letter", extra=extra)
+        else:
+            self._logger.error("given up; kept as a dead letter", extra=extra)
+
+
+class _Watched:
+    """Encloses one call, with as little work as can be: this is the hot path."""
+
+    __slots__ = ("_call", "_logs")
+
+    def __init__(self, logs: Logs, call: Call) -> None:
+        self._logs, self._call = logs, call
+
+    async def __aenter__(self) -> None:
+        return None
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._logs.ended(self._call, error)
+
+
+def _left_behind(send: Send) -> bool:
+    """Tell whether a process died while it held this one: its start is counted, or it had company and starts at once."""
+    if send.history:
+        return send.history[-1].kind is FailureKind.KILLED
+    return bool(send.alone or send.held) and not send.due
+
+
+def _about(endpoint: str, identity: Identity | None) -> dict[str, object]:
+    source, id_ = identity or ("", "")
+    return {"endpoint": endpoint, "source": source, "message_id": id_}
+
+
+def _fields(record: logging.LogRecord) -> dict[str, object]:
+    return {key: value for key, value in vars(record).items() if key not in _STANDARD}
+
+
+def _trace(formatter: logging.Formatter, record: logging.LogRecord) -> str:
+    given = getattr(record, "traceback", "")
+    return str(given) or (formatter.formatException(record.exc_info) if record.exc_info else "")
+
+
+def _time(record: logging.LogRecord) -> str:
+    return _iso(record.created)
+
+
+def _iso(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
+
+
+def _plain(value: object) -> str:
+    text = str(value)
+    if text and text.isprintable() and not any(c in text for c in ' "='):
+        return text
+    return escape_json(json.dumps(text, ensure_ascii=False))

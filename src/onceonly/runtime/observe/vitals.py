@@ -1,0 +1,166 @@
+"""The vitals of one process: how its endpoints find their store and their transport, told by the calls they make anyway.
+
+Nothing is asked for it: a worker receives all the time, the relay looks into the store every few seconds where that can be
+searched, and the janitor reads its journal there once a minute.
+"""
+
+import asyncio
+from contextlib import AbstractAsyncContextManager, nullcontext
+from pathlib import Path
+from types import TracebackType
+from typing import Protocol
+
+import msgspec
+
+from onceonly.model.errors import CommitRefused, Conflict, HandlerFailed, NotNow, OnceOnlyError, QueueMissing, TryAgain
+from onceonly.model.health import EndpointHealth, Trouble
+from onceonly.model.journal import Journal
+from onceonly.ports.surroundings import Clock
+from onceonly.runtime.environment import LIVE
+from onceonly.runtime.observe.logs import Logs
+from onceonly.runtime.observe.observer import Call, Point
+
+FADES = 60_000
+"""Milliseconds after which a call that failed, and was not made again, says nothing if others of its kind work."""
+EVERY = 1.0
+"""Seconds between two looks whether something has changed."""
+_NOTHING = nullcontext()
+_PARTS = {
+    "transport": (Point.RECEIVE, Point.DISPATCH, Point.RETRY_COPY, Point.ACK, Point.RELEASE, Point.EXTEND, Point.DECLARE),
+    "store": (
+        *(Point.REGISTER, Point.BEGIN, Point.COMMIT, Point.FORGET, Point.UNDISPATCHED, Point.TAKE, Point.FIND, Point.FENCE),
+        *(Point.OPEN, Point.KEPT, Point.RECORD, Point.BURY, Point.JOURNAL, Point.START, Point.START_ENDED),
+        *(Point.REQUEST_PUT, Point.REQUEST_OPEN, Point.REQUEST_BURY, Point.REQUEST_REMOVE),
+    ),
+    "dead letters": (Point.DEAD_LETTER,),
+    "deduplication": (Point.ADMITS, Point.PREPARE, Point.ACTIVATE, Point.DISCARD, Point.RETIRE),
+    "blobs or other services": (Point.MAKE, Point.UNMAKE, Point.CLEAN, Point.CALL, Point.RESPONSE),
+    "janitor": (Point.NOTE,),
+}
+_STOPS_NOTHING = frozenset({"janitor", "dead letters", "blobs or other services"})  # of those, only what needs them waits
+PART_OF = {point: part for part, points in _PARTS.items() for point in points}
+"""Which calls tell of what."""
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(tuple[EndpointHealth, ...]).decode
+
+
+class Ends(Protocol):
+    """What is told how each call ended, such as `Logs`."""
+
+    def ended(self, call: Call, error: BaseException | None) -> None:
+        """Take it in."""
+
+
+class Silence:
+    """Says nothing, where somebody else does."""
+
+    def ended(self, call: Call, error: BaseException | None) -> None:
+        """Pass it over."""
+
+
+class Vitals:
+    """An observer that knows what works and what does not, for each endpoint here. It hands all calls on to `logs`.
+
+    An endpoint works once a call of the name `first` has: a worker's receives, a relay's takes records.
+    """
+
+    def __init__(self, logs: Ends | None = None, *, clock: Clock = LIVE.clock, first: Point = Point.RECEIVE) -> None:
+        self._logs = logs or Logs()
+        self._clock = clock
+        self._first = first
+        self._working: set[str] = set()
+        self._troubles: dict[tuple[str, str, Point], Trouble] = {}
+        self._journals: dict[str, Journal] = {}
+
+    def around(self, call: Call) -> AbstractAsyncContextManager[object]:
+        """Watch this call; what handlers raise is no trouble of their endpoint."""
+        return _NOTHING if call.point is Point.HANDLE else _Watched(self, call)
+
+    def endpoints(self) -> tuple[EndpointHealth, ...]:
+        """Give what is known, by endpoint."""
+        now = self._clock.now()
+        names = self._working | {endpoint for endpoint, _, _ in self._troubles} | set(self._journals)
+        return tuple(
+            EndpointHealth(endpoint=name, works=name in self._working, troubles=self._troubles_of(name, now))
+            for name in sorted(names)
+        )
+
+    def ended(self, call: Call, error: BaseException | None) -> None:
+        """Take in how a call ended."""
+        self._logs.ended(call, error)
+        part = PART_OF.get(call.point)
+        if call.point in (Point.JOURNAL, Point.NOTE) and error is None and call.result is not None:
+            self._journals[call.endpoint] = call.result
+        if part is not None and error is None:
+            self._succeeded(call, part)
+        elif part is not None and is_trouble(error):
+            self._failed((call.endpoint, part, call.point), f"{call.point} fails: {type(error).__name__}: {error}")
+
+    def _succeeded(self, call: Call, part: str) -> None:
+        if call.point is self._first:
+            self._working.add(call.endpoint)
+        if not self._troubles:
+            return  # the hot path
+        old = self._clock.now() - FADES
+        for key, trouble in tuple(self._troubles.items()):
+            if key[:2] == (call.endpoint, part) and (key[2] is call.point or trouble.since < old):
+                del self._troubles[key]
+
+    def _failed(self, key: tuple[str, str, Point], reason: str) -> None:
+        if key not in self._troubles:
+            stops = key[1] not in _STOPS_NOTHING
+            self._troubles[key] = Trouble(part=key[1], reason=reason, since=self._clock.now(), stops=stops)
+
+    def _troubles_of(self, endpoint: str, now: int) -> tuple[Trouble, ...]:
+        calls = [trouble for key, trouble in self._troubles.items() if key[0] == endpoint]
+        journal = self._journals.get(endpoint)
+        return (*calls, *(journal.troubles(now) if journal is not None else ()))
+
+
+class _Watched:
+    """Encloses one call, with as little work as can be: this is the hot path."""
+
+    __slots__ = ("_call", "_vitals")
+
+    def __init__(self, vitals: Vitals, call: Call) -> None:
+        self._vitals, self._call = vitals, call
+
+    async def __aenter__(self) -> None:
+        return None
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._vitals.ended(self._call, error)
+
+
+def is_trouble(error: BaseException | None) -> bool:
+    """Tell an outage, a wrong set-up or a bug from a lost race and a message's own failure."""
+    if not isinstance(error, Exception) or isinstance(error, Conflict | CommitRefused | HandlerFailed | NotNow):
+        return False
+    return isinstance(error, TryAgain | QueueMissing) or not isinstance(error, OnceOnlyError)
+
+
+async def keep_written(vitals: Vitals, path: Path, *, every: float = EVERY) -> None:
+    """Leave them in a file whenever they have changed, until cancelled."""
+    written = vitals.endpoints()
+    while True:
+        await asyncio.sleep(every)
+        if vitals.endpoints() != written:
+            written = write_vitals(vitals, path)
+
+
+def write_vitals(vitals: Vitals, path: Path) -> tuple[EndpointHealth, ...]:
+    """Leave them in a file, for the parent of this process: it reads either what was there or these."""
+    beside, found = path.with_suffix(".new"), vitals.endpoints()
+    beside.write_bytes(_encode(found))
+    beside.replace(path)
+    return found
+
+
+def read_vitals(path: Path) -> tuple[EndpointHealth, ...]:
+    """Read what a process left; nothing where it has not said anything yet."""
+    try:
+        return _decode(path.read_bytes())
+    except (FileNotFoundError, msgspec.DecodeError):
+        return ()

@@ -1,0 +1,1 @@
+"""Worker processes, their supervisor and what they share."""

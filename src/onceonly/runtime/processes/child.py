@@ -1,0 +1,126 @@
+"""The child's side of a process: a stop event for signals and for an orphan, ticks on the board, an event loop."""
+
+import asyncio
+import faulthandler
+import os
+import signal
+import sys
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextlib import contextmanager, suppress
+from multiprocessing import parent_process
+from typing import Any
+
+from onceonly.model.errors import SetupError
+from onceonly.runtime.processes.board import Board, Column, Row
+
+TICK_SECONDS = 0.25
+ONE_ASKING = 1.0  # seconds: a signal that comes twice within them was sent to the process and to its group, or forwarded
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+ChildMain = Callable[[asyncio.Event, Row], Coroutine[Any, Any, None]]
+
+
+def run_child(index: int, board_path: str, main: ChildMain, *, tick: float = TICK_SECONDS) -> None:
+    """Run `main(stop, row)` in a child of a Supervisor, until it returns.
+
+    SIGTERM sets `stop`, and so does the end of the parent, however it ended. Ctrl-C is the parent's to answer. Row `index`
+    of the board gets a tick every `tick` seconds, as long as the event loop turns. SIGUSR1 shows on standard error where
+    the program is.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    faulthandler.register(signal.SIGUSR1)
+    with Board.open(board_path) as board:
+        row = board.row(index)
+        with asyncio.Runner(loop_factory=new_event_loop) as runner:
+            runner.run(_child(main, row, tick))
+
+
+def run_here(main: Callable[[asyncio.Event], Awaitable[None]], *, one_asking: float = ONE_ASKING) -> None:
+    """Run `main(stop)` in this process; SIGTERM or Ctrl-C sets `stop`, and another one, later, ends it at once."""
+    with suppress(asyncio.CancelledError), asyncio.Runner(loop_factory=new_event_loop) as runner:
+        runner.run(_here(main, one_asking))
+
+
+def new_event_loop() -> asyncio.AbstractEventLoop:
+    """Give a new event loop: uvloop's where it is installed."""
+    try:
+        import uvloop  # noqa: PLC0415 - optional
+    except ImportError:
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()
+
+
+@contextmanager
+def stopping_on_signals(stop: asyncio.Event, hurry: Callable[[], object], *, one_asking: float = ONE_ASKING) -> Iterator[None]:
+    """Let SIGTERM and SIGINT set `stop`; one that comes `one_asking` seconds after the first, or later, calls `hurry`."""
+    loop = asyncio.get_running_loop()
+    first: float | None = None
+
+    def told() -> None:
+        nonlocal first
+        now = time.monotonic()
+        first = now if first is None else first
+        if stop.is_set() and now - first >= one_asking:
+            hurry()
+        stop.set()
+
+    for number in SIGNALS:
+        loop.add_signal_handler(number, told)
+    try:
+        yield
+    finally:
+        for number in SIGNALS:
+            loop.remove_signal_handler(number)
+
+
+async def _here(main: Callable[[asyncio.Event], Awaitable[None]], one_asking: float) -> None:
+    stop = asyncio.Event()
+    task = asyncio.ensure_future(main(stop))
+    with stopping_on_signals(stop, task.cancel, one_asking=one_asking):
+        await task
+
+
+async def _child(main: ChildMain, row: Row, tick: float) -> None:
+    loop, stop = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_signal_handler(signal.SIGTERM, stop.set)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)  # blocked since before the start: none was missed, none killed us
+    parent = parent_process()
+    ticking = asyncio.create_task(_tick(row, tick, stop, parent.pid if parent is not None else None))
+    if parent is not None:
+        loop.add_reader(parent.sentinel, _orphaned, stop, parent.sentinel)
+    try:
+        await main(stop, row)
+    finally:
+        if parent is not None:
+            loop.remove_reader(parent.sentinel)
+        ticking.cancel()
+        with suppress(asyncio.CancelledError):
+            await ticking
+        loop.remove_signal_handler(signal.SIGTERM)
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # asked twice, by the parent and a service manager: it is on its way
+
+
+def _orphaned(stop: asyncio.Event, sentinel: int) -> None:
+    """The parent's end of the pipe is closed: it ended, perhaps by SIGKILL."""
+    asyncio.get_running_loop().remove_reader(sentinel)
+    stop.set()
+
+
+async def _tick(row: Row, seconds: float, stop: asyncio.Event, parent: int | None) -> None:
+    """Tick, and look who the parent is: a process that the parent forked may hold its end of the pipe open."""
+    while True:
+        row.add(Column.TICK)
+        if parent is not None and os.getppid() != parent:
+            stop.set()
+        await asyncio.sleep(seconds)
+
+
+def begin(target: Callable[..., None], index: int, board_path: str, arguments: tuple[Any, ...]) -> None:
+    """Where every child of a Supervisor begins: calls `target`. An interrupt or a wrong set-up makes no traceback."""
+    try:
+        target(index, board_path, *arguments)
+    except KeyboardInterrupt:
+        os._exit(128 + signal.SIGINT)
+    except SetupError as error:
+        sys.exit(f"{type(error).__name__}: {error}")

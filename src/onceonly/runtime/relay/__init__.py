@@ -1,0 +1,1 @@
+"""The relay: sends what committed records still have pending."""

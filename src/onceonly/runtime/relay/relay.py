@@ -1,0 +1,246 @@
+"""The poller around `algorithms/relay`: when to look for records, and what to say. It decides nothing about a message.
+
+told      a commit in this process rang: send exactly those records, at once, and find those that only may be committed; what
+          is sent is forgotten a little later, many records by one statement, while others are sent
+look      take the records that are older than `relay_after`, page by page; what one relay has taken others leave to it
+rest      until the next look, a commit, or the stop
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from onceonly.algorithms.relay import Relayed, relay
+from onceonly.model.errors import OnceOnlyError
+from onceonly.model.identity import Identity
+from onceonly.model.record import Record
+from onceonly.ports.admission import Admission
+from onceonly.ports.bundle import Finishing, Relaying
+from onceonly.ports.effects import Effects
+from onceonly.ports.store import Store
+from onceonly.ports.transport import Transport
+from onceonly.runtime.environment import LIVE, Surroundings, pause
+from onceonly.runtime.processes.doorbell import Doorbell, Told
+from onceonly.runtime.worker.pace import Pace
+from onceonly.runtime.worker.together import ForgettingLater
+from onceonly.runtime.worker.turning import run_turning
+
+PAGE = 100
+LONGEST_IDLE = 10.0
+"""Seconds between two looks when there is nothing to find, spread by chance up to half as much again."""
+LEASE = 10.0
+"""Seconds for which others leave to a relay what it has taken. What it took before it died waits for so long."""
+MOST_REFUSED_IDLE = 60.0
+"""Seconds between two looks when all that is found is refused: each look sends it once more."""
+MOST_TOLD = 10_000
+"""How many announced records are remembered while they cannot be sent; more are found by looking, a little later."""
+NAMED = 3
+
+_log = logging.getLogger("onceonly.relay")
+
+
+class Relay:
+    """Dispatches the records of one endpoint that nobody else dispatches, until it is told to stop.
+
+    Correct alone or beside any number of others, in this process or elsewhere, with which it shares the work. `after` is in
+    seconds; `grace` is how long a stop waits for what is in work. An outage of any port makes it wait and try again, for ever.
+    """
+
+    def __init__(
+        self, ports: Relaying, *, after: float, grace: float, doorbell: Doorbell, surroundings: Surroundings = LIVE
+    ) -> None:
+        """Prepare to run; nothing is read before `run`."""
+        self._ports = ports
+        self._later = ForgettingLater(ports.store, surroundings.timer, enough=PAGE, failed=self._not_forgotten)
+        self._telling = _Telling(self._later, ports.admission, ports.effects, ports.transport)
+        self._after = after
+        self._grace = grace
+        self._doorbell = doorbell
+        self._surroundings = surroundings
+        self._pace = Pace(PAGE, surroundings.chance)
+        self._rung = asyncio.Event()
+        self._told: list[Told] = []
+        self._was_told = False
+        self._look_at = surroundings.timer.seconds()
+        self._idle = self._shortest = min(after, LONGEST_IDLE)
+        self._look = Look()
+        self._refused: frozenset[Identity] = frozenset()
+        self._unforgotten: BaseException | None = None
+        self._trouble = False
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Work until `stop` is set, then finish what is in work, and what a commit has just told, within the grace time."""
+        try:
+            with self._doorbell.listen(self._hear):
+                await run_turning(self._turn_until(stop), stop, rung=self._rung, grace=self._grace)
+        finally:
+            await self._later.close()
+
+    def _hear(self, told: Sequence[Told]) -> None:
+        has_many = len(self._told) >= PAGE  # of those that wait for their turn only the names are kept
+        self._remember([_identity(each) for each in told] if has_many else told)
+        self._rung.set()
+
+    def _remember(self, told: Sequence[Told]) -> None:
+        self._told.extend(told)
+        self._told[MOST_TOLD:] = []  # some look finds the others
+
+    async def _turn_until(self, stop: asyncio.Event) -> None:
+        while not stop.is_set():
+            self._rung.clear()
+            seconds = await self._turn()
+            await asyncio.sleep(0)  # adapters in memory never wait; signals need their turn all the same
+            if stop.is_set():
+                break
+            # a commit ends the rest, but in an outage it would only add to the trouble
+            await pause(seconds, self._surroundings.timer, stop if self._trouble else self._rung)
+        await asyncio.sleep(0)  # a commit just before the stop has rung, and is heard in the loop's next turn
+        while not self._trouble and (self._told or not self._later.is_settled):
+            await (self._turn() if self._told else self._later.settle())
+
+    async def _turn(self) -> float:
+        """Relay what was told, or one page of what waits for too long, by turns; gives how long to rest."""
+        told = () if self._was_told and self._to_wait() <= 0 else tuple(self._told)
+        self._was_told = bool(told)
+        try:
+            self._raise_unforgotten()
+            relayed = await self._relay_told(told) if told else await self._relay_page()
+        except Exception as error:  # noqa: BLE001 - an outage, however a driver words it, kills no relay
+            self._went_bad(error)
+            return self._pace.after_outage()
+        if relayed.unsure:
+            self._went_bad(None)
+            return self._pace.after_outage()
+        if self._trouble and self._told and relayed == Relayed():
+            return self._pace.after_outage()  # nothing was sent, so nobody knows whether it is over
+        self._recovered()
+        return 0.0 if self._told else max(0.0, self._to_wait())
+
+    def _to_wait(self) -> float:
+        return self._look_at - self._surroundings.timer.seconds()
+
+    async def _relay_told(self, told: Sequence[Told]) -> Relayed:
+        """Relay what commits told, some of it at a time."""
+        some = told[:PAGE]
+        self._told[: len(some)] = []
+        unsure = [each for each in some if not isinstance(each, Record)]
+        with self._told_again([_identity(each) for each in some]):
+            found = await self._ports.store.find(unsure) if unsure else ()
+            records = [*(each for each in some if isinstance(each, Record)), *found]
+            return await self._relay(records, self._ports if self._trouble else self._telling)  # it ends with the forgetting
+
+    async def _relay_page(self) -> Relayed:
+        """Relay the next page of old records. What stays is passed over until all behind it had its turn."""
+        await self._later.settle()  # what is on its way out of the store is not sent again
+        older_than = self._surroundings.clock.now() - round(self._after * 1000)
+        take = self._ports.store.take
+        records = await take(older_than, PAGE, lease=round(LEASE * 1000), after=self._look.behind)
+        with self._told_again([record.identity for record in records]):
+            relayed = await self._relay(records, self._ports)
+        self._look.add(records, relayed)
+        if len(records) < PAGE:
+            await self._end_look()
+        return relayed
+
+    async def _relay(self, records: Sequence[Record], ports: Finishing) -> Relayed:
+        relayed = await relay(records, ports) if records else Relayed()
+        self._remember([record.identity for record in relayed.unsure])
+        return relayed
+
+    @contextmanager
+    def _told_again(self, identities: Sequence[Identity]) -> Iterator[None]:
+        """Try these again soon if the block fails: for a while no other relay takes them."""
+        try:
+            yield
+        except Exception:
+            self._remember(identities)  # behind the others, which may fare better
+            raise
+
+    def _not_forgotten(self, records: Sequence[Record], error: BaseException) -> None:
+        """Find these again, and send what is still there once more."""
+        self._remember([record.identity for record in records])
+        self._unforgotten = error
+        self._rung.set()
+
+    def _raise_unforgotten(self) -> None:
+        error, self._unforgotten = self._unforgotten, None
+        if error is not None:
+            raise error
+
+    async def _end_look(self) -> None:
+        """Learn from a whole look: how long to wait for the next, and what is refused."""
+        look = self._look
+        if not look.refused and self._refused:  # gone, or taken by another relay just now
+            look.refused = [record.identity for record in await self._ports.store.find(sorted(self._refused)[:PAGE])]
+        self._look = Look()
+        is_stuck = bool(look.refused) and not look.finished
+        self._idle = min(MOST_REFUSED_IDLE, self._idle * 2) if is_stuck else self._shortest
+        self._look_at = self._surroundings.timer.seconds() + self._idle * (1 + self._surroundings.chance.fraction() / 2)
+        self._tell_refused(look)
+
+    def _went_bad(self, error: Exception | None) -> None:
+        bug = error is not None and not isinstance(error, OnceOnlyError)
+        if self._trouble and not bug:
+            return  # said once for each change of state, but a bug is said every time
+        self._trouble = True
+        reason = f"{type(error).__name__}: {error}" if error else "an effect was not answered for sure"
+        _log.log(
+            logging.ERROR if bug else logging.WARNING,
+            "relay cannot dispatch; trying again with growing delays",
+            exc_info=error if bug else None,
+            extra={"endpoint": self._ports.endpoint, "reason": reason},
+        )
+
+    def _recovered(self) -> None:
+        self._pace.after_receiving()
+        if self._trouble:
+            self._trouble = False
+            _log.info("relay recovered", extra={"endpoint": self._ports.endpoint})
+
+    def _tell_refused(self, look: "Look") -> None:
+        known = self._refused
+        self._refused = known.union(look.refused) if look.refused else frozenset()
+        if self._refused - known:
+            _log.warning(
+                "relay: the broker refuses what is committed; it is kept, and tried again",
+                extra={
+                    "endpoint": self._ports.endpoint,
+                    "count": len(look.refused),
+                    "reason": ", ".join(sorted(look.words)[:NAMED]),
+                },
+            )
+        elif known and not self._refused:
+            _log.info("relay: nothing is refused any more", extra={"endpoint": self._ports.endpoint})
+
+
+class _Telling(NamedTuple):
+    """The ports that finish what commits told."""
+
+    store: Store
+    admission: Admission
+    effects: Effects
+    transport: Transport
+
+
+def _identity(told: Told) -> Identity:
+    return told.identity if isinstance(told, Record) else told
+
+
+class Look:
+    """One pass over all old records, page by page: how far it is, and what it found."""
+
+    def __init__(self) -> None:
+        """Begin at the first."""
+        self.behind: Identity | None = None
+        self.refused: list[Identity] = []
+        self.words: set[str] = set()
+        self.finished = False
+
+    def add(self, records: Sequence[Record], relayed: Relayed) -> None:
+        """Take a page in; the next one begins behind it."""
+        self.behind = records[-1].identity if records else self.behind
+        self.refused += [record.identity for record in relayed.refused]
+        self.words |= {f"{e.message.type} to {e.to or 'its subscribers'}" for r in relayed.refused for e in r.effects}
+        self.finished |= bool(relayed.finished)

@@ -1,0 +1,1 @@
+"""The worker: receives batches and processes them as units."""

@@ -1,0 +1,223 @@
+"""Running one message with the process to itself, so that its death is that message's and no other's."""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+from weakref import WeakKeyDictionary
+
+from onceonly.model.errors import Conflict, HandlerStuck, TryAgain
+from onceonly.model.identity import Identity, claim_key
+from onceonly.model.message import Delivery, Failure, Message, Unreadable
+from onceonly.model.record import Decision
+from onceonly.model.remote import Response
+from onceonly.model.retry import Verdict
+from onceonly.ports.handlers import Handlers
+from onceonly.ports.starts import NO_DEATHS, Deaths, Started, Starts
+from onceonly.ports.store import Resources
+from onceonly.runtime.environment import Surroundings
+from onceonly.runtime.processes.board import Row
+from onceonly.runtime.worker.pace import Pace
+
+FAIR = 1.0
+"""Seconds for which units that are alone may follow one another while others wait."""
+
+
+class Crowd:
+    """The units in progress in this process, of all endpoints: any number of them, or one that is alone."""
+
+    def __init__(self) -> None:
+        self._inside = 0
+        self._closed_since = 0.0
+        self._alone = asyncio.Lock()
+        self._open = asyncio.Event()
+        self._open.set()
+        self._empty = asyncio.Event()
+        self._empty.set()
+
+    async def enter(self) -> None:
+        """Begin a unit, when none is alone or waits to be."""
+        while not self._open.is_set():
+            await self._open.wait()
+        self._inside += 1
+        self._empty.clear()
+
+    def leave(self) -> None:
+        """End a unit."""
+        self._inside -= 1
+        if not self._inside:
+            self._empty.set()
+
+    async def clear(self) -> None:
+        """Wait until all units have ended; none begins until `reopen`."""
+        await self._alone.acquire()
+        try:
+            now = asyncio.get_running_loop().time()
+            if now - self._closed_since > FAIR:
+                self._closed_since = now
+                await asyncio.sleep(0)  # those who wait enter now: nothing is closed yet
+            self._open.clear()
+            await self._empty.wait()
+        except BaseException:
+            self.reopen()
+            raise
+
+    def reopen(self) -> None:
+        """Let units begin again."""
+        self._open.set()
+        self._alone.release()
+
+
+_CROWDS: WeakKeyDictionary[asyncio.AbstractEventLoop, Crowd] = WeakKeyDictionary()
+
+
+def crowd() -> Crowd:
+    """Give the crowd of the running event loop: one for all endpoints of a process."""
+    return _CROWDS.setdefault(asyncio.get_running_loop(), Crowd())
+
+
+class Presence:
+    """One loop's part in the crowd: its units, and whether it has the process to itself."""
+
+    def __init__(self) -> None:
+        self._crowd: Crowd | None = None
+        self.is_alone = False
+
+    async def enter(self) -> bool:
+        """Begin a unit. Returns whether `leave` must be called: not for a unit that has the process to itself."""
+        if self.is_alone:
+            return False
+        self._crowd = self._crowd or crowd()
+        await self._crowd.enter()
+        return True
+
+    def leave(self) -> None:
+        """End a unit."""
+        if self._crowd is not None:
+            self._crowd.leave()
+
+    async def clear(self) -> None:
+        """Have the process to itself."""
+        self._crowd = self._crowd or crowd()
+        await self._crowd.clear()
+        self.is_alone = True
+
+    def reopen(self) -> None:
+        """Let others in again; harmless when it was not alone."""
+        if self.is_alone and self._crowd is not None:
+            self.is_alone = False
+            self._crowd.reopen()
+
+
+class AloneStarts:
+    """Starts of one loop: a run that is recorded has the process to itself, and is removed however long that takes.
+
+    What the supervisor saw is on the board, so an ordinary suspect costs no call.
+    """
+
+    def __init__(
+        self, starts: Starts, presence: Presence, *, endpoint: str, surroundings: Surroundings, row: Row | None = None
+    ) -> None:
+        """Enclose these starts, for a loop in the process of this row."""
+        self._starts = starts
+        self._presence = presence
+        self._endpoint = endpoint
+        self._surroundings = surroundings
+        self._row = row
+        self._recorded: Identity | None = None
+
+    async def died(self, identities: Sequence[Identity]) -> Deaths:
+        """Look at the board."""
+        if self._row is None:
+            return NO_DEATHS
+        seen = {identity: self._seen(identity) for identity in identities}
+        counted = {identity: attempts for identity, attempts in seen.items() if attempts is not None}
+        return Deaths(counted=counted, explained=self._row.explains())
+
+    async def begin(self, identity: Identity, attempts: int) -> Started:
+        """Have the process to itself, then record the run; what the supervisor saw of another one needs no record."""
+        await self._presence.clear()
+        try:
+            seen = self._seen(identity)
+            if seen is not None and seen >= attempts:
+                started = Started(died=seen)
+                with suppress(TryAgain, Conflict):  # it stays: a later run may be counted once too often
+                    await self.forget(identity, seen)
+            else:
+                self._recorded = identity  # from here on it may be written
+                started = await self._starts.begin(identity, attempts)
+        except (TryAgain, Conflict):
+            raise  # `ended` follows
+        except BaseException:
+            self._presence.reopen()
+            raise
+        if started.died is not None or started.wait:
+            self._recorded = None
+            self._presence.reopen()
+        return started
+
+    async def ended(self, identity: Identity) -> None:
+        """Remove the record, however often it takes, and let others in again."""
+        pace = Pace(1, self._surroundings.chance)
+        try:
+            while self._recorded is not None:
+                try:
+                    await self._starts.ended(identity)
+                    self._recorded = None
+                except (TryAgain, Conflict):
+                    await self._surroundings.timer.sleep(pace.after_outage())
+        finally:
+            self._presence.reopen()
+
+    async def forget(self, identity: Identity, attempts: int) -> None:
+        """Remove the record of a run whose death was counted."""
+        await self._starts.forget(identity, attempts)
+
+    async def close(self) -> None:
+        """End what a bug or a stop has left open."""
+        if self._recorded is not None:
+            await self.ended(self._recorded)
+        self._presence.reopen()
+
+    def _seen(self, identity: Identity) -> int | None:
+        return None if self._row is None else self._row.take_death(claim_key(self._endpoint, identity))
+
+
+class MarkedHandlers:
+    """Handlers that mark on the board whose handler is running. The parent reads the mark when this process has died."""
+
+    def __init__(self, handlers: Handlers, row: Row, endpoint: str) -> None:
+        """Enclose these handlers, in the process of this row."""
+        self._handlers = handlers
+        self._row = row
+        self._endpoint = endpoint
+        self._attempts: dict[Identity, int] = {}
+
+    def begin_batch(self) -> None:
+        """Drop the attempt counts of the batch before: a dead letter that is sent again starts from zero."""
+        self._attempts.clear()
+
+    def read(self, delivery: Delivery) -> Message | Unreadable:
+        """Read it, and store how often it has failed: the highest count of its copies in this batch."""
+        message = self._handlers.read(delivery)
+        if delivery.attempts and not isinstance(message, Unreadable):
+            self._attempts[message.identity] = max(delivery.attempts, self._attempts.get(message.identity, 0))
+        return message
+
+    async def handle(
+        self, message: Message, resources: Resources, attempt: str = "", response: Response | None = None
+    ) -> Decision:
+        """Handle it, marked."""
+        key = claim_key(self._endpoint, message.identity)
+        attempts = self._attempts.get(message.identity, 0) if self._attempts else 0
+        self._row.enter(key, attempts)
+        try:
+            return await self._handlers.handle(message, resources, attempt, response)
+        except HandlerStuck:
+            self._row.is_stuck(key, attempts)
+            raise
+        finally:
+            self._row.leave(key, attempts)
+
+    def verdict(self, message: Message, failure: Failure, *, attempts: int, history: tuple[Failure, ...]) -> Verdict:
+        """Judge as the handlers do."""
+        return self._handlers.verdict(message, failure, attempts=attempts, history=history)

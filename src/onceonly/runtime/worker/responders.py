@@ -1,0 +1,110 @@
+"""Executions for other services beside messages that run alone: what a responder does is never counted for a message."""
+
+import asyncio
+
+from onceonly.model.errors import Failed
+from onceonly.model.identity import Identity, claim_key
+from onceonly.model.message import Message
+from onceonly.model.record import Decision, Record
+from onceonly.model.remote import Request
+from onceonly.model.transaction import Kept, Opening
+from onceonly.ports.remote import Calls, OpenCall, Responders
+from onceonly.ports.store import Resources
+from onceonly.runtime.processes.board import Row
+from onceonly.runtime.worker.alone import Crowd, crowd
+
+WAIT = 2.0
+"""Seconds that an execution waits while a message runs alone: units that wait are let in after 1 s, behind the present run."""
+
+
+class CrowdedCalls:
+    """Requests whose executions are members of the crowd from before their unit is opened until it has ended.
+
+    While a message runs alone, none begins. Reading, storing and deleting requests is not affected: it runs no responder.
+    """
+
+    def __init__(self, calls: Calls) -> None:
+        """Enclose these."""
+        self._calls = calls
+
+    async def put(self, key: str, request: Request, until: int) -> bool:
+        """Store a request; see the port."""
+        return await self._calls.put(key, request, until)
+
+    async def open(self, opening: Opening) -> OpenCall | Kept:
+        """Enter the crowd, then open; see the port. Raises Failed when a message runs alone for longer than `WAIT`."""
+        members = crowd()
+        try:
+            async with asyncio.timeout(WAIT):
+                await members.enter()  # first: an open unit holds locks that the run alone may need
+        except TimeoutError as error:
+            raise Failed(f"a message has run alone in this process for more than {WAIT:g} s; ask again") from error
+        try:
+            opened = await self._calls.open(opening)
+        except BaseException:
+            members.leave()
+            raise
+        if isinstance(opened, Kept):
+            members.leave()
+            return opened
+        return CrowdedCall(opened, members)
+
+    async def kept(self, key: str) -> Kept | None:
+        """Read a response; see the port."""
+        return await self._calls.kept(key)
+
+    async def bury(self, key: str, until: int) -> None:
+        """Delete a request; see the port."""
+        await self._calls.bury(key, until)
+
+    async def remove(self, key: str) -> None:
+        """Delete a response; see the port."""
+        await self._calls.remove(key)
+
+
+class CrowdedCall:
+    """An execution that leaves the crowd when its unit has ended: a slow broker holds up no message that is to run alone."""
+
+    def __init__(self, call: OpenCall, members: Crowd) -> None:
+        """Enclose this one, which has entered."""
+        self._call = call
+        self._members: Crowd | None = members
+        self.resources: Resources = call.resources
+
+    async def commit(self, record: Record | None, answer: bytes | None) -> None:
+        """Commit, then leave; `abandon` follows a commit that raised."""
+        await self._call.commit(record, answer)
+        self._leave()
+
+    def abandon(self) -> None:
+        """Abandon the unit, and leave."""
+        self._leave()
+        self._call.abandon()
+
+    async def request(self) -> Request | None:
+        """Read the request; see the port."""
+        return await self._call.request()
+
+    def _leave(self) -> None:
+        if self._members is not None:
+            self._members.leave()
+            self._members = None
+
+
+class MarkedResponders:
+    """Responders that mark on the board that one is running, so that its process's death is not that of a message beside it."""
+
+    def __init__(self, responders: Responders, row: Row, endpoint: str) -> None:
+        """Enclose these, in the process of this row."""
+        self._responders = responders
+        self._row = row
+        self._endpoint = endpoint
+
+    async def respond(self, message: Message, resources: Resources) -> tuple[object, Decision]:
+        """Execute a request, marked with a key that no message has: an endpoint's name is never empty."""
+        key = claim_key("", Identity(self._endpoint, message.id))
+        self._row.enter(key, 0)
+        try:
+            return await self._responders.respond(message, resources)
+        finally:
+            self._row.leave(key, 0)

@@ -1,0 +1,86 @@
+"""Starting while a server is away: tell it once and try again for ever; a wrong set-up ends it at once."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, ExitStack
+from typing import TypeVar
+
+from onceonly.model.errors import SetupError, TryAgain
+from onceonly.runtime.environment import LIVE, Surroundings, pause
+from onceonly.runtime.processes.doorbell import Doorbell
+from onceonly.runtime.worker.pace import Pace
+
+_Opened = TypeVar("_Opened")
+_log = logging.getLogger("onceonly")
+
+
+class Patience:
+    """How an endpoint's start waits for its servers, until `stop` is set. Sets `away` when it has found one to be away.
+
+    While it is, `doorbell` knows that somebody will listen to it.
+    """
+
+    def __init__(
+        self,
+        stop: asyncio.Event,
+        *,
+        endpoint: str,
+        surroundings: Surroundings = LIVE,
+        away: asyncio.Event | None = None,
+        doorbell: Doorbell | None = None,
+    ) -> None:
+        self._stop = stop
+        self._endpoint = endpoint
+        self._timer = surroundings.timer
+        self._pace = Pace(1, surroundings.chance)
+        self._away = away or asyncio.Event()
+        self._doorbell = doorbell or Doorbell()
+        self._told = False
+
+    async def enter(self, stack: AsyncExitStack, opening: Callable[[], AbstractAsyncContextManager[_Opened]]) -> _Opened | None:
+        """Enter what `opening` makes, as soon as that works; gives None when `stop` was set before. Raises SetupError.
+
+        An attempt that fails must leave nothing open. One that is under way when `stop` is set is cancelled.
+        """
+        with ExitStack() as waiting:
+            while not self._stop.is_set():
+                try:
+                    return await self._once(stack, opening)
+                except TryAgain as error:
+                    if not self._told:
+                        waiting.enter_context(self._doorbell.expected())
+                    self._tell(error)
+                except SetupError as error:
+                    if self._told:  # long after the start: nobody may be looking any more
+                        _log.error("cannot start", extra={"endpoint": self._endpoint, "reason": str(error)})
+                    raise
+                await pause(self._pace.after_outage(), self._timer, self._stop)
+        return None
+
+    async def _once(self, stack: AsyncExitStack, opening: Callable[[], AbstractAsyncContextManager[_Opened]]) -> _Opened | None:
+        limit = asyncio.timeout(None)
+        watching = asyncio.create_task(self._cut_short(limit))
+        try:
+            async with limit:  # cancels in this very task: what is entered here must be left here
+                entered = await stack.enter_async_context(opening())
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            return None
+        finally:
+            watching.cancel()
+        if self._told:
+            _log.info("can start now", extra={"endpoint": self._endpoint})
+        return entered
+
+    async def _cut_short(self, limit: asyncio.Timeout) -> None:
+        await self._stop.wait()
+        limit.reschedule(asyncio.get_running_loop().time())
+
+    def _tell(self, error: TryAgain) -> None:
+        self._away.set()
+        if not self._told:
+            self._told = True
+            words = "cannot start yet; trying again with growing delays"
+            _log.warning(words, extra={"endpoint": self._endpoint, "reason": str(error)})

@@ -1,0 +1,133 @@
+"""Forgetting together: one statement drops the records of all batches that are done at about the same time.
+
+What is forgotten late is late for nobody: its effects are out. So a call waits a little for others, but not once enough have
+come: the loops that wait here handle nothing. At low rates, when each batch is one message, most of the cost of forgetting is
+gone. While one statement is under way all later ones wait for one next.
+
+A relay has one loop, which has more to send: there nobody waits.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from onceonly.model.errors import Unknown
+from onceonly.model.record import Record
+from onceonly.ports.store import Store
+from onceonly.runtime.environment import Timer, pause
+from onceonly.runtime.worker.enclosed import EnclosedStore
+
+WINDOW = 0.03
+"""Seconds that a statement waits for others to join."""
+
+
+class Round:
+    """What one statement forgets, for how many callers, and how it ended: `error` is None when all is forgotten."""
+
+    def __init__(self) -> None:
+        self.records: list[Record] = []
+        self.callers = 0
+        self.is_full = asyncio.Event()
+        self.begun = False
+        self.error: BaseException | None = None
+
+    def join(self, records: Sequence[Record], enough: int) -> None:
+        """Forget these as well."""
+        self.records.extend(records)
+        self.callers += 1
+        if self.callers >= enough:
+            self.is_full.set()
+
+
+class ForgettingTogether(EnclosedStore):
+    """A store that forgets the records of several batches in one call. Each caller learns how the call ended."""
+
+    def __init__(self, store: Store, timer: Timer, enough: int) -> None:
+        """Enclose this store, for all loops of a worker; for `enough` callers a statement waits no longer."""
+        super().__init__(store)
+        self._timer = timer
+        self._enough = enough
+        self._one = asyncio.Lock()
+        self._next = Round()
+
+    async def forget(self, records: Sequence[Record]) -> None:
+        """Forget these, with what others want forgotten by then; raises what the one call raised."""
+        mine = self._next
+        mine.join(records, self._enough)
+        async with self._one:
+            if not mine.begun:
+                await pause(WINDOW, self._timer, mine.is_full)
+                self._next = Round()
+                await self._forget(mine)
+        if mine.error is not None:
+            raise Unknown(f"records were to be forgotten together: {mine.error}") from mine.error
+
+    async def _forget(self, mine: Round) -> None:
+        mine.begun = True
+        try:
+            await self._store.forget(mine.records)
+        except BaseException as error:
+            mine.error = error
+            raise
+
+
+class ForgettingLater(EnclosedStore):
+    """A store whose `forget` raises nothing and waits for nothing: what many calls want forgotten goes a little later, in one.
+
+    Once there are `enough` records that call waits no longer. `failed` is given the records of one that failed, which are
+    there, or may be, and its error.
+    """
+
+    def __init__(
+        self, store: Store, timer: Timer, *, enough: int, failed: Callable[[Sequence[Record], BaseException], None]
+    ) -> None:
+        """Enclose this store, for one relay."""
+        super().__init__(store)
+        self._timer = timer
+        self._enough = enough
+        self._failed = failed
+        self._left: list[Record] = []
+        self._is_full = asyncio.Event()
+        self._forgetting: asyncio.Task[None] | None = None
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing is left to be forgotten."""
+        return self._forgetting is None
+
+    async def forget(self, records: Sequence[Record]) -> None:
+        """Have these forgotten soon."""
+        self._left.extend(records)
+        if len(self._left) >= self._enough:
+            self._is_full.set()
+        if self._forgetting is None:
+            self._forgetting = asyncio.create_task(self._forget_left())
+
+    async def settle(self) -> None:
+        """Have all that is left forgotten now; returns when it is, or has failed."""
+        while self._forgetting is not None:
+            self._is_full.set()
+            await asyncio.wait({self._forgetting})
+
+    async def close(self) -> None:
+        """Cut off what is under way, and leave the rest to whoever finds it."""
+        if self._forgetting is not None:
+            self._forgetting.cancel()
+            await asyncio.wait({self._forgetting})
+
+    async def _forget_left(self) -> None:
+        try:
+            while self._left:
+                await pause(WINDOW, self._timer, self._is_full)
+                some, self._left = self._left, []
+                self._is_full.clear()
+                await self._forget(some)
+        finally:
+            self._forgetting = None
+
+    async def _forget(self, records: Sequence[Record]) -> None:
+        try:
+            await self._store.forget(records)
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:  # noqa: BLE001 - whatever it is, whoever is told raises it
+            self._failed(records, error)

@@ -1,0 +1,288 @@
+"""The worker: takes what waits, lets the algorithm deliver it, and keeps the pace. It decides nothing about a message.
+
+turn      receive, deliver, and wait as long as the pace says; the next batch is handled while this one is dispatched
+extend    renew the leases of what is in work, and of what could not be given back yet
+stop      receive no more; finish what is in work within the grace time; give back the rest
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
+from typing import Any, Protocol
+
+from onceonly.algorithms.delivery import Report, deliver
+from onceonly.config.worker import WorkerSettings
+from onceonly.model.errors import HandlerStuck, OnceOnlyError, WorkerStopped
+from onceonly.model.message import Delivery
+from onceonly.ports.bundle import Ports
+from onceonly.runtime.environment import LIVE, Surroundings, pause
+from onceonly.runtime.observe.observed import observed
+from onceonly.runtime.observe.observer import Observer
+from onceonly.runtime.processes.board import Column, Row
+from onceonly.runtime.worker.alone import AloneStarts, MarkedHandlers, Presence
+from onceonly.runtime.worker.budget import Budgeted
+from onceonly.runtime.worker.pace import Pace
+from onceonly.runtime.worker.returns import PatientTransport
+from onceonly.runtime.worker.together import ForgettingTogether
+from onceonly.runtime.worker.turns import Turn, TurningStore
+from onceonly.runtime.worker.units import SideBySide
+
+LAST_RELEASE = 2.0  # seconds to give back what a stop cut off
+IN_FLIGHT = 8  # batches at most for each that is handled: the others are dispatched and finished
+ENOUGH = IN_FLIGHT // 2  # batches that are done: no more are waited for to forget their records together
+SIDE_BY_SIDE = 32  # units of a worker at most that run at once, where each is one entity
+LEASE_PARTS = 3  # a lease is renewed this often before it would end
+OUTAGE, UNSURE, FAULT = "cannot receive", "cannot settle what was received", "delivering failed"
+
+_log = logging.getLogger("onceonly.worker")
+
+
+class Runner(Protocol):
+    """Something that works beside others in one process until it is told to stop."""
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Work until `stop` is set, then end gracefully."""
+
+
+class Worker:
+    """Runs the handlers of one endpoint on what its transport brings, until it is told to stop.
+
+    Correct alone or beside any number of others, in this process or elsewhere. `board` is the row where it counts; what it
+    counts is for people. `ask` is called when messages wait for a slot of claims that nobody has recycled yet. An outage of any
+    port makes it wait and try again, for ever. Pass `observer` here or wrap the
+    ports with `observed` before, not both.
+    """
+
+    def __init__(
+        self,
+        ports: Ports,
+        settings: WorkerSettings,
+        *,
+        observer: Observer | None = None,
+        surroundings: Surroundings = LIVE,
+        board: Row | None = None,
+        ask: Callable[[], object] = lambda: None,
+    ) -> None:
+        """Prepare to run; nothing is received before `run`."""
+        ports = observed(ports, observer)
+        self._transport = PatientTransport(ports.transport)
+        together = ForgettingTogether(ports.store, surroundings.timer, enough=ENOUGH * settings.concurrency)
+        self._ports = ports._replace(transport=self._transport, store=together)
+        self._settings = settings
+        self._surroundings = surroundings
+        self._row = board
+        self._ask = ask
+        turns, room = asyncio.Semaphore(settings.concurrency), asyncio.Semaphore(SIDE_BY_SIDE)
+        self._loops = [
+            Loop(self._ports, settings, surroundings, turn=Turn(turns), room=room, row=board)
+            for _ in range(IN_FLIGHT * settings.concurrency)
+        ]
+        self._pace = Pace(settings.batch_size, surroundings.chance)
+        self._trouble = ""
+        self.report = Report()
+
+    @property
+    def held(self) -> tuple[Delivery, ...]:
+        """The deliveries in work, not yet settled as a batch."""
+        return tuple(delivery for loop in self._loops for delivery in loop.batch)
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Work until `stop` is set, then finish what is in work within the grace time.
+
+        Raises WorkerStopped when a handler does not end, or one of its loops ends for no reason of its own; what kills a loop
+        (a crash point) ends the worker and is raised.
+        """
+        self._tell(logging.INFO, "started")
+        extending = asyncio.create_task(self._extend())
+        turning = [asyncio.create_task(self._turn_until(stop, loop)) for loop in self._loops]
+        try:
+            cut_off = await self._until_stopped(turning, stop)
+        except WorkerStopped as error:
+            self._tell(logging.ERROR, "has ended", reason=str(error))
+            raise
+        finally:  # ends tasks; calls no port
+            await _cancel([extending, *turning])
+        await self._give_back(logging.INFO if cut_off or self._transport.left else logging.DEBUG)
+        self._tell(logging.INFO, "stopped")
+
+    async def _until_stopped(self, turning: list[asyncio.Task[None]], stop: asyncio.Event) -> bool:
+        """Wait for the stop, and then for the end of what is in work; tells whether the grace time was too short for it."""
+        stopped = asyncio.create_task(stop.wait())
+        try:
+            await asyncio.wait({stopped, *turning}, return_when=asyncio.FIRST_COMPLETED)
+            self._look_for_deaths(turning, stop)
+            await asyncio.wait(turning, timeout=self._settings.grace)
+        finally:
+            await _cancel([stopped])
+        self._look_for_deaths(turning, stop)
+        return not all(task.done() for task in turning)
+
+    def _look_for_deaths(self, turning: Sequence[asyncio.Task[None]], stop: asyncio.Event) -> None:
+        """Raise what ended a loop that was to go on."""
+        for task in turning:
+            if not task.done():
+                continue
+            error = None if task.cancelled() else task.exception()
+            if isinstance(error, HandlerStuck):
+                words = f"a handler of endpoint {self._ports.endpoint!r} did not end in time, and the worker cannot go on"
+                raise WorkerStopped(words) from error
+            if error is not None:
+                raise error
+            if task.cancelled() or not stop.is_set():
+                raise WorkerStopped(f"a loop of the worker of endpoint {self._ports.endpoint!r} ended without a stop request")
+
+    async def _turn_until(self, stop: asyncio.Event, loop: "Loop") -> None:
+        while not stop.is_set():
+            await loop.turn.take()
+            try:
+                seconds = 0.0 if stop.is_set() else await self._turn(loop, stop)
+                await asyncio.sleep(0)  # adapters in memory never wait; signals and ticks need their turn all the same
+                await pause(seconds, self._surroundings.timer, stop)
+            finally:  # awaits nothing
+                loop.turn.give_up()
+
+    async def _turn(self, loop: "Loop", stop: asyncio.Event) -> float:
+        """Receive and deliver once; gives how long to wait before the next turn."""
+        try:
+            await self._transport.give_back()
+            loop.begin_batch(await self._transport.receive(self._pace.limit, self._settings.wait))
+        except Exception as error:  # noqa: BLE001 - an outage, however a driver words it, kills no worker
+            self._went_bad(OUTAGE, error)
+            return self._pace.after_outage()
+        if self._trouble == OUTAGE:
+            self._recovered()
+            self._pace.after_receiving()
+        if not loop.batch or stop.is_set():
+            return 0.0  # what came too late is given back by `run`
+        return await self._work(loop)
+
+    async def _work(self, loop: "Loop") -> float:
+        taken = len(loop.batch)
+        self._count(received=taken, held=taken)
+        try:
+            report = await deliver(loop.batch, loop.ports, loop.side_by_side)
+            seconds = self._learn(report, taken)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the deliveries go back and the worker lives on
+            self._went_bad(FAULT, error)
+            seconds = self._pace.after_fault(taken)
+            await loop.starts.close()  # before the message comes again: it died of nothing
+            with suppress(Exception):  # their leases end by themselves
+                await self._transport.release(loop.batch)
+        finally:
+            self._count(held=-taken)
+        loop.batch = ()
+        return seconds
+
+    def _learn(self, report: Report, taken: int) -> float:
+        self.report += report
+        if report.unrecycled:
+            self._ask()
+        self._count(known=report.known, handled=report.handled, dead=report.dead, retried=report.retried)
+        if report.unsure > report.newer:
+            self._went_bad(UNSURE, None, report.trouble)
+        elif self._trouble:
+            self._recovered()
+        return self._pace.after(report, taken)
+
+    async def _extend(self) -> None:
+        lease = self._transport.traits.lease
+        while lease is not None:
+            await self._surroundings.timer.sleep(lease / LEASE_PARTS)
+            if deliveries := (*self.held, *self._transport.left):
+                with suppress(Exception):  # the next turn of `extend` tries again, and the observer has seen it
+                    await self._transport.extend(deliveries)
+
+    async def _give_back(self, level: int) -> None:
+        """Give back what was cut off, or came too late to begin with: a stop is no message's own failure."""
+        left = (*self.held, *self._transport.left)
+        if not left:
+            return
+        self._tell(level, "gives deliveries back", count=len(left))
+        with suppress(Exception):  # their leases end by themselves
+            async with asyncio.timeout(LAST_RELEASE):
+                for loop in self._loops:
+                    await loop.starts.close()
+                await self._transport.release(left)
+
+    def _went_bad(self, what: str, error: Exception | None, said: Sequence[str] = ()) -> None:
+        told, self._trouble = self._trouble, what
+        bug = error is not None and not isinstance(error, OnceOnlyError)
+        if told and not (bug and what == FAULT):
+            return  # said once for each change of state, but a bug is said every time
+        reason = f"{type(error).__name__}: {error}" if error else "; ".join(said) or "an effect was not answered for sure"
+        _log.log(
+            logging.ERROR if bug else logging.WARNING,
+            "%s; trying again with growing delays",
+            what,
+            exc_info=error if bug else None,
+            extra={"endpoint": self._ports.endpoint, "reason": reason},
+        )
+
+    def _recovered(self) -> None:
+        self._trouble = ""
+        self._tell(logging.INFO, "recovered")
+
+    def _tell(self, level: int, what: str, **fields: object) -> None:
+        _log.log(level, "worker %s", what, extra={"endpoint": self._ports.endpoint, **fields})
+
+    def _count(self, **numbers: int) -> None:
+        if self._row is not None:
+            for name, number in numbers.items():
+                self._row.add(Column[name.upper()], number)
+
+
+class Loop:
+    """One of a worker's loops: what it has in work, and its turn to receive."""
+
+    def __init__(
+        self,
+        ports: Ports,
+        settings: WorkerSettings,
+        surroundings: Surroundings,
+        *,
+        turn: Turn,
+        room: asyncio.Semaphore,
+        row: Row | None = None,
+    ) -> None:
+        """Begin with nothing in work."""
+        self._marked = None if row is None else MarkedHandlers(ports.handlers, row, ports.endpoint)
+        handlers = Budgeted(self._marked or ports.handlers, settings.budget, surroundings.timer)
+        presence = Presence()
+        self.starts = AloneStarts(ports.starts, presence, endpoint=ports.endpoint, surroundings=surroundings, row=row)
+        self.ports = ports._replace(handlers=handlers, store=TurningStore(ports.store, turn, presence), starts=self.starts)
+        self.turn = turn
+        self.side_by_side = SideBySide(room, turn)
+        self.batch: tuple[Delivery, ...] = ()
+
+    def begin_batch(self, batch: tuple[Delivery, ...]) -> None:
+        """Have these deliveries in work."""
+        self.batch = batch
+        if self._marked is not None:
+            self._marked.begin_batch()
+
+
+async def _cancel(tasks: list[asyncio.Task[Any]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def run_all(runners: Sequence[Runner], stop: asyncio.Event) -> None:
+    """Run workers and relays of one process side by side; when one dies, so do the others, and its end is raised."""
+    await side_by_side([runner.run(stop) for runner in runners])
+
+
+async def side_by_side(runs: Sequence[Coroutine[Any, Any, None]]) -> None:
+    """Run all of these until they end; when one dies or is cancelled, so do the others, and its end is raised."""
+    tasks = [asyncio.create_task(run) for run in runs]
+    left = set(tasks)
+    try:
+        while left:  # a task that is cancelled is no exception to `asyncio.wait`
+            done, left = await asyncio.wait(left, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                if task.cancelled():
+                    raise WorkerStopped("a task of the worker, the relay or the janitor was cancelled without a stop request")
+                task.result()
+    finally:
+        await _cancel(tasks)

@@ -1,0 +1,357 @@
+"""A SQL database as the adapters use it: one for each process and URL, with transactions that end on every path.
+
+A database transaction that is given up is *dropped*: that awaits nothing, it is rolled back in the background, and every
+later one waits until that is done.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from time import monotonic
+from typing import Any, TypeAlias
+
+from msgspec.structs import replace
+from sqlalchemy import Connection, Pool, QueuePool, RootTransaction
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession, async_sessionmaker
+
+from onceonly.model.errors import Failed, OnceOnlyError, SetupError, Unknown, Unsafe
+from onceonly.ports.surroundings import Clock
+from onceonly.sql.dialect import Dialect, Purpose, Said, State, checked_isolation
+from onceonly.sql.guard import guarding, mark_errors
+from onceonly.sql.statement_events import look_at_statements
+from onceonly.sql.transaction import DatabaseTransaction, Keeping, Turns, nothing
+from onceonly.sql.translation import NotConnected, Translating, TurnNotHad
+from onceonly.sql.urls import DEFAULT_PREFIX, Place, checked_prefix, read_url
+from onceonly.systems import system_of, systems
+
+REACHING = 25.0
+"""Seconds for a new connection, and for all that SQLAlchemy asks on it."""
+SETTLING = 15.0
+"""Seconds that a transaction waits for the rollback of those before it: a server that is silent for so long is away."""
+CLOSING = 2.0
+"""Seconds to end transactions and connections politely."""
+SOON = 0.002  # seconds until a unit's connection is given back, unless another transaction begins before
+LOOK_EVERY = 30.0
+"""Seconds between two looks at a server's settings: one that stops being durable is noticed within a minute."""
+Source: TypeAlias = str | AsyncEngine | async_sessionmaker[AsyncSession]
+"""What a user may name a database by."""
+
+
+class Database:
+    """One SQL database in one process. Several adapters share it; who opened it closes it."""
+
+    def __init__(
+        self, engine: AsyncEngine, dialect: Dialect, place: Place, *, clock: Clock, durable: bool, own: bool = True
+    ) -> None:
+        self.engine = engine
+        self.dialect = dialect
+        self.prefix = place.prefix
+        self.schema = place.schema
+        self.isolation = checked_isolation(dialect, place.isolation)
+        self.lease = place.lease
+        self.creates = dialect.embedded and place.create
+        self.clock = clock
+        self.sessions: async_sessionmaker[AsyncSession] = async_sessionmaker()
+        self._own = own
+        self._known: tuple[type[Exception], ...] = (OnceOnlyError, SQLAlchemyError, OSError, *dialect.errors)
+        self._translating: dict[tuple[type[OnceOnlyError], type[OnceOnlyError], type[OnceOnlyError], bool], Translating] = {}
+        self._durable = durable
+        self._prepared = False
+        self._next_look = 0.0
+        self._preparing = asyncio.Lock()
+        self._turns = Turns(place.timeout) if dialect.single_writer else None
+        self._dropping: set[asyncio.Task[None]] = set()
+        self._stranded: list[DatabaseTransaction] = []
+
+    async def ready(self) -> None:
+        """Check the server before the first transaction, and every `LOOK_EVERY` seconds after that.
+
+        Raises the driver's own errors; SetupError the first time, Unsafe later.
+        """
+        if not self._prepared:
+            async with self._preparing:
+                if not self._prepared:
+                    await self._prepare()
+                    self._prepared, self._next_look = True, monotonic() + LOOK_EVERY
+        elif monotonic() >= self._next_look and not self.dialect.embedded:
+            await self._look_again()
+
+    async def open(self, purpose: Purpose, *, isolation: str | None = None, lingers: bool = True) -> DatabaseTransaction:
+        """Begin a database transaction, which must be committed or dropped. Raises the driver's own errors.
+
+        The connection of a unit that is committed is given back a little later, unless it shall not linger.
+        """
+        writing = purpose is not Purpose.READING
+        await self._get_ready(settled=writing or not self.dialect.single_writer)
+        end_turn = await self._turns.take() if writing and self._turns is not None else nothing
+        is_unit = purpose is Purpose.UNIT or purpose is Purpose.BATCH
+        keeping = self._keep if lingers and is_unit and not self.dialect.single_writer else None
+        if is_unit and self.dialect.begins_later and self._has_idle():
+            return await self._begin(purpose, isolation, end_turn, keeping)  # waits for nothing that a cancellation cuts off
+        opening = asyncio.ensure_future(self._begin(purpose, isolation, end_turn, keeping))
+        try:
+            return await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            self._spawn(_drop_opened(opening))
+            raise
+
+    def writing(self) -> AbstractAsyncContextManager[AsyncConnection]:
+        """Enclose a database transaction that writes; it commits at the end. Raises Failed, Unknown.
+
+        Never Conflict: a lock that could not be had within the time-out is Failed, nothing happened.
+        """
+        return self._transaction(Purpose.WRITING)
+
+    @asynccontextmanager
+    async def autocommitting(self) -> AsyncIterator[AsyncConnection]:
+        """Enclose statements each of which is a database transaction of its own: no BEGIN, no COMMIT. Raises Failed, Unknown.
+
+        Where the dialect needs a transaction around a single statement it is the same as `writing`.
+        """
+        with self.translate():
+            await self._get_ready()  # this may find out that the dialect does not
+        if not self.dialect.autocommits:
+            async with self.writing() as connection:
+                yield connection
+            return
+        with self.translate(committing=True):
+            connection = await self._connected()
+            try:
+                yield connection
+            finally:
+                await asyncio.shield(connection.close())
+
+    def reading(self) -> AbstractAsyncContextManager[AsyncConnection]:
+        """Enclose a database transaction that only reads, all of it from one state. Raises Failed, Unknown."""
+        return self._transaction(Purpose.READING)
+
+    def translate(
+        self,
+        *,
+        locked: type[OnceOnlyError] = Failed,
+        refused: type[OnceOnlyError] = Failed,
+        unsure: type[OnceOnlyError] = Unknown,
+        committing: bool = False,
+    ) -> Translating:
+        """Enclose driver calls: their errors come out as `locked`, `refused`, `unsure` or Failed. See `translated`."""
+        asked = (locked, refused, unsure, committing)
+        found = self._translating.get(asked)
+        if found is None:
+            found = Translating(self.dialect, locked=locked, refused=refused, unsure=unsure, committing=committing)
+            self._translating[asked] = found
+        return found
+
+    def is_refused(self, error: OnceOnlyError) -> bool:
+        """Tell of a translated error whether trying again cannot help: the user may not do it, or the statement cannot work."""
+        cause = error.__cause__
+        return isinstance(cause, DBAPIError) and self.dialect.said(cause) in {Said.FORBIDDEN, Said.STATEMENT}
+
+    def is_locked(self, error: OnceOnlyError) -> bool:
+        """Tell of a translated error whether another transaction was in the way."""
+        cause = error.__cause__
+        return isinstance(cause, TurnNotHad) or (
+            isinstance(cause, DBAPIError) and self.dialect.said(cause) in {Said.LOCKED, Said.HELD}
+        )
+
+    async def settle(self) -> None:
+        """Wait until every dropped transaction is rolled back, but not for a server that does not answer."""
+        self._end_stranded()
+        if self._dropping:
+            await asyncio.wait(self._dropping, timeout=None if self.dialect.embedded else SETTLING)
+
+    async def close(self) -> None:
+        """Roll back what was dropped, and close the connections that this library opened.
+
+        Connections to a server that does not answer are dropped.
+        """
+        self._end_stranded()
+        ending = asyncio.ensure_future(self._end())
+        try:
+            if not self.dialect.embedded and not (await asyncio.wait([ending], timeout=CLOSING))[0]:
+                self.dialect.hang_up()
+        finally:
+            await ending
+
+    async def _end(self) -> None:
+        await self.settle()
+        if self._own:
+            await self.engine.dispose()
+
+    async def _prepare(self) -> None:
+        with self._connecting():
+            async with asyncio.timeout(None if self.dialect.embedded else 2 * REACHING):
+                await self.dialect.prepare(self.engine, durable=self._durable)
+
+    async def _look_again(self) -> None:
+        """Check the server once more. One that fails the check is checked before every transaction until it passes."""
+        async with self._preparing:
+            if monotonic() < self._next_look:
+                return  # another task has just done it
+            try:
+                await self._prepare()
+            except SetupError as error:
+                raise Unsafe(str(error)) from error
+            self._next_look = monotonic() + LOOK_EVERY
+
+    async def _get_ready(self, *, settled: bool = True) -> None:
+        """Look at the database before its first use, and let what was dropped be rolled back.
+
+        It need not be `settled` for readers of a file: they wait for no writer, nor for one that still waits for its turn.
+        """
+        await self.ready()
+        if settled:
+            await self.settle()
+        else:
+            self._end_stranded()
+
+    def _has_idle(self) -> bool:
+        pool = self.engine.sync_engine.pool
+        return isinstance(pool, QueuePool) and pool.checkedin() > 0
+
+    async def _connected(self) -> AsyncConnection:
+        """Get a connection: `_connecting` without what that costs each time. A server that does not answer is away as well."""
+        try:
+            if self._has_idle():
+                return await self.engine.connect()
+            async with asyncio.timeout(REACHING):
+                return await self.engine.connect()
+        except self._known:
+            raise
+        except Exception as error:
+            raise NotConnected(f"{type(error).__name__}: {error}") from error
+
+    @contextmanager
+    def _connecting(self) -> Iterator[None]:
+        """Enclose what connects: an error of no class of the driver's means that the server is away. Raises NotConnected."""
+        try:
+            yield
+        except self._known:
+            raise
+        except Exception as error:
+            raise NotConnected(f"{type(error).__name__}: {error}") from error
+
+    async def _begin(
+        self, purpose: Purpose, isolation: str | None, end_turn: Callable[[], None], keeping: Keeping | None
+    ) -> DatabaseTransaction:
+        try:
+            connection = await self._connected()
+            try:
+                root = await connection.run_sync(self._begin_root, purpose, isolation)
+            except BaseException:
+                await connection.invalidate()  # nobody knows whether it has begun
+                await connection.close()
+                raise
+        except BaseException:
+            end_turn()
+            raise
+        return DatabaseTransaction(
+            connection, root, dialect=self.dialect, dropping=self._drop, end_turn=end_turn, keeping=keeping
+        )
+
+    def _begin_root(self, connection: Connection, purpose: Purpose, isolation: str | None) -> RootTransaction:
+        root = connection.begin()
+        self.dialect.begin(connection, purpose, isolation=isolation)
+        return root
+
+    @asynccontextmanager
+    async def _transaction(self, purpose: Purpose) -> AsyncIterator[AsyncConnection]:
+        with self.translate():
+            transaction = await self.open(purpose)
+        try:
+            with self.translate():
+                yield transaction.connection
+            with self.translate(committing=True):
+                await transaction.commit()
+        except BaseException:
+            transaction.drop()
+            raise
+
+    def _drop(self, transaction: DatabaseTransaction) -> None:
+        """Have a transaction rolled back; awaits nothing."""
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:  # its coroutine is being closed outside of the loop
+            self._stranded.append(transaction)
+        else:
+            self._spawn(transaction.end())
+
+    def _keep(self, transaction: DatabaseTransaction) -> None:
+        """Have a committed transaction's connection given back soon: what waits for the commit waits no longer for that."""
+        self._stranded.append(transaction)
+        asyncio.get_running_loop().call_later(SOON, self._end_stranded)
+
+    def _end_stranded(self) -> None:
+        while self._stranded:
+            self._spawn(self._stranded.pop().end())
+
+    def _spawn(self, ending: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(ending)
+        self._dropping.add(task)
+        task.add_done_callback(self._dropping.discard)
+
+
+async def open_database(source: Source, *, clock: Clock, durable: bool = True, prefix: str = "") -> Database:
+    """Give a database by its URL, or by a user's own engine or session factory. Connects at the first transaction.
+
+    A user's engine stays as it is and stays the user's to dispose. `durable=False` accepts commits that a power cut loses.
+    `prefix` overrides the URL's. Raises SetupError.
+    """
+    if isinstance(source, str):
+        return _open_url(read_url(source), clock=clock, durable=durable, prefix=prefix)
+    factory, engine = _factory_of(source)
+    dialect = _dialect(engine.dialect.name, engine.dialect.driver)
+    place = replace(place_of(engine), prefix=checked_prefix(prefix or DEFAULT_PREFIX))
+    database = _database(dialect.adopt(engine), dialect, place, clock=clock, durable=durable, own=False)
+    database.sessions = factory
+    return database
+
+
+def place_of(source: Source) -> Place:
+    """Tell what a source names, without connecting. Raises SetupError."""
+    return read_url(source) if isinstance(source, str) else Place(url=_factory_of(source)[1].url)
+
+
+def pool_of(source: Source) -> Pool | None:
+    """Give the connections of a user's own engine or session factory; a URL has none. Raises SetupError."""
+    return None if isinstance(source, str) else _factory_of(source)[1].sync_engine.pool
+
+
+def _factory_of(source: AsyncEngine | async_sessionmaker[AsyncSession]) -> tuple[async_sessionmaker[AsyncSession], AsyncEngine]:
+    factory = source if isinstance(source, async_sessionmaker) else async_sessionmaker(source)
+    engine = factory.kw.get("bind")
+    if not isinstance(engine, AsyncEngine) or factory.kw.get("binds"):
+        raise SetupError("the async_sessionmaker must be bound to one AsyncEngine: async_sessionmaker(engine)")
+    return factory, engine
+
+
+def _open_url(place: Place, *, clock: Clock, durable: bool, prefix: str) -> Database:
+    dialect = _dialect(*place.url.drivername.partition("+")[::2])
+    named = replace(place, prefix=checked_prefix(prefix or place.prefix))
+    engine = dialect.engine(place.url, timeout=place.timeout)
+    return _database(engine, dialect, named, clock=clock, durable=durable, own=True)
+
+
+def _database(engine: AsyncEngine, dialect: Dialect, place: Place, *, clock: Clock, durable: bool, own: bool) -> Database:
+    if place.schema is not None and not dialect.has_schemas:
+        raise SetupError(f"schema={place.schema!r}: {dialect.name} has no schemas; use ?prefix=")
+    guard = guarding(lambda connection: dialect.state(connection) is not State.ENDED)
+    look_at_statements(engine, dialect.looks._replace(before=(*dialect.looks.before, guard)), own=own)
+    mark_errors(engine)
+    return Database(engine, dialect, place, clock=clock, durable=durable, own=own)
+
+
+def _dialect(name: str, driver: str) -> Dialect:
+    system = system_of(name)
+    if system is None or system.dialect is None:
+        known = ", ".join(scheme for scheme, each in systems().items() if each.dialect is not None)
+        raise SetupError(f"there is no adapter for {name} databases; there is one for {known}")
+    dialect: Dialect = system.dialect(driver)
+    return dialect
+
+
+async def _drop_opened(opening: asyncio.Future[DatabaseTransaction]) -> None:
+    """End a transaction whose opener was cancelled; an opening that failed has nothing to end."""
+    await asyncio.wait([opening])
+    if not opening.cancelled() and opening.exception() is None:
+        await opening.result().end()

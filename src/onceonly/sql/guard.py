@@ -1,0 +1,103 @@
+"""Keeping a unit's transaction the unit's: what would end it raises, before anything has happened."""
+
+import re
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from sqlalchemy import Connection, event
+from sqlalchemy.engine import ExceptionContext
+from sqlalchemy.ext.asyncio import AsyncEngine
+from sqlalchemy.orm import Session
+
+from onceonly.sql.statement_events import Look
+
+CONNECTION_METHODS = ("commit", "rollback", "close", "begin", "begin_twophase", "detach")
+SESSION_METHODS = ("commit", "rollback", "close", "begin", "reset", "invalidate", "prepare")
+
+_GUARDED = "_onceonly_guarded"
+_RAISED_BY = "onceonly_raised_by"
+_GONE = (
+    "the database transaction of this unit has ended (an error or ON CONFLICT ROLLBACK): a statement now would stand by itself"
+)
+_ENDING = re.compile(
+    r"(?:\s|--[^\n]*\n|/\*.*?\*/|;)*"
+    r"(?:COMMIT|END|ABORT|BEGIN|START\s+TRANSACTION|ROLLBACK(?!\s+(?:(?:TRANSACTION|WORK)\s+)?TO\b))\b",
+    re.IGNORECASE | re.DOTALL,
+)
+_ROLLBACK_TO = re.compile(r"\s*ROLLBACK\b", re.IGNORECASE)  # what else rolls back is refused; this mends an aborted one
+
+
+def mark_errors(engine: AsyncEngine) -> None:
+    """Have the errors of this engine's guarded connections marked for `is_raised_by`."""
+    event.listen(engine.sync_engine, "handle_error", _mark)
+
+
+def guarding(in_transaction: Callable[[Connection], bool]) -> Look:
+    """Make what refuses, on guarded connections, SQL text that begins or ends a transaction, and any after its end.
+
+    `in_transaction` reads the driver's own state.
+    """
+
+    def refuse(connection: Connection, statement: str) -> None:
+        if is_guarded(connection):
+            _refuse_ending(statement)
+            if not _ROLLBACK_TO.match(statement) and not in_transaction(connection):
+                raise RuntimeError(_GONE)
+
+    return refuse
+
+
+def is_raised_by(error: BaseException, connection: Connection | None) -> bool:
+    """Tell whether a driver's error came from this guarded connection, and not from another one that a handler has."""
+    return connection is not None and getattr(error, _RAISED_BY, None) is connection
+
+
+def guard_connection(connection: Connection) -> None:
+    """Make the methods of this one connection that begin or end a transaction raise RuntimeError, and such SQL text too.
+
+    Its async proxies call the same methods. Who owns it ends it with `Connection.close(connection)`.
+    """
+    vars(connection).update(_OF_CONNECTIONS)
+
+
+def is_guarded(connection: Connection) -> bool:
+    """Tell whether this connection is a unit's, which handlers may reach."""
+    return _GUARDED in vars(connection)
+
+
+def guard_session(session: Session) -> None:
+    """Make the methods of this one session that begin or end a transaction raise RuntimeError; `begin_nested` works."""
+    vars(session).update(_OF_SESSIONS, begin=partial(_begin, session.begin))
+
+
+def _refusal(name: str) -> Callable[..., Any]:
+    def refuse(*_arguments: Any, **_options: Any) -> Any:
+        raise RuntimeError(_told(f"{name}()"))
+
+    return refuse
+
+
+def _begin(original: Callable[..., Any], *arguments: Any, nested: bool = False, **options: Any) -> Any:
+    if nested:  # `begin_nested` of a session comes through `begin`; savepoints are fine
+        return original(*arguments, nested=True, **options)
+    raise RuntimeError(_told("begin()"))
+
+
+def _mark(context: ExceptionContext) -> None:
+    connection, error = context.connection, context.sqlalchemy_exception
+    if connection is not None and error is not None and is_guarded(connection):
+        setattr(error, _RAISED_BY, connection)
+
+
+def _refuse_ending(statement: str) -> None:
+    if _ENDING.match(statement):
+        raise RuntimeError(_told(f"SQL {statement.strip()[:40]!r}"))
+
+
+def _told(what: str) -> str:
+    return f"{what} is not for handlers: the unit is committed with its claims and records, or not at all; use begin_nested()"
+
+
+_OF_CONNECTIONS = {**{name: _refusal(name) for name in CONNECTION_METHODS}, _GUARDED: True}
+_OF_SESSIONS = {name: _refusal(name) for name in SESSION_METHODS if name != "begin"}

@@ -1,0 +1,309 @@
+"""The queue inside a SQL database: for applications that have a database anyway, and no broker.
+
+Every call is one database transaction. An empty queue is looked at without the write lock; how soon a message that another
+process sent is seen depends on how long this queue was empty, 5 to 100 ms. Nothing here is part of the store's transaction.
+"""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from secrets import token_hex
+from typing import Any, NamedTuple, TypeVar
+from weakref import WeakKeyDictionary
+
+from msgspec import MsgspecError, Struct
+from sqlalchemy import Delete, Update, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from onceonly.formats.cloudevents import UNREADABLE, arrival, encode
+from onceonly.formats.records import decode_headers, encode_headers
+from onceonly.model.errors import QueueMissing, TryAgain
+from onceonly.model.message import Delivery, Headers, Send
+from onceonly.model.record import Answer
+from onceonly.ports.surroundings import Clock
+from onceonly.ports.transport import Depth, Topology, Traits
+from onceonly.sql.database import Database
+from onceonly.sql.queue_tables import SCHEMA, Statements
+
+__all__ = ["MAX_BODY", "SCHEMA", "Receipt", "SqlTransport"]
+
+LEASE = 30.0
+MAX_BODY = 1024 * 1024
+AS_STORED = "onceonly-headers"
+"""The header that keeps, as text, what was stored as a message's headers and could not be read."""
+
+_SHORTEST, _LONGEST, _GROWTH = 0.005, 0.1, 1.5  # seconds between two looks at an empty queue
+_Part = TypeVar("_Part")
+_MANY = 500  # numbers in one statement: every database takes that many parameters
+
+
+class Receipt(Struct, frozen=True, order=True):
+    """Which message, and which taking of it: a later one has another token."""
+
+    token: str
+    number: int
+
+
+class SqlTransport:
+    """One endpoint's queue in a SQL database. Any number of processes may share it.
+
+    Leases and delays follow the database's clock: those of the processes may differ. Where a test gives a `clock`, it is that.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        endpoint: str,
+        *,
+        lease: float = LEASE,
+        max_body: int = MAX_BODY,
+        clock: Clock | None = None,
+    ) -> None:
+        self.traits = Traits(lease=lease, max_body=max_body)
+        self._database = database
+        self._endpoint = endpoint
+        self._clock = clock
+        self._sql = Statements(database, moves_time=clock is not None)
+        self._bell = _BELLS.setdefault(database, Bell())
+        self._expects_more = False
+        self._pause = _SHORTEST
+
+    async def receive(self, limit: int, wait: float) -> tuple[Delivery, ...]:
+        """Take what waits; see the port. Cancelled, it gives back what it has just taken."""
+        clock = asyncio.get_running_loop().time
+        end = clock() + wait
+        with self._bell.listening(self._endpoint) as rung:
+            while True:
+                rung.clear()
+                if taken := await self._look_and_take(limit):
+                    self._pause = _SHORTEST
+                    return taken
+                left = end - clock()
+                if left <= 0:
+                    return ()
+                try:
+                    async with asyncio.timeout(min(self._pause, left)):
+                        await rung.wait()
+                except TimeoutError:
+                    self._pause = min(self._pause * _GROWTH, _LONGEST)
+
+    async def send(self, sends: Sequence[Send]) -> tuple[Answer, ...]:
+        """Hand over messages, all in one database transaction; see the port. REFUSED also: a body over `max_body`."""
+        fitting = [send for send in sends if self._fits(send)]
+        if not fitting:
+            return (Answer.REFUSED,) * len(sends)
+        async with self._database.writing() as connection:
+            routes = await self._routes(connection, fitting)
+            rows = [row for send in fitting for row in _rows(send, routes.queues(send), routes.now)]
+            if rows:
+                await connection.run_sync(self._database.dialect.insert_all, self._sql.messages, rows)
+        self._bell.ring({row["queue"] for row in rows})
+        return tuple(Answer.TAKEN if self._fits(send) and routes.can_take(send) else Answer.REFUSED for send in sends)
+
+    async def ack(self, deliveries: Sequence[Delivery]) -> None:
+        """Settle deliveries for good; one that another receiver holds by now is ignored."""
+        await self._change(self._sql.settle, deliveries)
+
+    async def release(self, deliveries: Sequence[Delivery]) -> None:
+        """Give deliveries back; one that another receiver holds by now is ignored."""
+        await self._change(self._sql.give_back, deliveries, **self._moved())
+        self._bell.ring({self._endpoint})
+
+    async def extend(self, deliveries: Sequence[Delivery]) -> None:
+        """Renew leases; see the port."""
+        await self._change(self._sql.keep, deliveries, lease=self._lease(), **self._moved())
+
+    async def declare(self, topologies: Sequence[Topology]) -> None:
+        """Make and end subscriptions; takes no write lock when all is as it should be. Safe in several processes at once."""
+        async with self._database.reading() as connection:
+            changes = await self._changes(connection, topologies)
+        if any(changes):
+            async with self._database.writing() as connection:
+                insert_absent = self._database.dialect.insert_absent
+                await connection.run_sync(insert_absent, self._sql.queues, changes.queues, key=["name"])
+                await connection.run_sync(insert_absent, self._sql.subscriptions, changes.subscriptions, key=["event", "queue"])
+                if changes.gone:
+                    await connection.execute(self._sql.unsubscribe, changes.gone)
+
+    async def depth(self, endpoint: str) -> Depth:
+        """Count a queue; see the port."""
+        asked = {"of": endpoint, **self._moved()}
+        async with self._database.reading() as connection:
+            declared, waiting, held, delayed = (await connection.execute(self._sql.depth, asked)).one()
+        if not declared:
+            raise QueueMissing(
+                f"there is no queue {endpoint!r}: run its endpoint, or `onceonly topology create module:endpoint`, first"
+            )
+        return Depth(waiting=waiting, held=int(held), delayed=int(delayed))  # a sum is a Decimal on MariaDB
+
+    async def _look_and_take(self, limit: int) -> tuple[Delivery, ...]:
+        """Look before taking where that takes a lock from others. While there is a backlog a look would be wasted."""
+        if self._database.dialect.single_writer and not self._expects_more:
+            asked = {"of": self._endpoint, **self._moved()}
+            async with self._database.reading() as connection:
+                if (await connection.execute(self._sql.is_waiting, asked)).first() is None:
+                    return ()
+        taking = asyncio.ensure_future(self._take(limit))
+        try:
+            taken = await asyncio.shield(taking)
+        except asyncio.CancelledError:
+            await self._undo(taking)
+            raise
+        self._expects_more = len(taken) == limit
+        return taken
+
+    async def _take(self, limit: int) -> tuple[Delivery, ...]:
+        token = token_hex(8)
+        asked = {"of": self._endpoint, "most": limit, "lease": self._lease(), "by": token, **self._moved()}
+        async with self._database.writing() as connection:
+            rows = await connection.run_sync(self._sql.take, asked)
+        return tuple(
+            arrival(Receipt(token, seq), self._endpoint, *_content(headers, body), suspect=leases > 1)
+            for seq, leases, headers, body in sorted(map(tuple, rows))  # RETURNING promises no order
+        )
+
+    async def _undo(self, taking: "asyncio.Task[tuple[Delivery, ...]]") -> None:
+        """Give back what was taken for a receiver that has been cancelled; an error leaves it to the end of the lease."""
+        with suppress(TryAgain):
+            if taken := await taking:
+                await self.release(taken)
+
+    async def _change(self, statement: Delete | Update, deliveries: Sequence[Delivery], **parameters: int) -> None:
+        if not deliveries:
+            return
+        async with self._database.writing() as connection:
+            for token, numbers in _by_token(deliveries):
+                await connection.execute(statement, {"by": token, "numbers": numbers, **parameters})
+
+    async def _routes(self, connection: AsyncConnection, sends: Iterable[Send]) -> "Routes":
+        commands = sorted({send.to for send in sends if send.to})
+        events = sorted({send.message.type for send in sends if not send.to})
+        known: set[str] = set()
+        subscribers: dict[str, list[str]] = defaultdict(list)
+        now = 0
+        for names in _chunks(commands):
+            for name, then in await connection.execute(self._sql.known, {"names": names, **self._moved()}):
+                known.add(name)
+                now = then
+        for names in _chunks(events):
+            for event, queue, then in await connection.execute(self._sql.subscribed, {"names": names, **self._moved()}):
+                subscribers[event].append(queue)
+                now = then
+        return Routes(frozenset(known), subscribers, now)
+
+    async def _changes(self, connection: AsyncConnection, topologies: Sequence[Topology]) -> "Changes":
+        known = set((await connection.execute(select(self._sql.queues.c.name))).scalars())
+        columns = self._sql.subscriptions.c
+        there = {(event, queue) for event, queue in await connection.execute(select(columns.event, columns.queue))}
+        wanted = {(event, topology.endpoint) for topology in topologies for event in topology.events}
+        gone = {(event, topology.endpoint) for topology in topologies for event in topology.gone}
+        return Changes(
+            queues=[{"name": name} for name in sorted({topology.endpoint for topology in topologies} - known)],
+            subscriptions=[{"event": event, "queue": queue} for event, queue in sorted(wanted - there)],
+            gone=[{"type": event, "of": queue} for event, queue in sorted(there & gone)],
+        )
+
+    def _lease(self) -> int:
+        return int((self.traits.lease or LEASE) * 1000)
+
+    def _moved(self) -> dict[str, int]:
+        return {} if self._clock is None else {"now": self._clock.now()}
+
+    def _fits(self, send: Send) -> bool:
+        return len(send.message.body) <= self.traits.max_body
+
+
+class Changes(NamedTuple):
+    """What a declaration has to change: rows to insert, and parameters of what to delete."""
+
+    queues: list[dict[str, str]]
+    subscriptions: list[dict[str, str]]
+    gone: list[dict[str, str]]
+
+
+class Routes(Struct, frozen=True):
+    """Where messages go: the declared queues, and who subscribed to what; `now` is when that was read, by the queue's clock."""
+
+    known: frozenset[str]
+    subscribers: Mapping[str, Sequence[str]]
+    now: int
+
+    def queues(self, send: Send) -> Sequence[str]:
+        """Name the queues a message goes to."""
+        if send.to:
+            return [send.to] if send.to in self.known else []
+        return self.subscribers.get(send.message.type, ())
+
+    def can_take(self, send: Send) -> bool:
+        """Tell whether a message can be routed; an event always can."""
+        return not send.to or send.to in self.known
+
+
+class Bell:
+    """Wakes the receivers of this process when something comes into their queue."""
+
+    def __init__(self) -> None:
+        self._listening: dict[str, set[asyncio.Event]] = defaultdict(set)
+
+    @contextmanager
+    def listening(self, queue: str) -> Iterator[asyncio.Event]:
+        """Give an event that is set whenever the bell of this queue rings."""
+        rung = asyncio.Event()
+        self._listening[queue].add(rung)
+        try:
+            yield rung
+        finally:
+            self._listening[queue].discard(rung)
+
+    def ring(self, queues: Iterable[str]) -> None:
+        """Wake whoever listens to these queues."""
+        for queue in queues:
+            for rung in self._listening.get(queue, ()):
+                rung.set()
+
+
+_BELLS: WeakKeyDictionary[Database, Bell] = WeakKeyDictionary()
+"""One bell for each database of this process; losing it costs time, never a message."""
+
+
+def _rows(send: Send, queues: Sequence[str], now: int) -> list[dict[str, Any]]:
+    if not queues:
+        return []
+    headers, body = encode(send)
+    text = encode_headers(headers)
+    row = {"visible_at": max(send.due, now), "leases": 0, "receipt": "", "headers": text, "body": body}
+    return [{"queue": queue, **row} for queue in queues]
+
+
+def _content(headers: object, body: object) -> tuple[Headers, bytes]:
+    """Read a row. One that a foreign program wrote wrongly must not hold up the others: it becomes unreadable.
+
+    SQLite stores a value of any type in any column.
+    """
+    stored = headers.encode() if isinstance(headers, str) else headers
+    raw = body.encode() if isinstance(body, str) else body
+    if not isinstance(stored, bytes | bytearray | memoryview) or not isinstance(raw, bytes | bytearray | memoryview):
+        wrong = f"its headers must be text and its body bytes, not {type(headers).__name__} and {type(body).__name__}"
+        return ((UNREADABLE, wrong), (AS_STORED, repr((headers, body)))), b""
+    try:
+        return decode_headers(bytes(stored)), bytes(raw)
+    except (MsgspecError, ValueError, RecursionError) as error:
+        text = bytes(stored).decode("utf-8", "surrogateescape")
+        return ((UNREADABLE, f"its headers are not a JSON list of pairs of texts: {error}"), (AS_STORED, text)), bytes(raw)
+
+
+def _by_token(deliveries: Iterable[Delivery]) -> Iterator[tuple[str, list[int]]]:
+    """Group receipts by who took them: one statement each, however many there are."""
+    groups: dict[str, list[int]] = defaultdict(list)
+    for delivery in deliveries:
+        if isinstance(delivery.receipt, Receipt):
+            groups[delivery.receipt.token].append(delivery.receipt.number)
+    for token, numbers in groups.items():
+        for part in _chunks(numbers):
+            yield token, part
+
+
+def _chunks(items: Sequence[_Part]) -> Iterator[list[_Part]]:
+    for start in range(0, len(items), _MANY):
+        yield list(items[start : start + _MANY])

@@ -1,0 +1,181 @@
+"""The versioned schema: each component's tables, created and upgraded by command, checked at start.
+
+One table, `{prefix}schema`, says which version of which component a database has.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from msgspec import Struct
+from sqlalchemy import Column, Connection, Integer, MetaData, String, Table, insert, inspect, select, update
+from sqlalchemy.schema import CreateIndex, CreateSchema, CreateTable
+
+from onceonly.model.errors import SchemaMissing, SchemaTooNew
+from onceonly.sql.columns import TRANSACTIONAL
+from onceonly.sql.database import Database
+
+Step = Callable[[Connection, MetaData], None]
+"""Takes a database from one version to the next; `MetaData` holds the component's tables as of now."""
+
+
+class Schema(Struct, frozen=True, kw_only=True):
+    """The tables of one component, given a prefix and a schema of the database.
+
+    `upgrades` holds, for each older version, the step to the one after it.
+    """
+
+    component: str
+    version: int
+    tables: Callable[[str, str | None], MetaData]
+    upgrades: Mapping[int, Step] = {}
+
+
+class Named(Protocol):
+    """What says how the tables in a database are called: a `Database`, or the `Place` it is made from."""
+
+    @property
+    def prefix(self) -> str:
+        """What every name begins with."""
+
+    @property
+    def schema(self) -> str | None:
+        """The schema they are in, where there are schemas."""
+
+
+async def create(database: Database, schema: Schema) -> None:
+    """Make the tables that are not there; harmless when they are, and from several processes at once.
+
+    Raises SchemaMissing when older tables are there, SchemaTooNew when newer ones are.
+    """
+    if await _version(database, schema) is None:  # most starts find all in place, and take no write lock
+        async with database.writing() as connection:
+            await connection.run_sync(_create, database, schema)
+    await check(database, schema)
+
+
+async def upgrade(database: Database, schema: Schema) -> None:
+    """Bring the tables to this version, step by step in one database transaction; makes them when there are none.
+
+    Raises SchemaTooNew, SchemaMissing when a step is missing.
+    """
+    async with database.writing() as connection:
+        await connection.run_sync(_create, database, schema)
+        await connection.run_sync(_upgrade, database, schema)
+    await check(database, schema)
+
+
+async def is_there(database: Database, schema: Schema) -> bool:
+    """Tell whether the database has tables of this component at all, of whatever version."""
+    return await _version(database, schema) is not None
+
+
+async def check(database: Database, schema: Schema) -> None:
+    """Make sure that the database has these tables. Raises SchemaMissing, SchemaTooNew, which say what to do."""
+    _judge(await _version(database, schema), schema)
+
+
+def check_within(connection: Connection, names: Named, schema: Schema) -> None:
+    """Do the same on a connection, inside whatever database transaction it is in. Raises as `check`."""
+    _judge(_read_version(connection, names, schema.component), schema)
+
+
+def render(database: Database, schema: Schema) -> str:
+    """Give the statements that create these tables, for a person to run or to review. Does not connect."""
+    dialect = database.engine.dialect
+    statements: list[str] = [str(_place(database).compile(dialect=dialect))] if database.schema else []
+    for metadata in (_versions(database).metadata, _tables(database, schema)):
+        for table in metadata.sorted_tables:
+            statements.append(str(CreateTable(table, if_not_exists=True).compile(dialect=dialect)).strip())
+            statements += [
+                str(CreateIndex(index, if_not_exists=True).compile(dialect=dialect)).strip()
+                for index in sorted(table.indexes, key=lambda index: str(index.name))
+            ]
+    mark = insert(_versions(database)).values(component=schema.component, version=schema.version)
+    statements.append(str(mark.compile(dialect=dialect, compile_kwargs={"literal_binds": True})))
+    return ";\n\n".join(statements) + ";\n"
+
+
+async def drop(database: Database, *schemas: Schema) -> None:
+    """Drop these components' tables, and the schema table with them; harmless when they are gone."""
+    async with database.writing() as connection:
+        for schema in schemas:
+            await connection.run_sync(_tables(database, schema).drop_all)
+        await connection.run_sync(_versions(database).metadata.drop_all)
+
+
+async def create_user_tables(database: Database, metadata: MetaData) -> None:
+    """Make the user's own tables that are not there, on an embedded database."""
+    async with database.writing() as connection:
+        await connection.run_sync(metadata.create_all)
+
+
+def _tables(database: Database, schema: Schema) -> MetaData:
+    return schema.tables(database.prefix, database.schema)
+
+
+def _place(database: Database) -> CreateSchema:
+    return CreateSchema(database.schema or "", if_not_exists=True)
+
+
+def _versions(names: Named) -> Table:
+    return Table(
+        f"{names.prefix}schema",
+        MetaData(schema=names.schema),
+        Column("component", String(40), primary_key=True),
+        Column("version", Integer, nullable=False),
+        **TRANSACTIONAL,
+    )
+
+
+async def _version(database: Database, schema: Schema) -> int | None:
+    async with database.reading() as connection:
+        return await connection.run_sync(_read_version, database, schema.component)
+
+
+def _read_version(connection: Connection, names: Named, component: str) -> int | None:
+    versions = _versions(names)
+    if not inspect(connection).has_table(versions.name, schema=names.schema):
+        return None
+    return connection.scalar(select(versions.c.version).where(versions.c.component == component))
+
+
+def _judge(found: int | None, schema: Schema) -> None:
+    if found is None:
+        missing = f"the database has no tables for the {schema.component}"
+        raise SchemaMissing(f"{missing}: run `onceonly schema create module:endpoint`")
+    if found < schema.version:
+        raise SchemaMissing(
+            f"the tables of the {schema.component} are of version {found}, version {schema.version} is needed:"
+            " run `onceonly schema upgrade module:endpoint`"
+        )
+    if found > schema.version:
+        raise SchemaTooNew(
+            f"the tables of the {schema.component} are of version {found}, this onceonly knows {schema.version}:"
+            " install the newer onceonly here too"
+        )
+
+
+def _create(connection: Connection, database: Database, schema: Schema) -> None:
+    versions = _versions(database)
+    database.dialect.lock_schema(connection, versions.name)
+    if database.schema is not None and not inspect(connection).has_schema(database.schema):
+        connection.execute(_place(database))
+    versions.create(connection, checkfirst=True)
+    if _read_version(connection, database, schema.component) is None:
+        _tables(database, schema).create_all(connection)
+        connection.execute(insert(versions).values(component=schema.component, version=schema.version))
+
+
+def _upgrade(connection: Connection, database: Database, schema: Schema) -> None:
+    versions = _versions(database)
+    found = _read_version(connection, database, schema.component) or 0
+    if found > schema.version:
+        _judge(found, schema)
+    for version in range(found, schema.version):
+        if version not in schema.upgrades:
+            raise SchemaMissing(
+                f"no step leads from version {version} of the {schema.component}: upgrade with an older onceonly"
+            )
+        schema.upgrades[version](connection, _tables(database, schema))
+        # said after each step: MariaDB commits with every table it changes, and takes no step back
+        connection.execute(update(versions).where(versions.c.component == schema.component).values(version=version + 1))

@@ -1,0 +1,219 @@
+"""Claiming: each message where its claim belongs, in the slot for its instant or among those that have none.
+
+A slot's label is offered with its claims, as the first key. Only a slot that has it already holds the slice it stands for, and
+nobody takes it away before this unit ends. A slot without it took the label: then nothing of the unit may be committed.
+
+The instant is in the message's id. Older versions read it from a header, and claimed their messages in the slot for that. So a
+message whose id contains no instant is claimed without one, and where it has such a header in that slot as well.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from msgspec.structs import replace
+from sqlalchemy import Connection, Table, func, select, union_all
+
+from onceonly.formats.records import decode_record
+from onceonly.model.errors import Conflict
+from onceonly.model.identity import Identity, claim_key
+from onceonly.model.message import Message
+from onceonly.model.record import Record
+from onceonly.model.ring import ring_key
+from onceonly.sql.store.keeping import Keeping
+from onceonly.sql.store.portions import chunks
+from onceonly.sql.store.scope import Scope
+from onceonly.sql.store.slicing import NO_BODY, label_row
+from onceonly.sql.store.statements import Found, delete_keys
+from onceonly.sql.store.tables import Tables
+
+NEVER = 1 << 62
+"""When a claim arrived that no time removes: it goes with its record."""
+
+
+class OtherSlice(Exception):
+    """The slot for these messages does not hold their slice, which begins at `start`; the transaction must be rolled back."""
+
+    def __init__(self, slot: Table, start: int, messages: Sequence[Message]) -> None:
+        """Keep them."""
+        super().__init__(slot.name)
+        self.slot = slot
+        self.start = start
+        self.messages = tuple(messages)
+
+
+class Place(NamedTuple):
+    """Where claims are made together: a table, its label's slice (None without one), and the messages by their keys, sorted."""
+
+    table: Table
+    start: int | None
+    messages: Mapping[bytes, Message]
+
+
+class Known(NamedTuple):
+    """What is stored about a message handled before."""
+
+    fingerprint: bytes
+    effects: bytes | None
+
+
+def record_claim(scope: Scope, message: Message) -> bytes | None:
+    """Give the key of a message's claim in the ring, which its record names; None when it is in no slot."""
+    instant = _slot_instant(scope, message) or _former_instant(scope, message)
+    return ring_key(scope.endpoint, message.identity, instant) if instant else None
+
+
+def places(scope: Scope, messages: Iterable[Message]) -> list[Place]:
+    """Sort messages by where their claims belong; in one order for all units, against deadlocks."""
+    outside: dict[bytes, Message] = {}
+    slices: dict[int, dict[bytes, Message]] = {}
+    for message in messages:
+        instant = _slot_instant(scope, message)
+        if not instant or scope.slicing is None:
+            outside[claim_key(scope.endpoint, message.identity)] = message
+        else:
+            key = ring_key(scope.endpoint, message.identity, instant)
+            slices.setdefault(scope.slicing.start(instant), {})[key] = message
+    found = [Place(scope.tables.claims, None, _sorted(outside))] if outside else []
+    return found + _in_slots(scope, slices)
+
+
+def claim(connection: Connection, scope: Scope, messages: Sequence[Message]) -> Found:
+    """Claim messages: first all claims, place by place, then a current read of those that were claimed before.
+
+    Raises OtherSlice; Conflict when one was claimed, and no longer is when it is read.
+    """
+    claimed = places(scope, messages)
+    left = [place._replace(messages=_claim(connection, scope, place)) for place in claimed]
+    former = _former_places(scope, claimed[0], left[0]) if claimed else []
+    left += [place._replace(messages=_claim(connection, scope, place)) for place in former]
+    if not any(place.messages for place in left):
+        return Found(new=tuple(messages))
+    known: dict[Identity, Known] = {}
+    for place in left:
+        known |= _read_known(connection, scope, place)
+    if former:
+        _undo_wrong(connection, scope, left[len(claimed) :], known)
+    same = [message for message in messages if _is_same(message, known)]
+    owed = {message.identity: known[message.identity].effects for message in same}
+    return Found(
+        new=tuple(message for message in messages if message.identity not in known),
+        owed=tuple(decode_record(identity, effects) for identity, effects in owed.items() if effects is not None),
+        done=tuple(message for message in same if owed[message.identity] is None),
+        clashing=tuple(message for message in messages if message.identity in known and message.identity not in owed),
+    )
+
+
+def unclaim(connection: Connection, scope: Scope, messages: Sequence[Message]) -> None:
+    """Delete claims, so that their messages are new again."""
+    claimed = places(scope, messages)
+    for place in (*claimed, *(_former_places(scope, claimed[0]) if claimed else ())):
+        delete_keys(connection, scope.database.dialect, [*place.messages], place.table)
+
+
+def with_fingerprints(connection: Connection, scope: Scope, records: Sequence[Record]) -> tuple[Record, ...]:
+    """Give records with the fingerprints of their claims, where these are outside of the ring."""
+    claims, keys = scope.tables.claims.c, {record.identity: claim_key(scope.endpoint, record.identity) for record in records}
+    query = select(claims.key, claims.fingerprint).where(scope.database.dialect.among(claims.key, "keys"))
+    rows = [row for some in chunks([*keys.values()]) for row in connection.execute(query, {"keys": some})]
+    found = {row.key: row.fingerprint for row in rows}
+    return tuple(replace(record, fingerprint=found.get(keys[record.identity], b"")) for record in records)
+
+
+def count_claims(connection: Connection, tables: Tables) -> int:
+    """Count all claims, in the ring and outside of it, and no labels."""
+    counted = [select(func.count().label("count")).select_from(tables.claims)]
+    counted += [select(func.count()).select_from(slot).where(slot.c.fingerprint != NO_BODY) for slot in tables.slots]
+    return sum(connection.scalars(union_all(*counted)))
+
+
+def _claim(connection: Connection, scope: Scope, place: Place) -> dict[bytes, Message]:
+    """Claim in one place; gives the messages that were claimed before."""
+    dialect, arrival = scope.database.dialect, _arrival(scope, place)
+    rows = [{"key": key, "fingerprint": message.fingerprint, **arrival} for key, message in place.messages.items()]
+    if place.start is None:
+        inserted = dialect.insert_absent(connection, place.table, rows, key=["key"])
+    else:
+        label = label_row(place.start)
+        behind = dialect.insert_behind(connection, place.table, label, rows, key="key")
+        if behind is None:
+            raise OtherSlice(place.table, place.start, [*place.messages.values()])
+        inserted = behind
+    claimed = {row.key for row in inserted}
+    return {key: message for key, message in place.messages.items() if key not in claimed}
+
+
+def _arrival(scope: Scope, place: Place) -> dict[str, int]:
+    """Say when a claim arrived, where that is not left to the database's clock."""
+    if place.start is not None:
+        return {}
+    if scope.keeping is not Keeping.HISTORY:
+        return {"arrived_at": NEVER}
+    return {} if scope.clock is None else {"arrived_at": scope.clock.now()}
+
+
+def _read_known(connection: Connection, scope: Scope, place: Place) -> dict[Identity, Known]:
+    """Read fingerprints and records together, both from one state."""
+    if not place.messages:
+        return {}
+    claims, records, dialect = place.table.c, scope.tables.records.c, scope.database.dialect
+    of_claim = records.key if place.start is None else records.claim
+    joined = place.table.outerjoin(scope.tables.records, claims.key == of_claim)
+    selected = select(claims.key, claims.fingerprint, records.effects).select_from(joined)
+    query = dialect.current(selected.where(dialect.among(claims.key, "keys")))
+    rows = {row.key: row for some in chunks([*place.messages]) for row in connection.execute(query, {"keys": some})}
+    if len(rows) < len(place.messages):
+        raise Conflict("another worker has finished and forgotten a message that was being claimed")
+    return {message.identity: Known(rows[key].fingerprint, rows[key].effects) for key, message in place.messages.items()}
+
+
+def _is_same(message: Message, known: Mapping[Identity, Known]) -> bool:
+    return message.identity in known and known[message.identity].fingerprint == message.fingerprint
+
+
+def _slot_instant(scope: Scope, message: Message) -> int:
+    """Give the instant that says in which slot a message is claimed; 0 for those that are in none."""
+    return _in_ring(scope, message, message.instant)
+
+
+def _former_instant(scope: Scope, message: Message) -> int:
+    """Give the instant of the slot in which an older version claims a message that this one claims outside; 0 for none."""
+    return _in_ring(scope, message, message.former_instant)
+
+
+def _in_ring(scope: Scope, message: Message, instant: int) -> int:
+    if not instant or scope.slicing is None or scope.keeping is not Keeping.HISTORY:
+        return 0
+    return instant if scope.slicing.has(instant) and message.identity not in scope.outside else 0
+
+
+def _former_places(scope: Scope, outside: Place, known: Place | None = None) -> list[Place]:
+    """Sort those of the messages outside that are not known there by where an older version claims them."""
+    if outside.start is not None or scope.slicing is None:
+        return []
+    slices: dict[int, dict[bytes, Message]] = {}
+    for key, message in outside.messages.items():
+        instant = _former_instant(scope, message)
+        if instant and (known is None or key not in known.messages):
+            place = slices.setdefault(scope.slicing.start(instant), {})
+            place[ring_key(scope.endpoint, message.identity, instant)] = message
+    return _in_slots(scope, slices)
+
+
+def _undo_wrong(connection: Connection, scope: Scope, former: Sequence[Place], known: Mapping[Identity, Known]) -> None:
+    """Delete the claims outside of messages that an older version has handled with another body."""
+    found = [message for place in former for message in place.messages.values() if not _is_same(message, known)]
+    keys = sorted(claim_key(scope.endpoint, message.identity) for message in found)
+    delete_keys(connection, scope.database.dialect, keys, scope.tables.claims)
+
+
+def _in_slots(scope: Scope, slices: Mapping[int, Mapping[bytes, Message]]) -> list[Place]:
+    return [Place(_slot(scope, start), start, _sorted(slices[start])) for start in sorted(slices)]
+
+
+def _slot(scope: Scope, start: int) -> Table:
+    assert scope.slicing is not None  # noqa: S101 - who has slices knows how time is cut
+    return scope.tables.slots[scope.slicing.slot(start)]
+
+
+def _sorted(messages: Mapping[bytes, Message]) -> dict[bytes, Message]:
+    return {key: messages[key] for key in sorted(messages)}

@@ -1,0 +1,187 @@
+"""Records written inside a database transaction that the caller owns: rows in the caller's own session.
+
+SQLAlchemy's unit of work does the rest: it flushes them with the business data, in bulk, and drops them with a transaction or
+a savepoint that is rolled back. Nothing is awaited here, so it is the same for an AsyncSession and a Session.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+from sqlalchemy import Connection, Engine, Pool, event, insert, inspect
+from sqlalchemy.exc import UnboundExecutionError
+from sqlalchemy.ext.asyncio import AsyncSession, async_scoped_session
+from sqlalchemy.orm import Session, SessionTransaction, registry, scoped_session
+
+from onceonly.model.errors import InvalidEffect, SchemaMissing, SetupError
+from onceonly.model.identity import Identity
+from onceonly.model.record import Record
+from onceonly.sql.database_identity import whereabouts, written
+from onceonly.sql.guard import is_guarded
+from onceonly.sql.schema import check_within
+from onceonly.sql.store.statements import row_of
+from onceonly.sql.store.tables import SCHEMA, tables
+from onceonly.sql.urls import Place
+
+Committed = Callable[[Sequence[Identity]], None]
+"""Told which records the caller may have committed, from whatever thread did it. Must not raise, and must not wait."""
+
+EARS = "onceonly_ears"
+_SEEN: "WeakKeyDictionary[Pool, set[tuple[str, str | None]]]" = WeakKeyDictionary()
+
+
+class Home(NamedTuple):
+    """The endpoint's store: where records must lie to be found. `pool` is that of a user's own engine."""
+
+    endpoint: str
+    place: Place
+    pool: Pool | None
+
+
+class Enlisted:
+    """The open transaction of one session. `is_over` once it was committed, rolled back or closed, whoever did it."""
+
+    def __init__(self, session: Session, home: Home, committed: Committed) -> None:
+        self.is_over = False
+        self._session = session
+        self._home = home
+        self._committed = committed
+        self._written: list[Identity] = []
+        self._unflushed: list[Any] = []
+
+    def write(self, record: Record, now: int) -> None:
+        """Add a record to the session; it is flushed when everything else is. `now` is in milliseconds since 1970."""
+        row = mapped(self._home.place.prefix, self._home.place.schema)()
+        for column, value in row_of(self._home.endpoint, record, now).items():
+            setattr(row, column, value)
+        self._session.add(row)
+        self._unflushed.append(row)
+        self._written.append(record.identity)
+
+    def flushed(self) -> None:
+        """Let go of the rows that were written; an expunged one is not."""
+        self._unflushed = [row for row in self._unflushed if not inspect(row).persistent]
+
+    def rolled_back(self) -> None:
+        """Let go of the rows that went with a savepoint."""
+        self._unflushed = [row for row in self._unflushed if inspect(row).pending]
+
+    def check(self) -> None:
+        """Refuse a commit that would lose a message. Raises InvalidEffect."""
+        if any(inspect(row).transient for row in self._unflushed):
+            raise InvalidEffect(
+                "a message of this transaction was expunged from the session before it was flushed, so it would be lost: flush"
+                " before expunge_all()"
+            )
+
+    def tell(self) -> None:
+        """Tell what may be committed: some may have gone with a savepoint, all may wait for an outer transaction."""
+        if self._written:
+            self._committed(tuple(self._written))
+
+
+def enlist(session: object, home: Home, committed: Committed) -> Enlisted:
+    """Write records through this session from now on, until its transaction ends; `committed` is told when it was committed.
+
+    Raises SetupError when this is no session, or one that would write them where nobody looks.
+    """
+    own = _session_of(session)
+    _check_bind(_bind_of(own, home), home)
+    enlisted = Enlisted(own, home, committed)
+    ears: _Ears = own.info.get(EARS) or _Ears(own)
+    ears.open.append(enlisted)
+    return enlisted
+
+
+class _Ears:
+    """Listens to one session for as long as it lives: listeners must not be removed while they are called."""
+
+    def __init__(self, session: Session) -> None:
+        self.open: list[Enlisted] = []
+        session.info[EARS] = self
+        event.listen(session, "after_flush_postexec", lambda *_: self._each(Enlisted.flushed))
+        event.listen(session, "after_soft_rollback", lambda *_: self._each(Enlisted.rolled_back))
+        event.listen(session, "before_commit", lambda *_: self._each(Enlisted.check))
+        event.listen(session, "after_commit", self._after_commit)
+        event.listen(session, "after_transaction_end", self._after_end)
+
+    def _after_commit(self, session: Session) -> None:
+        if not session.in_nested_transaction():  # a savepoint that was released is no commit
+            self._each(Enlisted.tell)
+
+    def _each(self, act: Callable[[Enlisted], None]) -> None:
+        for enlisted in self.open:
+            act(enlisted)
+
+    def _after_end(self, _session: Session, transaction: SessionTransaction) -> None:
+        if transaction.parent is None:
+            ended, self.open = self.open, []
+            for enlisted in ended:
+                enlisted.is_over = True
+
+
+@cache
+def mapped(prefix: str, schema: str | None) -> type[Any]:
+    """Give a class mapped to the records under a prefix, in a registry of its own: the user's metadata stays as it is."""
+    kind = type("WaitingRecord", (), {})
+    registry().map_imperatively(kind, tables(prefix, schema).records)
+
+    def look(_mapper: object, connection: Connection, _row: object) -> None:
+        _see_tables(connection, Place(url=connection.engine.url, prefix=prefix, schema=schema))
+
+    event.listen(kind, "before_insert", look)
+    return kind
+
+
+def _see_tables(connection: Connection, place: Place) -> None:
+    """Look once for each pool whether the tables are there, before a failed INSERT says it in the database's words."""
+    seen = _SEEN.setdefault(connection.engine.pool, set())
+    if (place.prefix, place.schema) in seen:
+        return
+    try:
+        check_within(connection, place, SCHEMA)
+    except SchemaMissing as error:
+        raise SchemaMissing(f"enlist: {error}; in a SQLite file the endpoint makes them when it first runs") from error
+    seen.add((place.prefix, place.schema))
+
+
+def _session_of(session: object) -> Session:
+    if isinstance(session, async_scoped_session | scoped_session):
+        session = session()
+    if isinstance(session, AsyncSession):
+        session = session.sync_session
+    if not isinstance(session, Session):
+        raise SetupError(f"enlist takes a SQLAlchemy AsyncSession or Session, not {type(session).__name__}")
+    return session
+
+
+def _bind_of(session: Session, home: Home) -> Engine | Connection:
+    table = tables(home.place.prefix, home.place.schema).records
+    try:
+        return session.get_bind(mapped(home.place.prefix, home.place.schema), clause=insert(table))
+    except UnboundExecutionError as error:
+        raise SetupError(
+            "enlist: this session is not bound to a database for tables other than your own; give it bind= beside binds="
+        ) from error
+
+
+def _check_bind(bind: Engine | Connection, home: Home) -> None:
+    if isinstance(bind, Connection) and is_guarded(bind):
+        raise SetupError("enlist: this is a handler's own session; what a handler sends goes through its Context")
+    here, there = whereabouts(bind.engine.url), whereabouts(home.place.url)
+    if bind.engine.pool is not home.pool and (here is None or here != there):
+        place = "a SQLite database in memory" if here is None else written(bind.engine.url)
+        raise SetupError(
+            f"enlist: the session writes to {place}, the store of endpoint {home.endpoint!r} is {written(home.place.url)}:"
+            " a message would lie where nobody looks. Use one database, and name it the same way"
+        )
+    options = bind.get_execution_options()
+    if home.place.schema in options.get("schema_translate_map", {}):
+        raise SetupError(
+            "enlist: schema_translate_map would move the record elsewhere; name the place of the tables by ?schema="
+        )
+    # private, but there is no other way to tell without a query: such a session commits each statement by itself
+    level = options.get("isolation_level") or getattr(bind.dialect, "_on_connect_isolation_level", None)
+    if level == "AUTOCOMMIT":
+        raise SetupError("enlist: this session's engine is in AUTOCOMMIT, so a rollback would not take back what it published")

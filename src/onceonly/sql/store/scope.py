@@ -1,0 +1,27 @@
+"""Where a store reads and writes, and for whom."""
+
+from typing import NamedTuple
+
+from onceonly.model.identity import Identity
+from onceonly.model.ring import Slicing
+from onceonly.ports.surroundings import Clock
+from onceonly.sql.database import Database
+from onceonly.sql.store.keeping import Keeping
+from onceonly.sql.store.tables import Tables
+
+
+class Scope(NamedTuple):
+    """A database and the tables in it, the endpoint that works there, and what is kept.
+
+    `slicing` is how time is cut, None until that is known: no message with an instant may be claimed before. `clock` decides
+    what is forgotten instead of the database's own, if there is one. `outside` are messages that one unit claims without their
+    instant: their slots would refuse them, and a person has sent them back.
+    """
+
+    database: Database
+    tables: Tables
+    endpoint: str
+    keeping: Keeping
+    slicing: Slicing | None = None
+    clock: Clock | None = None
+    outside: frozenset[Identity] = frozenset()

@@ -1,0 +1,101 @@
+"""How time is cut in a database: decided when its ring is first used, the same for all endpoints and processes from then on."""
+
+from typing import Any
+
+from sqlalchemy import Connection, Table, bindparam, select, update
+
+from onceonly.model.errors import SetupError
+from onceonly.model.ring import Slicing, instant_of, label, slicing_for
+from onceonly.ports.surroundings import Clock
+from onceonly.sql.database import Database
+from onceonly.sql.database_clock import database_now
+from onceonly.sql.store.tables import THE_RING, Tables, tables
+
+NO_BODY = bytes(8)
+"""The fingerprint beside a label."""
+
+RETENTION = 7 * 86_400_000
+"""Milliseconds for which claims are kept unless the endpoint says otherwise."""
+_DAY, _HOUR, _SECOND = 86_400_000, 3_600_000, 1000
+
+
+def time_in(connection: Connection, clock: Clock | None) -> int:
+    """Read the database's clock, unless another one is to decide."""
+    return database_now(connection) if clock is None else clock.now()
+
+
+def label_row(start: int) -> dict[str, Any]:
+    """Give the row that says which slice a slot holds."""
+    return {"key": label(start), "fingerprint": NO_BODY}
+
+
+def read_lowest(connection: Connection, slot: Table) -> bytes | None:
+    """Read the lowest key of a slot: its label, if it has one."""
+    found: bytes | None = connection.scalar(select(slot.c.key).order_by(slot.c.key).limit(1))
+    return found
+
+
+def read_held(connection: Connection, slot: Table) -> int | None:
+    """Read where the slice begins that a slot holds; None when it has no label."""
+    lowest = read_lowest(connection, slot)
+    return None if lowest is None or lowest != label(instant_of(lowest)) else instant_of(lowest)
+
+
+async def read_slicing(database: Database, retention: int, *, clock: Clock | None = None) -> Slicing:
+    """Read how time is cut. Who comes first decides it, so that claims are kept for `retention` ms, and labels all slots.
+
+    Raises SetupError when it was cut for a shorter retention; Failed, Unknown.
+    """
+    found = await find_slicing(database)
+    if found is None:
+        async with database.writing() as connection:
+            await connection.run_sync(_decide, database, slicing_for(retention), clock)
+        found = await find_slicing(database)
+    return refuse_more(retention, found)
+
+
+async def find_slicing(database: Database) -> Slicing | None:
+    """Read how time is cut; None while nobody has decided it. Raises Failed, Unknown."""
+    async with database.reading() as connection:
+        return await connection.run_sync(_read, tables(database.prefix, database.schema))
+
+
+def refuse_more(retention: int, found: Slicing | None) -> Slicing:
+    """Give what was found when it keeps claims for `retention` milliseconds. Raises SetupError, with both numbers."""
+    if found is None or retention > found.retention:
+        raise SetupError(_too_long(retention, found))
+    return found
+
+
+def _read(connection: Connection, tables: Tables) -> Slicing | None:
+    row = connection.execute(select(tables.ring.c.width, tables.ring.c.since)).one_or_none()
+    return Slicing(row.width, since=row.since) if row is not None and row.width else None
+
+
+def _decide(connection: Connection, database: Database, slicing: Slicing, clock: Clock | None) -> None:
+    """Write it down, unless somebody has; and label the slots, in the same database transaction: nothing is in them yet."""
+    own, dialect = tables(database.prefix, database.schema), database.dialect
+    dialect.lock_schema(connection, own.ring.name)  # one after the other: of several in MariaDB each could wait for the others
+    dialect.insert_absent(connection, own.ring, [{"number": THE_RING, "width": 0, "since": 0}], key=["number"])
+    decided = update(own.ring).where(own.ring.c.number == THE_RING, own.ring.c.width == 0).values(width=bindparam("chosen"))
+    if connection.execute(decided, {"chosen": slicing.width}).rowcount:
+        now = time_in(connection, clock)
+        for number, slot in enumerate(own.slots):
+            dialect.insert_all(connection, slot, [label_row(slicing.wanted(number, now))])
+
+
+def _too_long(retention: int, found: Slicing | None) -> str:
+    kept = "nothing" if found is None else words(found.retention)
+    return (
+        f"History: retention is {words(retention)}, and this database keeps claims for {kept}: that was decided when its tables"
+        " were first used, by the endpoint that came first, and holds for all of them. Ask for no more, or give the endpoint"
+        " tables of its own, with ?prefix= in the URL of its store"
+    )
+
+
+def words(milliseconds: int) -> str:
+    """Write a duration for people."""
+    for unit, name in ((_DAY, "d"), (_HOUR, "h"), (_SECOND, "s")):
+        if milliseconds >= unit:
+            return f"{milliseconds / unit:g} {name}"
+    return f"{milliseconds} ms"

@@ -1,0 +1,70 @@
+"""Starts in a SQL database: one row for each run that has its process to itself, until it ends. Ordinary runs write nothing."""
+
+from collections.abc import Sequence
+from uuid import uuid4
+
+from sqlalchemy import Connection, delete, select, update
+
+from onceonly.model.identity import Identity, claim_key
+from onceonly.ports.starts import BEGUN, NO_DEATHS, Deaths, Started
+from onceonly.sql.database import Database
+from onceonly.sql.database_clock import database_now
+from onceonly.sql.store.tables import tables
+
+KEPT = 7 * 24 * 3600 * 1000
+"""Milliseconds after which a row is deleted whose message never came again."""
+
+
+class SqlStarts:
+    """The runs of one endpoint. By the database's clock: one that has not ended after `lasts` seconds counts as dead."""
+
+    def __init__(self, database: Database, endpoint: str, *, lasts: float) -> None:
+        self._database = database
+        self._endpoint = endpoint
+        self._lasts = int(lasts * 1000)
+        self._starts = tables(database.prefix, database.schema).starts
+        self._tokens: dict[bytes, bytes] = {}
+
+    async def died(self, identities: Sequence[Identity]) -> Deaths:
+        """Return nothing: a database sees no process die."""
+        return NO_DEATHS
+
+    async def begin(self, identity: Identity, attempts: int) -> Started:
+        """Record that a run begins; see the port."""
+        key = claim_key(self._endpoint, identity)
+        token = self._tokens[key] = uuid4().bytes
+        async with self._database.writing() as connection:
+            return await connection.run_sync(self._begin, key, attempts, token)
+
+    async def ended(self, identity: Identity) -> None:
+        """Remove the row, unless another run has replaced it. Raises Failed, Unknown."""
+        key, starts = claim_key(self._endpoint, identity), self._starts
+        token = self._tokens.get(key)
+        if token is not None:
+            async with self._database.writing() as connection:
+                await connection.execute(delete(starts).where(starts.c.key == key, starts.c.token == token))
+            self._tokens.pop(key, None)
+
+    async def forget(self, identity: Identity, attempts: int) -> None:
+        """Remove the row of a run whose death was counted; see the port. Raises Failed, Unknown."""
+        key, starts = claim_key(self._endpoint, identity), self._starts
+        async with self._database.writing() as connection:
+            await connection.execute(delete(starts).where(starts.c.key == key, starts.c.attempts <= attempts))
+
+    def _begin(self, connection: Connection, key: bytes, attempts: int, token: bytes) -> Started:
+        starts, now = self._starts, database_now(connection)
+        row = {"key": key, "attempts": attempts, "token": token, "until": now + self._lasts}
+        if self._database.dialect.insert_absent(connection, starts, [row], key=["key"]):
+            connection.execute(delete(starts).where(starts.c.until < now - KEPT))
+            return BEGUN
+        mine = starts.c.key == key
+        found = connection.execute(select(starts.c.attempts, starts.c.until).where(mine).with_for_update()).one_or_none()
+        if found is None:
+            return Started(wait=1.0)  # it ended at this very moment
+        if found.attempts < attempts:  # that run is known to be over: its death, or its failure, was counted
+            connection.execute(update(starts).where(mine).values(row))
+            return BEGUN
+        if found.until > now:
+            return Started(wait=(found.until - now) / 1000)
+        connection.execute(delete(starts).where(mine))
+        return Started(died=found.attempts)

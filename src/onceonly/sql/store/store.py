@@ -1,0 +1,196 @@
+"""The store in a SQL database: claims or tokens, records, entities, beside the business data (protocols, sections 3, 5)."""
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+from sqlalchemy import Connection
+
+from onceonly.model.errors import Conflict, LockTimeout
+from onceonly.model.identity import Identity, claim_key
+from onceonly.model.message import Message
+from onceonly.model.record import Record
+from onceonly.model.ring import SLOTS
+from onceonly.model.transaction import longest_commit
+from onceonly.ports.store import Barred
+from onceonly.ports.surroundings import Clock
+from onceonly.sql.database import Database
+from onceonly.sql.dialect import Purpose, checked_isolation
+from onceonly.sql.store.attempts import bury
+from onceonly.sql.store.claims import OtherSlice, claim, with_fingerprints
+from onceonly.sql.store.entities import Loaded, load_all
+from onceonly.sql.store.keeping import Keeping
+from onceonly.sql.store.scope import Scope
+from onceonly.sql.store.slicing import RETENTION, read_held, read_slicing, time_in
+from onceonly.sql.store.statements import Found, Old, delete_keys, read_records, read_undispatched
+from onceonly.sql.store.tables import tables
+from onceonly.sql.store.taking import Taking
+from onceonly.sql.store.tokens import consume
+from onceonly.sql.store.unit import SqlUnit
+
+
+class SqlStore:
+    """The store of one endpoint. `keeping` says what it knows messages by.
+
+    `isolation` is the level of its units; without it the URL's, without that the database's own, but with tokens one at which
+    MariaDB does not lock what lies between them. Raises SetupError.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        endpoint: str,
+        *,
+        keeping: Keeping = Keeping.HISTORY,
+        isolation: str | None = None,
+        retention: int = RETENTION,
+        clock: Clock | None = None,
+    ) -> None:
+        self._database = database
+        own = database.dialect.gapless if keeping is Keeping.TOKENS else None
+        self._isolation = checked_isolation(database.dialect, isolation) or database.isolation or own
+        self._endpoint = endpoint
+        self._keeping = keeping
+        self._tables = tables(database.prefix, database.schema)
+        self._scope = Scope(database, self._tables, endpoint, keeping, clock=clock)
+        self._retention = retention
+        self._taking = Taking(self._scope)
+
+    async def prepare(self) -> None:
+        """Find out how time is cut in this database, or decide it. Raises SetupError, Failed, Unknown."""
+        slicing = await read_slicing(self._database, self._retention, clock=self._scope.clock)
+        self._scope = self._scope._replace(slicing=slicing)
+
+    async def begin(self, messages: Sequence[Message], *, isolated: bool = False) -> SqlUnit:
+        """Begin, and claim all messages: in one statement for each slot, and one for all others. Then load their entities.
+
+        Raises Unusable for an entity's key that is too long; for the rest see the port.
+        """
+        is_undecided = self._keeping is Keeping.HISTORY and self._scope.slicing is None
+        if is_undecided and any(message.instant or message.former_instant for message in messages):
+            await self.prepare()
+        asked, barred, outside = messages, tuple[Barred, ...](), frozenset[Identity]()
+        for _ in range(2 * SLOTS):
+            try:
+                return await self._begin(asked, barred, outside, isolated=isolated)
+            except OtherSlice as other:  # rolled back: no unit commits a label
+                shut = await self._judge(other)
+                outside |= {each.message.identity for each in shut if each.is_wanted_anyway}
+                barred += tuple(each for each in shut if not each.is_wanted_anyway)
+                gone = {each.message.identity for each in barred}
+                asked = [message for message in asked if message.identity not in gone]
+        raise Conflict("slots of the ring were recycled all the time")
+
+    async def _judge(self, other: OtherSlice) -> tuple[Barred, ...]:
+        """Look what a slot holds instead of these messages' slice; none of them is barred if it holds that by now."""
+        slicing = self._scope.slicing
+        async with self._database.reading() as connection:
+            held = await connection.run_sync(read_held, other.slot)
+            now = await connection.run_sync(time_in, self._scope.clock)
+        bar = slicing and slicing.judge(other.start, held, now)
+        return tuple(Barred(message, bar) for message in other.messages) if bar is not None else ()
+
+    async def _begin(
+        self, messages: Sequence[Message], barred: tuple[Barred, ...], outside: frozenset[Identity], *, isolated: bool
+    ) -> SqlUnit:
+        scope = self._scope._replace(outside=outside) if outside else self._scope
+        # entities are locked here, before any handler runs: workers that change the same one wait for each other
+        is_brief = len(messages) > 1 and not any(message.unit for message in messages)
+        with self._database.translate(locked=Conflict):
+            transaction = await self._database.open(Purpose.BATCH if is_brief else Purpose.UNIT, isolation=self._isolation)
+        try:
+
+            def prepare(connection: Connection) -> tuple[Found, Loaded]:
+                found = self._claim(connection, scope, messages)._replace(barred=barred)
+                loaded = load_all(connection, scope, found.new)
+                transaction.hold(connection, of_messages=True, isolated=isolated)
+                return found, loaded
+
+            with self._database.translate(locked=Conflict):
+                found, loaded = await transaction.connection.run_sync(prepare)
+            return SqlUnit(scope, transaction, found, loaded=loaded, isolated=isolated)
+        except LockTimeout as error:  # a claim's or an entity's: no handler has met it
+            transaction.drop()
+            raise Conflict(str(error)) from error.__cause__
+        except BaseException:
+            transaction.drop()
+            raise
+
+    def _claim(self, connection: Connection, scope: Scope, messages: Sequence[Message]) -> Found:
+        if self._keeping is Keeping.NOTHING or not messages:
+            return Found(new=tuple(messages))
+        if self._keeping is Keeping.TOKENS:
+            return consume(connection, scope, messages)
+        return claim(connection, scope, messages)
+
+    def keeps(self, record: Record) -> bool:
+        """Tell whether there are effects to forget, or a claim that goes with them."""
+        if self._keeping is Keeping.UNTIL_FORGOTTEN:
+            return True
+        return self._keeping is not Keeping.NOTHING and record.owes
+
+    async def forget(self, records: Sequence[Record]) -> None:
+        """Drop records, and claims where they are no history; one statement for ten thousand. Raises Failed, Unknown."""
+        if self._keeping is Keeping.NOTHING or not records:
+            return
+        gone = [self._tables.records]
+        if self._keeping is Keeping.UNTIL_FORGOTTEN:
+            gone.append(self._tables.claims)
+        keys = sorted(claim_key(self._endpoint, record.identity) for record in records)
+        async with self._database.autocommitting() as connection:
+            await connection.run_sync(delete_keys, self._database.dialect, keys, *gone)
+
+    async def undispatched(self, older_than: int, limit: int) -> tuple[Record, ...]:
+        """List records that wait, oldest first; see the port."""
+        if self._keeping is Keeping.NOTHING:
+            return ()
+        async with self._database.reading() as connection:
+            return await connection.run_sync(read_undispatched, self._tables, self._endpoint, Old(older_than, limit))
+
+    async def take(self, older_than: int, limit: int, *, lease: int, after: Identity | None = None) -> tuple[Record, ...]:
+        """Take records in the order of their keys; looks before where taking is a lock that others wait for. See the port."""
+        if self._keeping is Keeping.NOTHING:
+            return ()
+        asked = self._taking.asked(older_than, limit, lease=lease, after=after)
+        if self._database.dialect.single_writer:
+            async with self._database.reading() as connection:
+                if not await connection.run_sync(self._taking.is_waiting, asked):
+                    return ()
+        async with self._database.writing() as connection:
+            taken = await connection.run_sync(self._taking.take, asked)
+            if taken and self._keeping is Keeping.UNTIL_FORGOTTEN:  # what knows them afterwards wants their fingerprints
+                return await connection.run_sync(with_fingerprints, self._scope, taken)
+            return taken
+
+    async def find(self, identities: Sequence[Identity]) -> tuple[Record, ...]:
+        """Give records, one statement for ten thousand; see the port."""
+        if self._keeping is Keeping.NOTHING or not identities:
+            return ()
+        by_key = {claim_key(self._endpoint, identity): identity for identity in identities}
+        async with self._database.reading() as connection:
+            return await connection.run_sync(read_records, self._tables, self._database.dialect, by_key)
+
+    async def fence(self, unit: str, identity: Identity, message: Message | None = None) -> Record | None:
+        """Return a record, after waiting for the unit that has claimed the message, if any; see the port.
+
+        A claim in the ring depends on the message's instant, and a token is the message's own: with these and without the
+        message the store cannot tell what to wait for, and raises Conflict.
+        """
+        longest = longest_commit(unit)
+        if longest is not None and self._keeping is not Keeping.NOTHING:
+            async with self._database.autocommitting() as connection:
+                with self._database.translate(locked=Conflict):
+                    return await connection.run_sync(bury, self._scope, identity, longest)
+        found = await self.find([identity])
+        if found or self._keeping is Keeping.NOTHING:
+            return found[0] if found else None
+        if message is None and self._keeping is not Keeping.UNTIL_FORGOTTEN:
+            raise Conflict(f"an attempt at message {identity.id!r} may be under way: where it is claimed is not known here")
+        claimed = message or Message(source=identity.source, id=identity.id, type="", body=b"")
+        probe = await self.begin([replace(claimed, unit="")])  # without its entity, which is not needed
+        probe.abandon()  # no other unit has the claim any more
+        done = [Record(each.identity) for each in probe.done]
+        return next(iter((*await self.find([identity]), *done)), None)
+
+    def unit_key(self, message: Message) -> str:
+        """Let all messages share a unit."""
+        return ""

@@ -1,0 +1,267 @@
+"""The tables of the store: narrow claims, a small table of records that wait for dispatch, dead letters, and what some need.
+
+Claims of messages that know their instant are in the slots of the ring, all others in `claims`. Entities, register rows, tokens
+and keys of clients are empty where an endpoint has nothing of the kind.
+"""
+
+from functools import cache
+from typing import Any, NamedTuple
+
+from sqlalchemy import (
+    Boolean,
+    Column,
+    Connection,
+    Index,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    insert,
+    inspect,
+    literal,
+    select,
+    text,
+)
+from sqlalchemy.schema import CreateColumn
+
+from onceonly.model.ring import SLOTS
+from onceonly.sql.columns import (
+    DATA,
+    EXACT,
+    FINGERPRINT,
+    INSTANT,
+    KEY,
+    NAME,
+    NAME_LENGTH,
+    READABLE,
+    SEQUENCE,
+    TRANSACTIONAL,
+    KeyAsBytes,
+)
+from onceonly.sql.database_clock import DatabaseNow, database_now
+from onceonly.sql.schema import Schema
+
+KEY_TEXT = 32
+THE_RING = 1
+FIRST_DAY = 24 * 3600 * 1000
+ENTITY_KEY_BYTES = 1024
+"""How many bytes of UTF-8 the key of an entity may have."""
+
+
+class Tables(NamedTuple):
+    """The tables under one prefix."""
+
+    metadata: MetaData
+    claims: Table
+    records: Table
+    dead_letters: Table
+    entities: Table
+    register: Table
+    tokens: Table
+    keys: Table
+    ring: Table
+    """One row: how time is cut here. A width of 0 means that nobody has decided yet."""
+    slots: tuple[Table, ...]
+    janitor: Table
+    """The journal of each endpoint's janitor."""
+    starts: Table
+    """Runs of handlers that have a process to themselves: one that does not end was the end of its process."""
+
+
+@cache
+def tables(prefix: str, schema: str | None = None) -> Tables:
+    """Give the tables under a prefix, in a schema of the database; times are milliseconds since 1970."""
+    metadata = MetaData(schema=schema)
+    claims = Table(
+        f"{prefix}claims",
+        metadata,
+        Column("key", KEY, primary_key=True),
+        Column("fingerprint", FINGERPRINT, nullable=False),
+        Column("arrived_at", INSTANT, nullable=False, server_default=DatabaseNow()),
+        sqlite_with_rowid=False,
+        **TRANSACTIONAL,
+    )
+    Index(f"{prefix}claims_arrived_at", claims.c.arrived_at)
+    records = Table(
+        f"{prefix}records",
+        metadata,
+        Column("key", KEY, primary_key=True),
+        Column("endpoint", NAME, nullable=False),
+        Column("source", EXACT, nullable=False),
+        Column("id", EXACT, nullable=False),
+        Column("effects", DATA, nullable=False),
+        Column("stored_at", INSTANT, nullable=False),
+        Column("claim", KEY, nullable=True),
+        Column("taken_at", INSTANT),
+        **TRANSACTIONAL,
+    )
+    in_ring = records.c.claim.is_not(None)
+    Index(f"{prefix}records_claim", records.c.claim, postgresql_where=in_ring, sqlite_where=in_ring)
+    dead_letters = Table(
+        f"{prefix}dead_letters",
+        metadata,
+        Column("position", SEQUENCE, primary_key=True),
+        Column("key", String(KEY_TEXT), nullable=False, unique=True),
+        Column("endpoint", NAME, nullable=False),
+        Column("type", READABLE, nullable=False),
+        Column("reason", READABLE, nullable=False),
+        Column("stored_at", INSTANT, nullable=False),
+        Column("letter", DATA, nullable=False),
+        sqlite_autoincrement=True,  # a removed letter's position never comes again, so pages stay in order
+        **TRANSACTIONAL,
+    )
+    second, third = _second(prefix, metadata), _third(prefix, metadata)
+    return Tables(metadata, claims, records, dead_letters, *second, *third, _fourth(prefix, metadata))
+
+
+def _second(prefix: str, metadata: MetaData) -> tuple[Table, Table, Table, Table]:
+    """Define what came with version 2."""
+    entities = Table(
+        f"{prefix}entities",
+        metadata,
+        Column("key", KeyAsBytes(ENTITY_KEY_BYTES), primary_key=True),
+        Column("state", DATA, nullable=False),
+        Column("changed_at", INSTANT, nullable=False),
+        **TRANSACTIONAL,
+    )
+    register = Table(
+        f"{prefix}register",
+        metadata,
+        Column("attempt", KeyAsBytes(NAME_LENGTH), primary_key=True),
+        Column("key", KEY, nullable=False),
+        Column("endpoint", NAME, nullable=False),
+        Column("source", EXACT, nullable=False),
+        Column("id", EXACT, nullable=False),
+        Column("unit", EXACT, nullable=False),
+        Column("opened_at", INSTANT, nullable=False),
+        Column("cancelled", Boolean, nullable=False),
+        **TRANSACTIONAL,
+    )
+    Index(f"{prefix}register_key", register.c.key)
+    tokens = Table(f"{prefix}tokens", metadata, Column("key", KEY, primary_key=True), sqlite_with_rowid=False, **TRANSACTIONAL)
+    keys = Table(
+        f"{prefix}keys",
+        metadata,
+        Column("key", KEY, primary_key=True),
+        Column("fingerprint", KEY, nullable=False),
+        Column("attempt", NAME, nullable=False),
+        Column("answer", DATA, nullable=True),
+        Column("stored_at", INSTANT, nullable=False),
+        **TRANSACTIONAL,
+    )
+    Index(f"{prefix}keys_stored_at", keys.c.stored_at)
+    return entities, register, tokens, keys
+
+
+def _third(prefix: str, metadata: MetaData) -> tuple[Table, tuple[Table, ...], Table]:
+    """Define what came with version 3: the ring, and what its janitors share."""
+    ring = Table(
+        f"{prefix}ring",
+        metadata,
+        Column("number", Integer, primary_key=True, autoincrement=False),
+        Column("width", INSTANT, nullable=False),
+        Column("since", INSTANT, nullable=False),
+        **TRANSACTIONAL,
+    )
+    slots = tuple(
+        Table(
+            f"{prefix}claim_{number:02}",
+            metadata,
+            Column("key", KEY, primary_key=True),
+            Column("fingerprint", FINGERPRINT, nullable=False),
+            sqlite_with_rowid=False,
+            **TRANSACTIONAL,
+        )
+        for number in range(SLOTS)
+    )
+    janitor = Table(
+        f"{prefix}janitor",
+        metadata,
+        Column("endpoint", NAME, primary_key=True),
+        Column("journal", DATA, nullable=False),
+        **TRANSACTIONAL,
+    )
+    return ring, slots, janitor
+
+
+def _fourth(prefix: str, metadata: MetaData) -> Table:
+    """Define what came with version 4."""
+    return Table(
+        f"{prefix}starts",
+        metadata,
+        Column("key", KEY, primary_key=True),
+        Column("attempts", Integer, nullable=False),
+        Column("token", KEY, nullable=False),
+        Column("until", INSTANT, nullable=False),
+        **TRANSACTIONAL,
+    )
+
+
+def metadata(prefix: str, schema: str | None = None) -> MetaData:
+    """Give the tables under a prefix, in a schema of the database."""
+    return tables(prefix, schema).metadata
+
+
+def _add_second(connection: Connection, metadata: MetaData) -> None:
+    """Add the tables of version 2; those of version 1 stay as they are."""
+    added = ("entities", "register", "tokens", "keys")
+    metadata.create_all(connection, tables=[table for table in metadata.sorted_tables if table.name.endswith(added)])
+
+
+def _add_third(connection: Connection, metadata: MetaData) -> None:
+    """Add the ring; the claims that are there stay where they are, as if they had been made now.
+
+    Messages of before `since` were claimed there, so that is where their copies are looked for, and those of the first day as
+    well: clocks differ, and processes of the older version may still end their work. Every part may have been done before.
+    """
+    (ring,) = (table for table in metadata.sorted_tables if table.name.endswith("ring"))
+    own = tables(ring.name.removesuffix("ring"), ring.schema)
+    own.metadata.create_all(connection, tables=[own.ring, *own.slots, own.janitor])
+    now = database_now(connection)
+    if connection.scalar(select(own.ring.c.number)) is None:
+        connection.execute(insert(own.ring).values(number=THE_RING, width=0, since=now + FIRST_DAY))
+    _add_column(connection, own.records.c.claim)
+    _add_column(connection, own.records.c.taken_at)
+    if connection.dialect.name == "sqlite":
+        _rebuild_claims(connection, own.claims, now)
+    else:
+        _add_column(connection, own.claims.c.arrived_at, f" DEFAULT {now}")
+        default = str(CreateColumn(own.claims.c.arrived_at).compile(dialect=connection.dialect)).partition(" DEFAULT ")[2]
+        _alter(connection, own.claims, f"ALTER COLUMN arrived_at SET DEFAULT {default.removesuffix(' NOT NULL')}")
+    for table in (own.records, own.claims, own.keys):
+        for index in table.indexes:
+            index.create(connection, checkfirst=True)
+
+
+def _add_fourth(connection: Connection, metadata: MetaData) -> None:
+    """Add the table of version 4."""
+    metadata.create_all(connection, tables=[table for table in metadata.sorted_tables if table.name.endswith("starts")])
+
+
+def _add_column(connection: Connection, column: Column[Any], default: str = "") -> None:
+    if column.name not in _columns(connection, column.table):
+        kind, null = column.type.compile(connection.dialect), "" if column.nullable else " NOT NULL"
+        _alter(connection, column.table, f"ADD COLUMN {column.name} {kind}{default}{null}")
+
+
+def _rebuild_claims(connection: Connection, claims: Table, now: int) -> None:
+    """Make the table anew: SQLite adds no column whose default is a clock."""
+    if "arrived_at" in _columns(connection, claims):
+        return
+    _alter(connection, claims, f"RENAME TO {claims.name}_2")
+    old = Table(f"{claims.name}_2", MetaData(), Column("key", KEY), Column("fingerprint", FINGERPRINT))
+    claims.create(connection)
+    copied = select(old.c.key, old.c.fingerprint, literal(now))
+    connection.execute(insert(claims).from_select(["key", "fingerprint", "arrived_at"], copied))
+    old.drop(connection)
+
+
+def _columns(connection: Connection, table: Any) -> set[str]:
+    return {column["name"] for column in inspect(connection).get_columns(table.name, schema=table.schema)}
+
+
+def _alter(connection: Connection, table: Any, change: str) -> None:
+    connection.execute(text(f"ALTER TABLE {connection.dialect.identifier_preparer.format_table(table)} {change}"))
+
+
+SCHEMA = Schema(component="store", version=4, tables=metadata, upgrades={1: _add_second, 2: _add_third, 3: _add_fourth})

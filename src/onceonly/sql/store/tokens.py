@@ -1,0 +1,115 @@
+"""Tokens in the store's own database: handling a message deletes its token, in the same transaction (protocols, section 5)."""
+
+from collections.abc import Sequence
+
+from sqlalchemy import Connection, func, null, select, union_all
+
+from onceonly.formats.records import decode_record
+from onceonly.model.errors import Conflict
+from onceonly.model.identity import Identity, claim_key, hash_of
+from onceonly.model.message import Message
+from onceonly.model.record import Record
+from onceonly.model.token import Token
+from onceonly.sql.database import Database
+from onceonly.sql.store.portions import chunks
+from onceonly.sql.store.scope import Scope
+from onceonly.sql.store.statements import Found
+from onceonly.sql.store.tables import tables
+
+
+def token_key(token: Token) -> bytes:
+    """Give the 16 bytes that a token is stored as; its id may have any length."""
+    return hash_of(token.endpoint.encode(), token.id.encode())
+
+
+def consume(connection: Connection, scope: Scope, messages: Sequence[Message]) -> Found:
+    """Take the tokens of messages, in key order against deadlocks, then make a current read of those without a live one.
+
+    Of several messages with one token the first has it. Raises Conflict when a token was given back meanwhile.
+    """
+    database, tables, endpoint = scope[:3]
+    by_key: dict[bytes, Message] = {}
+    for message in messages:
+        if message.token:
+            by_key.setdefault(token_key(Token(message.token, endpoint)), message)
+    taken: set[bytes] = set()
+    for some in chunks(sorted(by_key)):
+        taken |= database.dialect.consume(connection, tables.tokens, some, key="key")
+    live = {message.identity for key, message in by_key.items() if key in taken}
+    rest = [message for message in messages if message.identity not in live]
+    records = _read_records(connection, scope, rest, not_taken=[key for key in by_key if key not in taken])
+    return Found(
+        new=tuple(message for message in messages if message.identity in live),
+        owed=tuple(records[message.identity] for message in rest if message.identity in records),
+        done=tuple(message for message in rest if message.identity not in records),
+    )
+
+
+def give(connection: Connection, scope: Scope, tokens: Sequence[Token]) -> None:
+    """Make tokens live, with the commit: those minted, and those of messages that were not handled."""
+    rows = [{"key": key} for key in sorted({token_key(token) for token in tokens})]
+    for some in chunks(rows):
+        scope.database.dialect.insert_all(connection, scope.tables.tokens, some)
+
+
+class SqlTokens:
+    """The live tokens of one database, past any unit: for messages that come from outside, and to look."""
+
+    def __init__(self, database: Database) -> None:
+        """Use the table of this database."""
+        self._database = database
+        self._tables = tables(database.prefix, database.schema)
+
+    async def add(self, tokens: Sequence[Token]) -> None:
+        """Make these live at once; harmless for those that are. One that was consumed is live again: use fresh ids.
+
+        Raises Failed, Unknown.
+        """
+        rows = [{"key": key} for key in sorted({token_key(token) for token in tokens})]
+
+        def insert(connection: Connection) -> None:
+            for some in chunks(rows):
+                self._database.dialect.insert_absent(connection, self._tables.tokens, some, key=["key"])
+
+        if rows:
+            async with self._database.autocommitting() as connection:
+                await connection.run_sync(insert)
+
+    async def remove(self, tokens: Sequence[Token]) -> None:
+        """Remove these, for messages that shall never be handled; harmless when they are gone. Raises Failed, Unknown."""
+        keys = sorted({token_key(token) for token in tokens})
+
+        def delete(connection: Connection) -> None:
+            for some in chunks(keys):
+                self._database.dialect.remove(connection, [self._tables.tokens], some, key="key")
+
+        if keys:
+            async with self._database.autocommitting() as connection:
+                await connection.run_sync(delete)
+
+    async def count(self) -> int:
+        """Count the live tokens of all endpoints: the messages that wait to be handled. Raises Failed, Unknown."""
+        async with self._database.reading() as connection:
+            return await connection.scalar(select(func.count()).select_from(self._tables.tokens)) or 0
+
+
+def _read_records(
+    connection: Connection, scope: Scope, messages: Sequence[Message], *, not_taken: Sequence[bytes]
+) -> dict[Identity, Record]:
+    """Read the records of messages that have no live token, and look again for the tokens.
+
+    Who waited for another unit does not see what it gave back; without the second look its message would seem done, and be
+    lost. Both are read from one state: between two reads a third unit could handle it.
+    """
+    if not messages:
+        return {}
+    by_key = {claim_key(scope.endpoint, message.identity): message.identity for message in messages}
+    records, tokens, dialect = scope.tables.records.c, scope.tables.tokens.c, scope.database.dialect
+    query = union_all(
+        dialect.current(select(records.key, records.effects).where(dialect.among(records.key, "messages"))),
+        dialect.current(select(tokens.key, null()).where(dialect.among(tokens.key, "tokens"))),
+    )
+    rows = connection.execute(query, {"messages": [*by_key], "tokens": [*not_taken]}).all()
+    if any(row.effects is None for row in rows):
+        raise Conflict("another worker has given back the token of a message that was being claimed")
+    return {by_key[row.key]: decode_record(by_key[row.key], row.effects) for row in rows}

@@ -1,0 +1,129 @@
+"""Transactions of a user's in a SQL database: a unit without messages, and a client's key beside its records."""
+
+from collections.abc import Sequence
+from contextlib import nullcontext
+from typing import TypeAlias
+
+from sqlalchemy import Connection, select
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from onceonly.model.errors import Conflict, Failed
+from onceonly.model.record import Record
+from onceonly.model.transaction import Kept, Opening, key_of
+from onceonly.sql.database import Database
+from onceonly.sql.dialect import Limit, Purpose, checked_isolation
+from onceonly.sql.store.keeping import Keeping
+from onceonly.sql.store.scope import Scope
+from onceonly.sql.store.statements import Found
+from onceonly.sql.store.tables import Tables, tables
+from onceonly.sql.store.unit import SqlUnit
+from onceonly.sql.transaction import DatabaseTransaction
+from onceonly.systems.waiting import waiting
+
+Session: TypeAlias = AsyncSession
+"""What a transaction works with."""
+
+
+class SqlTransactions:
+    """The transactions of one endpoint. `keeping` and `isolation` are those of its store. Raises SetupError."""
+
+    def __init__(
+        self, database: Database, endpoint: str, *, keeping: Keeping = Keeping.HISTORY, isolation: str | None = None
+    ) -> None:
+        own = database.dialect.gapless if keeping is Keeping.TOKENS else None
+        self._database = database
+        self._isolation = checked_isolation(database.dialect, isolation) or database.isolation or own
+        self._endpoint = endpoint
+        self._tables = tables(database.prefix, database.schema)
+        self._scope = Scope(database, self._tables, endpoint, keeping)
+
+    async def open(self, opening: Opening) -> "SqlTransaction | Kept":
+        """Begin, and insert the key; who has it and is not done is waited for. See the port.
+
+        Where there is one writer at a time, whoever has the key has the write lock, so that is what is waited for.
+        """
+        transaction = await self._begun(opening)
+        try:
+
+            def prepare(connection: Connection) -> tuple[Limit, Kept | None]:
+                limit = Limit(self._database.dialect.started(connection), opening.max_commit)
+                kept = self._take(connection, opening) if opening.key else None
+                transaction.hold(connection)
+                return limit, kept
+
+            async with waiting(opening):
+                with self._database.translate(locked=Conflict, unsure=Failed):
+                    limit, kept = await transaction.connection.run_sync(prepare)
+        except BaseException:
+            transaction.drop()
+            raise
+        if kept is not None:
+            transaction.drop()
+            return kept
+        return SqlTransaction(self._scope, transaction, opening, limit)
+
+    async def kept(self, key: str) -> Kept | None:
+        """Read a key's row on the primary, in a transaction of its own; see the port."""
+        async with self._database.reading() as connection:
+            return await connection.run_sync(_read, self._tables, key_of(self._endpoint, key))
+
+    async def _begun(self, opening: Opening) -> DatabaseTransaction:
+        """Begin; that a server is slow to reach is no waiting for anybody's key. Raises Conflict, Failed."""
+        with self._database.translate(locked=Conflict, unsure=Failed):
+            await self._database.ready()
+        async with waiting(opening) if self._database.dialect.single_writer else nullcontext():
+            with self._database.translate(locked=Conflict, unsure=Failed):
+                return await self._database.open(Purpose.UNIT, isolation=self._isolation, lingers=False)
+
+    def _take(self, connection: Connection, opening: Opening) -> Kept | None:
+        """Insert the key, without its answer; gives what is kept if it is there already."""
+        key = key_of(self._endpoint, opening.key)
+        row = {
+            "key": key,
+            "fingerprint": opening.fingerprint,
+            "attempt": opening.attempt,
+            "stored_at": self._database.clock.now(),
+        }
+        if self._database.dialect.insert_absent(connection, self._tables.keys, [row], key=["key"]):
+            return None
+        kept = _read(connection, self._tables, key)
+        if kept is None:  # it was removed since, or this transaction's snapshot is older than it
+            raise Conflict("the row of this idempotency key cannot be seen yet")
+        return kept
+
+
+class SqlTransaction:
+    """One open transaction: a unit that has claimed nothing."""
+
+    def __init__(self, scope: Scope, transaction: DatabaseTransaction, opening: Opening, limit: Limit) -> None:
+        self._unit = SqlUnit(scope, transaction, Found(), loaded={}, isolated=False)
+        self._scope = scope
+        self._opening = opening
+        self._limit = limit
+        self.resources = self._unit.resources
+        self.unit = ""
+
+    async def load(self, unit: str) -> None:
+        """Load an entity and lock it, in the order in which they are asked for; see the port."""
+        await self._unit.load(unit)
+
+    async def commit(self, record: Record | None, answer: bytes | None) -> None:
+        """Write record and answer, and commit in time; see the port."""
+        records: Sequence[Record] = () if record is None else (record,)
+
+        def last(connection: Connection) -> None:
+            if self._opening.key and answer is not None:
+                row = {"key": key_of(self._opening.endpoint, self._opening.key), "answer": answer}
+                self._scope.database.dialect.update_last(connection, self._scope.tables.keys, row, key="key")
+
+        await self._unit.commit_attempt(records, last=last, limit=self._limit)
+
+    def abandon(self) -> None:
+        """Give up; see the port."""
+        self._unit.abandon()
+
+
+def _read(connection: Connection, tables: Tables, key: bytes) -> Kept | None:
+    keys = tables.keys.c
+    row = connection.execute(select(keys.attempt, keys.fingerprint, keys.answer).where(keys.key == key)).one_or_none()
+    return None if row is None else Kept(row.attempt, bytes(row.fingerprint), None if row.answer is None else bytes(row.answer))

@@ -1,0 +1,121 @@
+"""One unit of work: claims or tokens, business state, entities, register rows and records in one database transaction."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from sqlalchemy import Connection
+from sqlalchemy.exc import IntegrityError
+
+from onceonly.model.entities import Entities
+from onceonly.model.errors import CommitRefused, Conflict, Failed, Unknown
+from onceonly.model.record import Record
+from onceonly.model.token import Token
+from onceonly.ports.store import Resources
+from onceonly.sql.dialect import Limit
+from onceonly.sql.store.attempts import is_buried
+from onceonly.sql.store.claims import record_claim, unclaim
+from onceonly.sql.store.entities import Loaded, load, save
+from onceonly.sql.store.keeping import Keeping
+from onceonly.sql.store.register import spend
+from onceonly.sql.store.resources import SqlResources
+from onceonly.sql.store.scope import Scope
+from onceonly.sql.store.statements import Found, row_of
+from onceonly.sql.store.tokens import give
+from onceonly.sql.transaction import DatabaseTransaction
+
+Last = Callable[[Connection], None]
+_UNIQUE_VIOLATION = "23505"
+"""The SQLSTATE, of a driver's own error."""
+
+
+class SqlUnit:
+    """A unit on an open database transaction, which ends with the unit."""
+
+    def __init__(self, scope: Scope, transaction: DatabaseTransaction, found: Found, *, loaded: Loaded, isolated: bool) -> None:
+        self.key = ""
+        self.new = found.new
+        self.owed = found.owed
+        self.done = found.done
+        self.clashing = found.clashing
+        self.barred = found.barred
+        self.resources: Resources
+        self._loaded = dict(loaded)
+        self._entities = Entities(loaded)
+        self._resources = self.resources = SqlResources(scope.database, transaction, self._entities, isolated=isolated)
+        self._scope = scope
+        self._transaction = transaction
+        self._is_over = False
+
+    async def load(self, unit: str) -> None:
+        """Load one more entity, and lock it. Raises CommitRefused for a key that is too long, Conflict, Failed."""
+        if unit in self._loaded:
+            return
+        with self._scope.database.translate(locked=Conflict, unsure=Failed):
+            found = await self._transaction.connection.run_sync(load, self._scope, [unit])
+        self._loaded.update(found)
+        self._entities.add(unit, found[unit])
+
+    async def commit_attempt(self, records: Sequence[Record], *, last: Last, limit: Limit) -> None:
+        """Commit a transaction or an execution: a Conflict when a sweeper fenced it. Raises as `commit`."""
+        try:
+            await self.commit(records, last=last, limit=limit)
+        except (CommitRefused, Failed) as error:
+            if records and _is_no_longer_unique(error.__cause__):  # an index of the caller's, or the tombstone
+                async with self._scope.database.reading() as connection:
+                    if await connection.run_sync(is_buried, self._scope, records[0].identity):
+                        raise Conflict("a sweeper took this attempt for dead, and fenced it") from error
+            raise
+
+    async def commit(self, records: Sequence[Record], *, last: Last | None = None, limit: Limit | None = None) -> None:
+        """Write, also what `last` writes, and commit within the limit; see the port."""
+        if self._is_over:
+            raise Failed("this unit was committed or given up before")
+        self._is_over = True
+        try:
+            with self._scope.database.translate(locked=Conflict, refused=CommitRefused, committing=True):
+                await self._transaction.commit(partial(self._write, tuple(records), last), limit=limit)
+        except BaseException as error:
+            self._transaction.drop()
+            if isinstance(error, Unknown) and not self._transaction.has_said_commit:
+                raise Failed(f"nothing was committed: {error}") from error
+            raise
+
+    def abandon(self) -> None:
+        """Give up; see the port. It is rolled back in the background, before the store begins another unit."""
+        self._is_over = True
+        self._transaction.drop()
+
+    def _write(self, records: tuple[Record, ...], last: Last | None, connection: Connection) -> None:
+        database = self._scope.database
+        self._resources.flush()
+        self._resources.check()  # before the records: outside of the claims' own transaction they must not be written
+        if self._loaded and (changes := self._entities.changes()):
+            save(connection, self._scope, self._loaded, changes)
+        with database.translate(locked=Conflict):
+            if attempts := [record.attempt for record in records if record.attempt]:
+                spend(connection, self._scope, attempts)
+            if self._scope.keeping is not Keeping.NOTHING:
+                self._keep(records, connection)
+            if last is not None:
+                last(connection)
+        # Crash here, "before-commit": 1 nothing is visible, 2 the database rolls back, 3 it comes again, 4 it is new.
+
+    def _keep(self, records: tuple[Record, ...], connection: Connection) -> None:
+        """Write the records, and free the messages that were not handled, by what `begin` took of them."""
+        database, tables, endpoint, keeping = self._scope[:4]
+        now = database.clock.now()
+        handled = {record.identity for record in records}
+        unhandled = [message for message in self.new if message.identity not in handled]
+        if keeping is Keeping.TOKENS:
+            minted = [token for record in records for token in record.minted]
+            give(connection, self._scope, [*minted, *(Token(each.token, endpoint) for each in unhandled)])
+        else:
+            unclaim(connection, self._scope, unhandled)
+        kept = [record for record in records if record.owes or record.minted]
+        claims = {message.identity: record_claim(self._scope, message) for message in self.new} if kept else {}
+        rows = [row_of(endpoint, record, now, claims.get(record.identity)) for record in kept]
+        database.dialect.insert_last(connection, tables.records, rows)
+
+
+def _is_no_longer_unique(cause: BaseException | None) -> bool:
+    return isinstance(cause, IntegrityError) or getattr(getattr(cause, "orig", None), "sqlstate", None) == _UNIQUE_VIOLATION

@@ -1,0 +1,78 @@
+"""What the janitors of a SQL database share: their journals, and the keys of clients that they remove."""
+
+import msgspec
+from sqlalchemy import Connection, bindparam, select, update
+
+from onceonly.model.errors import SchemaTooNew
+from onceonly.model.journal import Journal
+from onceonly.sql.database import Database
+from onceonly.sql.store.portions import KEYS_AT_ONCE
+from onceonly.sql.store.statements import delete_keys
+from onceonly.sql.store.tables import tables
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(Journal).decode
+
+
+class SqlJournals:
+    """The journal of one endpoint's janitor, in a row beside those of the others."""
+
+    def __init__(self, database: Database, endpoint: str) -> None:
+        """Use the table of this database."""
+        self._database = database
+        self._endpoint = endpoint
+        self._table = tables(database.prefix, database.schema).janitor
+
+    async def read(self) -> Journal | None:
+        """Read the row; see the port."""
+        query = select(self._table.c.journal).where(self._table.c.endpoint == self._endpoint)
+        async with self._database.reading() as connection:
+            found = await connection.scalar(query)
+        return None if found is None else _read(self._endpoint, found)
+
+    async def write(self, journal: Journal) -> None:
+        """Write the row; the last one stays."""
+        row = {"endpoint": self._endpoint, "journal": _encode(journal)}
+
+        def put(connection: Connection) -> None:
+            if not self._database.dialect.insert_absent(connection, self._table, [row], key=["endpoint"]):
+                changed = update(self._table).where(self._table.c.endpoint == bindparam("own"))
+                connection.execute(changed.values(journal=bindparam("new")), {"own": self._endpoint, "new": row["journal"]})
+
+        async with self._database.writing() as connection:
+            await connection.run_sync(put)
+
+    async def longest_retention(self) -> int:
+        """Look into all rows: these endpoints keep their clients' keys in one table."""
+        async with self._database.reading() as connection:
+            rows = (await connection.execute(select(self._table.c.endpoint, self._table.c.journal))).all()
+        return max((_read(row.endpoint, row.journal).retention for row in rows), default=0)
+
+
+class SqlKeys:
+    """The keys of clients of all endpoints of a database."""
+
+    def __init__(self, database: Database) -> None:
+        """Use the table of this database."""
+        self._database = database
+        self._table = tables(database.prefix, database.schema).keys
+
+    async def remove_keys(self, older_than: int, limit: int = 1000) -> int:
+        """Remove the oldest, at most ten thousand at once; see the port."""
+        keys = self._table.c
+        old = select(keys.key).where(keys.stored_at < older_than).order_by(keys.stored_at).limit(min(limit, KEYS_AT_ONCE))
+
+        def remove(connection: Connection) -> int:
+            found = sorted(connection.scalars(old.with_for_update(skip_locked=True)))
+            delete_keys(connection, self._database.dialect, found, self._table)
+            return len(found)
+
+        async with self._database.writing() as connection:
+            return await connection.run_sync(remove)
+
+
+def _read(endpoint: str, journal: bytes) -> Journal:
+    try:
+        return _decode(journal)
+    except msgspec.DecodeError as error:
+        raise SchemaTooNew(f"the janitor's journal of {endpoint!r} cannot be read by this onceonly ({error})") from error

@@ -1,0 +1,157 @@
+"""One database transaction on a connection of its own, and the turns that writers take."""
+
+import asyncio
+from collections.abc import Callable
+
+from sqlalchemy import Connection, RootTransaction
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from onceonly.sql.dialect import Dialect, Limit, State
+from onceonly.sql.translation import TurnNotHad
+
+
+class Turns:
+    """Writers of this process take turns, first come, first served, where the database has one writer at a time.
+
+    SQLite itself lets waiting writers poll, and some of them starve.
+    """
+
+    def __init__(self, timeout: float) -> None:
+        self._timeout = timeout
+        self._lock = asyncio.Lock()
+
+    async def take(self) -> Callable[[], None]:
+        """Wait for a turn; gives the function that ends it. Raises TurnNotHad."""
+        try:
+            async with asyncio.timeout(self._timeout):
+                await self._lock.acquire()
+        except TimeoutError as error:
+            raise TurnNotHad(f"database is locked: another writer of this process had it for {self._timeout:g} s") from error
+        return self._lock.release
+
+
+Keeping = Callable[["DatabaseTransaction"], None]
+
+
+class DatabaseTransaction:
+    """One open database transaction on a connection of its own. `dropping` has its `end` run in the background.
+
+    With `keeping` its connection is given back in the background as well when it is committed: `keeping` has `end` run soon.
+    """
+
+    def __init__(
+        self,
+        connection: AsyncConnection,
+        root: RootTransaction,
+        *,
+        dialect: Dialect,
+        dropping: "Callable[[DatabaseTransaction], None]",
+        end_turn: Callable[[], None],
+        keeping: Keeping | None = None,
+    ) -> None:
+        self.connection = connection
+        self.closing: Callable[[], None] = nothing
+        """Called when the transaction has ended, in the greenlet, before the connection is given back."""
+        self._dialect = dialect
+        self._dropping = dropping
+        self._keeping = keeping
+        self._is_committed = False
+        self._root = root
+        self._end_turn = end_turn
+        self._is_over = False
+        self._has_said_commit = False
+        self._is_held = False
+
+    @property
+    def state(self) -> State:
+        """Read the state: SQLAlchemy's account of it, and the driver's own. Costs no statement."""
+        if self._root.connection.closed or self._root.connection.invalidated:
+            return State.LOST
+        if not self._root.is_active:
+            return State.ABORTED
+        return self._dialect.state(self._root.connection)
+
+    @property
+    def has_said_commit(self) -> bool:
+        """Whether COMMIT may have been sent; while not, it is certain that nothing of it is committed."""
+        return self._has_said_commit
+
+    @property
+    def driver(self) -> object:
+        """The driver's own connection."""
+        return self._root.connection.connection.driver_connection
+
+    def hold(self, connection: Connection, *, of_messages: bool = False, isolated: bool = False) -> None:
+        """Have the database refuse its commit from now on, unless `commit` asks; in the greenlet. Raises as `commit`.
+
+        See `Dialect.hold` for `of_messages`.
+        """
+        self._is_held = self._dialect.holds
+        self._dialect.hold(connection, of_messages=of_messages, isolated=isolated)
+
+    async def commit(self, last: Callable[[Connection], None] | None = None, *, limit: Limit | None = None) -> None:
+        """Do what is left in the greenlet, commit within the limit, and give the connection back.
+
+        Raises what `last` raises, TooLate, and the driver's own errors; it must be dropped then.
+        """
+
+        def commit(connection: Connection) -> None:
+            if last is not None:
+                last(connection)
+            self._commit(limit)
+
+        await self.connection.run_sync(commit)
+        self._is_over = True
+        self._end_turn()
+        if self._keeping is not None:
+            self._keeping(self)
+
+    def drop(self) -> None:
+        """Give it up; awaits nothing. Harmless after a commit and when repeated."""
+        if not self._is_over:
+            self._is_over = True
+            self._dropping(self)
+
+    async def end(self) -> None:
+        """Roll back and give the connection back; a connection that cannot be rolled back is closed."""
+        try:
+            await self.connection.run_sync(lambda _: self._close() if self._is_committed else self._roll_back())
+        except Exception:  # noqa: BLE001 - whatever it is, this connection must not go back to the pool
+            await self.connection.invalidate()
+            await self.connection.run_sync(Connection.close)
+        finally:
+            self._end_turn()
+
+    def _commit(self, limit: Limit | None) -> None:
+        self._let_go()
+        self._has_said_commit = True
+        self._dialect.commit(self._root.connection, limit)
+        self._root.commit()
+        self._is_committed = True
+        if self._keeping is None:
+            self._close()
+
+    def _roll_back(self) -> None:
+        if self._root.connection.closed:
+            return  # cut off while it was given back: the pool has closed it
+        state = self.state
+        if state is State.LOST or (state is State.ENDED and not self._has_said_commit):
+            self._root.connection.invalidate()  # it is gone, or somebody has been at it: nobody else shall have it
+        else:
+            if state is not State.ENDED:
+                self._dialect.roll_back(self._root.connection)
+            self._root.close()  # also after a COMMIT that failed: only then does the pool reset the connection
+            self._let_go()
+        self._close()
+
+    def _let_go(self) -> None:
+        if self._is_held and self.state is not State.LOST:
+            self._dialect.let_go(self._root.connection)
+
+    def _close(self) -> None:
+        self.closing()
+        Connection.close(self._root.connection)  # a unit's connection is guarded: its own `close` refuses
+
+
+def nothing() -> None:
+    """Do nothing."""

@@ -1,0 +1,98 @@
+"""Translating the errors of SQL drivers into the outcomes of a write, by allow-list, in one place."""
+
+import re
+from types import TracebackType
+from typing import Literal
+
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+
+from onceonly.model.errors import CommitRefused, Conflict, Failed, LockTimeout, OnceOnlyError, Unable, Unknown
+from onceonly.sql.dialect import Dialect, Said
+from onceonly.sql.urls import USE_POOLED
+
+_LOST_STATEMENT = re.compile(r"prepared statement .* (does not exist|already exists)")
+
+
+class TurnNotHad(SQLAlchemyError):
+    """Another database transaction of this process was in the way for too long. Nothing happened."""
+
+
+class TooLate(SQLAlchemyError):
+    """The time in which a database transaction might be committed was over. Nothing happened."""
+
+
+class NotConnected(SQLAlchemyError):
+    """No connection could be made, whatever the driver made of that. Nothing happened."""
+
+
+def translated(
+    error: Exception,
+    dialect: Dialect,
+    *,
+    locked: type[OnceOnlyError] = Failed,
+    refused: type[OnceOnlyError] = Failed,
+    unsure: type[OnceOnlyError] = Unknown,
+    committing: bool = False,
+) -> OnceOnlyError:
+    """Translate a driver's error by allow-list; gives, never raises.
+
+    A lock that was not had becomes `locked`, or LockTimeout where that is Conflict and the wait was too long; a statement or
+    constraint that can never work `refused`; a transaction that was left aborted CommitRefused; what the database could not do
+    for now Unable. While `committing` only locks, constraints and aborted transactions are definite. All the rest becomes
+    `unsure`.
+    """
+    text = _first_line(error)
+    if isinstance(error, TurnNotHad):
+        return locked(text)
+    if isinstance(error, TooLate):
+        return Failed(text)
+    if isinstance(error, NotConnected):
+        return Failed(f"cannot connect: {error}")
+    if isinstance(error, PoolTimeout):
+        return Failed(f"no connection was free: {text}")
+    said = dialect.said(error) if isinstance(error, DBAPIError) and not error.connection_invalidated else Said.NOTHING
+    held = LockTimeout if locked is Conflict else locked
+    definite: dict[Said, type[OnceOnlyError]] = {Said.LOCKED: locked, Said.HELD: held}
+    definite |= {Said.CONSTRAINT: refused, Said.ABORTED: CommitRefused}
+    if not committing:
+        definite |= {Said.STATEMENT: refused, Said.UNABLE: Unable, Said.FORBIDDEN: Unable}
+    return definite.get(said, unsure)(text)
+
+
+class Translating:
+    """Encloses driver calls, and raises what `translated` gives. It keeps nothing, so any number may be enclosed at once."""
+
+    __slots__ = ("_committing", "_dialect", "_drivers", "_locked", "_refused", "_unsure")
+
+    def __init__(
+        self,
+        dialect: Dialect,
+        *,
+        locked: type[OnceOnlyError],
+        refused: type[OnceOnlyError],
+        unsure: type[OnceOnlyError],
+        committing: bool,
+    ) -> None:
+        """Translate as `translated` does with these arguments."""
+        self._dialect, self._committing = dialect, committing
+        self._locked, self._refused, self._unsure = locked, refused, unsure
+        self._drivers: tuple[type[Exception], ...] = (SQLAlchemyError, OSError, *dialect.errors)
+
+    def __enter__(self) -> None:
+        """Do nothing."""
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> Literal[False]:
+        """Translate what a driver raised; let pass all else."""
+        if isinstance(error, self._drivers):
+            asked = {"locked": self._locked, "refused": self._refused, "unsure": self._unsure}
+            raise translated(error, self._dialect, **asked, committing=self._committing) from error
+        return False
+
+
+def _first_line(error: Exception) -> str:
+    cause = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
+    words = f"{type(cause).__name__}: {cause}".splitlines()[0]
+    return f"{words}. {USE_POOLED}" if _LOST_STATEMENT.search(words) else words

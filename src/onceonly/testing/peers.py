@@ -1,0 +1,153 @@
+"""The other services of a test: they answer what the test says, execute each request once, and write it down."""
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from onceonly.endpoint.http_app import rejection, response_for
+from onceonly.formats.bodies import BodyError, codec_for, encode_body
+from onceonly.formats.remote import OPERATION
+from onceonly.model.errors import Failed, HandlerFailed, Reject
+from onceonly.model.message import Headers
+from onceonly.model.peer import MOST, Peer, name_of, url_of
+from onceonly.model.record import Answer
+from onceonly.model.remote import Call, Response, Verb
+from onceonly.model.thing import Thing
+
+_Body = TypeVar("_Body")
+
+
+class Posted:
+    """One request that another service has executed. Equal to a body that looks the same there: `t.posted == [Charge("1")]`.
+
+    `url` is what the handler posted it to, `headers` are those it was given, `response` is what came of it.
+    """
+
+    def __init__(self, thing: Thing) -> None:
+        headers = dict(thing.headers)
+        peer = url_of(thing.name).rpartition("/")[0]
+        self.url = f"{peer}/{headers.pop(OPERATION, '')}"
+        self.body = thing.data
+        self.content_type = thing.content_type
+        self.headers: Headers = tuple(headers.items())
+        self.response: Response | None = None
+
+    def read(self, kind: type[_Body]) -> _Body:
+        """Give the body as an object of this class. Raises BodyError when it is none."""
+        body: _Body = codec_for(kind).decode(self.body)
+        return body
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Posted):
+            return (self.url, self.body, self.headers) == (other.url, other.body, other.headers)
+        try:
+            return _comparable(*encode_body(other)) == _comparable(self.body, self.content_type)
+        except BodyError:
+            return False
+
+    def __hash__(self) -> int:
+        return hash((self.url, self.body))
+
+    def __repr__(self) -> str:
+        return f"<POST {self.url} {self.body[:200].decode(errors='replace')}>"
+
+
+Answering = Callable[[Posted], object]
+"""Makes the answer of what was posted."""
+
+
+class Peers:
+    """All other services that an endpoint's handlers may ask, as they are in a test; they outlive the endpoint's crashes."""
+
+    def __init__(self, peers: Sequence[Peer]) -> None:
+        self._peers = tuple(peers)
+        self._answers: dict[str, object] = {}
+        self._waiting: dict[str, Posted] = {}
+        self._responses: dict[str, Response] = {}
+        self._buried: set[str] = set()
+        self.posted: list[Posted] = []
+
+    @property
+    def left(self) -> int:
+        """How many requests and responses nobody has deleted yet."""
+        return len(self._waiting.keys() | self._responses.keys())
+
+    def answer(self, url: str, answer: object) -> None:
+        """Say what is answered at a URL, from now on. Raises ValueError."""
+        if not any(peer.operation(url) for peer in self._peers):
+            known = ", ".join(f"{peer.url}/OPERATION" for peer in self._peers)
+            raise ValueError(f"{url!r} is at none of the endpoint's peers; these are {known or 'none at all'}")
+        if not callable(answer):
+            _checked(url, answer)
+        self._answers[url] = answer
+
+    async def create(self, thing: Thing) -> None:
+        """Keep a request. Raises AssertionError when the test does not say what is answered."""
+        request, posted = url_of(thing.name), Posted(thing)
+        if request in self._buried:
+            raise Failed("it was deleted before it came")
+        if posted.url not in self._answers:
+            raise AssertionError(f"{posted!r}: say what is answered before it is asked: t.answer({posted.url!r}, ...)")
+        self._waiting[request] = posted
+
+    async def delete(self, name: str) -> None:
+        """Forget a request and its response, and take it never again."""
+        self._delete(url_of(name))
+
+    async def read(self, name: str) -> bytes | None:
+        """Give the body of a response."""
+        response = await self.response(url_of(name))
+        return None if response is None else response.body
+
+    async def names(self, prefix: str = "") -> tuple[str, ...]:
+        """List every name that an attempt could have used."""
+        return tuple(name_of(prefix.removesuffix("/"), index, peer.url) for peer in self._peers for index in range(MOST))
+
+    async def perform(self, calls: Sequence[Call]) -> tuple[Answer, ...]:
+        """Make the calls, each of which is answered for sure."""
+        for call in calls:
+            if call.verb is Verb.DELETE:
+                self._delete(call.url)
+            else:
+                self._execute(call.url)
+        return (Answer.TAKEN,) * len(calls)
+
+    async def response(self, url: str) -> Response | None:
+        """Give the response to a request."""
+        return self._responses.get(url)
+
+    def _execute(self, url: str) -> None:
+        posted = self._waiting.get(url)
+        if posted is None or url in self._responses:
+            return
+        self._responses[url] = posted.response = self._respond(posted)
+        self.posted.append(posted)
+
+    def _respond(self, posted: Posted) -> Response:
+        answer: Any = self._answers[posted.url]
+        try:
+            left = answer(posted) if callable(answer) else answer
+        except Reject as error:
+            return rejection(str(error))
+        try:
+            return _checked(posted.url, left)
+        except ValueError as error:
+            raise AssertionError(str(error)) from error
+
+    def _delete(self, url: str) -> None:
+        self._waiting.pop(url, None)
+        self._responses.pop(url, None)
+        self._buried.add(url)
+
+
+def _checked(url: str, answer: object) -> Response:
+    """Give the response that an answer is. Raises ValueError for what no service could answer."""
+    try:
+        return response_for(answer)
+    except HandlerFailed as error:
+        raise ValueError(f"{url}: {error.failure.reason}") from error
+
+
+def _comparable(body: bytes, content_type: str) -> object:
+    """Give a body so that neither the order of fields nor blanks count where it is JSON."""
+    return (content_type, json.loads(body) if content_type == "application/json" else body)
