@@ -9,14 +9,14 @@ from sqlalchemy import func, select
 
 from examples.shop.app import app
 from examples.shop.orders import Invoice, Order, OrderBilled, OrderPlaced, Parcel, engine, sessions, shop
-from onceonly import testing as kit
+from onceonly import testing
 from onceonly.integrations.fastapi import lifespan
 
 
-@pytest.mark.parametrize("point", kit.CRASH_POINTS)
+@pytest.mark.parametrize("point", testing.CRASH_POINTS)
 async def test_an_order_is_billed_and_shipped_once_wherever_the_process_dies(point: str) -> None:
     """Announced twice, too."""
-    async with kit.run(shop) as t:
+    async with testing.run(shop) as t:
         async with t.session() as session:
             session.add(Order(id=1, item="tea", quantity=2))
         await t.deliver(OrderPlaced(1), copies=2, crash_at=point)

@@ -21,9 +21,7 @@ from onceonly import (
     SetupError,
     Transaction,
     TransactionMisused,
-)
-from onceonly import (
-    testing as kit,
+    testing,
 )
 from onceonly.adapters.memory.store import MemoryStore, Notebook
 from onceonly.adapters.memory.transactions import MemoryTransactions
@@ -239,7 +237,7 @@ async def test_the_kit_runs_the_transactions_of_an_endpoint() -> None:
         tx.publish(Placed("A"), delay=5)
         return "placed"
 
-    async with kit.run(shop) as t:
+    async with testing.run(shop) as t:
         answers = [await shop.transact(place, idempotency_key="k") for _ in range(2)]
         assert (answers, t.sent) == (["placed"] * 2, [Order("A"), Placed("A")])
         await t.restart()

@@ -1,6 +1,6 @@
 """For users' own tests: deliver twice, crash here, move the clock, and look at what came of it.
 
-    async with kit.run(shop) as t:
+    async with testing.run(shop) as t:
         await t.deliver(PlaceOrder("1", 2), copies=2, crash_at="after-commit")
     assert t.sent.bodies(OrderPlaced) == [OrderPlaced("1")]
 

@@ -126,7 +126,7 @@ class Run:
         """Deliver a message, `copies` times, and settle; `body` is a body or a whole `Message`.
 
         The copies come one after another, each when the one before it is settled, or all in one batch if `together`. At
-        the crash point `crash_at` (one of `kit.CRASH_POINTS`) the process dies, once: its connections are gone, it starts
+        the crash point `crash_at` (one of `testing.CRASH_POINTS`) the process dies, once: its connections are gone, it starts
         again, and what it held comes again. A point that is not on this message's way does nothing. The report counts
         deliveries as the last process saw them. Where messages need a token, one that comes without gets one of its own, once
         in a run: a later copy of it finds that token consumed. Raises SetupError for a crash point that does not exist.

@@ -25,7 +25,7 @@ class S3Things:
     """Objects in one bucket, with their content types.
 
     A name of letters, digits and the marks `-_.!*'()=,@:+$&;` is an object's key as it is, behind the prefix; other bytes of
-    it are `%` and two digits in the key (`drivers/s3.py`). An object is there whole or not at all: S3 promises it.
+    it are `%` and two digits in the key (`s3_client.py`). An object is there whole or not at all: S3 promises it.
     """
 
     def __init__(self, client: Client, place: Place) -> None:

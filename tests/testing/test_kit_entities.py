@@ -5,8 +5,7 @@ from dataclasses import dataclass
 import pytest
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from onceonly import Context, DedupStore, Deleted, Endpoint, Retry, SetupError, Tokens
-from onceonly import testing as kit
+from onceonly import Context, DedupStore, Deleted, Endpoint, Retry, SetupError, Tokens, testing
 from onceonly.config.deduplication import Deduplication, History
 from onceonly.testing import CRASH_POINTS
 
@@ -71,7 +70,7 @@ def bank(store: str = STORES[0], deduplication: Deduplication = DEDUPLICATIONS[0
 async def test_an_entity_is_changed_once_whatever_crashes(store: str, deduplication: Deduplication) -> None:
     """On every kind of store, with every kind of deduplication, at every crash point; copies included."""
     for point in CRASH_POINTS:
-        async with kit.run(bank(store, deduplication)) as t:
+        async with testing.run(bank(store, deduplication)) as t:
             await t.deliver(Deposit("a", 5), copies=2, crash_at=point)
             await t.deliver(Deposit("a", 2), copies=2, together=True)
             assert t.dead_letters == ()
@@ -81,7 +80,7 @@ async def test_an_entity_is_changed_once_whatever_crashes(store: str, deduplicat
 
 async def test_an_entity_that_does_not_exist_is_none() -> None:
     """Never made, or deleted."""
-    async with kit.run(bank()) as t:
+    async with testing.run(bank()) as t:
         assert await t.entity(Account, "a") is None
         await t.deliver(Deposit("a", 5))
         await t.deliver(Deposit("a", 0))
@@ -91,7 +90,7 @@ async def test_an_entity_that_does_not_exist_is_none() -> None:
 async def test_looking_at_an_entity_changes_nothing() -> None:
     """Not even with tokens, which are consumed where messages are begun."""
     for store in STORES:
-        async with kit.run(bank(store, DEDUPLICATIONS[2])) as t:
+        async with testing.run(bank(store, DEDUPLICATIONS[2])) as t:
             await t.deliver(Deposit("a", 5))
             for _ in range(2):
                 assert await t.entity(Account, "a") == Account("a", 5)
@@ -101,7 +100,7 @@ async def test_looking_at_an_entity_changes_nothing() -> None:
 
 async def test_a_whole_message_delivered_again_is_a_copy_also_with_tokens() -> None:
     """Its token was consumed."""
-    async with kit.run(bank(deduplication=DEDUPLICATIONS[2])) as t:
+    async with testing.run(bank(deduplication=DEDUPLICATIONS[2])) as t:
         message = t.message(Deposit("a", 5))
         for _ in range(2):
             await t.deliver(message)
@@ -110,7 +109,7 @@ async def test_a_whole_message_delivered_again_is_a_copy_also_with_tokens() -> N
 
 async def test_tokens_in_the_stores_own_database_stay_there() -> None:
     """One commit writes both."""
-    async with kit.run(bank(STORES[2], Tokens(subscribers={"Moved": []}))) as t:
+    async with testing.run(bank(STORES[2], Tokens(subscribers={"Moved": []}))) as t:
         await t.deliver(Deposit("a", 5), copies=2, crash_at="after-commit")
         assert (await t.entity(Account, "a"), t.crashes) == (Account("a", 5), 1)
 
@@ -119,7 +118,7 @@ async def test_tokens_in_the_stores_own_database_stay_there() -> None:
 async def test_the_one_receipt_that_was_announced_is_there(store: str) -> None:
     """Whatever crashed: the receipt of the attempt that was not committed is gone when its message is finished."""
     for point in CRASH_POINTS:
-        async with kit.run(bank(store, blobs="s3://bucket/receipts")) as t:
+        async with testing.run(bank(store, blobs="s3://bucket/receipts")) as t:
             await t.deliver(Deposit("a", 5), crash_at=point)
             (moved,) = t.sent
             assert await t.blobs() == {moved.read(Moved).receipt: b"5"}, point
@@ -127,13 +126,13 @@ async def test_the_one_receipt_that_was_announced_is_there(store: str) -> None:
 
 async def test_an_endpoint_without_a_place_has_no_blobs() -> None:
     """None, and no error."""
-    async with kit.run(bank()) as t:
+    async with testing.run(bank()) as t:
         assert await t.blobs() == {}
 
 
 async def test_a_store_of_documents_has_no_session() -> None:
     """Told what there is instead."""
-    async with kit.run(bank()) as t:
+    async with testing.run(bank()) as t:
         with pytest.raises(SetupError, match=r"t\.entity"):
             async with t.session(AsyncSession):
                 raise AssertionError
@@ -143,7 +142,7 @@ async def test_a_store_of_documents_has_no_session() -> None:
 async def test_a_transaction_changes_an_entity_and_leaves_its_control_message_out_of_what_was_sent(store: str) -> None:
     """On documents it is followed when its time comes, and then nothing is left."""
     made = bank(store)
-    async with kit.run(made) as t:
+    async with testing.run(made) as t:
         async with made.transaction(idempotency_key="k") as tx:
             (await tx.entity(Account, "a")).balance += 5
             tx.publish(Moved("a", 5))

@@ -8,8 +8,7 @@ import pytest
 from sqlalchemy import Column, Integer, MetaData, String, Table, insert, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from onceonly import Context, Endpoint, Peer, Reject, Response, Retry
-from onceonly import testing as kit
+from onceonly import Context, Endpoint, Peer, Reject, Response, Retry, testing
 from onceonly.formats.bodies import encode_body
 from onceonly.model.thing import Thing
 from onceonly.testing import Posted
@@ -80,7 +79,7 @@ def shop(store: str = "sqlite:///never-opened.db", peers: Any = (PAYMENTS,)) -> 
     return made
 
 
-async def lines(t: kit.Run) -> list[str]:
+async def lines(t: testing.Run) -> list[str]:
     """Read what was followed up."""
     async with t.session() as session:
         return list(await session.scalars(select(ledger.c.text).order_by(ledger.c.line)))
@@ -88,7 +87,7 @@ async def lines(t: kit.Run) -> list[str]:
 
 async def test_what_is_posted_is_answered_and_followed_up() -> None:
     """By what the test says; nobody is asked, and nothing is left at the other side."""
-    async with kit.run(shop()) as t:
+    async with testing.run(shop()) as t:
         t.answer(CHARGE, Receipt(7))
         await t.deliver(Order("a", 3))
         assert (t.posted, t.sent, await lines(t)) == ([Charge("a", 3)], [Charged("a")], ['a 200 {"number":7}'])
@@ -98,10 +97,10 @@ async def test_what_is_posted_is_answered_and_followed_up() -> None:
         assert t._peers.left == 0
 
 
-@pytest.mark.parametrize("point", kit.CRASH_POINTS)
+@pytest.mark.parametrize("point", testing.CRASH_POINTS)
 async def test_a_request_is_executed_once_wherever_the_process_dies(point: str) -> None:
     """However often the handler runs; and it is followed up once."""
-    async with kit.run(shop()) as t:
+    async with testing.run(shop()) as t:
         t.answer(CHARGE, Receipt(7))
         await t.deliver(Order("a"), copies=2, crash_at=point)
         assert (t.posted, await lines(t), t._peers.left) == ([Charge("a")], ['a 200 {"number":7}'], 0)
@@ -120,7 +119,7 @@ async def test_a_request_is_executed_once_wherever_the_process_dies(point: str) 
 )
 async def test_an_answer_is_whatever_a_responder_may_return(answer: object, line: str) -> None:
     """Or a function that makes it of what was posted."""
-    async with kit.run(shop()) as t:
+    async with testing.run(shop()) as t:
         t.answer(CHARGE, answer)
         await t.deliver(Order("a"))
         assert await lines(t) == [line]
@@ -132,7 +131,7 @@ async def test_a_function_may_reject() -> None:
     def refuse(posted: Posted) -> object:
         raise Reject(f"not {posted.read(Charge).order_id}")
 
-    async with kit.run(shop()) as t:
+    async with testing.run(shop()) as t:
         t.answer(CHARGE, refuse)
         await t.deliver(Order("a"))
         assert (t.posted, await lines(t)) == ([Charge("a")], ['a 422 {"rejected": "not a"}'])
@@ -140,7 +139,7 @@ async def test_a_function_may_reject() -> None:
 
 async def test_another_answer_counts_from_then_on() -> None:
     """What was answered before stays as it was."""
-    async with kit.run(shop()) as t:
+    async with testing.run(shop()) as t:
         for number in (1, 2):
             t.answer(CHARGE, Receipt(number))
             await t.deliver(Order(str(number)))
@@ -150,7 +149,7 @@ async def test_another_answer_counts_from_then_on() -> None:
 
 async def test_what_a_handler_that_fails_has_posted_is_never_executed() -> None:
     """It waited there, and nobody had it executed."""
-    async with kit.run(shop()) as t:
+    async with testing.run(shop()) as t:
         t.answer(CHARGE)
         await t.deliver(Order("a", -1))
         assert (t.posted, await lines(t), len(t.dead_letters)) == ([], [], 1)
@@ -158,14 +157,14 @@ async def test_what_a_handler_that_fails_has_posted_is_never_executed() -> None:
 
 async def test_what_nobody_answers_ends_the_test() -> None:
     """In words that say what to write."""
-    async with kit.run(shop()) as t:
+    async with testing.run(shop()) as t:
         with pytest.raises(AssertionError, match=re.escape(f"t.answer({CHARGE!r}, ...)")):
             await t.deliver(Order("a"))
 
 
 async def test_an_answer_that_cannot_be_meant_is_an_error() -> None:
     """A typing error must not make a test pass."""
-    async with kit.run(shop()) as t:
+    async with testing.run(shop()) as t:
         with pytest.raises(ValueError, match=f"none of the endpoint's peers; these are {PAYMENTS}/OPERATION"):
             t.answer("https://payment.example/onceonly/Charge", Receipt(7))
         with pytest.raises(ValueError, match="a responder answered 500"):
@@ -175,7 +174,7 @@ async def test_an_answer_that_cannot_be_meant_is_an_error() -> None:
         t.answer(CHARGE, lambda _: 17)
         with pytest.raises(AssertionError, match="cannot be sent"):
             await t.deliver(Order("a"))
-    async with kit.run(shop(peers=())) as t:
+    async with testing.run(shop(peers=())) as t:
         with pytest.raises(ValueError, match="these are none at all"):
             t.answer(CHARGE)
 
@@ -186,7 +185,7 @@ async def test_the_headers_of_a_peer_are_not_asked_for() -> None:
     def headers() -> dict[str, str]:
         raise AssertionError("asked for")
 
-    async with kit.run(shop(peers=[Peer(PAYMENTS, headers=headers)])) as t:
+    async with testing.run(shop(peers=[Peer(PAYMENTS, headers=headers)])) as t:
         t.answer(CHARGE)
         await t.deliver(Order("a"))
         assert len(t.posted) == 1

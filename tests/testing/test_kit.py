@@ -8,8 +8,7 @@ import pytest
 from sqlalchemy import Column, Integer, MetaData, String, Table, func, insert, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from onceonly import Context, Endpoint, Off, Reject, Retry, RetryLater, SetupError
-from onceonly import testing as kit
+from onceonly import Context, Endpoint, Off, Reject, Retry, RetryLater, SetupError, testing
 from onceonly.adapters.memory.store import Notebook
 from onceonly.config.deduplication import Deduplication, History
 
@@ -83,7 +82,7 @@ async def lines_in(session: AsyncSession) -> int:
     return await session.scalar(select(func.count()).select_from(journal)) or 0
 
 
-async def lines(t: kit.Run) -> int:
+async def lines(t: testing.Run) -> int:
     """Count the committed journal."""
     async with t.session() as session:
         return await lines_in(session)
@@ -92,7 +91,7 @@ async def lines(t: kit.Run) -> int:
 async def test_copies_are_handled_once_and_sent_once() -> None:
     """Two copies, one after the other or in one batch: one line, one message, on the wire once."""
     for together in (False, True):
-        async with kit.run(journalist()) as t:
+        async with testing.run(journalist()) as t:
             report = await t.deliver(Write("a"), copies=2, together=together)
             assert (await lines(t), t.sent) == (1, [Written("a")])
             assert (report.handled, report.known, t.sent[0].copies) == (1, 1, 1)
@@ -100,7 +99,7 @@ async def test_copies_are_handled_once_and_sent_once() -> None:
 
 async def test_each_delivery_is_another_message_unless_it_has_the_same_id() -> None:
     """Equal bodies are no copies; equal ids are."""
-    async with kit.run(journalist()) as t:
+    async with testing.run(journalist()) as t:
         await t.deliver(Write("a"))
         await t.deliver(Write("a"))
         assert await lines(t) == 2
@@ -109,10 +108,10 @@ async def test_each_delivery_is_another_message_unless_it_has_the_same_id() -> N
         assert await lines(t) == 3
 
 
-@pytest.mark.parametrize("point", kit.CRASH_POINTS)
+@pytest.mark.parametrize("point", testing.CRASH_POINTS)
 async def test_a_crash_anywhere_changes_nothing_about_the_result(point: str) -> None:
     """Die, start again, deliver again: still one line and one message."""
-    async with kit.run(journalist()) as t:
+    async with testing.run(journalist()) as t:
         await t.deliver(Write("a"), copies=2, crash_at=point)
         assert (await lines(t), t.sent, t.dead_letters) == (1, [Written("a")], ())
         elsewhere = ("before-release", "after-release", "retry-copy", "dead-letter")
@@ -122,7 +121,7 @@ async def test_a_crash_anywhere_changes_nothing_about_the_result(point: str) -> 
 @pytest.mark.parametrize("point", ["after-dispatch", "before-retire", "before-forget"])
 async def test_a_crash_after_dispatch_sends_a_true_duplicate(point: str) -> None:
     """The wire sees it twice, with one id and one body."""
-    async with kit.run(journalist()) as t:
+    async with testing.run(journalist()) as t:
         await t.deliver(Write("a"), crash_at=point)
         assert [sent.copies for sent in t.sent] == [2]
         assert t.raw[0] == t.raw[1]
@@ -131,14 +130,14 @@ async def test_a_crash_after_dispatch_sends_a_true_duplicate(point: str) -> None
 @pytest.mark.parametrize(("copies", "point"), [(2, None), (1, "after-commit"), (1, "before-ack")])
 async def test_an_endpoint_without_deduplication_is_caught(copies: int, point: str | None) -> None:
     """The same kit shows the duplicates of honest at-least-once: it would not hide ours."""
-    async with kit.run(journalist(Off())) as t:
+    async with testing.run(journalist(Off())) as t:
         await t.deliver(Write("a"), copies=copies, crash_at=point)
         assert await lines(t) == 2
 
 
 async def test_a_delivery_that_cannot_be_meant_is_an_error() -> None:
     """A typing error must not make a test pass."""
-    async with kit.run(journalist()) as t:
+    async with testing.run(journalist()) as t:
         with pytest.raises(SetupError, match="after-comit"):
             await t.deliver(Write("a"), crash_at="after-comit")
         with pytest.raises(ValueError, match="copies"):
@@ -149,7 +148,7 @@ async def test_a_delivery_that_cannot_be_meant_is_an_error() -> None:
 @pytest.mark.parametrize("point", [None, "before-retry-copy", "after-retry-copy", "before-dead-letter", "after-dead-letter"])
 async def test_a_failing_message_becomes_one_dead_letter_when_the_clock_has_passed_its_retries(point: str | None) -> None:
     """Immediate retries happen at once, delayed ones when the clock gets there."""
-    async with kit.run(journalist(retry=Retry(immediate=1, delayed=1, first_delay=10))) as t:
+    async with testing.run(journalist(retry=Retry(immediate=1, delayed=1, first_delay=10))) as t:
         await t.deliver(Write("bad"), crash_at=point if point and "retry" in point else None)
         assert t.dead_letters == ()
         t.clock.advance(11)
@@ -163,7 +162,7 @@ async def test_a_failing_message_becomes_one_dead_letter_when_the_clock_has_pass
 
 async def test_a_rejected_message_is_a_dead_letter_at_once() -> None:
     """No retries, and the reason is the handler's."""
-    async with kit.run(journalist()) as t:
+    async with testing.run(journalist()) as t:
         report = await t.deliver(Write("reject"))
         assert [letter.reason for letter in t.dead_letters] == ["not printable"]
         assert report.dead == 1
@@ -171,7 +170,7 @@ async def test_a_rejected_message_is_a_dead_letter_at_once() -> None:
 
 async def test_what_asks_for_later_comes_when_the_clock_says_so() -> None:
     """Nothing is left to wait for real time."""
-    async with kit.run(journalist()) as t:
+    async with testing.run(journalist()) as t:
         await t.deliver(Write("later"))
         async with t.session() as session:
             await session.execute(insert(journal).values(text="prepared by the test"))
@@ -184,7 +183,7 @@ async def test_what_asks_for_later_comes_when_the_clock_says_so() -> None:
 
 async def test_a_delayed_message_to_itself_comes_back_and_commands_to_others_are_written_down() -> None:
     """The endpoint's own queue is real; other endpoints are only addresses."""
-    async with kit.run(journalist()) as t:
+    async with testing.run(journalist()) as t:
         await t.deliver(Remind("start"))
         (reminder,) = t.sent
         assert (reminder, reminder.to) == (Remind("ring"), "journalist")
@@ -197,7 +196,7 @@ async def test_a_delayed_message_to_itself_comes_back_and_commands_to_others_are
 
 async def test_a_handler_that_never_stops_asking_is_an_error_of_the_test() -> None:
     """It ends, and says what it saw."""
-    async with kit.run(journalist()) as t:
+    async with testing.run(journalist()) as t:
         with pytest.raises(AssertionError, match="not settled"):
             await t.deliver(Write("never"))
 
@@ -213,7 +212,7 @@ async def test_a_handler_that_never_stops_asking_is_an_error_of_the_test() -> No
 )
 async def test_any_bytes_can_be_delivered(headers: tuple[tuple[str, str], ...], body: bytes, reason: str) -> None:
     """What cannot be handled is a dead letter with its reason, also when it comes twice with a crash between."""
-    async with kit.run(journalist()) as t:
+    async with testing.run(journalist()) as t:
         await t.deliver_raw(headers, body, copies=2, crash_at="after-dead-letter")
         (letter,) = t.dead_letters
         assert reason in letter.reason
@@ -222,7 +221,7 @@ async def test_any_bytes_can_be_delivered(headers: tuple[tuple[str, str], ...], 
 
 async def test_a_whole_message_can_be_delivered() -> None:
     """Every attribute is the test's to choose."""
-    async with kit.run(journalist()) as t:
+    async with testing.run(journalist()) as t:
         message = t.message({"text": "a"}, type="Write", source="elsewhere", id="7", conversationid="c")
         await t.deliver(message)
         (sent,) = t.sent
@@ -230,7 +229,7 @@ async def test_a_whole_message_can_be_delivered() -> None:
         assert sent.message.extension("conversationid") == "c"
 
 
-async def write_and_fail(t: kit.Run) -> None:
+async def write_and_fail(t: testing.Run) -> None:
     """Fail in the middle of a session's block."""
     async with t.session() as session:
         await session.execute(insert(journal).values(text="lost"))
@@ -239,7 +238,7 @@ async def write_and_fail(t: kit.Run) -> None:
 
 async def test_data_prepared_in_a_session_is_not_kept_when_its_block_fails() -> None:
     """The block is one database transaction."""
-    async with kit.run(journalist()) as t:
+    async with testing.run(journalist()) as t:
         with pytest.raises(ZeroDivisionError):
             await write_and_fail(t)
         assert await lines(t) == 0
@@ -250,10 +249,10 @@ async def test_the_endpoints_own_store_is_used_when_asked_for(tmp_path: Path) ->
     endpoint = journalist()
     endpoint.settings = replace(endpoint.settings, store=f"sqlite:///{tmp_path}/own.db")
     for _ in range(2):
-        async with kit.run(endpoint, own_store=True) as t:
+        async with testing.run(endpoint, own_store=True) as t:
             await t.deliver(Write("a"), id="7")
             assert await lines(t) == 1
-    async with kit.run(endpoint) as t:
+    async with testing.run(endpoint) as t:
         assert await lines(t) == 0
 
 
@@ -266,7 +265,7 @@ async def test_an_endpoint_that_lives_in_memory_survives_its_crashes(own_store: 
     async def write(message: Write, notebook: Notebook) -> None:
         notebook.write("line", message.text)
 
-    async with kit.run(endpoint, own_store=own_store) as t:
+    async with testing.run(endpoint, own_store=own_store) as t:
         await t.deliver(Write("a"), copies=2, crash_at="after-commit")
         assert t.store.notes() == (("line", "a"),)
         assert t.crashes == 1
@@ -289,7 +288,7 @@ async def test_a_crash_closes_and_opens_what_the_process_had_made() -> None:
         yield Press()
         events.append("closed")
 
-    async with kit.run(endpoint) as t:
+    async with testing.run(endpoint) as t:
         await t.deliver(Write("a"), crash_at="before-commit")
         assert events == ["open", "closed", "open"]
         await t.restart()
@@ -298,7 +297,7 @@ async def test_a_crash_closes_and_opens_what_the_process_had_made() -> None:
 
 def test_the_clock_moves_forward_only() -> None:
     """A lease that began in the future would never end."""
-    clock = kit.Clock()
+    clock = testing.Clock()
     before = clock.now()
     clock.advance(1.5)
     assert clock.now() == before + 1500
@@ -308,7 +307,7 @@ def test_the_clock_moves_forward_only() -> None:
 
 async def test_what_was_sent_equals_only_what_would_look_the_same_on_the_wire() -> None:
     """Type and body decide; dicts are compared as JSON, whatever the order of their keys."""
-    async with kit.run(journalist()) as t:
+    async with testing.run(journalist()) as t:
         await t.deliver(Write("a"))
         (sent,) = t.sent
         assert sent == Written("a")
