@@ -7,15 +7,15 @@ EMULATORS_NODE := azurite@3.35.0 @vercel/cosmosdb-server@1.0.1
 
 .PHONY: demo demo-shop test test-adversary test-slow test-all check format verify docs bench
 
-.venv/ready: pyproject.toml constraints.txt
+.venv/ready: pyproject.toml packages/onceonly-verify/pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@echo "setting up .venv (once)" >&2
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[dev]"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[dev]" --editable packages/onceonly-verify
 	@touch $@
 
 .venv/bench-ready: .venv/ready
 	@echo "installing the libraries to compare with (once)" >&2
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[dev,bench]"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[dev,bench]" --editable packages/onceonly-verify
 	@touch $@
 
 .venv/emulators: .venv/ready Makefile

@@ -4,10 +4,10 @@ from onceonly.adapters.memory.transport import Receipt
 from onceonly.algorithms.intake import Intake, sort
 from onceonly.formats.cloudevents import arrival, encode
 from onceonly.model.message import Delivery, Message, Send
-from onceonly.verify.asking import Asking
-from onceonly.verify.keeping import ports_of
-from onceonly.verify.programs import shipped
-from onceonly.verify.workload import SHOP, Workload
+from onceonly_verify.asking import Asking
+from onceonly_verify.keeping import ports_of
+from onceonly_verify.programs import shipped
+from onceonly_verify.workload import SHOP, Workload
 
 
 def delivery(number: int, id_: str, *, alone: bool = False, suspect: bool = False) -> Delivery:

@@ -8,14 +8,13 @@ import pytest
 from msgspec.structs import replace
 from rich.console import Console
 
-from onceonly.cli import verify, verify_output
-from onceonly.verify import CHECKS, MUTANTS, CheckResult, MutantResult, run_check
-from onceonly.verify.explorer import Step
-from onceonly.verify.histories import History, Line
-from onceonly.verify.larger import DEEP
-from onceonly.verify.processes import cores
-from onceonly.verify.schedules import Walked
-from onceonly.verify.trie import NotDeterministic
+from onceonly_verify import CHECKS, MUTANTS, CheckResult, MutantResult, command, output, run_check
+from onceonly_verify.explorer import Step
+from onceonly_verify.histories import History, Line
+from onceonly_verify.larger import DEEP
+from onceonly_verify.processes import cores
+from onceonly_verify.schedules import Walked
+from onceonly_verify.trie import NotDeterministic
 
 if TYPE_CHECKING:
     from conftest import Terminal
@@ -55,8 +54,8 @@ def let_the_checker_find(
         done(hunted)
         return (hunted,)
 
-    monkeypatch.setattr(verify, "run_checks", checks)
-    monkeypatch.setattr(verify, "run_mutants", mutants)
+    monkeypatch.setattr(command, "run_checks", checks)
+    monkeypatch.setattr(command, "run_mutants", mutants)
 
 
 def let_the_depths_hold(monkeypatch: pytest.MonkeyPatch, explored: Sequence[CheckResult], walked: Walked) -> None:
@@ -73,8 +72,8 @@ def let_the_depths_hold(monkeypatch: pytest.MonkeyPatch, explored: Sequence[Chec
         tick(walked)
         return walked
 
-    monkeypatch.setattr(verify, "run_deep", deep)
-    monkeypatch.setattr(verify, "walk_in_processes", walk)
+    monkeypatch.setattr(command, "run_deep", deep)
+    monkeypatch.setattr(command, "walk_in_processes", walk)
 
 
 def test_the_answer_has_every_check_and_every_mutant(onceonly: "Terminal", monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,7 +104,7 @@ def test_without_a_terminal_progress_is_plain_lines(onceonly: "Terminal", monkey
 
 def test_in_a_narrow_terminal_nothing_is_cut(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """80 columns: every word of the name and of the bound, and every number on one line."""
-    monkeypatch.setattr(verify_output, "answers", lambda: Console(width=80, highlight=False))
+    monkeypatch.setattr(output, "answers", lambda: Console(width=80, highlight=False))
     wide = CheckResult(
         algorithm="a handler that fails: retry, then dead letter",
         bound="2 copies of 1 message, 2 workers, batches of 1, 1 crash, 1 early lease expiry, 1 failed call",
@@ -115,7 +114,7 @@ def test_in_a_narrow_terminal_nothing_is_cut(monkeypatch: pytest.MonkeyPatch, ca
         megabytes=12_345,
         complete=True,
     )
-    verify_output.show_checks("Explored", [wide])
+    output.show_checks("Explored", [wide])
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) <= 80
     words = " ".join(lines)
@@ -173,7 +172,7 @@ def test_ctrl_c_tells_what_was_done_so_far(onceonly: "Terminal", monkeypatch: py
         done(FINE)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(verify, "run_checks", checks)
+    monkeypatch.setattr(command, "run_checks", checks)
     done = onceonly("verify")
     assert done.code == 130
     assert "1 check complete, 1,200 states" in done.out
@@ -243,7 +242,7 @@ def test_somebody_else_may_need_a_core(onceonly: "Terminal", monkeypatch: pytest
         return Walked(seed=seed, schedules=wanted, steps=1, seconds=1.0, wanted=wanted)
 
     let_the_checker_find(monkeypatch, FINE, CAUGHT, at_once=3)
-    monkeypatch.setattr(verify, "walk_in_processes", walk)
+    monkeypatch.setattr(command, "walk_in_processes", walk)
     assert onceonly("verify", "--jobs", "3").code == 0
     assert onceonly("verify", "--schedules", "10", "--jobs", "3").code == 0
     assert onceonly("verify", "--schedules", "10").code == 0
@@ -259,7 +258,7 @@ def test_results_are_told_in_the_order_of_the_checks(onceonly: "Terminal", monke
         done(FINE)
         return (FINE, second)
 
-    monkeypatch.setattr(verify, "run_checks", checks)
+    monkeypatch.setattr(command, "run_checks", checks)
     answer = onceonly("verify", "--no-mutants", "--json").answer
     assert [check["algorithm"] for check in answer["checks"]] == ["one message", "the second"]
 
@@ -324,7 +323,7 @@ def test_code_that_is_not_deterministic_is_refused(onceonly: "Terminal", monkeyp
     def checks(*_: object, **_rest: Any) -> tuple[CheckResult, ...]:
         raise NotDeterministic("one message: its first run made the call\n    forget a")
 
-    monkeypatch.setattr(verify, "run_checks", checks)
+    monkeypatch.setattr(command, "run_checks", checks)
     done = onceonly("verify")
     assert done.code == 1
     assert "one message: its first run made the call" in done.error

@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from memory_subjects import MemoryRings
 from sql_subjects import SqlRings, make_tables
 
+from broken_adapters import rings
+from broken_adapters.wrapped_rings import WrappedRings
 from onceonly.adapters.memory.store import MemoryDeadLetters
 from onceonly.adapters.memory.transport import MemoryTransport
 from onceonly.adapters.memory.world import Live
@@ -30,8 +32,6 @@ from onceonly.ports.bundle import Ports
 from onceonly.ports.dead_letters import Filter
 from onceonly.ports.store import Resources
 from onceonly.ports.transport import Topology
-from onceonly.testing.broken import rings
-from onceonly.testing.broken.wrapped_rings import WrappedRings
 from onceonly.testing.ring_subject import WIDTH, RingSubject, at, begun, recycle_all, recycled
 from onceonly.testing.suite import ENDPOINT
 

@@ -9,17 +9,17 @@ from document_store_subjects import DocumentStores
 from memory_effect_subjects import MemoryDedup, MemoryThingsPlace, MemoryTokenPlace
 from memory_subjects import MemoryPlace
 
-from onceonly.model.errors import Unknown
-from onceonly.testing.broken import dedup, forgetful, things, tokens
-from onceonly.testing.broken.document_contents import ExpiringDocuments
-from onceonly.testing.broken.document_writes import UpsertingDocuments
-from onceonly.testing.broken.wrapped_documents import (
+from broken_adapters import dedup, forgetful, things, tokens
+from broken_adapters.document_contents import ExpiringDocuments
+from broken_adapters.document_writes import UpsertingDocuments
+from broken_adapters.wrapped_documents import (
     LateWriteDocuments,
     LostAnswerDocuments,
     StaleDocuments,
     WrappedDocuments,
     WrappedPlace,
 )
+from onceonly.model.errors import Unknown
 from onceonly.testing.dedup_suite import DedupSuite
 from onceonly.testing.forgetful_suite import ForgetfulStoreSuite
 from onceonly.testing.on_documents import dedup_and_token_subjects

@@ -11,11 +11,11 @@ from sql_subjects import SqlRings, make_tables
 from sqlalchemy import Connection, Row, Table, select
 from sqlalchemy.util import await_only
 
+from broken_adapters import rings
+from broken_adapters.wrapped_rings import WrappedRings
 from onceonly.model.ring import Bar
 from onceonly.sql.database import Database
 from onceonly.sql.store import SqlStore
-from onceonly.testing.broken import rings
-from onceonly.testing.broken.wrapped_rings import WrappedRings
 from onceonly.testing.ring_subject import RETENTION, WIDTH, Seen, at, begun, see
 from onceonly.testing.ring_suite import RingSuite
 from onceonly.testing.store_subject import handle

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import pytest
 from memory_subjects import MemoryLetters, MemoryPlace, MemoryStores, MemoryTransports
 
-from onceonly.testing.broken import (
+from broken_adapters import (
     claims,
     commits,
     dead_letters,
@@ -18,10 +18,10 @@ from onceonly.testing.broken import (
     sending,
     wrapped_documents,
 )
-from onceonly.testing.broken.dead_letters import WrappedLetters
-from onceonly.testing.broken.wrapped_documents import OneByOneDocuments, WrappedDocuments, WrappedPlace
-from onceonly.testing.broken.wrapped_stores import WrappedStores
-from onceonly.testing.broken.wrapped_transports import WrappedTransports
+from broken_adapters.dead_letters import WrappedLetters
+from broken_adapters.wrapped_documents import OneByOneDocuments, WrappedDocuments, WrappedPlace
+from broken_adapters.wrapped_stores import WrappedStores
+from broken_adapters.wrapped_transports import WrappedTransports
 from onceonly.testing.dead_letter_suite import DeadLetterSuite
 from onceonly.testing.documents_suite import DocumentsSuite
 from onceonly.testing.store_suite import StoreSuite

@@ -4,13 +4,13 @@ import pytest
 
 from onceonly.adapters.memory.store import Claim, StoreWorld
 from onceonly.model.identity import Identity, fingerprint
-from onceonly.verify.auditor import Auditor
-from onceonly.verify.environment import Environment
-from onceonly.verify.parts import FIRST_STORE
-from onceonly.verify.programs import shipped
-from onceonly.verify.roles import endpoint_roles
-from onceonly.verify.workload import BILLING, SHOP, Workload, copies
-from onceonly.verify.world import WORKERS, Bounds
+from onceonly_verify.auditor import Auditor
+from onceonly_verify.environment import Environment
+from onceonly_verify.parts import FIRST_STORE
+from onceonly_verify.programs import shipped
+from onceonly_verify.roles import endpoint_roles
+from onceonly_verify.workload import BILLING, SHOP, Workload, copies
+from onceonly_verify.world import WORKERS, Bounds
 
 CHAIN = Workload(arrivals=copies("a"), endpoints=(SHOP, BILLING))
 

@@ -3,10 +3,10 @@
 import pytest
 from msgspec.structs import replace
 
-from onceonly.verify import CHECKS, Check, render, run_check
-from onceonly.verify.play import Play, at_once
-from onceonly.verify.stage import Opening
-from onceonly.verify.world import Bounds
+from onceonly_verify import CHECKS, Check, render, run_check
+from onceonly_verify.play import Play, at_once
+from onceonly_verify.stage import Opening
+from onceonly_verify.world import Bounds
 
 NAMED = {check.name: check for check in CHECKS}
 GIVEN_UP = [check for check in CHECKS if check.name.startswith("given up while it is handled")]

@@ -6,9 +6,9 @@ from onceonly.formats.records import decode_record, encode_record
 from onceonly.model.identity import Identity
 from onceonly.model.record import Record
 from onceonly.model.remote import Call, Verb
-from onceonly.verify.checks import CHECKS
-from onceonly.verify.mutants import MUTANTS
-from onceonly.verify.running import run_check
+from onceonly_verify.checks import CHECKS
+from onceonly_verify.mutants import MUTANTS
+from onceonly_verify.running import run_check
 
 NAMED = {check.name: check for check in CHECKS}
 SMALL = (

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from msgspec.structs import replace
 
-from onceonly.verify import (
+from onceonly_verify import (
     CHECKS,
     MUTANTS,
     Check,
@@ -18,13 +18,13 @@ from onceonly.verify import (
     run_mutants,
     verdict,
 )
-from onceonly.verify.explorer import Explorer
-from onceonly.verify.faults import FORMS
-from onceonly.verify.histories import history_of
-from onceonly.verify.programs import Patch, patched
-from onceonly.verify.replay import replay
-from onceonly.verify.running import explore
-from onceonly.verify.world import Bounds, Label, State
+from onceonly_verify.explorer import Explorer
+from onceonly_verify.faults import FORMS
+from onceonly_verify.histories import history_of
+from onceonly_verify.programs import Patch, patched
+from onceonly_verify.replay import replay
+from onceonly_verify.running import explore
+from onceonly_verify.world import Bounds, Label, State
 
 NAMED = {check.name: check for check in CHECKS}
 SMALL = (

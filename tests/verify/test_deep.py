@@ -2,10 +2,10 @@
 
 import pytest
 
-from onceonly.verify import CHECKS, CheckResult
-from onceonly.verify.deep import Budget, holds, run_deep, run_within
-from onceonly.verify.memory import peak, resident
-from onceonly.verify.programs import Patch, patched
+from onceonly_verify import CHECKS, CheckResult
+from onceonly_verify.deep import Budget, holds, run_deep, run_within
+from onceonly_verify.memory import peak, resident
+from onceonly_verify.programs import Patch, patched
 
 NAMED = {check.name: check for check in CHECKS}
 SMALL = NAMED["a handler that fails, and nothing else does"]

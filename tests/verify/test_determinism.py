@@ -2,9 +2,9 @@
 
 import pytest
 
-from onceonly.verify import CHECKS, run_check
-from onceonly.verify.programs import Patch, patched
-from onceonly.verify.trie import NotDeterministic
+from onceonly_verify import CHECKS, run_check
+from onceonly_verify.programs import Patch, patched
+from onceonly_verify.trie import NotDeterministic
 
 ONE = next(check for check in CHECKS if check.name == "one message")
 IMPORTS = "from collections.abc import Mapping, Sequence\n"

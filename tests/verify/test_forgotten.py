@@ -4,14 +4,14 @@ import pytest
 from msgspec.structs import replace
 
 from onceonly.model.ring import Bar
-from onceonly.verify import CHECKS, Check
-from onceonly.verify.auditor import Auditor
-from onceonly.verify.environment import Environment
-from onceonly.verify.explorer import Exploration, Explorer
-from onceonly.verify.passing import END, NEXT, OLD, SLICING, START, TimedRing, bar_of, first_ring, tick
-from onceonly.verify.programs import shipped
-from onceonly.verify.roles import Role
-from onceonly.verify.upkeep import upkeep_roles
+from onceonly_verify import CHECKS, Check
+from onceonly_verify.auditor import Auditor
+from onceonly_verify.environment import Environment
+from onceonly_verify.explorer import Exploration, Explorer
+from onceonly_verify.passing import END, NEXT, OLD, SLICING, START, TimedRing, bar_of, first_ring, tick
+from onceonly_verify.programs import shipped
+from onceonly_verify.roles import Role
+from onceonly_verify.upkeep import upkeep_roles
 
 NAMED = {check.name: check for check in CHECKS}
 LATE, AHEAD = NAMED["a ring, copies that come late, and nothing to send"], NAMED["a ring, and a slot's next slice"]

@@ -7,12 +7,12 @@ from onceonly.adapters.memory.store import StoreWorld
 from onceonly.adapters.memory.tokens import TokensWorld
 from onceonly.model.thing import Thing
 from onceonly.model.token import Token
-from onceonly.verify import CHECKS, MUTANTS, run_check, run_mutant
-from onceonly.verify.besides import Left, dead_tokens, left_over, missing_things
-from onceonly.verify.check import TWICE, Check
-from onceonly.verify.keeping import THINGS, TOKENS
-from onceonly.verify.workload import SHOP, SINK, Keeping, Workload, copies
-from onceonly.verify.world import Bounds, BrokerPart
+from onceonly_verify import CHECKS, MUTANTS, run_check, run_mutant
+from onceonly_verify.besides import Left, dead_tokens, left_over, missing_things
+from onceonly_verify.check import TWICE, Check
+from onceonly_verify.keeping import THINGS, TOKENS
+from onceonly_verify.workload import SHOP, SINK, Keeping, Workload, copies
+from onceonly_verify.world import Bounds, BrokerPart
 
 NAMED = {check.name: check for check in CHECKS}
 CARRIED = Workload(arrivals=copies("a"), keeping=Keeping.TOKENS)

@@ -8,20 +8,20 @@ from msgspec.structs import replace
 from test_roles import RELAYING
 
 from onceonly.adapters.memory.world import Raises
-from onceonly.verify import CHECKS, MUTANTS, Check, Mutant, going_first, reductions, run_mutant
-from onceonly.verify.auditor import Auditor
-from onceonly.verify.check import CHAIN, TWICE
-from onceonly.verify.environment import Environment
-from onceonly.verify.explorer import Explorer
-from onceonly.verify.going_first import _RULES
-from onceonly.verify.parts import FIRST_STORE
-from onceonly.verify.programs import Patch, Programs, patched, shipped
-from onceonly.verify.reductions import Reductions
-from onceonly.verify.roles import Role
-from onceonly.verify.running import explore
-from onceonly.verify.trie import Node
-from onceonly.verify.workload import Keeping, Workload, copies
-from onceonly.verify.world import BROKER, LEDGER, LETTERS, STORE, Bounds, Ledger
+from onceonly_verify import CHECKS, MUTANTS, Check, Mutant, going_first, reductions, run_mutant
+from onceonly_verify.auditor import Auditor
+from onceonly_verify.check import CHAIN, TWICE
+from onceonly_verify.environment import Environment
+from onceonly_verify.explorer import Explorer
+from onceonly_verify.going_first import _RULES
+from onceonly_verify.parts import FIRST_STORE
+from onceonly_verify.programs import Patch, Programs, patched, shipped
+from onceonly_verify.reductions import Reductions
+from onceonly_verify.roles import Role
+from onceonly_verify.running import explore
+from onceonly_verify.trie import Node
+from onceonly_verify.workload import Keeping, Workload, copies
+from onceonly_verify.world import BROKER, LEDGER, LETTERS, STORE, Bounds, Ledger
 
 ONE = Check(name="one message, no faults", workload=Workload(arrivals=copies("a")), bounds=Bounds())
 OPTIMISTIC = Check(

@@ -7,12 +7,12 @@ import pytest
 from msgspec.structs import replace
 
 from onceonly.model.errors import SetupError
-from onceonly.verify import CHECKS, MUTANTS, run_check, run_mutant
-from onceonly.verify.histories import STUCK, History, Line, final, follow, history_of, load, opening_of, resolved, save
-from onceonly.verify.play import Play, at_once
-from onceonly.verify.programs import Patch, patched
-from onceonly.verify.replay import replay
-from onceonly.verify.stage import Opening
+from onceonly_verify import CHECKS, MUTANTS, run_check, run_mutant
+from onceonly_verify.histories import STUCK, History, Line, final, follow, history_of, load, opening_of, resolved, save
+from onceonly_verify.play import Play, at_once
+from onceonly_verify.programs import Patch, patched
+from onceonly_verify.replay import replay
+from onceonly_verify.stage import Opening
 
 NAMED = {mutant.name: mutant for mutant in MUTANTS}
 VARIED = (

@@ -9,14 +9,14 @@ from onceonly.adapters.memory.transport import Receipt
 from onceonly.model.message import Delivery
 from onceonly.model.record import Answer
 from onceonly.ports.bundle import Ports
-from onceonly.verify.auditor import Auditor
-from onceonly.verify.check import Check
-from onceonly.verify.environment import Environment
-from onceonly.verify.explorer import Exploration, Explorer
-from onceonly.verify.programs import Programs, shipped
-from onceonly.verify.roles import Batch, Begun, Role
-from onceonly.verify.workload import SHOP, Workload, copies
-from onceonly.verify.world import Bounds
+from onceonly_verify.auditor import Auditor
+from onceonly_verify.check import Check
+from onceonly_verify.environment import Environment
+from onceonly_verify.explorer import Exploration, Explorer
+from onceonly_verify.programs import Programs, shipped
+from onceonly_verify.roles import Batch, Begun, Role
+from onceonly_verify.workload import SHOP, Workload, copies
+from onceonly_verify.world import Bounds
 
 RELAY = "relay of the shop"
 ALARM = Delivery(receipt=Receipt(number=0, times=0), queue=RELAY, headers=(), body=b"an alarm")

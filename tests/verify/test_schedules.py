@@ -5,15 +5,15 @@ import asyncio
 import pytest
 from msgspec.structs import replace
 
-from onceonly.verify import MUTANTS, parallel
-from onceonly.verify.histories import same
-from onceonly.verify.larger import DEEP, LARGE
-from onceonly.verify.parallel import walk_in_processes
-from onceonly.verify.play import Play, Stepped, at_once
-from onceonly.verify.programs import Patch, patched
-from onceonly.verify.replay import replay as replay_on_a_loop
-from onceonly.verify.schedules import Walk, Walked, walk_schedules
-from onceonly.verify.stage import Opening, OutOfBounds
+from onceonly_verify import MUTANTS, parallel
+from onceonly_verify.histories import same
+from onceonly_verify.larger import DEEP, LARGE
+from onceonly_verify.parallel import walk_in_processes
+from onceonly_verify.play import Play, Stepped, at_once
+from onceonly_verify.programs import Patch, patched
+from onceonly_verify.replay import replay as replay_on_a_loop
+from onceonly_verify.schedules import Walk, Walked, walk_schedules
+from onceonly_verify.stage import Opening, OutOfBounds
 
 NAMED = {mutant.name: mutant for mutant in MUTANTS}
 CAUGHT_SOON = (

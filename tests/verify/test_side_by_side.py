@@ -6,8 +6,8 @@ from multiprocessing import active_children, get_context
 
 import pytest
 
-from onceonly.verify.processes import Tell, WorkFailed, _work, cores, side_by_side
-from onceonly.verify.trie import NotDeterministic
+from onceonly_verify.processes import Tell, WorkFailed, _work, cores, side_by_side
+from onceonly_verify.trie import NotDeterministic
 
 
 def double(number: int, tell: Tell) -> int:

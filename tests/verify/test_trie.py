@@ -10,8 +10,8 @@ import pytest
 from onceonly.adapters.memory.world import Operation, Place, Raises
 from onceonly.model.errors import Failed, TryAgain
 from onceonly.model.message import Delivery
-from onceonly.verify.asking import Asking
-from onceonly.verify.trie import NotDeterministic, Trie, Unforeseen
+from onceonly_verify.asking import Asking
+from onceonly_verify.trie import NotDeterministic, Trie, Unforeseen
 
 BATCH = (Delivery(receipt="r", queue="q", headers=(), body=b""),)
 PLACE = Place("somewhere", ())

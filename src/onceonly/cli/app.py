@@ -8,9 +8,10 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from onceonly.cli import dead, dead_files, janitor, plan, relay, run, schema, send, status, topology, verify
+from onceonly.cli import dead, dead_files, janitor, plan, relay, run, schema, send, status, topology
 from onceonly.cli.hints import pasteable
 from onceonly.cli.output import NEGATIVE, SETUP, complain
+from onceonly.cli.plugins import add_plugins
 from onceonly.demo.command import demo
 from onceonly.formats.escaping import escape
 from onceonly.model.errors import OnceOnlyError, SetupError
@@ -52,7 +53,6 @@ dead.app.command("import")(dead_files.import_)
 app.add_typer(dead.app, name="dead")
 app.add_typer(schema.app, name="schema")
 app.add_typer(topology.app, name="topology")
-app.command()(verify.verify)
 app.command()(demo)
 
 
@@ -60,6 +60,7 @@ def run_commands(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run what the arguments say (default: those of this process), and end the process."""
     given = list(arguments) if arguments is not None else sys.argv[1:]
     try:
+        add_plugins(app, given)
         app(given, prog_name="onceonly")
     except SetupError as error:
         complain(pasteable(str(error), given))

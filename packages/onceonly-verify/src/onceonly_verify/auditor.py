@@ -1,0 +1,232 @@
+"""What must hold: in every state, and when everything is at rest. The promise, as a program."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from typing import Any, Protocol
+
+from onceonly.adapters.memory.store import StoreWorld
+from onceonly.algorithms.delivery import NO_COPY
+from onceonly.algorithms.intake import OTHER_BODY
+from onceonly.model.identity import Identity, claim_key, fingerprint
+from onceonly.model.message import FailureKind
+from onceonly.model.token import Token
+from onceonly_verify.besides import (
+    BARRED,
+    Left,
+    dead_tokens,
+    evicted_records,
+    left_over,
+    missing_things,
+    refused_early,
+    wrong_answers,
+    wrongly_executed,
+)
+from onceonly_verify.keeping import STARTS, Views
+from onceonly_verify.parts import Parts
+from onceonly_verify.workload import BY, Behaviour, Workload, effect_text, name_of
+from onceonly_verify.world import BROKER, LEDGER, LETTERS, STORE, State
+
+
+class Scene(Protocol):
+    """What is looked at: the parts of a world, how its stores look, and what its workers let escape."""
+
+    parts: Parts
+    views: Views
+
+    def escaped(self, state: State) -> BaseException | None:
+        """Give what a worker's program let escape, if one did."""
+
+    def name_of(self, identity: Identity) -> str:
+        """Give the name that steps use for a message."""
+
+
+class Auditor:
+    """Looks at states of one check. Each verdict depends on a few parts only and is remembered for them."""
+
+    def __init__(self, environment: Scene, workload: Workload, patience: int) -> None:
+        """Judge histories of this workload; after `patience` deliveries of one copy, or copies, nothing is settling."""
+        self._parts = environment.parts
+        self._environment = environment
+        self._workload = workload
+        self._patience = patience
+        left = self._parts.ledger(self._parts.first[LEDGER]).left
+        self._overtaken = bool(left.sweeps and (left.crashes or left.failures))
+        self._clashing = workload.clashing()
+        self._starts = self._parts.places[STARTS]
+        self._known: dict[tuple[int, ...], str] = {}
+        self._viewed: dict[int, Mapping[str, StoreWorld]] = {}
+
+    def violation(self, state: State) -> str:
+        """Say what is wrong with this state; empty when nothing is."""
+        return (
+            self._look((0, state[STORE]), self._whole)
+            or self._look((1, state[STORE], state[BROKER]), self._safe)
+            or self._look((2, self._parts.at(state, self._starts), state[BROKER], state[LEDGER]), self._settling)
+            or self._look((3, state[STORE], state[LETTERS], state[LEDGER]), self._fair)
+            or self._escape(state)
+        )
+
+    def violation_at_rest(self, state: State) -> str:
+        """Say what is wrong with this state, in which nothing is left to do."""
+        return self._look((4, state[STORE], state[BROKER], state[LETTERS]), self._finished)
+
+    def _look(self, key: tuple[int, ...], rule: Any) -> str:
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = next(rule(*key[1:]), "")
+        return found
+
+    def _escape(self, state: State) -> str:
+        error = self._environment.escaped(state)
+        return f"escape: the delivery shell let {type(error).__name__} escape: {error}" if error else ""
+
+    def _stores(self, number: int) -> Mapping[str, StoreWorld]:
+        found = self._viewed.get(number)
+        if found is None:
+            found = self._viewed[number] = self._environment.views.stores(self._parts.stores(number))
+        return found
+
+    def _whole(self, store: int) -> Iterator[str]:
+        """Look at what is committed: of each message one attempt's row and its claim, or nothing."""
+        for depth, (endpoint, world) in enumerate(self._stores(store).items()):
+            for name, times in Counter(name_of(text) for text, _ in world.notes).items():
+                if times > 1:
+                    yield f"duplicate: {name!r} was handled {times} times{self._where(endpoint)}"
+                if name.count(".") != depth:
+                    yield f"stray: {name!r} was handled{self._where(endpoint)}, where nobody sent it"
+            yield from self._torn(endpoint, world)
+        yield from wrong_answers(self._workload, self._parts.stores(store), self._stores(store))
+        yield from missing_things(self._workload, self._parts.stores(store), self._stores(store))
+        yield from wrongly_executed(self._workload, self._parts.stores(store), self._stores(store))
+        yield from evicted_records(self._workload, self._parts.stores(store))
+
+    def _torn(self, endpoint: str, world: Any) -> Iterator[str]:
+        """Compare rows with claims: a handler that failed leaves no row, and takes none of the others of its unit."""
+        claimed = {body for _, body in world.claims}
+        written = {fingerprint(text.encode()) for text, _ in world.notes}
+        for text, mark in world.notes:
+            if fingerprint(text.encode()) not in claimed and text not in self._workload.unclaimed:
+                yield f"torn: attempt {mark} of {name_of(text)!r} left a row{self._where(endpoint)}, but no claim"
+        for identity, body in world.claims:
+            if body not in written:
+                name = self._environment.name_of(identity)
+                yield f"torn: {name!r} is claimed{self._where(endpoint)}, but no row was committed"
+
+    def _safe(self, store: int, broker: int) -> Iterator[str]:
+        """Look at what was sent: of each message what its one committed attempt sends, and under one id."""
+        part = self._parts.known[BROKER].values[broker]
+        stores = self._stores(store)
+        for endpoint, world in stores.items():
+            rows = {name_of(text): mark for text, mark in world.notes}
+            target = self._workload.target(endpoint)
+            if target in stores:
+                sent = {(_id(entry), entry.body.decode()) for entry in part.broker.entries if entry.queue == target}
+                handled = {text for text, _ in stores[target].notes}
+            else:
+                sent, handled = part.sunk, set()
+            yield from _ghosts({text for _, text in sent} | handled, rows)
+            yield from _fresh_ids(sent)
+        yield from dead_tokens(self._workload, self._parts.stores(store), part)
+
+    def _settling(self, starts: int, broker: int, ledger: int) -> Iterator[str]:
+        world, deaths = self._parts.bare(BROKER, broker), dict(self._parts.bare(self._starts, starts).deaths)
+        known = self._parts.known[LEDGER].values[ledger]
+        if known.left_behind:
+            yield "left behind: a worker ended its batch and neither acked nor released a delivery"
+        if world.last > self._patience:
+            yield f"endless: {world.last} copies were made, and there is no end to it"
+        for entry in world.entries:
+            if entry.times > self._patience:
+                yield f"endless: one copy was delivered {entry.times} times, and there is no end to it"
+            if entry.times > 1 and name_of(entry.body.decode()) in self._workload.prompt:
+                yield f"held up: {entry.body.decode()!r} was released because of another message"
+            count = int(dict(entry.headers).get("ce-onceonlyattempts", "0"))
+            own = known.excuses + (deaths.get(claim_key(entry.queue, _identity(entry)), 0) if count else 0)
+            if count > own:
+                yield f"unfair: {entry.body.decode()!r} counts {count} failures, but it had {own} of its own"
+
+    def _fair(self, store: int, letters: int, ledger: int) -> Iterator[str]:
+        handled = {endpoint: {text for text, _ in world.notes} for endpoint, world in self._stores(store).items()}
+        excuses = self._parts.known[LEDGER].values[ledger].excuses
+        deaths = dict(self._parts.stores(store)[STARTS].deaths)
+        for letter in self._parts.known[LETTERS].values[letters].letters:
+            text = letter.body.decode()
+            name = name_of(text)
+            lost = deaths.get(claim_key(letter.endpoint, letter.message.identity), 0) if letter.message else 0
+            if letter.reason in BARRED:  # it may have been handled: a person decides
+                yield from refused_early(self._parts.stores(store), letter, excuses + lost)
+                continue
+            if letter.finish_only and text not in handled[letter.endpoint]:
+                yield f"wrong letter: {name!r} is kept as handled, but no attempt was committed"
+            blameless = self._workload.behaviour(name) is Behaviour.WORKS and not self._workload.may_be_given_up
+            uncounted = letter.reason.endswith(NO_COPY) and lost > 0  # a death of its own, and no copy can carry the count
+            if blameless and letter.reason != OTHER_BODY and not (letter.finish_only or uncounted):
+                yield f"unfair: {name!r} was given up, but its handler never fails"
+            if text in handled[letter.endpoint] and not (letter.finish_only or uncounted or self._workload.may_be_both):
+                yield f"both: {name!r} was handled, and is a dead letter"
+            if letter.reason == OTHER_BODY and name not in self._clashing:
+                yield f"unfair: {name!r} was taken for a copy with another body, but no other message was sent under its id"
+            if letter.reason != OTHER_BODY and not 0 < letter.attempts <= excuses + lost:
+                yield f"unfair: {name!r} was given up after {letter.attempts} failures, but had {excuses + lost} of its own"
+            if (killed := sum(failure.kind is FailureKind.KILLED for failure in letter.history)) > lost:
+                yield f"unfair: {name!r} was given up for {killed} deaths, but {lost} processes died while its handler ran"
+
+    def _finished(self, store: int, broker: int, letters: int) -> Iterator[str]:
+        """Follow every message from endpoint to endpoint."""
+        expected = {arrival.name for arrival in self._workload.arrivals}
+        kept = self._parts.known[LETTERS].values[letters].letters
+        for endpoint, world in self._stores(store).items():
+            mine = [letter for letter in kept if letter.endpoint == endpoint]
+            rows = dict(world.notes)
+            given_up = {letter.body.decode() for letter in mine}
+            stored = {stored.record.identity.id for stored in world.records}
+            waiting = {letter.body.decode(): letter.message.id for letter in mine if letter.finish_only}
+            for text in sorted(expected - set(rows) - given_up):
+                yield f"lost: {text!r} is neither handled nor a dead letter{self._where(endpoint)}"
+            if world.open:
+                yield "leak: a unit is still open"
+            owing = sorted(stored - set(waiting.values()))
+            yield from (f"leak: the record of {id_!r} is still there" for id_ in owing)
+            expected = {
+                effect_text(name_of(text), index, mark)
+                for text, mark in rows.items()
+                for index in range(self._workload.effects_of(endpoint))
+                if waiting.get(text) not in stored
+            }
+        if any(run.until for run in self._parts.stores(store)[STARTS].runs):
+            yield "leak: a run is recorded as one in progress, and its process lives"
+        part = self._parts.known[BROKER].values[broker]
+        sunk = {text for _, text in part.sunk}
+        for text in sorted(expected - sunk):
+            yield f"phantom: {text!r} was committed as sent, but never arrived"
+        tokens = {Token(letter.message.token, letter.endpoint) for letter in kept if letter.message}
+        left = Left(self._parts.stores(store), self._stores(store), part, tokens)
+        yield from left_over(self._workload, left, overtaken=self._overtaken)
+
+    def _where(self, endpoint: str) -> str:
+        return f" at {endpoint}" if len(self._workload.endpoints) > 1 else ""
+
+
+def _identity(entry: Any) -> Identity:
+    headers = dict(entry.headers)
+    return Identity(headers["ce-source"], headers["ce-id"])
+
+
+def _id(entry: Any) -> str:
+    return str(dict(entry.headers)["ce-id"])
+
+
+def _ghosts(texts: AbstractSet[str], rows: Mapping[str, str]) -> Iterator[str]:
+    for text in sorted(texts):
+        name, _, mark = text.partition(BY)
+        parent = name.rpartition(".")[0]
+        if rows.get(parent) != mark:
+            yield f"ghost: a message of attempt {mark} of {parent!r} was sent, and that attempt was never committed"
+
+
+def _fresh_ids(sent: AbstractSet[tuple[str, str]]) -> Iterator[str]:
+    ids: dict[str, str] = {}
+    for id_, text in sorted(sent):
+        if ids.setdefault(name_of(text), id_) != id_:
+            yield f"fresh id: {name_of(text)!r} was sent under two ids: receivers see two messages"

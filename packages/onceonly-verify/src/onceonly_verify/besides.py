@@ -1,0 +1,175 @@
+"""What must hold of what is kept beside the stores: tokens, keys of a dedup store, things and their register rows."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from typing import Any, NamedTuple
+
+from onceonly.adapters.memory.store import StoreWorld
+from onceonly.documents.register import LISTED
+from onceonly.formats.documents import decode_entity
+from onceonly.model.dead_letter import DeadLetter
+from onceonly.model.ring import Bar
+from onceonly.model.token import Token
+from onceonly_verify.keeping import ANSWERS, REMOTE, THINGS, TOKENS
+from onceonly_verify.passing import SLICING, ring_in, slot_instant
+from onceonly_verify.workload import SWEPT_TOKENS, WITH_TOKENS, Keeping, Workload, effect_text, name_of
+from onceonly_verify.world import BrokerPart
+
+BARRED = frozenset(bar.value for bar in Bar)
+
+Worlds = Mapping[str, Any]
+"""Parts of a world by their places' names."""
+
+
+def missing_things(workload: Workload, worlds: Worlds, stores: Mapping[str, StoreWorld]) -> Iterator[str]:
+    """Look, in every state, for what a committed attempt made and somebody unmade."""
+    if workload.things:
+        there = {thing.data.decode() for thing in worlds[THINGS].things}
+        for text in sorted(_published(workload, stores) - there):
+            yield f"unmade: {text!r} is gone, and the attempt that made it was committed"
+
+
+def wrong_answers(workload: Workload, worlds: Worlds, stores: Mapping[str, StoreWorld]) -> Iterator[str]:
+    """Look, in every state, at clients' keys and at what clients were told: the answer to what they asked, once committed."""
+    if not workload.clients:
+        return
+    store, attempts = stores[workload.endpoints[0]], workload.attempts
+    rows = {name_of(text): mark for text, mark in store.notes}
+    for key, kept in store.keys:
+        if kept.attempt not in rows.values():
+            yield f"blocked: key {key!r} is taken by attempt {kept.attempt}, which was never committed"
+    for attempt in sorted(worlds[ANSWERS].failed & set(rows.values())):
+        yield f"wrong answer: attempt {attempt} was told that nothing had happened, and was committed"
+    for attempt, answer in sorted(worlds[ANSWERS].told):
+        client = attempts[attempt]
+        if rows.get(client.name) != answer:
+            yield f"wrong answer: attempt {attempt} was told {answer!r}, but {rows.get(client.name)!r} was committed"
+        elif attempts[answer].request != client.request:
+            yield f"mixed up: attempt {attempt} was given the answer to another request"
+
+
+def wrongly_executed(workload: Workload, worlds: Worlds, stores: Mapping[str, StoreWorld]) -> Iterator[str]:
+    """Look, in every state, at what the other service has executed: of each committed attempt one request, and no other."""
+    if workload.calls:
+        asked = _asked(workload, stores)
+        for body, times in Counter(worlds[REMOTE].executed).items():
+            if times > 1:
+                yield f"duplicate: {name_of(body.decode())!r} was executed {times} times by the other service"
+            if body.decode() not in asked:
+                yield f"ghost: {body.decode()!r} was executed by the other service, and its attempt was never committed"
+
+
+def evicted_records(workload: Workload, worlds: Worlds) -> Iterator[str]:
+    """Look, in every state, for records of a slice that its slot has forgotten: their messages would be refused."""
+    if workload.keeping is Keeping.RING:
+        ring = ring_in(worlds)
+        for waiting in ring.records:
+            if waiting.slice is not None and ring.slots[SLICING.slot(waiting.slice)].start != waiting.slice:
+                yield f"evicted: the slice of {waiting.record.identity.id!r} is forgotten, and its effects are not dispatched"
+
+
+def refused_early(worlds: Worlds, letter: DeadLetter, excuses: int) -> Iterator[str]:
+    """Look at a message that was refused for its instant: it must be behind the horizon, and that counts as no failure."""
+    instant, name = slot_instant(letter.message) if letter.message else 0, letter.body.decode()
+    if letter.reason != Bar.BEHIND.value or not SLICING.may_forget(SLICING.start(instant), ring_in(worlds).now):
+        yield f"refused: {name!r} is not behind the horizon, and was given up as {letter.reason!r}"
+    if letter.attempts > excuses:
+        yield f"unfair: {name!r} was refused after {letter.attempts} failures, but had {excuses} of its own"
+
+
+def dead_tokens(workload: Workload, worlds: Worlds, part: BrokerPart) -> Iterator[str]:
+    """Look, in every state, for messages that came to the sink with a token that is not live: it would drop them."""
+    if workload.keeping in WITH_TOKENS:
+        live = _live(workload, worlds)
+        for id_ in sorted(part.tokens):
+            if Token(id_, workload.to) not in live:
+                yield f"dead token: a message was sent with token {id_!r}, which is not live: its receiver drops it"
+
+
+class Left(NamedTuple):
+    """A quiescent world: its parts, how its stores look, its broker, and the tokens that dead letters keep for a retry."""
+
+    worlds: Worlds
+    stores: Mapping[str, StoreWorld]
+    broker: BrokerPart
+    given_up: AbstractSet[Token]
+
+
+def left_over(workload: Workload, left: Left, *, overtaken: bool) -> Iterator[str]:
+    """Look, at rest, for what nobody will ever ask for or remove. What a sweeper removes does not rest where there is one.
+
+    A sweeper that overtakes an attempt may remove its row before it makes things: then they are left when its process dies.
+    """
+    worlds, stores, part, given_up = left
+    if workload.keeping in WITH_TOKENS:
+        carried = {Token(id_, workload.to) for id_ in part.tokens}
+        waiting = {token for store in stores.values() for each in store.records for token in each.record.minted}
+        for token in sorted(_live(workload, worlds) - carried - given_up - waiting):
+            yield f"leak: token {token.id!r} of {token.endpoint} is live, and its message is gone"
+    yield from _left_elsewhere(workload, worlds, stores)
+    if workload.makes:
+        yield from _unlisted(worlds)
+    if workload.things and not overtaken:
+        listed = _listed(worlds)
+        published = _published(workload, stores)
+        for thing in sorted(worlds[THINGS].things, key=lambda thing: thing.name):
+            if thing.data.decode() not in published and thing.name.partition("/")[0] not in listed:
+                yield f"leak: {thing.name!r} is there, its attempt was never committed, and no row leads to it"
+
+
+def _unlisted(worlds: Worlds) -> Iterator[str]:
+    """Look for register rows that no sweeper finds."""
+    listed = _listed(worlds)
+    for each in _written(worlds):
+        if not each.key.startswith(LISTED):
+            for attempt in sorted(decode_entity(each.key, each.body).register.keys() - listed):
+                yield f"leak: the register row of attempt {attempt} is in {each.key!r}, and no sweeper finds it"
+
+
+def _left_elsewhere(workload: Workload, worlds: Worlds, stores: Mapping[str, StoreWorld]) -> Iterator[str]:
+    """Look for requests that were never executed, or that nobody deletes; tombstones go when their time is over.
+
+    A sweeper that overtakes an attempt leaves a tombstone, so nothing that this makes later is left.
+    """
+    if workload.calls:
+        there = worlds[REMOTE]
+        for text in sorted(_asked(workload, stores) - {body.decode() for body in there.executed}):
+            yield f"phantom: {text!r} was committed as asked of the other service, which never executed it"
+    if workload.followed or (workload.calls and len(workload.endpoints) > 1):
+        there, listed = worlds[REMOTE], _listed(worlds)
+        left = sorted({url for url, _ in (*there.requests, *there.responses)})
+        for url in (url for url in left if url.partition("/")[0] not in listed):
+            yield f"leak: request {url!r} is still there, and no row leads to it"
+    if workload.asked:
+        requests = worlds[f"requests of {workload.endpoints[0]}"].requests
+        responses = stores[workload.endpoints[0]].keys
+        yield from (f"leak: request {key!r} is still there" for key, _ in sorted(requests, key=repr))
+        yield from (f"leak: the response to {key!r} is still there" for key, _ in responses)
+
+
+def _asked(workload: Workload, stores: Mapping[str, StoreWorld]) -> set[str]:
+    """Name what committed attempts have asked of the other service."""
+    return {effect_text(name_of(text), 0, mark) for text, mark in stores[workload.endpoints[0]].notes}
+
+
+def _live(workload: Workload, worlds: Worlds) -> frozenset[Token]:
+    database = next(iter(worlds.values()))
+    live: frozenset[Token] = worlds[TOKENS].live if workload.keeping in SWEPT_TOKENS else database.tokens
+    return live
+
+
+def _published(workload: Workload, stores: Mapping[str, StoreWorld]) -> set[str]:
+    """Name what committed attempts made."""
+    rows = stores[workload.endpoints[0]].notes
+    return {effect_text(name_of(text), index, mark) for text, mark in rows for index in range(workload.things)}
+
+
+def _listed(worlds: Worlds) -> set[str]:
+    """Give the attempts that a sweeper finds."""
+    return {each.key.rpartition("/")[2] for each in _written(worlds) if each.key.startswith(LISTED)}
+
+
+def _written(worlds: Worlds) -> list[Any]:
+    """Return the documents there are."""
+    return [each for world in worlds.values() for each in getattr(world, "written", ()) if each.body is not None]

@@ -1,0 +1,80 @@
+"""What a check is: a small world, how much may go wrong in it, and who is at work."""
+
+from msgspec import Struct
+
+from onceonly.model.retry import Retry
+from onceonly_verify.beside import relay_roles, sweeper_roles, transaction_roles
+from onceonly_verify.clients import client_roles
+from onceonly_verify.executing import executing_roles
+from onceonly_verify.programs import Patch
+from onceonly_verify.roles import Role, endpoint_roles, older_roles
+from onceonly_verify.upkeep import upkeep_roles
+from onceonly_verify.workload import BILLING, SHOP, Keeping, Workload, copies
+from onceonly_verify.world import Bounds, count
+
+
+class Check(Struct, frozen=True, kw_only=True):
+    """One small world to explore: what arrives, how much may go wrong, and how many deliveries of one copy are too many."""
+
+    name: str
+    workload: Workload
+    bounds: Bounds
+    workers: int = 2
+    relays: int = 0
+    executors: int = 2
+    """How many answer other services, where any ask."""
+    sweepers: int = 0
+    janitors: int = 0
+    older: tuple[Patch, ...] = ()
+    """What makes an older version of the shipping code, which one more worker runs."""
+    batch: int = 1
+    patience: int = 12
+    reaches: tuple[str, ...] = ("begin", "commit", "send", "forget", "ack")
+    """Calls that must occur, so that a check that does nothing fails."""
+
+    @property
+    def roles(self) -> tuple[Role, ...]:
+        """Say what its workers do."""
+        workers = endpoint_roles(self.workload, workers=self.workers, batch=self.batch) if self.workers else ()
+        return (
+            *workers,
+            *older_roles(self.workload, self.older, batch=self.batch),
+            *transaction_roles(self.workload),
+            *client_roles(self.workload),
+            *executing_roles(self.workload, workers=self.executors),
+            *relay_roles(self.workload, relays=self.relays),
+            *sweeper_roles(self.workload, sweepers=self.sweepers),
+            *upkeep_roles(self.workload, janitors=self.janitors),
+        )
+
+    @property
+    def bound(self) -> str:
+        """Say in words how large the world is."""
+        arrivals = self.workload.arrivals
+        messages = len({arrival.name for arrival in arrivals})
+        copied = [f"{count(len(arrivals), 'copy', 'copies')} of {count(messages, 'message', 'messages')}"] if arrivals else []
+        transactions = len(self.workload.transactions)
+        started = [count(transactions, "transaction", "transactions")] if transactions else []
+        clients = len(self.workload.clients)
+        started += [count(clients, "client's attempt", "clients' attempts")] if clients else []
+        asked = len(self.workload.asked)
+        started += [f"{count(asked, 'request', 'requests')} of another service"] if asked else []
+        endpoints = len(self.workload.endpoints)
+        where = " at each endpoint" if endpoints > 1 else ""
+        each = f"{count(self.workers, 'worker', 'workers')}{where}"
+        chained = [f"{count(endpoints, 'endpoint', 'endpoints')} in a chain"] if endpoints > 1 else []
+        busy = [each, f"batches of {self.batch}"] if self.workers else []
+        relays = [f"{count(self.relays, 'relay', 'relays')}{where}"] if self.relays else []
+        older = ["1 worker of an older version"] if self.older else []
+        sweepers = [count(self.sweepers, "sweeper", "sweepers")] if self.sweepers else []
+        janitors = [count(self.janitors, "janitor", "janitors")] if self.janitors else []
+        kept = [self.workload.keeping.value] if self.workload.keeping is not Keeping.CLAIMS else []
+        return ", ".join([*chained, *copied, *started, *busy, *older, *relays, *sweepers, *janitors, *kept, self.bounds.text()])
+
+
+TWICE = copies("a", "a")
+CHAIN = (SHOP, BILLING)
+ONE_OF_EACH = Bounds(crashes=1, expiries=1, failures=1)
+IMPATIENT, HASTY = Retry(immediate=1, delayed=0), Retry(immediate=0, delayed=0)
+GIVING_UP = ("begin", "commit", "send", "forget", "dead-letter", "ack")
+GIVEN_UP = Workload(arrivals=copies("a"), retry=HASTY, may_be_given_up=True, may_be_both=True, supervised=False)

@@ -1,0 +1,276 @@
+"""`onceonly verify`: the model checker's findings, for people and for programs."""
+
+import time
+from collections.abc import Iterable, Sequence
+from typing import Annotated, TypeVar
+
+import typer
+from msgspec import Struct, field
+
+from onceonly.cli.output import NEGATIVE, SETUP, complain, refuse, show, show_json, show_table
+from onceonly.cli.places import JsonOption
+from onceonly_verify import CHECKS, MUTANTS, Check, CheckResult, Mutant, MutantResult, render, run_checks, run_mutants
+from onceonly_verify.deep import Budget, holds, run_deep
+from onceonly_verify.histories import STUCK, history_of
+from onceonly_verify.larger import DEEP, LARGE
+from onceonly_verify.output import (
+    check_json,
+    mutant_json,
+    show_checks,
+    show_mutants,
+    summary,
+    walked_json,
+    walked_text,
+    watching,
+)
+from onceonly_verify.parallel import walk_in_processes
+from onceonly_verify.processes import cores
+from onceonly_verify.replay_command import keep, replay_file
+from onceonly_verify.schedules import Walked
+
+MILLION = 1_000_000
+INTERRUPTED = 130
+"""Exit code: stopped with Ctrl-C, as shells count it."""
+
+_Named = TypeVar("_Named", Check, Mutant)
+
+
+class Plan(Struct, frozen=True, kw_only=True):
+    """What to do; `save` names the file for counterexamples, None for one named after the check."""
+
+    checks: Sequence[Check] = ()
+    mutants: Sequence[Mutant] = ()
+    deep: Sequence[Check] = ()
+    budget: Budget = Budget()
+    schedules: int = 0
+    seed: int = 0
+    jobs: int = 0
+    save: str | None = None
+    as_json: bool = False
+    telling: bool = False
+    """Whether to print the counterexamples of mutants as well."""
+
+
+class Findings(Struct):
+    """What came of it so far."""
+
+    checked: list[CheckResult] = field(default_factory=list)
+    hunted: list[MutantResult] = field(default_factory=list)
+    deep: list[CheckResult] = field(default_factory=list)
+    walked: Walked | None = None
+    interrupted: bool = False
+
+
+def verify(  # noqa: PLR0913 - one parameter for each option
+    *,
+    mutants: Annotated[bool, typer.Option(help="Also break the algorithms on purpose: each mutant must be caught.")] = True,
+    check: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Only this check; may be repeated.")] = None,
+    mutant: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Only this mutant, with its counterexample; may be repeated.")
+    ] = None,
+    list_: Annotated[bool, typer.Option("--list", help="List checks and mutants, and run nothing.")] = False,
+    save: Annotated[str | None, typer.Option(metavar="FILE", help="Save the counterexample in this file.")] = None,
+    replay: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Replay a saved counterexample on an asyncio event loop.")
+    ] = None,
+    deep: Annotated[bool, typer.Option(help="Also explore larger worlds, and walk a million random schedules.")] = False,
+    minutes: Annotated[float, typer.Option(min=0, help="How long --deep explores, without the schedules.")] = 15,
+    gigabytes: Annotated[float, typer.Option(min=0.1, help="How much memory --deep may use.")] = 8,
+    schedules: Annotated[int | None, typer.Option(min=0, help="Walk so many random schedules; alone: nothing else.")] = None,
+    seed: Annotated[int, typer.Option(help="Of the random schedules.")] = 0,
+    jobs: Annotated[int, typer.Option(min=0, help="How many processes work at once; 0: one for each core.")] = 0,
+    as_json: JsonOption = False,
+) -> None:
+    """Explore every interleaving of the shipping algorithms in small worlds: duplicates, crashes, lost answers, ended leases.
+
+    Exit code 1 on a violation, a stuck state, a world that was not explored completely (larger worlds of --deep may be cut
+    off), or a mutant that survives. --replay: 1 when the violation is reproduced, 3 when it is not.
+    """
+    if list_:
+        _list(as_json=as_json)
+        return
+    if replay is not None:
+        replay_file(replay, as_json=as_json)
+    whole = not (check or mutant or (schedules is not None and not deep))
+    _carry_out(
+        Plan(
+            checks=_chosen(check, (*CHECKS, *DEEP)) if check else CHECKS if whole else (),
+            mutants=_chosen(mutant, MUTANTS) if mutant else MUTANTS if whole and mutants else (),
+            deep=DEEP if deep else (),
+            budget=Budget(minutes * 60, int(gigabytes * 2**30)),
+            schedules=schedules if schedules is not None else MILLION * deep,
+            seed=seed,
+            jobs=jobs,
+            save=save,
+            as_json=as_json,
+            telling=bool(mutant),
+        )
+    )
+
+
+def _carry_out(plan: Plan) -> None:
+    began = time.perf_counter()
+    found = Findings()
+    try:
+        _work(plan, found)
+    except KeyboardInterrupt:
+        found.interrupted = True
+    if plan.as_json:
+        show_json(_document(plan, found))
+    else:
+        _tell(plan, found, time.perf_counter() - began)
+    _keep(plan, found)
+    bad = _complaints(found)
+    for text in bad:
+        complain(text)
+    if bad:
+        raise typer.Exit(NEGATIVE)
+    if found.interrupted:
+        refuse("interrupted: this is what was done so far", INTERRUPTED)
+
+
+def _work(plan: Plan, found: Findings) -> None:
+    if plan.checks:
+        _check(plan, found)
+    if plan.mutants:
+        _hunt(plan, found)
+    if plan.deep:
+        _go_deep(plan, found)
+    if plan.schedules:
+        _walk(plan, found)
+
+
+def _check(plan: Plan, found: Findings) -> None:
+    under_way: dict[str, int] = {}
+    with watching("checking", len(plan.checks), quiet=plan.as_json) as watch:
+
+        def seen(name: str, states: int, _transitions: int) -> None:
+            under_way[name] = states
+            watch.now("; ".join(f"{each}, {number:,} states" for each, number in under_way.items()))
+
+        def checked(each: CheckResult) -> None:
+            under_way.pop(each.algorithm, None)
+            found.checked.append(each)
+            watch.done(_line(each))
+
+        found.checked = list(run_checks(plan.checks, jobs=plan.jobs, progress=seen, done=checked))
+
+
+def _hunt(plan: Plan, found: Findings) -> None:
+    with watching("hunting mutants", len(plan.mutants), quiet=plan.as_json) as watch:
+
+        def hunted(each: MutantResult) -> None:
+            found.hunted.append(each)
+            watch.done(f"mutant {each.name}: {f'caught after {len(each.steps)} steps' if each.caught else 'SURVIVED'}")
+
+        found.hunted = list(run_mutants(plan.mutants, jobs=plan.jobs, done=hunted))
+
+
+def _go_deep(plan: Plan, found: Findings) -> None:
+    with watching("exploring", len(plan.deep), quiet=plan.as_json) as watch:
+
+        def seen(name: str, states: int, _transitions: int) -> None:
+            watch.now(f"{name}, {states:,} states")
+
+        def explored(each: CheckResult) -> None:
+            found.deep.append(each)
+            watch.done(_line(each))
+
+        run_deep(plan.budget, plan.deep, progress=seen, done=explored)
+    if len(found.deep) < len(plan.deep):
+        raise KeyboardInterrupt
+
+
+def _walk(plan: Plan, found: Findings) -> None:
+    with watching("walking", plan.schedules, quiet=plan.as_json) as watch:
+
+        def tick(walked: Walked) -> None:
+            watch.reach(walked.schedules)
+            watch.now(f"{walked.steps:,} steps")
+
+        found.walked = walk_in_processes(plan.schedules, seed=plan.seed, processes=plan.jobs or cores(), tick=tick)
+    found.interrupted = found.walked.passed and found.walked.schedules < plan.schedules
+
+
+def _tell(plan: Plan, found: Findings, seconds: float) -> None:
+    if found.checked:
+        show_checks("The shipping algorithms, explored", found.checked)
+    if found.deep:
+        show_checks("Larger worlds, explored as far as the budget goes", found.deep)
+    if found.hunted and not plan.telling:
+        show_mutants(found.hunted)
+    for each in (*found.checked, *found.deep):
+        if each.violation or each.stuck or each.missing or (each in found.checked and not each.complete):
+            show(f"\n{each.algorithm}:\n{render(each)}")
+    for mutant in found.hunted if plan.telling else ():
+        show(f"The mutant {mutant.name!r} in the check {mutant.check!r}:\n{render(mutant)}")
+    if found.walked:
+        show(walked_text(found.walked))
+        if found.walked.history:
+            show(f"schedule {found.walked.number} of seed {found.walked.seed}, in {found.walked.history.check!r}:")
+            steps = found.walked.history.steps
+            show("\n".join(f"{number:3}. {line.who}: {line.what}: {line.outcome}" for number, line in enumerate(steps, 1)))
+            show(f"     => {found.walked.history.violation}")
+    if found.checked or found.hunted:
+        show(summary(found.checked, found.hunted, seconds))
+
+
+def _keep(plan: Plan, found: Findings) -> None:
+    """Save what a person will want to replay: what is wrong with the shipping code, and mutants where a file is named."""
+    wrong = [each for each in (*found.checked, *found.deep) if each.violation or each.stuck]
+    histories = [history_of(each.algorithm, each.violation or STUCK, each.steps) for each in wrong]
+    if found.walked and found.walked.history:
+        histories.append(found.walked.history)
+    if plan.save:
+        caught = [each for each in found.hunted if each.caught]
+        histories += [history_of(each.check, each.violation, each.steps, each.name) for each in caught]
+    for number, history in enumerate(histories):
+        keep(history, plan.save if not number else None)
+    if plan.save and not histories and not found.interrupted:
+        complain(f"nothing was saved in {plan.save}: there is no counterexample")
+
+
+def _complaints(found: Findings) -> list[str]:
+    bad = [each.algorithm for each in found.checked if not each.passed]
+    bad += [each.algorithm for each in found.deep if not holds(each)]
+    if found.walked and not found.walked.passed:
+        bad.append(f"random schedule {found.walked.number} of seed {found.walked.seed}")
+    survivors = [each.name for each in found.hunted if not each.passed]
+    texts = [f"the promise was not shown for: {', '.join(bad)}"] if bad else []
+    return texts + ([f"the checker is blind to: {', '.join(survivors)}"] if survivors else [])
+
+
+def _document(plan: Plan, found: Findings) -> dict[str, object]:
+    document: dict[str, object] = {
+        "checks": [check_json(each) for each in found.checked],
+        "mutants": [mutant_json(each) for each in found.hunted],
+    }
+    if plan.deep:
+        document["deep"] = [check_json(each) for each in found.deep]
+    if found.walked:
+        document["schedules"] = walked_json(found.walked)
+    return document
+
+
+def _chosen(names: Iterable[str], known: Sequence[_Named]) -> list[_Named]:
+    by_name = {each.name: each for each in known}
+    missing = [name for name in names if name not in by_name]
+    if missing:
+        refuse(f"there is nothing called {', '.join(map(repr, missing))}; `onceonly verify --list` lists the names", SETUP)
+    return [by_name[name] for name in names]
+
+
+def _list(*, as_json: bool) -> None:
+    kinds = {"checks": CHECKS, "deep": DEEP, "schedules": LARGE}
+    if as_json:
+        listed = {kind: [{"name": each.name, "bound": each.bound} for each in checks] for kind, checks in kinds.items()}
+        show_json(listed | {"mutants": [{"name": each.name, "checks": each.checks} for each in MUTANTS]})
+        return
+    for title, checks in zip(("Checks", "Checks of --deep", "Worlds of --schedules"), kinds.values(), strict=True):
+        show_table(title, ("name", "bound"), [(each.name, each.bound) for each in checks])
+    show_table("Mutants", ("name", "checks that may catch it"), [(each.name, ", ".join(each.checks)) for each in MUTANTS])
+
+
+def _line(each: CheckResult) -> str:
+    end = each.violation or ("stuck" if each.stuck else "complete" if each.complete else "not complete")
+    return f"{each.algorithm}: {each.states:,} states in {each.seconds:.1f} s, {end}"

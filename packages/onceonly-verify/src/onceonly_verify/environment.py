@@ -1,0 +1,341 @@
+"""Everything that may happen next: which worker moves, what its call comes to, which process dies, which lease ends."""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, NamedTuple
+
+from msgspec.structs import replace
+
+from onceonly.adapters.memory.world import Operation
+from onceonly.model.identity import Identity
+from onceonly.model.record import Answer
+from onceonly.ports.transport import Topology
+from onceonly_verify.asking import Choice
+from onceonly_verify.faults import ANSWER_LOST, Form, failures, interrupted, outage, successes
+from onceonly_verify.forms import lose, roll_back
+from onceonly_verify.keeping import Views, first_worlds
+from onceonly_verify.parts import Parts
+from onceonly_verify.programs import Programs
+from onceonly_verify.reductions import Reductions
+from onceonly_verify.roles import Batch, Cast, Role
+from onceonly_verify.trie import Node, Trie
+from onceonly_verify.wording import about, batch_text, receipt_text
+from onceonly_verify.workload import BLAMED, SINK, End, Workload, names_of
+from onceonly_verify.world import (
+    BROKER,
+    LEDGER,
+    STORE,
+    WORKERS,
+    Bounds,
+    BrokerPart,
+    Changed,
+    Label,
+    Ledger,
+    Marks,
+    Move,
+    State,
+)
+
+NOBODY = -1
+"""In place of a worker's number: this move is the world's."""
+
+Ends = tuple[tuple[str, End], ...]
+Way = Callable[[Operation, Any], Iterator[Form]]
+
+
+class Told(NamedTuple):
+    """One thing that a call can come to, in words, about which part, and as a form whose part is the part's number."""
+
+    label: Label
+    place: int
+    form: Form
+
+
+class Turn(NamedTuple):
+    """All that a worker's call can come to, and whether it may go first, if its worker has no rivals."""
+
+    moves: list[Move]
+    first: bool
+
+
+class Environment:
+    """The transitions of one check. What depends on less than the whole state is computed once and remembered."""
+
+    def __init__(
+        self, workload: Workload, bounds: Bounds, *, programs: Programs, roles: tuple[Role, ...], reduced: bool = True
+    ) -> None:
+        """Set up queues with the workload's arrivals in them, and idle workers. Without `reduced`, no call goes first."""
+        cast = self._cast = Cast(workload, programs, roles)
+        self.trie = Trie(cast.start, idle=len(cast.roles), reduced=reduced)
+        self._names = names_of(workload, programs)
+        self._workload = workload
+        self._programs = programs
+        self._idle = len(cast.roles)
+        self._reduced = reduced
+        self._failing: Way = partial(failures, blocking=workload.blocking)
+        self._told: dict[tuple[Way, int, int], list[Told]] = {}
+        self._arriving: dict[tuple[int, int], list[tuple[int, Batch]]] = {}
+        self._turns: dict[tuple[int, int, int], Turn] = {}
+        self._begun: dict[tuple[int, int, int, int, bool], list[Move]] = {}
+        self._ends: dict[tuple[int, int, Any], Move | None] = {}
+        self._landings: dict[tuple[int, int, int], list[Move]] = {}
+        self._stores = {role.endpoint: cast.store_of(role) for role in cast.roles}
+        self.views = Views(workload, programs)
+        self.parts = fresh_parts(workload, bounds, programs=programs, cast=cast)
+        self._reductions = Reductions(self.parts, cast, programs.transports, nodes=self.trie.nodes, failures=bounds.failures)
+        self.happened = self._reductions.happened
+        self.initial: State = (*self.parts.first, *cast.idle)
+
+    def successors(self, state: State) -> list[tuple[Label, int, State]]:
+        """List what may happen next: what it is, whose place among the workers it concerns (-1: nobody's), the state after.
+
+        A call that meets nobody is made before anything else: the orders that are left out lead to the same states.
+        """
+        place, moves = self._going_first(state)
+        if moves:
+            return [(move.label, place - WORKERS, self._after(state, move, place)) for move in moves]
+        found: list[tuple[Label, int, State]] = []
+        previous = -1
+        for place in range(WORKERS, len(state)):
+            number = state[place]
+            if number == previous:
+                continue  # two workers in the same state are interchangeable
+            previous = number
+            moves = self._turn(number, state).moves if number >= self._idle else self._beginning(number, state)
+            found += [(move.label, place - WORKERS, self._after(state, move, place)) for move in moves]
+        if not self._reductions.is_quiet(state[LEDGER]):
+            found += [(move.label, -1, self._after(state, move, -1)) for move in self._happening(state)]
+        return found
+
+    def is_at_rest(self, state: State) -> bool:
+        """Tell whether nothing is left to do: no worker busy, nothing under way, nothing waiting in a queue or for a relay."""
+        return self._is_idle(state) and not self.parts.owe(state, self._cast.finished, self._cast.swept)
+
+    def _is_idle(self, state: State) -> bool:
+        if any(number >= self._idle for number in state[WORKERS:]) or self.parts.ledger(state[LEDGER]).pending:
+            return False
+        return not self.parts.bare(BROKER, state[BROKER]).entries
+
+    def escaped(self, state: State) -> BaseException | None:
+        """Give what a worker's program let escape, if one did."""
+        return next((e for number in state[WORKERS:] if (e := self.trie.nodes[number].escaped)), None)
+
+    def name_of(self, identity: Identity) -> str:
+        """Give the name that steps use for a message."""
+        return self._names.get(identity, identity.id)
+
+    def _going_first(self, state: State) -> tuple[int, list[Move]]:
+        """Find the call that is made before anything else, and what it can come to."""
+        for place in range(WORKERS, len(state)) if self._reduced else ():
+            if state[place] >= self._idle:
+                turn = self._turn(state[place], state)
+                if turn.first and turn.moves and not self._reductions.has_rivals(state[place], state):
+                    return place, turn.moves
+        return NOBODY, []
+
+    def _after(self, state: State, move: Move, place: int) -> State:
+        parts = [*state[:WORKERS]]
+        self.parts.put(parts, move.place, move.part)
+        parts[LEDGER] = move.ledger
+        if move.marks:
+            self.parts.mark(move.marks, parts)
+        workers = state[WORKERS:]
+        if place >= 0:
+            workers = tuple(sorted((*state[WORKERS:place], move.worker, *state[place + 1 :])))
+            if move.worker < self._idle:
+                ended = not (move.marks and move.marks[-1].point == "rollback") and move.label.form != ANSWER_LOST
+                self._reductions.abandon(parts, workers, ended=ended)
+        if parts[LEDGER] in self.parts.busy:
+            parts = self._reductions.settled(*parts)
+        return (*parts, *workers)
+
+    # What a worker's call comes to.
+
+    def _turn(self, number: int, state: State) -> Turn:
+        place = self._reductions.place(number)
+        key = (number, self.parts.at(state, place), state[LEDGER])
+        found = self._turns.get(key)
+        if found is None:
+            node, ledger = self.trie.nodes[number], self.parts.ledger(state[LEDGER])
+            # A program that let something escape makes no move: it is a violation, found before this.
+            moves = list(self._outcomes(node, (place, key[1]), ledger)) if isinstance(node.call, Operation) else []
+            found = self._turns[key] = Turn(moves, first=self._reductions.goes_first(node, (place, key[1]), ledger))
+        return found
+
+    def _outcomes(self, node: Node, where: tuple[int, int], ledger: Ledger) -> Iterator[Move]:
+        yield from self._going_on(node, self._forms(successes, node, where), ledger.applied(_point(node)))
+        spent = ledger.spend("outage")
+        if spent:
+            yield from self._going_on(node, self._forms(outage, node, where), spent)
+        spent = ledger.spend("failures")
+        if spent:
+            yield from self._going_on(node, self._forms(self._failing, node, where), spent)
+        spent = ledger.spend("crashes")
+        if spent:
+            for label, place, form in self._forms(interrupted, node, where):
+                yield self._dying(label, node, _changed(place, form, spent))
+
+    def _going_on(self, node: Node, told: list[Told], ledger: Ledger) -> Iterator[Move]:
+        for label, place, form in told:
+            yield from self._continued(self.trie.child(node, form.outcome), label, _changed(place, form, ledger))
+
+    def _forms(self, way: Way, node: Node, where: tuple[int, int]) -> list[Told]:
+        """List what a call can come to in one way, with the part's number for the part: whatever else may still happen."""
+        key = (way, node.number, where[1])
+        found = self._told.get(key)
+        if found is None:
+            call: Any = node.call
+            point, text = self._cast.role(node.batch).label + call.point, about(call, self._names)
+            found = self._told[key] = [
+                Told(Label(point, text, form.form), where[0], form._replace(part=self.parts.number(*where, form.part)))
+                for form in way(call, self.parts.bare(*where))
+            ]
+            self.happened.update(told.label.kind for told in found)
+            if way is self._failing:
+                self.happened.add(f"{point}: may fail")
+        return found
+
+    def _continued(self, node: Node, label: Label, now: Changed) -> Iterator[Move]:
+        """Go on to the next call; a handler that runs before it ends as chosen here: nobody else can see when it does."""
+        for after, ledger, ends, marks in self._choices(node, now.ledger, (), ()):
+            said = label
+            if ends:
+                said = label._replace(about=label.about + "".join(f"; the handler of {name} {end.value}" for name, end in ends))
+                self.happened.update(f"handler: {end.value}" for _, end in ends)
+            if ends and ends[-1][1] is End.KILLS:
+                yield self._dying(said, after, now._replace(ledger=ledger))
+            else:
+                over = after.call is None and after.escaped is None
+                worker = self._cast.number(after.batch) if over else after.number
+                yield Move(said, now.place, now.part, self.parts.ledger_number(ledger), worker, marks)
+
+    def _choices(self, node: Node, ledger: Ledger, ends: Ends, marks: Marks) -> Iterator[tuple[Node, Ledger, Ends, Marks]]:
+        marks = (*marks, *node.marks)
+        if not isinstance(node.call, Choice):
+            yield node, ledger, ends, marks
+            return
+        name = node.call.name
+        for index, end in enumerate(self._workload.behaviour(name).value):
+            rest = ledger.spend("whims") if index else ledger
+            if rest is None:
+                continue
+            if end in BLAMED:
+                rest = rest.excuse()
+            if end is End.KILLS:
+                yield node, rest, (*ends, (name, end)), marks
+            else:
+                yield from self._choices(self.trie.child(node, end), rest, (*ends, (name, end)), marks)
+
+    def _dying(self, label: Label, node: Node, now: Changed) -> Move:
+        """End the worker's process: its units are rolled back, its deliveries stay held, another process takes its place."""
+        number = self._cast.number(node.batch)
+        store = self._stores[self._cast.roles[number].endpoint]
+        receipt, running = node.batch[0].receipt, node.call.run if isinstance(node.call, Choice) else None
+        rollback = Operation("rollback", store, roll_back, (receipt,))
+        lost = Operation("rollback", self._programs.starts.PLACE, lose, (receipt, running, self._workload.supervised))
+        return Move(label, now.place, now.part, self.parts.ledger_number(now.ledger), number, (rollback, lost))
+
+    # What sets an idle worker going.
+
+    def _beginning(self, number: int, state: State) -> list[Move]:
+        role = self._cast.roles[number]
+        sweeps = role.sweeps
+        if sweeps and not self.parts.owe(state, (), sweeps):
+            return []  # it would look, find nothing, and have changed nothing
+        early = bool(sweeps) and not self._is_idle(state)
+        key = (number, state[BROKER], state[LEDGER], state[STORE] if role.waits else NOBODY, early)
+        found = self._begun.get(key)
+        if found is None:
+            known = self.parts.ledger(state[LEDGER])
+            ledger = known.spend("sweeps") if early else known
+            found = self._begun[key] = list(self._begins(number, state[BROKER], state[STORE], ledger)) if ledger else []
+            self.happened.update(move.label.kind for move in found)
+        return found
+
+    def _begins(self, number: int, broker: int, store: int, ledger: Ledger) -> Iterator[Move]:
+        role = self._cast.roles[number]
+        for part, batch in self._arrived(role, number, broker):
+            if role.waits and role.waits(self.parts.stores(store), self.parts.bare(BROKER, broker), batch):
+                continue
+            said = Label(role.label + role.point, batch_text(batch), "applied")
+            now = Changed(BROKER, part, ledger)
+            yield from self._continued(self.trie.root(batch), said, now)
+            spent = ledger.spend("failures")
+            if spent and part != broker:
+                yield Move(said._replace(form=ANSWER_LOST), BROKER, now.part, self.parts.ledger_number(spent), number, ())
+
+    def _arrived(self, role: Role, number: int, broker: int) -> list[tuple[int, Batch]]:
+        found = self._arriving.get((number, broker))
+        if found is None:
+            begun = role.begins(self.parts.bare(BROKER, broker), role, self._programs.transports)
+            found = [(self.parts.number(BROKER, broker, world), batch) for world, batch in begun]
+            self._arriving[number, broker] = found
+        return found
+
+    # What happens by itself.
+
+    def _happening(self, state: State) -> list[Move]:
+        found: list[Move] = []
+        for receipt in self.parts.held(state[BROKER]):
+            key = (state[BROKER], state[LEDGER], receipt)
+            if key not in self._ends:
+                self._ends[key] = self._expiring(*key)
+            move = self._ends[key]
+            if move:
+                found.append(move)
+        ledger = self.parts.ledger(state[LEDGER])
+        for index, (place, _) in enumerate(ledger.pending):
+            before = self.parts.at(state, place)
+            landing = (state[LEDGER], index, before)
+            if landing not in self._landings:
+                self._landings[landing] = list(self._landing(ledger, index, before))
+                self.happened.update(move.label.kind for move in self._landings[landing])
+            found += self._landings[landing]
+        return found
+
+    def _expiring(self, broker: int, ledger: int, receipt: Any) -> Move | None:
+        """End the lease of a delivery whose worker is still at work."""
+        spent = self.parts.ledger(ledger).spend("expiries")
+        if spent is None:
+            return None
+        entry = self.parts.entry(receipt, broker)
+        point = f"{self._cast.label_at(entry.queue)}lease"
+        label = Label(point, f"of {receipt_text(receipt)}", "ends with its worker at work")
+        self.happened.add(label.kind)
+        world, _ = self._programs.transports.expire(self.parts.bare(BROKER, broker), receipt)
+        return Move(label, BROKER, self.parts.number(BROKER, broker, world), self.parts.ledger_number(spent), NOBODY, ())
+
+    def _landing(self, ledger: Ledger, index: int, before: int) -> Iterator[Move]:
+        place, operation = ledger.pending[index]
+        rest = replace(ledger, pending=(*ledger.pending[:index], *ledger.pending[index + 1 :]))
+        for form in successes(operation, self.parts.bare(place, before)):
+            part = self.parts.number(place, before, form.part)
+            point = self.parts.label_of(operation) + operation.point
+            label = Label(point, about(operation, self._names), f"lands now, {form.form}")
+            yield Move(label, place, part, self.parts.ledger_number(rest), NOBODY, ())
+
+
+def _point(node: Node) -> str:
+    call: Any = node.call
+    return str(call.point)
+
+
+def fresh_parts(workload: Workload, bounds: Bounds, *, programs: Programs, cast: Cast) -> Parts:
+    """Set up queues with the workload's arrivals in them, and one empty store for each endpoint."""
+    transports = programs.transports
+    queues = tuple(Topology(endpoint=name) for name in (*(role.queue for role in cast.roles), SINK))
+    world, _ = transports.declare(transports.BrokerWorld(), queues)
+    world, _ = transports.send(world, workload.sends(), transports.Rules())
+    labels: dict[str, str] = {}
+    for role in cast.roles:
+        labels.setdefault(cast.store_of(role).name, role.label)  # the first role of an endpoint speaks for it
+    first = (BrokerPart(world), programs.stores.LettersWorld(), Ledger(bounds, overtaken=bool(bounds.sweeps)))
+    return Parts(first_worlds(workload, programs), labels, first)
+
+
+def _changed(place: int, form: Form, ledger: Ledger) -> Changed:
+    for operation in form.pending:
+        ledger = ledger.later(place, operation)
+    if isinstance(form.outcome, tuple) and Answer.REFUSED in form.outcome:
+        ledger = ledger.excuse()
+    return Changed(place, form.part, ledger)

@@ -1,0 +1,55 @@
+"""Parts of the world in the form in which equal ones are equal."""
+
+from typing import Any
+
+from msgspec.structs import replace
+
+from onceonly.model.token import TOKEN
+from onceonly_verify.workload import SINK
+from onceonly_verify.world import BrokerPart
+
+
+def roll_back(store: Any, receipt: Any) -> tuple[Any, None]:
+    """End the units of a run whose process died; those cut adrift have another name and may still land."""
+    if not getattr(store, "open", ()):
+        return store, None  # nothing is held, or nothing ever is: documents know no units
+    return replace(store, open=tuple(unit for unit in store.open if unit.token[0] != receipt)), None
+
+
+def lose(starts: Any, receipt: Any, running: tuple[bytes, int] | None, supervised: bool) -> tuple[Any, None]:  # noqa: FBT001
+    """Let a process die: its recorded runs count as dead, and so does the handler that was `running`, if `supervised`."""
+    mine = [run for run in starts.runs if run.token[0] == receipt]
+    lost = {run.key for run in mine} | ({running[0]} if running else set())
+    if not lost:
+        return starts, None
+    before = dict(starts.deaths)
+    deaths = tuple(sorted((before | {key: before.get(key, 0) + 1 for key in lost}).items()))
+    runs = tuple(replace(run, until=0) if run in mine else run for run in starts.runs)
+    seen = tuple(sorted({*starts.seen, *((running,) if running and supervised else ())}))
+    return replace(starts, runs=runs, seen=seen, deaths=deaths), None
+
+
+def in_order(store: Any) -> Any:
+    """Sort what has no order, so that equal stores are equal; what is beside the stores has none to sort."""
+    if not hasattr(store, "notes"):
+        return store
+    kept = {"keys": tuple(sorted(store.keys, key=repr))} if getattr(store, "keys", ()) else {}
+    return replace(
+        store,
+        **kept,
+        records=tuple(sorted(store.records, key=repr)),
+        notes=tuple(sorted(store.notes)),
+        open=tuple(sorted(store.open, key=repr)),
+    )
+
+
+def drained(before: BrokerPart, broker: Any) -> BrokerPart:
+    """Let the sink take what was sent to it; its messages need no numbers."""
+    kept = tuple(sorted((entry for entry in broker.entries if entry.queue != SINK), key=lambda entry: entry.number))
+    if len(kept) == len(broker.entries):
+        return BrokerPart(replace(broker, entries=kept), before.sunk, before.tokens)
+    taken = [(dict(e.headers), e.body.decode()) for e in broker.entries if e.queue == SINK]
+    sunk = before.sunk | {(headers["ce-id"], text) for headers, text in taken}
+    tokens = before.tokens | {headers[f"ce-{TOKEN}"] for headers, _ in taken if f"ce-{TOKEN}" in headers}
+    last = max((before.broker.last, *(entry.number for entry in kept)))
+    return BrokerPart(replace(broker, entries=kept, last=last), sunk, tokens)

@@ -1,0 +1,230 @@
+"""Counterexamples that can be kept and played again: what happened, step by step, in words that the play understands."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from onceonly.model.errors import OnceOnlyError, SetupError
+from onceonly_verify.checks import CHECKS
+from onceonly_verify.explorer import Step
+from onceonly_verify.larger import DEEP, LARGE
+from onceonly_verify.mutants import MUTANTS
+from onceonly_verify.play import Play, at_once
+from onceonly_verify.programs import DoesNotApply, Programs, patched, shipped
+from onceonly_verify.stage import WORLD, Ends, Opening, Option, OutOfBounds
+from onceonly_verify.workload import End
+
+FORMAT = 1
+ATTEMPTS = 10_000
+CALM_STEPS = 500
+"""So many more steps without a fault, and still no rest: there is none."""
+STUCK = "stuck"
+_HANDLER = "; the handler of "
+
+
+class Line(Struct, frozen=True):
+    """One step. `variant` tells apart what reads the same: which of several messages was the refused one."""
+
+    who: str
+    what: str
+    outcome: str
+    variant: int = 0
+
+
+class History(Struct, frozen=True, kw_only=True):
+    """A counterexample: of which check, of which mutant (empty: the shipping code), what is wrong at its end."""
+
+    check: str
+    violation: str
+    steps: tuple[Line, ...]
+    mutant: str = ""
+    format: int = FORMAT
+
+
+class Astray(OnceOnlyError):
+    """The programs did not do what the history says; `begun` when the step had begun before that showed."""
+
+    def __init__(self, text: str, *, begun: bool = False) -> None:
+        """Say where, and what happened instead."""
+        super().__init__(text)
+        self.begun = begun
+
+
+def history_of(check: str, violation: str, steps: Sequence[Step], mutant: str = "") -> History:
+    """Make a history of a finding, and find the variants that lead to its violation."""
+    lines = tuple(Line(step.who, step.what, step.outcome) for step in steps)
+    found = History(check=check, violation=violation or STUCK, steps=lines, mutant=mutant)
+    return resolved(found, opening_of(found))
+
+
+def save(history: History, file: str) -> None:
+    """Write it as JSON. Raises OSError."""
+    Path(file).write_bytes(msgspec.json.format(msgspec.json.encode(history), indent=2) + b"\n")
+
+
+def load(file: str) -> History:
+    """Read what `save` wrote. Raises SetupError when it is something else, OSError."""
+    try:
+        history = msgspec.json.decode(Path(file).read_bytes(), type=History)
+    except msgspec.DecodeError as error:
+        raise SetupError(f"{file} is no counterexample of `onceonly verify`: {error}") from error
+    if history.format != FORMAT:
+        raise SetupError(f"{file} has format {history.format}, this version reads format {FORMAT}: save it again")
+    return history
+
+
+def opening_of(history: History) -> Opening:
+    """Set up the check and the programs of a history. Raises SetupError when there are none of these names any more."""
+    check = next((check for check in (*CHECKS, *DEEP, *LARGE) if check.name == history.check), None)
+    if check is None:
+        raise SetupError(f"there is no check called {history.check!r}; `onceonly verify --list` lists them")
+    return Opening(check, programs_of(history.mutant))
+
+
+def programs_of(mutant: str) -> Programs:
+    """Give the shipping code, or the mutant's. Raises SetupError."""
+    if not mutant:
+        return shipped()
+    found = next((each for each in MUTANTS if each.name == mutant), None)
+    if found is None:
+        raise SetupError(f"there is no mutant called {mutant!r}; `onceonly verify --list` lists them")
+    try:
+        return patched(found.patches)
+    except DoesNotApply as error:
+        raise SetupError(f"the mutant {mutant!r} does not apply any more: {error}") from error
+
+
+def option_for(play: Play, line: Line, at: int) -> tuple[Option, int]:
+    """Find what a line speaks of among what may happen, and in how many ways it may. Raises Astray."""
+    who = WORLD if line.who == "the world" else ord(line.who[-1]) - ord("A")
+    said, _, _ = line.what.partition(_HANDLER)
+    wanted = Step(line.who, said, line.outcome)
+    options = play.options(who) if who < len(play.workers) else iter(())
+    found = _meant(play, options, wanted)
+    if not found and play.stage.land_unseen():
+        return option_for(play, line, at)
+    if not found:
+        instead = _instead(play, wanted, play.options(who) if who < len(play.workers) else ())
+        raise Astray(f"step {at + 1} should be\n  {line.who}: {said}: {line.outcome}\nbut {instead}")
+    return found[min(line.variant, len(found) - 1)], len(found)
+
+
+def _meant(play: Play, options: Iterator[Option], wanted: Step) -> list[Option]:
+    """Find the options that read as wanted; those that do come one after another."""
+    found: list[Option] = []
+    for option in options:
+        if option.outcome == wanted.outcome and play.stage.step(option) == wanted:
+            found.append(option)
+        elif found and option.spends != found[0].spends:
+            break  # faults of one kind come together
+    return found
+
+
+def _instead(play: Play, wanted: Step, options: Iterable[Option]) -> str:
+    who, steps = wanted.who, [play.stage.step(option) for option in options]
+    outcomes = sorted({step.outcome for step in steps if step.what == wanted.what})
+    if outcomes:
+        return f"this can only come to: {', '.join(outcomes)}"
+    calls = sorted({step.what for step in steps})
+    return f"{who} can only\n  " + "\n  ".join(calls) if calls else f"{who} has nothing to do"
+
+
+class Script:
+    """How the handlers of one step ended, according to its line."""
+
+    def __init__(self, line: Line, at: int) -> None:
+        """Read the line."""
+        self._at = at
+        self._ends = [_end(text) for text in line.what.split(_HANDLER)[1:]]
+
+    def choose(self, name: str) -> End:
+        """Give the next end. Raises Astray when the history does not know of this handler's run."""
+        if not self._ends or self._ends[0][0] != name:
+            raise Astray(f"in step {self._at + 1} the handler of {name} ran, and the history does not say so", begun=True)
+        return self._ends.pop(0)[1]
+
+    def finish(self) -> None:
+        """Make sure that every handler of the line ran. Raises Astray."""
+        if self._ends:
+            raise Astray(f"in step {self._at + 1} the handler of {self._ends[0][0]} should have run", begun=True)
+
+
+def _end(text: str) -> tuple[str, End]:
+    end = next(end for end in End if text.endswith(f" {end.value}"))
+    return text.removesuffix(f" {end.value}"), end
+
+
+async def follow(play: Play, line: Line, at: int) -> tuple[Option, Ends, int]:
+    """Let happen what a line says; gives it, and in how many ways it could have been meant. Raises Astray."""
+    option, ways = option_for(play, line, at)
+    script = Script(line, at)
+    try:
+        ends = await play.take(option, script.choose)
+    except OutOfBounds as error:
+        raise Astray(f"in step {at + 1}, {error}", begun=True) from error
+    script.finish()
+    return option, ends, ways
+
+
+async def final(play: Play, wanted: str) -> str:
+    """Say what is wrong at a history's end; one that ends stuck goes on without faults, as long as that leads nowhere."""
+    found = play.violation()
+    if not found and play.stage.land_unseen():
+        found = play.violation()
+    if found or not wanted.startswith(STUCK):
+        return found
+    for number in range(CALM_STEPS):
+        option = calm_option(play, number)
+        if option is None:
+            break
+        await play.take(option, play.usual)
+        if found := play.violation():
+            return found
+    if play.is_at_rest():
+        return ""
+    return f"{STUCK}: after {number} more steps without a fault there is still no rest"
+
+
+def calm_option(play: Play, number: int) -> Option | None:
+    """Choose something that is no fault, by turns; None when there is nothing."""
+    count = len(play.workers)
+    for who in (*((number + offset) % count for offset in range(count)), WORLD):
+        option = next(play.options(who), None)  # what is no fault comes first
+        if option and not option.spends:
+            return option
+    return None
+
+
+def resolved(history: History, opening: Opening) -> History:
+    """Find the variants with which a history leads to its violation; as it is when none does."""
+    lines = list(history.steps)
+    for _ in range(ATTEMPTS):
+        ways, found = at_once(_attempt(lines, history.violation, opening))
+        if same(found, history.violation):
+            return replace(history, steps=tuple(lines))
+        last = next((at for at in reversed(range(len(ways))) if lines[at].variant + 1 < ways[at]), None)
+        if last is None:
+            break
+        lines[last] = replace(lines[last], variant=lines[last].variant + 1)
+        lines[last + 1 :] = [replace(line, variant=0) for line in lines[last + 1 :]]
+    return history
+
+
+def same(found: str, wanted: str) -> bool:
+    """Tell whether this is the violation that was saved."""
+    return found == wanted or (found.startswith(STUCK) and wanted.startswith(STUCK))
+
+
+async def _attempt(lines: Sequence[Line], wanted: str, opening: Opening) -> tuple[list[int], str]:
+    play, ways = Play(opening), []
+    try:
+        for at, line in enumerate(lines):
+            ways.append((await follow(play, line, at))[2])
+        return ways, await final(play, wanted)
+    except Astray:
+        return ways, ""
+    finally:
+        await play.close()

@@ -1,0 +1,250 @@
+"""The checks of what is kept elsewhere: records in entities, a dedup store, tokens, things that are made before the commit."""
+
+from onceonly_verify.check import CHAIN, HASTY, ONE_OF_EACH, TWICE, Check
+from onceonly_verify.programs import Patch
+from onceonly_verify.workload import Arrival, Behaviour, Keeping, Workload, copies
+from onceonly_verify.world import Bounds
+
+ON_DOCUMENTS = ("load", "save", "send", "ack")
+DEDUPLICATED = (*ON_DOCUMENTS, "dedup-contains", "dedup-add")
+RECEIVED = ("load", "save", "token-live", "token-remove", "ack")
+"""What also an endpoint does that sends nothing."""
+TOKENIZED = (*RECEIVED, "token-prepare", "token-activate", "send")
+IN_DATABASE = ("begin", "commit", "ack")
+MADE = (*ON_DOCUMENTS, "thing-create")
+GIVEN_UP = ("load", "save", "dead-letter", "ack")
+
+
+def _giving_up(keeping: Keeping) -> Workload:
+    """Return a workload in which any attempt at the message may work, or fail for good."""
+    unsteady = (("a", Behaviour.UNSTEADY),)
+    return Workload(arrivals=copies("a"), behaviours=unsteady, keeping=keeping, retry=HASTY, may_be_both=True)
+
+
+ANOTHER_BODY = (Arrival("a", "a"), Arrival("a", "b"))
+"""Two messages under one id."""
+OLDER = (
+    Patch(
+        "documents.store",
+        "        if self._store.history is not None and not record.owes:\n"
+        "            return Kept(fingerprint.hex(), done=self._store.clock.now())\n",
+        "",
+    ),
+)
+"""A version that kept a record without effects like any other: it owes nothing, and says nowhere when it was finished."""
+
+KEPT: tuple[Check, ...] = (
+    Check(
+        name="an entity and its history, one message",
+        workload=Workload(arrivals=copies("a"), keeping=Keeping.HISTORY),
+        bounds=ONE_OF_EACH,
+        reaches=ON_DOCUMENTS,
+    ),
+    Check(
+        name="an entity and its history, two copies",
+        workload=Workload(arrivals=TWICE, keeping=Keeping.HISTORY),
+        bounds=Bounds(crashes=1, failures=1),
+        reaches=ON_DOCUMENTS,
+    ),
+    Check(
+        name="given up while an earlier save may land, history",
+        workload=_giving_up(Keeping.HISTORY),
+        bounds=Bounds(failures=1, whims=1),
+        workers=1,
+        reaches=GIVEN_UP,
+    ),
+    Check(
+        name="given up while an earlier save may land, history and a crash",
+        workload=_giving_up(Keeping.HISTORY),
+        bounds=Bounds(crashes=1, whims=1),
+        workers=1,
+        reaches=GIVEN_UP,
+    ),
+    Check(
+        name="given up while an earlier save may land, a dedup store",
+        workload=_giving_up(Keeping.DEDUP),
+        bounds=Bounds(failures=1, whims=1),
+        workers=1,
+        reaches=(*GIVEN_UP, "dedup-contains"),
+    ),
+    Check(
+        name="given up while an earlier save may land, tokens",
+        workload=_giving_up(Keeping.TOKENS),
+        bounds=Bounds(failures=1, whims=1),
+        workers=1,
+        sweepers=1,
+        reaches=(*GIVEN_UP, "token-live"),
+    ),
+    Check(
+        name="an entity and its history, two messages",
+        workload=Workload(arrivals=copies("a", "b"), keeping=Keeping.HISTORY),
+        bounds=Bounds(crashes=1),
+        reaches=ON_DOCUMENTS,
+    ),
+    Check(
+        name="two entities in one batch",
+        workload=Workload(arrivals=copies("a", "b"), keeping=Keeping.HISTORY, entities=(("b", "f"),)),
+        bounds=Bounds(crashes=1),
+        batch=2,
+        reaches=ON_DOCUMENTS,
+    ),
+    Check(
+        name="an older version beside a newer one",
+        workload=Workload(arrivals=TWICE, keeping=Keeping.HISTORY, quiet=True),
+        bounds=Bounds(crashes=1, failures=1),
+        workers=1,
+        older=OLDER,
+        reaches=("load", "save", "ack"),
+    ),
+    Check(
+        name="a dedup store, another body",
+        workload=Workload(arrivals=ANOTHER_BODY, keeping=Keeping.DEDUP),
+        bounds=Bounds(crashes=1),
+        reaches=(*DEDUPLICATED, "dead-letter"),
+    ),
+    Check(
+        name="a dedup store, another body about another entity",
+        workload=Workload(arrivals=ANOTHER_BODY, keeping=Keeping.DEDUP, entities=(("b", "f"),), may_be_both=True),
+        bounds=Bounds(crashes=1),
+        reaches=(*DEDUPLICATED, "dead-letter"),
+    ),
+    Check(
+        name="a dedup store, two copies",
+        workload=Workload(arrivals=TWICE, keeping=Keeping.DEDUP),
+        bounds=Bounds(crashes=1),
+        reaches=DEDUPLICATED,
+    ),
+    Check(
+        name="a dedup store, a lease that ends early",
+        workload=Workload(arrivals=copies("a"), keeping=Keeping.DEDUP),
+        bounds=Bounds(crashes=1, expiries=1),
+        reaches=DEDUPLICATED,
+    ),
+    Check(
+        name="a dedup store, a lease that ends early, and a failed call",
+        workload=Workload(arrivals=copies("a"), keeping=Keeping.DEDUP),
+        bounds=Bounds(expiries=1, failures=1),
+        reaches=DEDUPLICATED,
+    ),
+    Check(
+        name="a dedup store, a crash and a failed call",
+        workload=Workload(arrivals=copies("a"), keeping=Keeping.DEDUP),
+        bounds=Bounds(crashes=1, failures=1),
+        workers=1,
+        reaches=DEDUPLICATED,
+    ),
+    Check(
+        name="tokens, two copies",
+        workload=Workload(arrivals=TWICE, keeping=Keeping.TOKENS),
+        bounds=Bounds(crashes=1),
+        reaches=TOKENIZED,
+    ),
+    Check(
+        name="tokens, a lease that ends early",
+        workload=Workload(arrivals=copies("a"), keeping=Keeping.TOKENS),
+        bounds=Bounds(crashes=1, expiries=1),
+        reaches=TOKENIZED,
+    ),
+    Check(
+        name="tokens, a lease that ends early, and a failed call",
+        workload=Workload(arrivals=copies("a"), keeping=Keeping.TOKENS),
+        bounds=Bounds(expiries=1, failures=1),
+        reaches=TOKENIZED,
+    ),
+    Check(
+        name="tokens and a sweeper, a crash",
+        workload=Workload(arrivals=copies("a"), keeping=Keeping.TOKENS),
+        bounds=Bounds(crashes=1, sweeps=2),
+        workers=1,
+        sweepers=1,
+        reaches=TOKENIZED,
+    ),
+    Check(
+        name="tokens and a sweeper, a failed call",
+        workload=Workload(arrivals=copies("a"), keeping=Keeping.TOKENS),
+        bounds=Bounds(failures=1, sweeps=2),
+        workers=1,
+        sweepers=1,
+        reaches=TOKENIZED,
+    ),
+    Check(
+        name="tokens and a sweeper, two copies",
+        workload=Workload(arrivals=TWICE, keeping=Keeping.TOKENS),
+        bounds=Bounds(sweeps=1),
+        sweepers=1,
+        reaches=TOKENIZED,
+    ),
+    Check(
+        name="a chain with tokens, two copies and a failed call",
+        workload=Workload(arrivals=TWICE, endpoints=CHAIN, quiet=True, keeping=Keeping.TOKENS),
+        bounds=Bounds(failures=1),
+        workers=1,
+        reaches=RECEIVED,
+    ),
+    Check(
+        name="a chain with tokens, a crash and a failed call",
+        workload=Workload(arrivals=copies("a"), endpoints=CHAIN, quiet=True, keeping=Keeping.TOKENS),
+        bounds=Bounds(crashes=1, failures=1),
+        workers=1,
+        reaches=RECEIVED,
+    ),
+    Check(
+        name="a chain with tokens and a sweeper",
+        workload=Workload(arrivals=copies("a"), endpoints=CHAIN, quiet=True, keeping=Keeping.TOKENS),
+        bounds=Bounds(crashes=1, expiries=1, sweeps=1),
+        workers=1,
+        sweepers=1,
+        reaches=RECEIVED,
+    ),
+    Check(
+        name="tokens in the same database, one message",
+        workload=Workload(arrivals=copies("a"), keeping=Keeping.DATABASE),
+        bounds=ONE_OF_EACH,
+        reaches=IN_DATABASE,
+    ),
+    Check(
+        name="tokens in the same database, a chain",
+        workload=Workload(arrivals=copies("a"), endpoints=CHAIN, quiet=True, keeping=Keeping.DATABASE),
+        bounds=Bounds(crashes=1, failures=1),
+        workers=1,
+        reaches=IN_DATABASE,
+    ),
+    Check(
+        name="tokens in the same database, and a relay",
+        workload=Workload(arrivals=copies("a"), keeping=Keeping.DATABASE),
+        bounds=Bounds(crashes=1, expiries=1),
+        relays=1,
+        reaches=IN_DATABASE,
+    ),
+    Check(
+        name="a thing, a crash and a failed call",
+        workload=Workload(arrivals=copies("a"), keeping=Keeping.HISTORY, things=1),
+        bounds=Bounds(crashes=1, failures=1),
+        workers=1,
+        sweepers=1,
+        reaches=MADE,
+    ),
+    Check(
+        name="a thing, two attempts",
+        workload=Workload(arrivals=copies("a"), keeping=Keeping.HISTORY, things=1, quiet=True),
+        bounds=Bounds(expiries=1),
+        sweepers=1,
+        reaches=("load", "save", "thing-create", "ack"),
+    ),
+    Check(
+        name="a thing, and early sweeps",
+        workload=Workload(arrivals=copies("a"), keeping=Keeping.HISTORY, things=1),
+        bounds=Bounds(sweeps=2),
+        workers=1,
+        sweepers=1,
+        reaches=MADE,
+    ),
+    Check(
+        name="a thing, and a sweeper that overtakes",
+        workload=Workload(arrivals=copies("a"), keeping=Keeping.HISTORY, things=1, quiet=True),
+        bounds=Bounds(crashes=1, sweeps=1),
+        workers=1,
+        sweepers=1,
+        reaches=("load", "save", "thing-create", "ack"),
+    ),
+)

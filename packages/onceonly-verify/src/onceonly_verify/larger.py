@@ -1,0 +1,348 @@
+"""Worlds larger than can be explored by default: DEEP are explored as far as a budget goes, LARGE by random schedules."""
+
+from msgspec.structs import replace
+
+from onceonly.model.retry import Retry
+from onceonly_verify.check import CHAIN, GIVEN_UP, GIVING_UP, HASTY, IMPATIENT, ONE_OF_EACH, TWICE, Check
+from onceonly_verify.forgotten import AHEAD, LATE, REFUSING
+from onceonly_verify.passing import OLD
+from onceonly_verify.workload import Arrival, Behaviour, Client, Keeping, Workload, copies
+from onceonly_verify.world import Bounds
+
+THREE = copies("a", "a", "a")
+FOUR = copies("a", "b", "c", "a")
+MANY_FAULTS = Bounds(crashes=3, expiries=3, failures=3, whims=3)
+NO_RELAY = Bounds(crashes=3, failures=3, whims=3)
+"""Where messages are given up and only their deliveries lead to what they owe: no lease ends early, for that takes a relay."""
+ENDLESS = 60
+"""So many deliveries or copies of four messages with nine faults show that there is no end to it."""
+
+DEEP: tuple[Check, ...] = (
+    Check(
+        name="two copies, blocking store, two crashes",
+        workload=Workload(arrivals=TWICE),
+        bounds=Bounds(crashes=2, expiries=1, failures=1),
+    ),
+    Check(
+        name="two copies, blocking store, two failed calls",
+        workload=Workload(arrivals=TWICE),
+        bounds=Bounds(crashes=1, expiries=1, failures=2),
+    ),
+    Check(
+        name="two copies, blocking store, three workers",
+        workload=Workload(arrivals=TWICE),
+        bounds=Bounds(crashes=1, expiries=1, failures=1),
+        workers=3,
+    ),
+    Check(
+        name="three copies, blocking store",
+        workload=Workload(arrivals=THREE),
+        bounds=Bounds(crashes=1, failures=1),
+        workers=3,
+    ),
+    Check(
+        name="three copies, optimistic store",
+        workload=Workload(arrivals=THREE, blocking=False),
+        bounds=Bounds(failures=1),
+        workers=3,
+    ),
+    Check(
+        name="two copies, optimistic store, every kind of fault",
+        workload=Workload(arrivals=TWICE, blocking=False),
+        bounds=ONE_OF_EACH,
+    ),
+    Check(
+        name="two copies, optimistic store, two failed calls",
+        workload=Workload(arrivals=TWICE, blocking=False),
+        bounds=Bounds(crashes=1, failures=2),
+    ),
+    Check(
+        name="duplicates within a batch of three",
+        workload=Workload(arrivals=THREE),
+        bounds=Bounds(crashes=1, failures=1),
+        batch=3,
+    ),
+    Check(
+        name="overlapping batches, and a crash",
+        workload=Workload(arrivals=copies("a", "b", "a"), blocking=False),
+        bounds=Bounds(crashes=1, failures=1),
+        batch=2,
+    ),
+    Check(
+        name="two messages in one unit, one is unsteady, and a crash",
+        workload=Workload(arrivals=copies("a", "b"), behaviours=(("b", Behaviour.UNSTEADY),)),
+        bounds=Bounds(crashes=1, failures=1, whims=2),
+        batch=2,
+    ),
+    Check(
+        name="a message that ruins every unit it is in, and a failed call",
+        workload=Workload(arrivals=copies("a", "b"), behaviours=(("b", Behaviour.RUINS),), retry=HASTY),
+        bounds=Bounds(failures=1),
+        workers=1,
+        batch=2,
+        patience=20,
+        reaches=("begin", "commit", "send", "forget", "dead-letter", "ack", "release"),
+    ),
+    Check(
+        name="a handler that fails, two crashes and two failed calls",
+        workload=Workload(arrivals=copies("a"), behaviours=(("a", Behaviour.FAILS),), retry=IMPATIENT),
+        bounds=Bounds(crashes=2, failures=2),
+        reaches=("begin", "send", "dead-letter", "ack", "release"),
+    ),
+    Check(
+        name="given up while it is handled, blocking store, and a failed call",
+        workload=GIVEN_UP,
+        bounds=Bounds(crashes=2, expiries=1, failures=1),
+        relays=1,
+        reaches=GIVING_UP,
+    ),
+    Check(
+        name="given up while it is handled, optimistic store, and a failed call",
+        workload=replace(GIVEN_UP, blocking=False),
+        bounds=Bounds(crashes=2, expiries=1, failures=1),
+        relays=1,
+        reaches=GIVING_UP,
+    ),
+    Check(
+        name="a control message, two attempts with one key, and two workers",
+        workload=Workload(arrivals=(), clients=(Client("t", key="k"), Client("t", key="k")), keeping=Keeping.HISTORY),
+        bounds=Bounds(crashes=1),
+        reaches=("load", "ack"),
+    ),
+    Check(
+        name="a ring, two slices of one slot, a crash and a lease that ends early",
+        workload=Workload(arrivals=(*LATE[:1], *AHEAD[:1]), keeping=Keeping.RING),
+        bounds=Bounds(crashes=1, expiries=1),
+        janitors=2,
+        reaches=REFUSING,
+    ),
+    Check(
+        name="a ring, and copies that come late, and a failed call",
+        workload=Workload(arrivals=LATE, keeping=Keeping.RING),
+        bounds=ONE_OF_EACH,
+        janitors=2,
+        reaches=REFUSING,
+    ),
+)
+
+LARGE: tuple[Check, ...] = (
+    Check(
+        name="large, blocking store",
+        workload=Workload(arrivals=FOUR, behaviours=(("b", Behaviour.UNSTEADY),)),
+        bounds=MANY_FAULTS,
+        workers=3,
+        batch=3,
+        patience=ENDLESS,
+    ),
+    Check(
+        name="large, optimistic store",
+        workload=Workload(arrivals=FOUR, behaviours=(("b", Behaviour.UNSTEADY),), blocking=False),
+        bounds=MANY_FAULTS,
+        workers=3,
+        batch=3,
+        patience=ENDLESS,
+    ),
+    Check(
+        name="large, handlers that fail and kill",
+        workload=Workload(
+            arrivals=FOUR,
+            behaviours=(("b", Behaviour.FAILS), ("c", Behaviour.KILLS)),
+            retry=Retry(immediate=2, delayed=0),
+            may_be_given_up=True,
+            may_be_both=True,
+        ),
+        bounds=MANY_FAULTS,
+        relays=1,
+        workers=3,
+        batch=3,
+        patience=ENDLESS,
+    ),
+    Check(
+        name="large, a handler that kills",
+        workload=Workload(arrivals=FOUR, behaviours=(("c", Behaviour.KILLS),), retry=HASTY),
+        bounds=Bounds(failures=3),
+        workers=3,
+        batch=3,
+        patience=ENDLESS,
+    ),
+    Check(
+        name="large, a handler that kills, and nobody sees its process die",
+        workload=Workload(arrivals=FOUR, behaviours=(("c", Behaviour.KILLS),), retry=IMPATIENT, supervised=False),
+        bounds=Bounds(expiries=2, failures=3),
+        workers=3,
+        batch=3,
+        patience=ENDLESS,
+    ),
+    Check(
+        name="large, two handlers that kill, no retries",
+        workload=Workload(arrivals=FOUR, behaviours=(("b", Behaviour.KILLS), ("c", Behaviour.KILLS)), retry=HASTY),
+        bounds=Bounds(),
+        workers=2,
+        batch=3,
+        patience=ENDLESS,
+    ),
+    Check(
+        name="large, optimistic store, given up while it is handled",
+        workload=Workload(arrivals=FOUR, retry=HASTY, blocking=False, may_be_given_up=True, may_be_both=True),
+        bounds=MANY_FAULTS,
+        relays=1,
+        workers=3,
+        batch=3,
+        patience=ENDLESS,
+    ),
+    Check(
+        name="large, given up with effects owed",
+        workload=replace(GIVEN_UP, arrivals=FOUR),
+        bounds=NO_RELAY,
+        workers=3,
+        batch=3,
+        patience=ENDLESS,
+    ),
+    Check(
+        name="large, a chain with relays and a transaction",
+        workload=Workload(
+            arrivals=(*copies("a", "b", "a"), Arrival("a", "d", source="elsewhere")),
+            endpoints=CHAIN,
+            effects=2,
+            behaviours=(("b", Behaviour.UNSTEADY), ("a.0", Behaviour.UNSTEADY)),
+            transactions=("t",),
+            told=("t",),
+        ),
+        bounds=MANY_FAULTS,
+        relays=1,
+        workers=2,
+        batch=3,
+        patience=ENDLESS,
+    ),
+    Check(
+        name="large, three transactions",
+        workload=Workload(arrivals=(), transactions=("t", "u", "v")),
+        bounds=Bounds(crashes=1, failures=6),
+        workers=0,
+        relays=2,
+    ),
+    Check(
+        name="large, two effects, refused commits, another body",
+        workload=Workload(
+            arrivals=(*FOUR, Arrival("a", "d")),
+            behaviours=(("c", Behaviour.REFUSED),),
+            effects=2,
+            retry=IMPATIENT,
+            may_be_given_up=True,
+            may_be_both=True,
+        ),
+        bounds=NO_RELAY,
+        workers=3,
+        batch=3,
+        patience=ENDLESS,
+    ),
+    Check(
+        name="large, entities and their histories",
+        workload=Workload(
+            arrivals=FOUR, behaviours=(("b", Behaviour.UNSTEADY),), keeping=Keeping.HISTORY, entities=(("c", "f"),)
+        ),
+        bounds=MANY_FAULTS,
+        workers=3,
+        batch=3,
+        patience=ENDLESS,
+    ),
+    Check(
+        name="large, a chain with a dedup store",
+        workload=Workload(
+            arrivals=FOUR,
+            endpoints=CHAIN,
+            behaviours=(("b", Behaviour.UNSTEADY),),
+            keeping=Keeping.DEDUP,
+            entities=(("c", "f"),),
+        ),
+        bounds=MANY_FAULTS,
+        workers=2,
+        batch=3,
+        patience=ENDLESS,
+    ),
+    Check(
+        name="large, a chain with tokens and a sweeper",
+        workload=Workload(
+            arrivals=FOUR,
+            endpoints=CHAIN,
+            behaviours=(("b", Behaviour.UNSTEADY),),
+            keeping=Keeping.TOKENS,
+            entities=(("c", "f"),),
+        ),
+        bounds=replace(MANY_FAULTS, sweeps=6),
+        workers=2,
+        sweepers=1,
+        batch=3,
+        patience=ENDLESS,
+    ),
+    Check(
+        name="large, a chain with tokens in the same database",
+        workload=Workload(
+            arrivals=FOUR, endpoints=CHAIN, behaviours=(("b", Behaviour.UNSTEADY),), keeping=Keeping.DATABASE, effects=2
+        ),
+        bounds=MANY_FAULTS,
+        relays=1,
+        workers=2,
+        batch=3,
+        patience=ENDLESS,
+    ),
+    Check(
+        name="large, things",
+        workload=Workload(arrivals=FOUR, behaviours=(("b", Behaviour.UNSTEADY),), keeping=Keeping.HISTORY, things=2),
+        bounds=MANY_FAULTS,
+        workers=3,
+        sweepers=1,
+        batch=3,
+        patience=ENDLESS,
+    ),
+    Check(
+        name="large, things, and sweepers that overtake",
+        workload=Workload(arrivals=FOUR, keeping=Keeping.HISTORY, things=1, entities=(("c", "f"),)),
+        bounds=replace(MANY_FAULTS, sweeps=6),
+        workers=3,
+        sweepers=1,
+        batch=2,
+        patience=ENDLESS,
+    ),
+    Check(
+        name="large, clients, control messages and two workers",
+        workload=Workload(
+            arrivals=(),
+            clients=(
+                Client("t", key="k"),
+                Client("t", key="k", entity="f"),
+                Client("t", key="k", entity=""),
+                Client("u", key="l"),
+                Client("v"),
+            ),
+            keeping=Keeping.HISTORY,
+            looks=2,
+        ),
+        bounds=Bounds(crashes=2, expiries=2, failures=3),
+        workers=2,
+        batch=2,
+        patience=ENDLESS,
+        reaches=("load", "ack"),
+    ),
+    Check(
+        name="large, clients and relays",
+        workload=Workload(
+            arrivals=(),
+            clients=(*(Client("t", key="k", request="this") for _ in range(3)), Client("t", key="k", request="that")),
+        ),
+        bounds=Bounds(crashes=2, failures=4),
+        workers=0,
+        relays=2,
+    ),
+    Check(
+        name="large, a ring",
+        workload=Workload(
+            arrivals=(*LATE, *AHEAD, *copies("c", instant=OLD)), behaviours=(("c", Behaviour.UNSTEADY),), keeping=Keeping.RING
+        ),
+        bounds=MANY_FAULTS,
+        workers=3,
+        janitors=2,
+        batch=3,
+        patience=ENDLESS,
+    ),
+)

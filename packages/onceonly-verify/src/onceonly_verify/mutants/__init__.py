@@ -1,0 +1,34 @@
+"""Known-bad versions of the algorithm and its ports: each must be caught, or the checks prove nothing.
+
+Each is a change of the shipping source. Names are those of the protocols' section 10 where it has one.
+"""
+
+from onceonly_verify.mutants.adapters import ADAPTERS
+from onceonly_verify.mutants.chain import CHAINED
+from onceonly_verify.mutants.kept import ENTITIES
+from onceonly_verify.mutants.known_bad import Mutant
+from onceonly_verify.mutants.outbox import OUTBOX
+from onceonly_verify.mutants.relay import RELAY
+from onceonly_verify.mutants.requests import CALLING, EXECUTION
+from onceonly_verify.mutants.rings import RINGS
+from onceonly_verify.mutants.shell import SHELL
+from onceonly_verify.mutants.things import THINGS
+from onceonly_verify.mutants.tokens import TOKENS
+from onceonly_verify.mutants.transactions import TRANSACTIONS
+
+MUTANTS: tuple[Mutant, ...] = (
+    *OUTBOX,
+    *SHELL,
+    *ADAPTERS,
+    *CHAINED,
+    *RELAY,
+    *ENTITIES,
+    *TOKENS,
+    *THINGS,
+    *TRANSACTIONS,
+    *EXECUTION,
+    *CALLING,
+    *RINGS,
+)
+
+__all__ = ["MUTANTS", "Mutant"]

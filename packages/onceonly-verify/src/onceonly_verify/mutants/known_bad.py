@@ -1,0 +1,83 @@
+"""What a mutant is, and the checks that mutants name."""
+
+from typing import NamedTuple
+
+from onceonly_verify.programs import Patch
+
+ONE, COPIES, OPTIMISTIC = "one message", "two copies, blocking store", "two copies, optimistic store"
+DUPLICATE, ACROSS = "a duplicate within a batch", "duplicates within and across batches, optimistic store"
+UNSTEADY, CRASHING = "two messages in one unit, one is unsteady", "two messages in one unit, and a crash"
+FAILING, KILLING = "a handler that fails: retry, then dead letter", "a message that kills its process"
+FAILING_ALONE = "a handler that fails, and nothing else does"
+HASTY, BESIDE = (
+    "a message that kills its process, no retries",
+    "a message that kills its process, beside one that must run alone",
+)
+UNANSWERED, AHEAD = "a message whose receive is not answered, no retries", "a message brought ahead to a process that dies"
+UNSEEN, EARLY = (
+    "a message that must run alone, and nobody sees its process die",
+    "the lease of a message that must run alone ends early",
+)
+UNSEEN_KILL, UNSEEN_TWO = (
+    "a message that kills its process, and nobody sees it die",
+    "two messages, and nobody sees their process die",
+)
+CLASH, REFUSED, HOPELESS = "the same id with another body", "an effect that is always refused", "given up with its effects owed"
+NO_COPY, NO_COPY_UNSTEADY = "a handler that fails, and no copy can be made", "an unsteady handler, and no copy can be made"
+REFUSED_COMMIT = "a commit that is refused"
+RUINOUS, OUTAGE = "a message that ruins every unit it is in", "an outage of the store"
+LOCKED, LOCKED_OUT = "a message that waits for a lock", "a lock time-out that ends its unit"
+
+CHAIN, CHAIN_CRASHING = "a chain, two workers each", "a chain, one worker each, two crashes"
+CHAIN_WIDE, CHAIN_FAILING = "a chain, two senders with one id, two effects each", "a chain, both handlers fail"
+
+RELAYED, RELAYED_TWO = "a committed transaction whose process died", "two transactions whose processes died"
+BOTH = "given up while it is handled, blocking store"
+
+
+class Mutant(NamedTuple):
+    """A broken version, and the checks that may catch it, in the order in which they are tried."""
+
+    name: str
+    checks: tuple[str, ...]
+    patches: tuple[Patch, ...]
+
+
+def outbox(old: str, new: str) -> Patch:
+    """Change the algorithm's page."""
+    return Patch("algorithms.outbox", old, new)
+
+
+def delivery(old: str, new: str) -> Patch:
+    """Change the delivery shell."""
+    return Patch("algorithms.delivery", old, new)
+
+
+def intake(old: str, new: str) -> Patch:
+    """Change the sorting."""
+    return Patch("algorithms.intake", old, new)
+
+
+def relay(old: str, new: str) -> Patch:
+    """Change the relay."""
+    return Patch("algorithms.relay", old, new)
+
+
+def identity(old: str, new: str) -> Patch:
+    """Change how ids are made."""
+    return Patch("model.identity", old, new)
+
+
+def starts(old: str, new: str) -> Patch:
+    """Change the record of runs in memory."""
+    return Patch("adapters.memory.starts", old, new)
+
+
+def transport(old: str, new: str) -> Patch:
+    """Change the memory transport."""
+    return Patch("adapters.memory.transport", old, new)
+
+
+def store(old: str, new: str) -> Patch:
+    """Change the memory store."""
+    return Patch("adapters.memory.store", old, new)

@@ -1,0 +1,51 @@
+"""Random schedules in several processes: each takes a few hundred at a time, and the answer is that of one process."""
+
+import signal
+import time
+from concurrent.futures import Future, ProcessPoolExecutor
+from multiprocessing import get_context
+
+from msgspec.structs import replace
+
+from onceonly_verify.schedules import Tick, Walked, walk_schedules
+
+CHUNK = 200
+
+
+def walk_in_processes(wanted: int, *, seed: int = 0, processes: int = 1, tick: Tick | None = None) -> Walked:
+    """Walk a seed's first schedules over the shipping code, or until one ends badly, or until a KeyboardInterrupt."""
+    if processes < 2 or wanted <= CHUNK:  # noqa: PLR2004 - one process needs no other
+        return walk_schedules(wanted, seed=seed, tick=tick)
+    began = time.perf_counter()
+    so_far = Walked(seed=seed, schedules=0, steps=0, seconds=0.0, wanted=wanted)
+    pool = ProcessPoolExecutor(processes, mp_context=get_context("spawn"), initializer=_leave_interrupts_to_the_parent)
+    try:
+        parts = [
+            pool.submit(walk_schedules, min(first + CHUNK, wanted), seed=seed, first=first) for first in range(0, wanted, CHUNK)
+        ]
+        for part in parts:
+            so_far = _together(so_far, part, time.perf_counter() - began)
+            if so_far.violation:
+                break
+            if tick:
+                tick(so_far)
+    except KeyboardInterrupt:
+        pass  # what was done so far is an answer
+    finally:
+        pool.shutdown(cancel_futures=True)
+    return so_far
+
+
+def _together(so_far: Walked, part: "Future[Walked]", seconds: float) -> Walked:
+    found = part.result()
+    return replace(
+        found,
+        schedules=so_far.schedules + found.schedules,
+        steps=so_far.steps + found.steps,
+        seconds=seconds,
+        wanted=so_far.wanted,
+    )
+
+
+def _leave_interrupts_to_the_parent() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)

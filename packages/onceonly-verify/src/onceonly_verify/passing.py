@@ -1,0 +1,121 @@
+"""Time that passes, in worlds where claims are forgotten: a part of the world, so that every program sees it in its calls only.
+
+The clock is the store's. It begins when the slice of what waits in the queues may not be forgotten yet, and ends when it may.
+A sender's clock is ahead of it, or behind, by one slice at most.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, lru_cache
+from typing import Any
+
+from msgspec.structs import replace
+
+from onceonly.adapters.memory.ring import Dial, RingWorld, Waiting
+from onceonly.adapters.memory.world import Operation
+from onceonly.formats.cloudevents import message_of, take_apart
+from onceonly.model.identity import Identity
+from onceonly.model.message import Headers, Message
+from onceonly.model.record import Effect, Record
+from onceonly.model.ring import Bar, Slicing
+from onceonly_verify.asking import Asking
+from onceonly_verify.programs import Programs
+
+WIDTH = 10
+SLICING = Slicing(WIDTH, slots=4, full=2)
+START, END = 9 * WIDTH, 10 * WIDTH
+"""What the clock shows at the beginning, and after it has moved on by one slice."""
+OLD, NEXT = 8 * WIDTH - 1, 11 * WIDTH
+"""The last instant of a slice that must be forgotten at END only, by a clock that was behind; and the first instant of the
+next slice of the same slot, which a clock that is ahead shows at END."""
+
+
+class TimedRing(RingWorld, frozen=True):
+    """What a store knows, and what its clock shows."""
+
+    now: int = START
+
+
+def first_ring(programs: Programs) -> Any:
+    """Give what a store knows at the beginning: nothing, with all slots labelled."""
+    return programs.ring.look(TimedRing(), programs.ring.Dial(SLICING, START))[0]
+
+
+def tick(world: TimedRing) -> tuple[TimedRing, None]:
+    """Let one slice pass, up to the end."""
+    return replace(world, now=min(world.now + WIDTH, END)), None
+
+
+def claimed_before(world: Any, messages: Sequence[Message], decided: Mapping[Identity, tuple[Effect, ...]], dial: Dial) -> Any:
+    """Do what an older version did: claim each message by the instant in its header, and owe what was decided for it."""
+    for message in messages:
+        number, start = dial.slicing.slot(message.former_instant), dial.former_slice_of(message)
+        effects = decided.get(message.identity, ())
+        held = replace(world.slots[number], claims=world.slots[number].claims | {(message.identity, message.fingerprint)})
+        waiting = (Waiting(Record(message.identity, effects), dial.now, start),) if effects else ()
+        slots = (*world.slots[:number], held, *world.slots[number + 1 :])
+        world = replace(world, slots=slots, records=world.records + waiting)
+    return world
+
+
+class OnTime:
+    """A driver whose operations see what the world's clock shows when they happen, not when they were called."""
+
+    def __init__(self, driver: Asking) -> None:
+        """Hand everything on to this one."""
+        self._driver = driver
+
+    async def perform(self, operation: Operation, patience: float | None = None) -> Any:
+        """Hand a call on."""
+        if operation.arguments and hasattr(operation.arguments[-1], "slicing"):
+            operation = operation._replace(function=_on_time(operation.function))
+        return await self._driver.perform(operation, patience)
+
+    def at_once(self, operation: Operation) -> None:
+        """Hand it on: no time is in it."""
+        self._driver.at_once(operation)
+
+    def token(self) -> Any:
+        """Give the next name."""
+        return self._driver.token()
+
+
+@cache
+def _on_time(function: Callable[..., Any]) -> Callable[..., Any]:
+    def at_its_time(world: TimedRing, *arguments: Any) -> Any:
+        dial: Dial = arguments[-1]
+        return function(world, *arguments[:-1], replace(dial, now=world.now))
+
+    return at_its_time
+
+
+def ring_in(worlds: Mapping[str, Any]) -> TimedRing:
+    """Find the store that forgets."""
+    return next(world for world in worlds.values() if isinstance(world, TimedRing))
+
+
+def slot_instant(message: Message) -> int:
+    """Give the instant by which this version or an older one finds a message's slot."""
+    return message.instant or message.former_instant
+
+
+@lru_cache(maxsize=10_000)
+def _message(headers: Headers, body: bytes) -> Message:
+    event = take_apart(headers, body)
+    return message_of(event, source=event.attributes["source"], id=event.attributes["id"])
+
+
+def bar_of(ring: TimedRing, instant: int) -> Bar | None:
+    """Say what bars a message of this instant now."""
+    return SLICING.judge(instant, ring.slots[SLICING.slot(instant)].start, ring.now)
+
+
+def is_to_come(worlds: Mapping[str, Any], broker: Any, batch: tuple[Any, ...]) -> bool:
+    """Tell whether one of these is not sent yet, or is a copy that waits for its slot, which would only be put off again."""
+    ring, due = ring_in(worlds), {entry.number: entry.due for entry in broker.entries}
+    for delivery in batch:
+        instant = slot_instant(_message(delivery.headers, delivery.body))
+        if instant > ring.now + WIDTH:
+            return True
+        if due[delivery.receipt.number] and instant and bar_of(ring, instant) is Bar.UNRECYCLED:
+            return True
+    return False

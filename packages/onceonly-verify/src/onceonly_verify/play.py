@@ -1,0 +1,195 @@
+"""Workers on a stage: their programs run, and whoever directs the play says what happens next."""
+
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any, Protocol
+
+from onceonly.adapters.memory.world import Operation
+from onceonly.model.identity import Identity
+from onceonly.model.message import Delivery
+from onceonly_verify.asking import Call, Choice
+from onceonly_verify.auditor import Auditor
+from onceonly_verify.keeping import Views
+from onceonly_verify.stage import Ends, Opening, Option, Stage
+from onceonly_verify.workload import End
+from onceonly_verify.world import State
+
+CLOSINGS = 20
+"""So often a program that ends may try to make a call."""
+
+
+class Run(Protocol):
+    """A program at work on a batch. `call` is what it waits for; None when it is over, or let `escaped` escape."""
+
+    batch: tuple[Delivery, ...]
+    call: Call | None
+    escaped: BaseException | None
+
+    async def resume(self, outcome: Any) -> None:
+        """Answer its call, and wait for the next; the first answer, None, lets it begin."""
+
+    async def kill(self) -> None:
+        """End it, as the death of its process does."""
+
+    def marks(self) -> tuple[Operation, ...]:
+        """Take what it did at once since its last call."""
+
+
+class Stepped:
+    """A run stepped by hand: nothing but its coroutine is at work."""
+
+    def __init__(self, opening: Opening, batch: tuple[Delivery, ...]) -> None:
+        """Begin a batch."""
+        self.batch = batch
+        self.call: Call | None = None
+        self.escaped: BaseException | None = None
+        self._driver, self._coroutine = opening.cast.start(batch)
+
+    async def resume(self, outcome: Any) -> None:
+        """Send the outcome."""
+        try:
+            self.call = self._coroutine.send(outcome)
+        except StopIteration:
+            self.call = None
+        except Exception as error:  # noqa: BLE001 - what a program lets escape is a finding
+            self.call, self.escaped = None, error
+
+    async def kill(self) -> None:
+        """Close the coroutine. One that makes a call while it ends is closed again: a dead process makes none."""
+        for _ in range(CLOSINGS):
+            try:
+                return self._coroutine.close()
+            except RuntimeError:
+                continue
+        raise RuntimeError("a program does not end when its process dies")
+
+    def marks(self) -> tuple[Operation, ...]:
+        """Empty the driver's notes."""
+        found = tuple(self._driver.marks)
+        self._driver.marks.clear()
+        return found
+
+
+class Play:
+    """A stage with workers. `run` begins a program on a batch."""
+
+    def __init__(self, opening: Opening, run: Callable[[Opening, tuple[Delivery, ...]], Run] = Stepped) -> None:
+        """Begin with idle workers."""
+        self.stage = Stage(opening)
+        self.workers: list[Run | None] = [None] * len(self.stage.roles)
+        self.parts = self.stage.parts
+        self.views = Views(opening.check.workload, opening.programs)
+        self._opening = opening
+        self._run = run
+        self._auditor = Auditor(self, opening.check.workload, opening.check.patience)
+
+    def escaped(self, state: State) -> BaseException | None:
+        """Give what a worker's program let escape, if one did."""
+        return next((run.escaped for run in self.workers if run and run.escaped), None)
+
+    def name_of(self, identity: Identity) -> str:
+        """Give the name that steps use for a message."""
+        return self._opening.names.get(identity, identity.id)
+
+    def call(self, who: int) -> Operation | None:
+        """Give the call a worker waits for; None when it is idle, or stopped with an error."""
+        run = self.workers[who]
+        return run.call if run and isinstance(run.call, Operation) else None
+
+    def usual(self, name: str) -> End:
+        """Give the end of a handler that costs no whim."""
+        ends: tuple[End, ...] = self._opening.check.workload.behaviour(name).value
+        return ends[0]
+
+    def options(self, who: int) -> Iterator[Option]:
+        """List everything that may happen next to one worker (by its place), or to the world (-1); no faults come first."""
+        stage, call = self.stage, self.call(who) if who >= 0 else None
+        if who < 0:
+            yield from stage.landing()
+            yield from stage.expiring()
+        elif call:
+            yield from stage.applied(who, call)
+            yield from stage.failing(who, call)
+            yield from stage.cutting(who, call)
+            yield from stage.dying(who, call)
+        elif self.workers[who] is None:
+            yield from self.arrivals(who)
+            yield from self.arrivals(who, lost=True)
+
+    def arrivals(self, who: int, *, lost: bool = False) -> Iterator[Option]:
+        """List what may set an idle worker going."""
+        for option in self.stage.arrivals(who, busy=any(self.workers), lost=lost):
+            if option.spends != "sweeps" or self.stage.ledger.left.sweeps:
+                yield option
+
+    async def take(self, option: Option, choose: Callable[[str], End]) -> Ends:
+        """Let it happen; `choose` says how the handler of a message ends. Gives how those that ran did."""
+        self.stage.happen(option)
+        run = self.workers[option.who] if option.who >= 0 else None
+        if option.dies and run:
+            await self._die(option.who, run)
+        elif option.begins and option.form.outcome:
+            run = self.workers[option.who] = self._run(self._opening, option.form.outcome)
+            return await self._go_on(option, run, None, choose)
+        elif option.begins:
+            self._leave(ended=False)
+        elif run:
+            return await self._go_on(option, run, option.form.outcome, choose)
+        return ()
+
+    def violation(self) -> str:
+        """Say what is wrong now; empty when nothing is."""
+        state = tuple(self.stage.numbers)
+        return self._auditor.violation(state) or (self._auditor.violation_at_rest(state) if self.is_at_rest() else "")
+
+    def is_at_rest(self) -> bool:
+        """Tell whether nothing is left to do."""
+        return not any(self.workers) and self.stage.is_at_rest()
+
+    async def close(self) -> None:
+        """End what is at work."""
+        for who, run in enumerate(self.workers):
+            if run:
+                self.workers[who] = None
+                await run.kill()
+
+    async def _go_on(self, option: Option, run: Run, outcome: Any, choose: Callable[[str], End]) -> Ends:
+        ends: Ends = ()
+        await self._resume(run, outcome)
+        while isinstance(run.call, Choice):
+            name = run.call.name
+            end = choose(name)
+            ends = (*ends, (name, end))
+            self.stage.ended(name, end)
+            if end is End.KILLS:
+                await self._die(option.who, run)
+                return ends
+            await self._resume(run, end)
+        if run.call is None and run.escaped is None:
+            self.workers[option.who] = None
+            self._leave(ended=True)
+        return ends
+
+    async def _resume(self, run: Run, outcome: Any) -> None:
+        await run.resume(outcome)
+        self.stage.mark(run.marks())
+
+    async def _die(self, who: int, run: Run) -> None:
+        self.workers[who] = None
+        await run.kill()
+        running = run.call.run if isinstance(run.call, Choice) else None
+        self.stage.roll_back(who, run.batch[0].receipt, running)
+        self._leave(ended=False)
+
+    def _leave(self, *, ended: bool) -> None:
+        held = frozenset(delivery.receipt for run in self.workers if run for delivery in run.batch)
+        self.stage.leave(held, ended=ended)
+
+
+def at_once(play: Coroutine[Any, Any, Any]) -> Any:
+    """Run a play of stepped runs, which never waits; gives its result."""
+    try:
+        play.send(None)
+    except StopIteration as over:
+        return over.value
+    play.close()
+    raise RuntimeError("a play of stepped runs waited for something")

@@ -1,0 +1,135 @@
+"""A counterexample replayed for real: its programs are tasks on an asyncio event loop, each port call granted in its order.
+
+The search steps coroutines by hand and remembers what it saw. Here nothing is remembered: the memory adapters are called
+anew, and a worker whose process dies is a task that is cancelled.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from msgspec import Struct
+
+from onceonly.adapters.memory.world import Operation, Raises
+from onceonly.model.message import Delivery
+from onceonly_verify.asking import Asking, Call, Choice
+from onceonly_verify.explorer import Step
+from onceonly_verify.histories import Astray, History, final, follow, opening_of, same
+from onceonly_verify.play import Play
+from onceonly_verify.stage import Opening
+
+Tell = Callable[[int, Step], None]
+"""Called with each step that happened, and its number, counted from 1."""
+
+
+class Replayed(Struct, frozen=True, kw_only=True):
+    """What a replay came to: `violation` is what is wrong at its end, `astray` why it could not go on, empty when it could."""
+
+    expected: str
+    steps: int
+    violation: str = ""
+    astray: str = ""
+
+    @property
+    def reproduced(self) -> bool:
+        """Tell whether it ends badly, in the same way or in another."""
+        return bool(self.violation)
+
+    @property
+    def is_the_same(self) -> bool:
+        """Tell whether it ends in the very violation that was saved."""
+        return same(self.violation, self.expected)
+
+
+async def replay(history: History, tell: Tell | None = None) -> Replayed:
+    """Replay a history on the running event loop. Raises SetupError when its check or its mutant is gone."""
+    play, done = Play(opening_of(history), Task), 0
+    try:
+        for at, line in enumerate(history.steps):
+            option, ends, _ = await follow(play, line, at)
+            done += 1
+            if tell:
+                tell(done, play.stage.step(option, ends))
+        return Replayed(expected=history.violation, steps=done, violation=await final(play, history.violation))
+    except Astray as astray:
+        return Replayed(expected=history.violation, steps=done, violation=play.violation(), astray=str(astray))
+    finally:
+        await play.close()
+
+
+class Granting(Asking):
+    """A driver for one task: every call waits, as one over a wire does, until the replay grants it an outcome."""
+
+    def __init__(self, name: Any) -> None:
+        """Name units as the search does."""
+        super().__init__(name)
+        self.call: Call | None = None
+        self.waits = asyncio.Event()
+        self.is_dead = False
+        self._granted: asyncio.Future[Any] | None = None
+
+    async def perform(self, operation: Operation, patience: float | None = None) -> Any:
+        """Wait for the outcome."""
+        return await self._ask(operation)
+
+    async def choose(self, name: str, run: tuple[bytes, int] = (b"", 0)) -> Any:
+        """Wait for how the handler ends."""
+        return await self._ask(Choice(name, run))
+
+    def grant(self, outcome: Any) -> None:
+        """Let the task go on with this outcome."""
+        if self._granted is None:
+            raise RuntimeError("nobody asked")
+        self.call, granted = None, self._granted
+        self.waits.clear()
+        granted.set_result(outcome)
+
+    async def _ask(self, call: Call) -> Any:
+        if self.is_dead:
+            raise asyncio.CancelledError  # a dead process makes no call
+        self.call = call
+        self._granted = asyncio.get_running_loop().create_future()
+        self.waits.set()
+        outcome = await self._granted
+        if isinstance(outcome, Raises):
+            raise outcome.error()
+        return outcome
+
+
+class Task:
+    """A run that is a task of the event loop."""
+
+    def __init__(self, opening: Opening, batch: tuple[Delivery, ...]) -> None:
+        """Prepare a task for a batch; it starts when it is resumed for the first time."""
+        self.batch = batch
+        self.call: Call | None = None
+        self.escaped: BaseException | None = None
+        self._opening = opening
+        self._driver = Granting(batch[0].receipt)
+        self._task: asyncio.Task[Any] | None = None
+
+    async def resume(self, outcome: Any) -> None:
+        """Grant the outcome, and wait until the task makes its next call or is over."""
+        driver = self._driver
+        if self._task is None:
+            self._task = asyncio.create_task(self._opening.cast.program(self.batch, driver))
+            self._task.add_done_callback(lambda _: driver.waits.set())
+        else:
+            driver.grant(outcome)
+        await driver.waits.wait()
+        self.call = driver.call
+        if self._task.done():
+            self.call, self.escaped = None, self._task.exception()
+
+    async def kill(self) -> None:
+        """Cancel the task, and wait for its end."""
+        self._driver.is_dead = True
+        if self._task:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+    def marks(self) -> tuple[Operation, ...]:
+        """Empty the driver's notes."""
+        found = tuple(self._driver.marks)
+        self._driver.marks.clear()
+        return found

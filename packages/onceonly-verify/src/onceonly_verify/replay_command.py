@@ -1,0 +1,67 @@
+"""Counterexamples as files: saved when something is wrong, replayed on an event loop when somebody doubts it."""
+
+import asyncio
+import re
+
+import typer
+
+from onceonly.cli.output import NEGATIVE, complain, say, show, show_json
+from onceonly_verify.explorer import Step
+from onceonly_verify.histories import History, load, save
+from onceonly_verify.replay import Replayed, replay
+
+NOT_REPRODUCED = 3
+"""Exit code: the counterexample was replayed, and nothing bad came of it."""
+
+
+def keep(history: History, file: str | None) -> None:
+    """Save a counterexample in this file, or in one named after its check or mutant, and say how to replay it."""
+    name = file or f"counterexample-{_slug(history.mutant or history.check)}.json"
+    try:
+        save(history, name)
+    except OSError as error:
+        complain(f"the counterexample was not saved in {name}: {error.strerror or error}")
+    else:
+        say(f"saved in {name}; replay it on an asyncio event loop: onceonly verify --replay {name}")
+
+
+def replay_file(file: str, *, as_json: bool) -> None:
+    """Replay a saved counterexample; ends the command: 1 when it ends badly again, 3 when it does not."""
+    history = load(file)
+    steps: list[Step] = []
+
+    def tell(number: int, step: Step) -> None:
+        steps.append(step)
+        if not as_json:
+            show(f"{number:3}. {step.who}: {step.what}: {step.outcome}")
+
+    if not as_json:
+        whose = f"the mutant {history.mutant!r}" if history.mutant else "the shipping code"
+        show(f"Replaying {whose} in the check {history.check!r}: its workers are tasks of an asyncio event loop.")
+    found = asyncio.run(replay(history, tell))
+    if as_json:
+        told = [{"who": step.who, "what": step.what, "outcome": step.outcome} for step in steps]
+        show_json({"reproduced": found.reproduced, "violation": found.violation, "expected": found.expected, "steps": told})
+    else:
+        _conclude(found)
+    raise typer.Exit(NEGATIVE if found.reproduced else NOT_REPRODUCED)
+
+
+def _conclude(found: Replayed) -> None:
+    if found.reproduced:
+        show(f"     => {found.violation}")
+        show(
+            f"Reproduced in {found.steps} steps."
+            if found.is_the_same
+            else f"Another violation than was saved: {found.expected}"
+        )
+    elif found.astray:
+        complain(f"not reproduced: the programs did not do what the counterexample says: {found.astray}")
+    else:
+        complain(
+            f"not reproduced: all {found.steps} steps happened as before, and nothing is wrong; saved was: {found.expected}"
+        )
+
+
+def _slug(name: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")

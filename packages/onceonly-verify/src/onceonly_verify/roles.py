@@ -1,0 +1,148 @@
+"""What the workers of a world do: which program, on which endpoint, and what sets it going. Data, one row for each kind."""
+
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from itertools import chain, combinations
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from onceonly.adapters.memory.world import Place
+from onceonly.model.message import Delivery
+from onceonly.ports.bundle import Ports
+from onceonly_verify.asking import Asking
+from onceonly_verify.keeping import place_of, ports_of
+from onceonly_verify.passing import is_to_come
+from onceonly_verify.programs import Patch, Programs, older
+from onceonly_verify.workload import Keeping, Workload
+
+Batch = tuple[Delivery, ...]
+Begun = tuple[Any, Batch]
+"""The broker afterwards, and what a worker has to work on; its first receipt names the run."""
+
+
+def receiving(broker: Any, role: "Role", transports: Any) -> Iterator[Begun]:
+    """Take any deliveries in any number: a later one may come before an earlier one. Equal ones are interchangeable."""
+    lease = transports.Lease(transports.NEVER - 1, transports.NEVER)
+    _, offered = transports.receive(broker, role.queue, len(broker.entries), lease) or (None, ())
+    numbers = {delivery.receipt.number for delivery in offered}
+    free = [entry for entry in broker.entries if entry.number in numbers]
+    seen = set()
+    for chosen in chain.from_iterable(combinations(free, size) for size in range(1, role.batch + 1)):
+        alike = tuple((entry.headers, entry.body, entry.times, entry.suspect) for entry in chosen)
+        if alike not in seen:
+            seen.add(alike)
+            first = replace(broker, entries=(*chosen, *(entry for entry in broker.entries if entry not in chosen)))
+            yield transports.receive(first, role.queue, len(chosen), lease)
+
+
+def delivering(programs: Programs, batch: Batch, ports: Ports) -> Coroutine[Any, Any, Any]:
+    """Run the shipping delivery shell, and all below it."""
+    work: Coroutine[Any, Any, Any] = programs.delivery.deliver(batch, ports)
+    return work
+
+
+class Role(Struct, frozen=True, kw_only=True):
+    """One kind of worker: `begins` gives what may set an idle one going, `program` is what it then does on `endpoint`.
+
+    All that begins comes from `queue`, which no other role has; no broker need know it. In steps a beginning is called
+    `point`, and `label` comes before each call: it is empty where there is no other endpoint.
+    """
+
+    endpoint: str
+    queue: str
+    point: str = "receive"
+    label: str = ""
+    finishes: bool = False
+    """Whether it finishes the records of its endpoint's store: with it, there is no rest while there are any."""
+    sweeps: tuple[str, ...] = ()
+    """The places in which it removes what is left: with it, there is no rest while there is any, and it wakes only then.
+
+    That it does so before nothing else is left to do has a bound: an attempt that is overtaken every time never ends.
+    """
+    older: tuple[Patch, ...] = ()
+    """What makes its code that of an older version."""
+    reaches: tuple[str, ...] = ()
+    """Calls that it must make somewhere, where the check does not say so."""
+    workers: int = 1
+    batch: int = 1
+    begins: Callable[[Any, "Role", Any], Iterator[Begun]] = receiving
+    program: Callable[[Programs, Batch, Ports], Coroutine[Any, Any, Any]] = delivering
+    waits: Callable[[Mapping[str, Any], Any, Batch], bool] | None = None
+    """Tells by the stores, and by the broker as it was, that something does not set it going yet."""
+
+
+def sharing(broker: Any, role: "Role", transports: Any) -> Iterator[Begun]:
+    """Take deliveries from the endpoint's own queue, as its other workers do, but under this role's name."""
+    for world, batch in receiving(broker, replace(role, queue=role.endpoint), transports):
+        yield world, tuple(replace(delivery, queue=role.queue) for delivery in batch)
+
+
+def older_roles(workload: Workload, patches: tuple[Patch, ...], *, batch: int) -> tuple[Role, ...]:
+    """Give the first endpoint one worker of an older version, if there is one."""
+    if not patches:
+        return ()
+    return (
+        Role(
+            endpoint=workload.endpoints[0],
+            queue=f"{workload.endpoints[0]}, older",
+            label=f"{workload.labels[0]}older: ",
+            older=patches,
+            reaches=("load", "save", "ack"),
+            batch=batch,
+            begins=sharing,
+        ),
+    )
+
+
+def endpoint_roles(workload: Workload, *, workers: int, batch: int) -> tuple[Role, ...]:
+    """Give each endpoint so many workers, of which each takes so many deliveries at once."""
+    waits = is_to_come if workload.keeping is Keeping.RING else None
+    return tuple(
+        Role(endpoint=endpoint, queue=endpoint, label=label, workers=workers, batch=batch, waits=waits)
+        for endpoint, label in zip(workload.endpoints, workload.labels, strict=True)
+    )
+
+
+class Cast:
+    """The roles of one world, and the start of their programs. Number n of a worker is: idle, in the n-th role."""
+
+    def __init__(self, workload: Workload, programs: Programs, roles: tuple[Role, ...]) -> None:
+        """Play these roles."""
+        self._workload = workload
+        self._programs = programs
+        self._older = {role.queue: older(programs, role.older) for role in roles if role.older}
+        self.roles = roles
+        self.idle = tuple(number for number, role in enumerate(roles) for _ in range(role.workers))
+        self.finished = tuple(dict.fromkeys(self.store_of(role).name for role in roles if role.finishes))
+        """The stores whose records do not rest."""
+        self.swept = tuple(dict.fromkeys(name for role in roles for name in role.sweeps))
+        """The places where nothing that can be swept rests."""
+        self._numbers = {role.queue: number for number, role in enumerate(roles)}
+
+    def number(self, batch: Batch) -> int:
+        """Tell whose batch this is."""
+        return self._numbers[batch[0].queue]
+
+    def role(self, batch: Batch) -> Role:
+        """Tell what its worker is."""
+        return self.roles[self.number(batch)]
+
+    def label_at(self, queue: str) -> str:
+        """Tell what comes before what happens in a queue."""
+        return next((role.label for role in self.roles if role.queue == queue), "")
+
+    def store_of(self, role: Role) -> Place:
+        """Tell which part of the world is the store of a role's endpoint."""
+        return place_of(self._workload, self._programs, role.endpoint)
+
+    def start(self, batch: Batch) -> tuple[Asking, Coroutine[Any, Any, Any]]:
+        """Begin what a worker does with one batch."""
+        driver = Asking(batch[0].receipt)
+        return driver, self.program(batch, driver)
+
+    def program(self, batch: Batch, driver: Asking) -> Coroutine[Any, Any, Any]:
+        """Give what a worker does with one batch, not begun, on this driver."""
+        role = self.role(batch)
+        programs = self._older.get(role.queue, self._programs)
+        return role.program(programs, batch, ports_of(self._workload, programs, driver, endpoint=role.endpoint))

@@ -1,0 +1,67 @@
+"""Making a long counterexample short: steps are left out as long as the same kind of violation is still reached."""
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from onceonly_verify.histories import STUCK, Astray, History, Line, calm_option, follow, resolved
+from onceonly_verify.play import Play, at_once
+from onceonly_verify.stage import Opening
+
+PLAYED = 15_000
+"""So many steps are played at most, about a second."""
+
+
+def shrunk(history: History, opening: Opening) -> History:
+    """Give a history with no step that can be left out, alone or with its neighbours; one without an end stays as it is."""
+    if history.violation.startswith((STUCK, "endless")):
+        return history
+    played, size = 0, max(1, len(history.steps) // 2)
+    while size and played < PLAYED:
+        before, at = len(history.steps), 0
+        while at < len(history.steps) and played < PLAYED:
+            rest = (*history.steps[:at], *history.steps[at + size :])
+            shorter: History | None = at_once(_played(rest, history, opening))
+            played += len(history.steps)
+            if shorter and len(shorter.steps) < len(history.steps):
+                history = shorter
+            else:
+                at += size
+        if len(history.steps) == before or size > 1:
+            size //= 2
+    return resolved(history, opening)
+
+
+async def _played(lines: Sequence[Line], history: History, opening: Opening) -> History | None:
+    """Play what can be played of these lines, then go on without faults; None when nothing bad comes of it."""
+    play, kept = Play(opening), list[Line]()
+    kind = history.violation.partition(":")[0]
+    try:
+        for line in lines:
+            try:
+                option, ends, _ = await follow(play, line, len(kept))
+            except Astray as astray:
+                if astray.begun:
+                    return None
+                continue
+            step = play.stage.step(option, ends)
+            kept.append(Line(step.who, step.what, step.outcome, line.variant))
+            if found := play.violation():
+                break
+        else:
+            found = await _calmly(play, kept, len(history.steps))
+        return replace(history, violation=found, steps=tuple(kept)) if found.partition(":")[0] == kind else None
+    finally:
+        await play.close()
+
+
+async def _calmly(play: Play, kept: list[Line], longest: int) -> str:
+    while len(kept) < longest:
+        option = calm_option(play, len(kept))
+        if option is None:
+            return ""
+        step = play.stage.step(option, await play.take(option, play.usual))
+        kept.append(Line(step.who, step.what, step.outcome))
+        if found := play.violation():
+            return found
+    return ""

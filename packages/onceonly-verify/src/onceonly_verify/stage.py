@@ -1,0 +1,254 @@
+"""The world of one history, played forwards: no search, no memory of earlier states, no order left out.
+
+It applies the memory adapters' functions as they are, and lists what may happen next in the words of a counterexample.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from msgspec.structs import replace
+
+from onceonly.adapters.memory.world import Operation
+from onceonly.model.errors import OnceOnlyError
+from onceonly.model.identity import Identity
+from onceonly.model.record import Answer
+from onceonly_verify.check import Check
+from onceonly_verify.environment import fresh_parts
+from onceonly_verify.explorer import Step
+from onceonly_verify.faults import ANSWER_LOST, APPLIED, Form, do, failures, interrupted, outage, successes
+from onceonly_verify.forms import lose, roll_back
+from onceonly_verify.parts import Parts
+from onceonly_verify.programs import Programs, shipped
+from onceonly_verify.reductions import makes_no_difference
+from onceonly_verify.roles import Cast
+from onceonly_verify.wording import about, batch_text, receipt_text
+from onceonly_verify.workload import BLAMED, End, names_of
+from onceonly_verify.world import BROKER, LEDGER, STORE, Ledger
+
+WORLD = -1
+"""Who does what no worker does: leases end, late calls land."""
+LEASE = "lease"
+
+Ends = tuple[tuple[str, End], ...]
+
+
+class OutOfBounds(OnceOnlyError):
+    """More goes wrong than the check's bounds allow."""
+
+
+class Opening:
+    """How histories of one check begin; made once for many."""
+
+    def __init__(self, check: Check, programs: Programs | None = None) -> None:
+        """Lay out the check's world, for the shipping code unless other programs are given."""
+        self.check = check
+        self.programs = programs or shipped()
+        self.cast = Cast(check.workload, self.programs, check.roles)
+        self.names = names_of(check.workload, self.programs)
+
+    def parts(self) -> Parts:
+        """Give a world as it is at the beginning."""
+        return fresh_parts(self.check.workload, self.check.bounds, programs=self.programs, cast=self.cast)
+
+
+class Option(NamedTuple):
+    """One thing that may happen next: to a worker's call, to an idle worker (`subject` is a batch), or to the world."""
+
+    who: int
+    point: str
+    subject: Any
+    place: int
+    form: Form
+    spends: str = ""
+    dies: bool = False
+    pending: int = -1
+
+    @property
+    def begins(self) -> bool:
+        """Tell whether it sets a worker going."""
+        return isinstance(self.subject, tuple) and not isinstance(self.subject, Operation)
+
+    @property
+    def outcome(self) -> str:
+        """Say what comes of it."""
+        return f"lands now, {self.form.form}" if self.pending >= 0 else self.form.form
+
+    def step(self, ends: Ends, names: Mapping[Identity, str]) -> Step:
+        """Put it in a counterexample's words, with how the handlers that ran ended."""
+        who = "the world" if self.who == WORLD else f"worker {chr(ord('A') + self.who)}"
+        said = f"{self.point} {self._about(names)}".strip()
+        said += "".join(f"; the handler of {name} {end.value}" for name, end in ends)
+        return Step(who, said, self.outcome)
+
+    def _about(self, names: Mapping[Identity, str]) -> str:
+        if isinstance(self.subject, Operation):
+            return about(self.subject, names)
+        return batch_text(self.subject) if self.begins else f"of {receipt_text(self.subject)}"
+
+
+class Stage:
+    """The world as it is now."""
+
+    def __init__(self, opening: Opening) -> None:
+        """Begin as the check begins."""
+        self.parts = opening.parts()
+        self.numbers = list(self.parts.first)
+        """What the auditor calls a state."""
+        self.roles = [opening.cast.roles[number] for number in opening.cast.idle]
+        """What each worker is, in the order of their letters."""
+        self._opening = opening
+        self._check = opening.check
+        self._transports = opening.programs.transports
+
+    @property
+    def ledger(self) -> Ledger:
+        """Give what may still go wrong, and what is under way."""
+        return self.parts.ledger(self.numbers[LEDGER])
+
+    @property
+    def entries(self) -> tuple[Any, ...]:
+        """Give what is in the broker's queues."""
+        entries: tuple[Any, ...] = self.part(BROKER).entries
+        return entries
+
+    def part(self, place: int) -> Any:
+        """Give a part as the adapters see it."""
+        return self.parts.bare(place, self.parts.at(self.numbers, place))
+
+    def put(self, place: int, part: Any) -> None:
+        """Change a part."""
+        before = self.parts.at(self.numbers, place)
+        self.parts.put(self.numbers, place, self.parts.number(place, before, part))
+
+    def step(self, option: Option, ends: Ends = ()) -> Step:
+        """Put an option in a counterexample's words."""
+        return option.step(ends, self._opening.names)
+
+    # What may happen.
+
+    def arrivals(self, who: int, *, busy: bool, lost: bool = False) -> Iterator[Option]:
+        """Set an idle worker going by whatever may; with `lost`, the answer never reaches it, if it took anything.
+
+        Others may be `busy`: then a sweeper is early.
+        """
+        role, before = self.roles[who], self.part(BROKER)
+        spends = "sweeps" if role.sweeps and (busy or self.ledger.pending or self.entries) else ""
+        if role.sweeps and not self.parts.owe(self.numbers, (), role.sweeps):
+            return
+        for world, batch in role.begins(before, role, self._transports):
+            if role.waits and role.waits(self.parts.stores(self.numbers[STORE]), before, batch):
+                continue
+            if not lost:
+                yield Option(who, role.label + role.point, batch, BROKER, Form(APPLIED, world, batch), spends)
+            elif world != before:
+                yield Option(who, role.label + role.point, batch, BROKER, Form(ANSWER_LOST, world, None), "failures")
+
+    def applied(self, who: int, call: Operation) -> list[Option]:
+        """Let a call succeed; nothing while it has to wait."""
+        place = self.parts.place_of(call)
+        return [self._called(who, call, form) for form in successes(call, self.part(place))]
+
+    def failing(self, who: int, call: Operation) -> list[Option]:
+        """Let a call fail, in every form."""
+        forms = failures(call, self.part(self.parts.place_of(call)), blocking=self._check.workload.blocking)
+        return [self._called(who, call, form, "failures") for form in forms]
+
+    def cutting(self, who: int, call: Operation) -> list[Option]:
+        """Let the store go away before it gets a COMMIT, while an outage may last."""
+        forms = outage(call, self.part(self.parts.place_of(call))) if self.ledger.left.outage else ()
+        return [self._called(who, call, form, "outage") for form in forms]
+
+    def dying(self, who: int, call: Operation) -> list[Option]:
+        """Let a worker's process die with its call under way."""
+        forms = interrupted(call, self.part(self.parts.place_of(call)))
+        return [self._called(who, call, form, "crashes")._replace(dies=True) for form in forms]
+
+    def _called(self, who: int, call: Operation, form: Form, spends: str = "") -> Option:
+        return Option(who, self.roles[who].label + call.point, call, self.parts.place_of(call), form, spends)
+
+    def expiring(self) -> list[Option]:
+        """Let a lease end while its worker is still at work."""
+        found = []
+        for entry in self.entries:
+            if entry.held_until:
+                world, _ = self._transports.expire(self.part(BROKER), entry.receipt)
+                point = f"{self._opening.cast.label_at(entry.queue)}{LEASE}"
+                ends = Form("ends with its worker at work", world, None)
+                found.append(Option(WORLD, point, entry.receipt, BROKER, ends, "expiries"))
+        return found
+
+    def landing(self) -> list[Option]:
+        """Let a call that is under way land."""
+        return [
+            Option(WORLD, self.parts.label_of(call) + call.point, call, place, form, pending=index)
+            for index, (place, call) in enumerate(self.ledger.pending)
+            for form in successes(call, self.part(place))
+        ]
+
+    # What happened.
+
+    def happen(self, option: Option) -> None:
+        """Change the world as the option says. Raises OutOfBounds."""
+        ledger: Ledger | None = self.ledger
+        if ledger and option.spends:
+            ledger = ledger.spend(option.spends)
+        elif ledger and isinstance(option.subject, Operation) and option.form.form == APPLIED:
+            ledger = ledger.applied(option.subject.point)
+        if ledger is None:
+            raise OutOfBounds(f"the check's bounds allow no more {option.spends}")
+        if option.pending >= 0:
+            ledger = replace(ledger, pending=(*ledger.pending[: option.pending], *ledger.pending[option.pending + 1 :]))
+        for operation in option.form.pending:
+            ledger = ledger.later(option.place, operation)
+        blamed = option.who != WORLD and isinstance(option.form.outcome, tuple) and Answer.REFUSED in option.form.outcome
+        self.put(LEDGER, ledger.excuse() if blamed else ledger)
+        self.put(option.place, option.form.part)
+
+    def ended(self, name: str, end: End) -> None:
+        """Note how a handler ended: a whim is spent, a failure may be counted. Raises OutOfBounds."""
+        ledger: Ledger | None = self.ledger
+        if ledger and end is not self._check.workload.behaviour(name).value[0]:
+            ledger = ledger.spend("whims")
+        if ledger is None:
+            raise OutOfBounds("the check's bounds allow no more whims")
+        self.put(LEDGER, ledger.excuse() if end in BLAMED else ledger)
+
+    def mark(self, marks: tuple[Operation, ...]) -> None:
+        """Apply what a program did at once, without a call."""
+        if marks:
+            self.parts.mark(marks, self.numbers)
+
+    def roll_back(self, who: int, receipt: Any, running: tuple[bytes, int] | None) -> None:
+        """End the units of a worker whose process died, perhaps while a handler was `running`."""
+        place = self.parts.places[self._opening.cast.store_of(self.roles[who]).name]
+        self.put(place, roll_back(self.part(place), receipt)[0])
+        place = self.parts.places[self._opening.programs.starts.PLACE.name]
+        self.put(place, lose(self.part(place), receipt, running, self._check.workload.supervised)[0])
+
+    def is_at_rest(self) -> bool:
+        """Tell whether nothing is under way, and nothing waits for a worker."""
+        cast = self._opening.cast
+        return not (self.ledger.pending or self.entries or self.parts.owe(self.numbers, cast.finished, cast.swept))
+
+    def leave(self, held: frozenset[Any], *, ended: bool) -> None:
+        """End the leases of all but these; a batch that `ended` without a failed call must have left nothing behind."""
+        ledger, world = self.ledger, self.part(BROKER)
+        for entry in self.entries:
+            if entry.held_until and entry.receipt not in held:
+                world, _ = self._transports.expire(world, entry.receipt)
+                behind = ended and ledger.left.failures == self._check.bounds.failures
+                ledger = replace(ledger, left_behind=ledger.left_behind or behind)
+        self.put(BROKER, world)
+        self.put(LEDGER, ledger)
+
+    def land_unseen(self) -> bool:
+        """Land what is under way and makes no difference to anybody any more; tells whether there was anything."""
+        kept = []
+        for place, operation in self.ledger.pending:
+            if makes_no_difference(operation, self.part(place)):
+                self.put(place, do(operation, self.part(place))[0])
+            else:
+                kept.append((place, operation))
+        landed = len(kept) < len(self.ledger.pending)
+        self.put(LEDGER, replace(self.ledger, pending=tuple(kept)))
+        return landed

@@ -1,0 +1,156 @@
+"""What a worker knows: its program, its arguments and the outcomes so far, memoised so that it is one small number.
+
+A coroutine cannot be copied, but it can be run again: given the same outcomes it makes the same calls. A node of the trie is
+one such run; its call is what the worker does next. That running again does give the same calls is checked every time.
+
+Workers with the same future are one: near its end a program often no longer differs by how it came there. Of a call that
+answers nothing every outcome is known beforehand, so all that can follow is tried out, and nodes from which the same calls
+follow share one number. What they did before is in the world already.
+"""
+
+from collections.abc import Callable, Coroutine, Hashable
+from contextlib import suppress
+from typing import Any
+
+from onceonly.adapters.memory.world import Operation
+from onceonly.model.errors import OnceOnlyError
+from onceonly.model.message import Delivery
+from onceonly_verify.asking import Asking, Call
+from onceonly_verify.faults import silent_answers
+from onceonly_verify.wording import differing
+
+Start = Callable[[tuple[Delivery, ...]], tuple[Asking, Coroutine[Any, Any, Any]]]
+Run = tuple[Asking, Coroutine[Any, Any, Any]]
+
+FORESIGHT = 3
+"""Calls that are looked ahead. A longer end is not wrong, its nodes are just not recognised as equal."""
+
+
+class NotDeterministic(OnceOnlyError):
+    """The same program with the same outcomes made another call: it looks at something that is not an argument."""
+
+
+class Unforeseen(OnceOnlyError):
+    """A call that answers nothing was given another outcome than it can have: equal futures were found on a wrong ground."""
+
+
+class Node:
+    """A worker in the middle of a batch. `call` is None when the batch is over; `escaped` is what it raised, if it did.
+
+    Nodes with the same future share one `number`.
+    """
+
+    __slots__ = ("batch", "call", "children", "escaped", "known", "marks", "number", "outcome", "parent", "receipts", "run")
+
+    def __init__(self, number: int, batch: tuple[Delivery, ...], parent: "Node | None", outcome: Hashable) -> None:
+        """Place a node below its parent."""
+        self.number = number
+        self.batch = batch
+        self.receipts: frozenset[Hashable] = parent.receipts if parent else frozenset(delivery.receipt for delivery in batch)
+        self.parent = parent
+        self.outcome = outcome
+        self.children: dict[Hashable, Node] = {}
+        self.marks: tuple[Operation, ...] = ()
+        self.call: Call | None = None
+        self.escaped: BaseException | None = None
+        self.known = False  # whether its number is the shared one
+        self.run: Run | None = None  # suspended at this node's call, until a child takes it over
+
+
+class Trie:
+    """All the nodes of one check. The first are idle workers, one for each of their kinds."""
+
+    def __init__(self, start: Start, idle: int = 1, *, reduced: bool = True) -> None:
+        """Run programs that `start` begins; without `reduced` every node keeps a number of its own."""
+        self._start = start
+        self._foresight = FORESIGHT if reduced else 0
+        self._futures: dict[Hashable, int] = {}
+        self._roots: dict[tuple[Delivery, ...], Node] = {}
+        self.nodes = [Node(number, (), None, None) for number in range(idle)]
+
+    def root(self, batch: tuple[Delivery, ...]) -> Node:
+        """Give the worker that has just received this batch."""
+        found = self._roots.get(batch)
+        if found is None:
+            found = self._roots[batch] = self._node(batch, None, None)
+            self._advance(found, self._start(batch), None)
+            self._recognise(found)
+        return found
+
+    def child(self, node: Node, outcome: Hashable) -> Node:
+        """Give the worker after its call had this outcome. Raises Unforeseen."""
+        found = node.children.get(outcome)
+        if found is None or not found.known:
+            foreseen = silent_answers(node.call) if self._foresight else ()
+            if foreseen and outcome not in foreseen:
+                raise Unforeseen(f"{node.call}\nanswered {outcome}")
+            found = self._child(node, outcome)
+            self._recognise(found)
+        return found
+
+    def close(self) -> None:
+        """End every suspended run."""
+        for node in self.nodes:
+            if node.run:
+                with suppress(RuntimeError):  # a broken program may call even now
+                    node.run[1].close()
+                node.run = None
+
+    def _child(self, node: Node, outcome: Hashable) -> Node:
+        found = node.children.get(outcome)
+        if found is None:
+            found = node.children[outcome] = self._node(node.batch, node, outcome)
+            run, node.run = node.run, None
+            self._advance(found, run or self._again(node), outcome)
+        return found
+
+    def _recognise(self, node: Node) -> None:
+        """Give the node the number of the first one of its role with the same receipts and the same future."""
+        node.known = True
+        key = (node.batch[0].queue, node.batch[0].receipt, node.receipts, self._future(node, self._foresight))
+        node.number = self._futures.setdefault(key, node.number)
+
+    def _future(self, node: Node, foresight: int) -> Hashable:
+        """Describe all that can follow: a node that cannot be looked behind is its own description."""
+        outcomes = silent_answers(node.call) if foresight else ()
+        if not outcomes:
+            return None if node.call is None and node.escaped is None else node
+        after = [(outcome, self._child(node, outcome)) for outcome in outcomes]
+        return node.call, tuple((outcome, child.marks, self._future(child, foresight - 1)) for outcome, child in after)
+
+    def _node(self, batch: tuple[Delivery, ...], parent: Node | None, outcome: Hashable) -> Node:
+        node = Node(len(self.nodes), batch, parent, outcome)
+        self.nodes.append(node)
+        return node
+
+    def _advance(self, node: Node, run: Run, outcome: Hashable) -> None:
+        driver, coroutine = run
+        driver.marks.clear()
+        try:
+            node.call = coroutine.send(outcome)
+            node.run = run
+        except StopIteration:
+            node.call = None
+        except Exception as error:  # noqa: BLE001 - what a program lets escape is a finding, not an end of the search
+            node.escaped = error
+        node.marks = tuple(driver.marks)
+
+    def _again(self, node: Node) -> Run:
+        """Run up to this node's call once more."""
+        path: list[Node] = []
+        walk: Node | None = node
+        while walk:
+            path.append(walk)
+            walk = walk.parent
+        driver, coroutine = self._start(node.batch)
+        for step in reversed(path):
+            try:
+                call = coroutine.send(step.outcome)
+            except StopIteration:
+                call = None
+            except Exception as error:
+                raise NotDeterministic(differing(step.call, error)) from error
+            if call != step.call:
+                coroutine.close()
+                raise NotDeterministic(differing(step.call, call))
+        return driver, coroutine

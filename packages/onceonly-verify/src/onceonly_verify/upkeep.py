@@ -1,0 +1,88 @@
+"""Who is at work on a ring, beside those who claim: its clock, and janitors that recycle a slot at any moment."""
+
+from collections.abc import Coroutine, Iterator, Mapping
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+from onceonly.adapters.memory.world import Operation
+from onceonly.model.errors import OnceOnlyError
+from onceonly.model.message import Delivery
+from onceonly.ports.bundle import Ports
+from onceonly_verify.beside import FROM_NOWHERE
+from onceonly_verify.passing import END, SLICING, OnTime, ring_in, tick
+from onceonly_verify.programs import Programs
+from onceonly_verify.roles import Batch, Begun, Role
+from onceonly_verify.workload import Keeping, Workload
+
+
+def upkeep_roles(workload: Workload, *, janitors: int) -> tuple[Role, ...]:
+    """Give the first endpoint so many janitors, and time that passes, where claims are forgotten."""
+    if workload.keeping is not Keeping.RING:
+        return ()
+    endpoint, label = workload.endpoints[0], workload.labels[0]
+    slots = sorted({SLICING.slot(arrival.slot_instant) for arrival in workload.arrivals})
+    clock = Role(
+        endpoint=endpoint,
+        queue=f"clock of {endpoint}",
+        point="goes on",
+        label=f"{label}clock: ",
+        begins=partial(woken, texts=("by one slice",)),
+        waits=is_over,
+        program=ticking,
+    )
+    janitor = Role(
+        endpoint=endpoint,
+        queue=f"janitor of {endpoint}",
+        point="wakes up",
+        label=f"{label}janitor: ",
+        workers=janitors,
+        reaches=("recycle",),
+        begins=partial(woken, texts=tuple(f"for slot {number}" for number in slots)),
+        waits=is_kept,
+        program=recycling,
+    )
+    return (clock, janitor)
+
+
+def woken(broker: Any, role: Role, _transports: Any, *, texts: tuple[str, ...]) -> Iterator[Begun]:
+    """Wake somebody at any moment, for one of these things to do."""
+    for text in texts:
+        yield broker, (Delivery(receipt=FROM_NOWHERE, queue=role.queue, headers=(), body=text.encode()),)
+
+
+def is_over(worlds: Mapping[str, Any], _broker: Any, _batch: Batch) -> bool:
+    """Tell whether the clock has come to its end."""
+    return ring_in(worlds).now >= END
+
+
+def is_kept(worlds: Mapping[str, Any], _broker: Any, batch: Batch) -> bool:
+    """Tell whether there will never again be anything to do for a slot."""
+    ring, number = ring_in(worlds), _slot(batch)
+    return ring.now >= END and ring.slots[number].start == SLICING.wanted(number, END)
+
+
+def ticking(_programs: Programs, _batch: Batch, ports: Ports) -> Coroutine[Any, Any, Any]:
+    """Let time pass."""
+    store, handlers = _of(ports)
+    work: Coroutine[Any, Any, Any] = handlers.driver.perform(Operation("tick", store.place, tick, ()))
+    return work
+
+
+def recycling(programs: Programs, batch: Batch, ports: Ports) -> Coroutine[Any, Any, Any]:
+    """Recycle a slot, if it can be, as a janitor does."""
+    return _recycle(programs, _slot(batch), ports)
+
+
+async def _recycle(programs: Programs, number: int, ports: Ports) -> None:
+    store, handlers = _of(ports)
+    with suppress(OnceOnlyError):  # the runtime rests, and looks again
+        await programs.ring.MemoryRing(OnTime(handlers.driver), store).recycle(number)
+
+
+def _of(ports: Ports) -> tuple[Any, Any]:
+    return ports.store, ports.handlers
+
+
+def _slot(batch: Batch) -> int:
+    return int(batch[0].body.decode().rpartition(" ")[2])

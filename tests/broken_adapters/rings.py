@@ -1,0 +1,402 @@
+"""Rings that forget too early, too late, or what they must not; and stores that look at their labels in a wrong way."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+from msgspec.structs import replace
+
+from broken_adapters.wrapped_rings import WrappedRings
+from broken_adapters.wrapped_stores import WrappedUnit
+from onceonly.model.errors import Conflict
+from onceonly.model.message import Message
+from onceonly.model.record import Record
+from onceonly.model.ring import ANYWAY, INSTANT, Bar, read_instant
+from onceonly.ports.ring import OWED_COUNTED, Recycling, Ring, Slot, SlotState
+from onceonly.ports.store import Barred, Store
+from onceonly.testing.ring_subject import RETENTION, WIDTH, RingSubject
+from onceonly.testing.store_subject import steps
+from onceonly.testing.suite import ENDPOINT
+
+
+def dated(message: Message, instant: int, former: int = 0) -> Message:
+    """Give a message that a store claims by other instants than its own, under the same identity."""
+    copy = replace(message)
+    copy.__dict__.update(instant=instant, former_instant=former)
+    return copy
+
+
+class Unlabelled(WrappedRings):
+    """Claims in no slot what `is_wrongly_new` says of it: as if its label had not been in the way."""
+
+    def is_wrongly_new(self, barred: Barred) -> bool:
+        """Tell."""
+        return False
+
+    async def begin(self, store: Store, messages: Sequence[Message], *, isolated: bool) -> WrappedUnit:
+        """Call them new."""
+        unit = await super().begin(store, messages, isolated=isolated)
+        wrong = [each for each in unit.barred if self.is_wrongly_new(each)]
+        unit.barred = tuple(each for each in unit.barred if each not in wrong)
+        unit.new = (*unit.new, *(each.message for each in wrong))
+        return unit
+
+    async def commit(self, unit: WrappedUnit, records: Sequence[Record]) -> None:
+        """Commit what there is a claim for."""
+        known = {message.identity for message in unit.inner.new}
+        await super().commit(unit, [record for record in records if record.identity in known])
+
+
+class LabelBlindRing(Unlabelled):
+    """Never looks at a label: what is behind the horizon is new again."""
+
+    def is_wrongly_new(self, barred: Barred) -> bool:
+        """Take all of them."""
+        return True
+
+
+class BoldRing(Unlabelled):
+    """Takes what its slot is not ready for."""
+
+    def is_wrongly_new(self, barred: Barred) -> bool:
+        """Take those that should wait."""
+        return barred.bar is Bar.UNRECYCLED
+
+
+class FarsightedRing(Unlabelled):
+    """Takes what comes from the future."""
+
+    def is_wrongly_new(self, barred: Barred) -> bool:
+        """Take those."""
+        return barred.bar is Bar.FUTURE
+
+
+class EarlierLookRing(Unlabelled):
+    """Looks at the labels in an earlier step than it claims: a slot that is recycled in between lets copies through."""
+
+    async def begin(self, store: Store, messages: Sequence[Message], *, isolated: bool) -> WrappedUnit:
+        """Look, wait, claim; what was fine when it was looked at is new, and not looked at again."""
+        ring = await self.rings.ring()
+        slicing, held = await ring.slicing(), {slot.start for slot in await ring.slots()}
+        self._fine = {m.identity for m in messages if slicing.start(m.instant) in held}
+        await steps(8)
+        return await super().begin(store, messages, isolated=isolated)
+
+    def is_wrongly_new(self, barred: Barred) -> bool:
+        """Take those whose label was right, then."""
+        return barred.message.identity in self._fine
+
+
+class LabellingRing(WrappedRings):
+    """Has units label slots: whoever comes first for a slice takes its slot, whatever is in it."""
+
+    async def begin(self, store: Store, messages: Sequence[Message], *, isolated: bool) -> WrappedUnit:
+        """Recycle what is not recycled, then begin again."""
+        unit = await super().begin(store, messages, isolated=isolated)
+        if not any(each.bar is Bar.UNRECYCLED for each in unit.barred):
+            return unit
+        self.abandon(unit)
+        ring = await self.rings.ring()
+        for each in unit.barred:
+            await ring.recycle((await ring.slicing()).slot(each.message.instant))
+        return await super().begin(store, messages, isolated=isolated)
+
+
+class StallingRing(WrappedRings):
+    """Bars a whole batch for one message of it."""
+
+    async def begin(self, store: Store, messages: Sequence[Message], *, isolated: bool) -> WrappedUnit:
+        """Keep nothing but what is barred."""
+        unit = await super().begin(store, messages, isolated=isolated)
+        if unit.barred:
+            unit.new, unit.done, unit.owed = (), (), ()
+        return unit
+
+
+class ClockRing(WrappedRings):
+    """Refuses by a computed horizon what its slot knows yet."""
+
+    async def begin(self, store: Store, messages: Sequence[Message], *, isolated: bool) -> WrappedUnit:
+        """Bar what is older than the retention."""
+        horizon = self.now() - RETENTION - WIDTH
+        late = [message for message in messages if 0 < message.instant < horizon]
+        unit = await super().begin(store, [message for message in messages if message not in late], isolated=isolated)
+        unit.barred = (*unit.barred, *(Barred(message, Bar.BEHIND) for message in late))
+        return unit
+
+
+class InstantlessRing(WrappedRings):
+    """Puts no claim into a slot."""
+
+    async def begin(self, store: Store, messages: Sequence[Message], *, isolated: bool) -> WrappedUnit:
+        """Lose the instants."""
+        of = {message.identity: message for message in messages}
+        unit = await super().begin(store, [dated(message, 0) for message in messages], isolated=isolated)
+        unit.new = tuple(of[message.identity] for message in unit.new)
+        unit.done = tuple(of[message.identity] for message in unit.done)
+        unit.clashing = tuple(of[message.identity] for message in unit.clashing)
+        return unit
+
+
+class DatingRing(WrappedRings):
+    """Gives messages without an instant the one of their arrival."""
+
+    async def begin(self, store: Store, messages: Sequence[Message], *, isolated: bool) -> WrappedUnit:
+        """Date them."""
+        now = self.now()
+        asked = [message if message.instant else dated(message, now) for message in messages]
+        return await super().begin(store, asked, isolated=isolated)
+
+
+class HeaderRing(WrappedRings):
+    """Claims by the instant in the header, as older versions do."""
+
+    async def begin(self, store: Store, messages: Sequence[Message], *, isolated: bool) -> WrappedUnit:
+        """Date them."""
+        asked = [dated(message, read_instant(message.extension(INSTANT))) for message in messages]
+        return await super().begin(store, asked, isolated=isolated)
+
+
+class TrustingRing(WrappedRings):
+    """Claims by the instant in the header where the id contains none."""
+
+    async def begin(self, store: Store, messages: Sequence[Message], *, isolated: bool) -> WrappedUnit:
+        """Date them."""
+        asked = [dated(message, message.instant or message.former_instant) for message in messages]
+        return await super().begin(store, asked, isolated=isolated)
+
+
+class UpToDateRing(WrappedRings):
+    """Knows nothing of what older versions do."""
+
+    async def begin(self, store: Store, messages: Sequence[Message], *, isolated: bool) -> WrappedUnit:
+        """Look in one place only."""
+        return await super().begin(store, [dated(message, message.instant) for message in messages], isolated=isolated)
+
+
+class StrictRing(WrappedRings):
+    """Refuses also what a person has sent back."""
+
+    async def begin(self, store: Store, messages: Sequence[Message], *, isolated: bool) -> WrappedUnit:
+        """Lose the mark."""
+        asked = [replace(m, extensions=tuple(each for each in m.extensions if each[0] != ANYWAY)) for m in messages]
+        return await super().begin(store, asked, isolated=isolated)
+
+
+class ObedientRing(WrappedRings):
+    """Claims what a person has sent back without its instant, whether its slot would have taken it or not."""
+
+    async def begin(self, store: Store, messages: Sequence[Message], *, isolated: bool) -> WrappedUnit:
+        """Lose the instants of those."""
+        asked = [dated(message, 0) if message.extension(ANYWAY) else message for message in messages]
+        return await super().begin(store, asked, isolated=isolated)
+
+
+class SharingRing(WrappedRings):
+    """Keeps one set of claims for all endpoints."""
+
+    async def store(self, endpoint: str = ENDPOINT) -> Store:
+        """Open the one store."""
+        return await super().store()
+
+
+class ForgetfulRing(InstantlessRing):
+    """Claims copies of messages with an instant under names of their own."""
+
+    async def begin(self, store: Store, messages: Sequence[Message], *, isolated: bool) -> WrappedUnit:
+        """Never claim the same twice."""
+        unit = await WrappedRings.begin(self, store, messages, isolated=isolated)
+        with_instant = [message for message in unit.done if message.instant]
+        unit.new = (*unit.new, *with_instant)
+        unit.done = tuple(message for message in unit.done if not message.instant)
+        return unit
+
+
+class GreedyRing(WrappedRings):
+    """Commits every claim of a unit, also of messages that were left out."""
+
+    async def commit(self, unit: WrappedUnit, records: Sequence[Record]) -> None:
+        """Add what is missing."""
+        there = {record.identity for record in records}
+        await super().commit(unit, [*records, *(Record(m.identity) for m in unit.new if m.identity not in there)])
+
+
+class EdgyRing(WrappedRings):
+    """Does not claim at the very beginning of a slice, where its label is."""
+
+    async def begin(self, store: Store, messages: Sequence[Message], *, isolated: bool) -> WrappedUnit:
+        """Take what is there for new."""
+        unit = await super().begin(store, messages, isolated=isolated)
+        edge = [message for message in unit.done if message.instant and message.instant % WIDTH == 0]
+        unit.new, unit.done = (*unit.new, *edge), tuple(message for message in unit.done if message not in edge)
+        return unit
+
+
+class EverRing(WrappedRings):
+    """Says that it recycled, and does not."""
+
+    async def recycle(self, ring: Ring, number: int, *, by_rows: bool) -> Recycling:
+        """Do nothing."""
+        return Recycling.RECYCLED
+
+
+class BoastingRing(WrappedRings):
+    """Says that it recycled whatever came of it."""
+
+    async def recycle(self, ring: Ring, number: int, *, by_rows: bool) -> Recycling:
+        """Recycle."""
+        await ring.recycle(number, by_rows=by_rows)
+        return Recycling.RECYCLED
+
+
+class IdleRing(WrappedRings):
+    """Never recycles."""
+
+    async def recycle(self, ring: Ring, number: int, *, by_rows: bool) -> Recycling:
+        """Find a reason."""
+        return Recycling.BUSY
+
+
+class CarelessRing(WrappedRings):
+    """Forgets the records of a slot with it."""
+
+    async def recycle(self, ring: Ring, number: int, *, by_rows: bool) -> Recycling:
+        """Drop what is in the way."""
+        outcome = await ring.recycle(number, by_rows=by_rows)
+        if outcome is Recycling.OWED:
+            store = await self.rings.store()
+            await store.forget(await store.undispatched(1 << 52, OWED_COUNTED))
+            outcome = await ring.recycle(number, by_rows=by_rows)
+        return outcome
+
+
+class ImpatientRing(WrappedRings):
+    """Counts the retention from the middle of a slice."""
+
+    async def recycle(self, ring: Ring, number: int, *, by_rows: bool) -> Recycling:
+        """Move the clock."""
+        await self.pass_time(WIDTH // 2)
+        outcome = await ring.recycle(number, by_rows=by_rows)
+        await self.pass_time(-WIDTH // 2)
+        return outcome
+
+
+class BreakingRing(WrappedRings):
+    """Recycles under units: they commit as if nothing had been."""
+
+    async def commit(self, unit: WrappedUnit, records: Sequence[Record]) -> None:
+        """Take a conflict for a success."""
+        if any(message.instant for message in unit.new) and self._is_broken:
+            unit.inner.abandon()
+            return
+        await super().commit(unit, records)
+
+    _is_broken = False
+
+    async def recycle(self, ring: Ring, number: int, *, by_rows: bool) -> Recycling:
+        """Break in."""
+        outcome = await ring.recycle(number, by_rows=by_rows)
+        self._is_broken = outcome is Recycling.BUSY
+        return outcome
+
+
+class RelabellingRing(WrappedRings):
+    """Labels a slot, and empties it a moment later: what was claimed meanwhile is gone."""
+
+    def __init__(self, inner: RingSubject) -> None:
+        super().__init__(inner)
+        self._lost: set[object] = set()
+        self._is_at_it = False
+
+    async def recycle(self, ring: Ring, number: int, *, by_rows: bool) -> Recycling:
+        """Take some time for it."""
+        self._is_at_it = True
+        outcome = await ring.recycle(number, by_rows=by_rows)
+        await steps(40)
+        self._is_at_it = False
+        return outcome
+
+    async def commit(self, unit: WrappedUnit, records: Sequence[Record]) -> None:
+        """Note what is lost."""
+        await super().commit(unit, records)
+        if self._is_at_it:
+            self._lost |= {message.identity for message in unit.new}
+
+    async def begin(self, store: Store, messages: Sequence[Message], *, isolated: bool) -> WrappedUnit:
+        """Take what was lost for new."""
+        unit = await super().begin(store, messages, isolated=isolated)
+        lost = [message for message in unit.done if message.identity in self._lost]
+        unit.new, unit.done = (*unit.new, *lost), tuple(message for message in unit.done if message not in lost)
+        return unit
+
+
+class TwiceRing(WrappedRings):
+    """Has nobody wait for who is at it: several recycle one slot."""
+
+    async def recycle(self, ring: Ring, number: int, *, by_rows: bool) -> Recycling:
+        """Say what was found a moment ago."""
+        (slot,) = (each for each in await ring.slots() if each.number == number)
+        await steps(5)
+        outcome = await ring.recycle(number, by_rows=by_rows)
+        return Recycling.RECYCLED if slot.state is SlotState.OLD and outcome is Recycling.CURRENT else outcome
+
+
+class BlandRing(WrappedRings):
+    """Shows every slot as it should be."""
+
+    async def slots(self, ring: Ring) -> Sequence[Slot]:
+        """Smooth."""
+        return tuple(replace(slot, state=SlotState.CURRENT, owed=0, late=0) for slot in await ring.slots())
+
+
+class StoppedRing(WrappedRings):
+    """Reads a clock that stands."""
+
+    async def now_of(self, ring: Ring) -> int:
+        """Give the same."""
+        return RETENTION
+
+
+class HastyRing(WrappedRings):
+    """Removes claims before their time."""
+
+    async def remove_expired(self, ring: Ring, limit: int) -> int:
+        """Be a slice ahead."""
+        await self.pass_time(WIDTH)
+        gone = await ring.remove_expired(limit)
+        await self.pass_time(-WIDTH)
+        return gone
+
+
+class UnlimitedRing(WrappedRings):
+    """Removes all at once."""
+
+    async def remove_expired(self, ring: Ring, limit: int) -> int:
+        """Ask for more."""
+        return await ring.remove_expired(1000)
+
+
+class ManyHeadedRing(WrappedRings):
+    """Lets everybody lead."""
+
+    @asynccontextmanager
+    async def leading(self, ring: Ring) -> AsyncIterator[bool]:
+        """Say yes."""
+        yield True
+
+
+class LosingRing(WrappedRings):
+    """Lets two units commit the same claim: who loses is told that it won."""
+
+    async def begin(self, store: Store, messages: Sequence[Message], *, isolated: bool) -> WrappedUnit:
+        """Take those done for new, once each."""
+        unit = await super().begin(store, messages, isolated=isolated)
+        unit.new, unit.done = (*unit.new, *unit.done), ()
+        return unit
+
+    async def commit(self, unit: WrappedUnit, records: Sequence[Record]) -> None:
+        """Swallow the conflict."""
+        known = {message.identity for message in unit.inner.new}
+        try:
+            await super().commit(unit, [record for record in records if record.identity in known])
+        except Conflict:
+            return

@@ -1,0 +1,249 @@
+"""Transports that lose, change or misdirect what is sent, or do not know their queues."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from broken_adapters.wrapped_transports import WrappedTransports
+from onceonly.model.errors import SetupError
+from onceonly.model.message import Delivery, Send
+from onceonly.model.record import Answer
+from onceonly.ports.transport import Depth, Topology, Transport
+from onceonly.testing.transport_suite import TransportSubject
+
+
+class DeduplicatingTransport(WrappedTransports):
+    """Drops what it saw before, as some brokers do for some minutes."""
+
+    def __init__(self, inner: TransportSubject) -> None:
+        super().__init__(inner)
+        self._seen: set[tuple[str, str]] = set()
+
+    async def send(self, inner: Transport, sends: Sequence[Send]) -> tuple[Answer, ...]:
+        """Answer for all, send the others."""
+        answers: list[Answer] = []
+        for send in sends:
+            name = (send.to, send.message.id)
+            answers += [Answer.TAKEN] if name in self._seen else await inner.send([send])
+            self._seen.add(name)
+        return tuple(answers)
+
+
+class HeaderLosingTransport(WrappedTransports):
+    """Keeps its own headers only."""
+
+    def post(self, send: Send) -> Send:
+        """Drop foreign headers."""
+        return replace(send, message=replace(send.message, headers=()))
+
+
+class AmnesicTransport(WrappedTransports):
+    """Forgets how often a message failed."""
+
+    def post(self, send: Send) -> Send:
+        """Send as if for the first time."""
+        return Send(message=send.message, to=send.to, due=send.due)
+
+
+class ImpatientTransport(WrappedTransports):
+    """Knows no delays."""
+
+    def post(self, send: Send) -> Send:
+        """Send at once."""
+        return replace(send, due=0)
+
+
+class LateTransport(WrappedTransports):
+    """Delivers a little too late."""
+
+    def post(self, send: Send) -> Send:
+        """Add a millisecond."""
+        return replace(send, due=send.due and send.due + 1)
+
+
+class MirroringTransport(WrappedTransports):
+    """Takes the distance to an instant in the past for a delay."""
+
+    def post(self, send: Send) -> Send:
+        """Mirror."""
+        return replace(send, due=send.due and self.now() + abs(send.due - self.now()))
+
+
+class QueueingTransport(WrappedTransports):
+    """Delays everything behind a delayed message, as a broker does that looks at the head of its queue only."""
+
+    def __init__(self, inner: TransportSubject) -> None:
+        super().__init__(inner)
+        self._due = 0
+
+    def post(self, send: Send) -> Send:
+        """Wait for those in front."""
+        self._due = max(self._due, send.due)
+        return replace(send, due=self._due)
+
+
+class TruncatingTransport(WrappedTransports):
+    """Cuts what is too long."""
+
+    async def send(self, inner: Transport, sends: Sequence[Send]) -> tuple[Answer, ...]:
+        """Cut."""
+        most = inner.traits.max_body
+        return await inner.send([replace(s, message=replace(s.message, body=s.message.body[:most])) for s in sends])
+
+
+class TightTransport(WrappedTransports):
+    """Refuses the greatest size that it claims to take."""
+
+    async def send(self, inner: Transport, sends: Sequence[Send]) -> tuple[Answer, ...]:
+        """Be off by one."""
+        fits = [len(send.message.body) < inner.traits.max_body for send in sends]
+        answers = iter(await inner.send([send for send, fit in zip(sends, fits, strict=True) if fit]))
+        return tuple(next(answers) if fit else Answer.REFUSED for fit in fits)
+
+
+class SwallowingTransport(WrappedTransports):
+    """Takes what it cannot route."""
+
+    async def send(self, inner: Transport, sends: Sequence[Send]) -> tuple[Answer, ...]:
+        """Claim success."""
+        return tuple(Answer.TAKEN for _ in await inner.send(sends))
+
+
+class ReversingTransport(WrappedTransports):
+    """Answers as the confirmations come in."""
+
+    async def send(self, inner: Transport, sends: Sequence[Send]) -> tuple[Answer, ...]:
+        """Mix up the answers."""
+        return (await inner.send(sends))[::-1]
+
+
+class FussyTransport(WrappedTransports):
+    """Cannot send nothing."""
+
+    async def send(self, inner: Transport, sends: Sequence[Send]) -> tuple[Answer, ...]:
+        """Look at the first."""
+        return await inner.send([sends[0], *sends[1:]])
+
+
+class FirstSubscriberTransport(WrappedTransports):
+    """Gives an event to one subscriber only."""
+
+    async def send(self, inner: Transport, sends: Sequence[Send]) -> tuple[Answer, ...]:
+        """Make a command of it."""
+        return await inner.send([replace(s, to=s.to or min(self.subscribers(s.message.type), default="")) for s in sends])
+
+
+class BroadcastingTransport(WrappedTransports):
+    """Gives a command to those who subscribed to its type, too."""
+
+    async def send(self, inner: Transport, sends: Sequence[Send]) -> tuple[Answer, ...]:
+        """Publish it as well."""
+        await inner.send([replace(send, to="") for send in sends if send.to])
+        return await inner.send(sends)
+
+
+class CaselessTransport(WrappedTransports):
+    """Matches event types without regard to case."""
+
+    async def send(self, inner: Transport, sends: Sequence[Send]) -> tuple[Answer, ...]:
+        """Match the others as well."""
+        for send in sends:
+            exact = self.subscribers(send.message.type)
+            loose = {queue for event, queue in self.wanted if event.lower() == send.message.type.lower()}
+            await inner.send([replace(send, to=queue) for queue in loose - exact if not send.to])
+        return await inner.send(sends)
+
+
+class PickyTransport(WrappedTransports):
+    """Refuses an event that nobody wants."""
+
+    async def send(self, inner: Transport, sends: Sequence[Send]) -> tuple[Answer, ...]:
+        """Refuse."""
+        answers = await inner.send(sends)
+        wanted = [bool(send.to or self.subscribers(send.message.type)) for send in sends]
+        return tuple(answer if fine else Answer.REFUSED for answer, fine in zip(answers, wanted, strict=True))
+
+
+class RecreatingTransport(WrappedTransports):
+    """Makes a queue anew when it is declared again."""
+
+    async def declare(self, inner: Transport, topologies: Sequence[Topology]) -> None:
+        """Empty it."""
+        await inner.declare(topologies)
+        await inner.ack(await inner.receive(1000, 0))
+
+
+class FirstDeclarationTransport(WrappedTransports):
+    """Ignores the declaration of a queue it knows."""
+
+    async def declare(self, inner: Transport, topologies: Sequence[Topology]) -> None:
+        """Declare the others."""
+        new = [topology for topology in topologies if topology.endpoint not in self.declared]
+        await inner.declare(new)
+
+
+class ReplacingTransport(WrappedTransports):
+    """Takes a declaration for all that a queue wants from now on."""
+
+    async def declare(self, inner: Transport, topologies: Sequence[Topology]) -> None:
+        """Unsubscribe from everything else."""
+        known = {
+            topology.endpoint: {event for event, queue in self.wanted if queue == topology.endpoint} for topology in topologies
+        }
+        await inner.declare(
+            [replace(each, gone=tuple(known[each.endpoint] - {*each.events}) + each.gone) for each in topologies]
+        )
+
+
+class FaithfulTransport(WrappedTransports):
+    """Never ends a subscription."""
+
+    async def declare(self, inner: Transport, topologies: Sequence[Topology]) -> None:
+        """Declare the rest."""
+        await inner.declare([replace(topology, gone=()) for topology in topologies])
+
+
+class RoughDepthTransport(WrappedTransports):
+    """Counts everything as waiting."""
+
+    async def depth(self, inner: Transport, endpoint: str) -> Depth:
+        """Add up."""
+        depth = await inner.depth(endpoint)
+        return Depth(waiting=depth.waiting + depth.held + depth.delayed, held=0, delayed=0)
+
+
+class PessimisticDepthTransport(WrappedTransports):
+    """Counts what was handed out once as held until it is acked."""
+
+    def __init__(self, inner: TransportSubject) -> None:
+        super().__init__(inner)
+        self._held: Counter[str] = Counter()
+
+    async def receive(self, inner: Transport, limit: int, wait: float) -> tuple[Delivery, ...]:
+        """Count up."""
+        got = await inner.receive(limit, wait)
+        self._held.update(delivery.queue for delivery in got)
+        return got
+
+    async def ack(self, inner: Transport, deliveries: Sequence[Delivery]) -> None:
+        """Count down."""
+        self._held.subtract(delivery.queue for delivery in deliveries)
+        await inner.ack(deliveries)
+
+    async def depth(self, inner: Transport, endpoint: str) -> Depth:
+        """Trust the own count."""
+        depth = await inner.depth(endpoint)
+        held = self._held[endpoint]
+        return Depth(waiting=depth.waiting + depth.held - held, held=held, delayed=depth.delayed)
+
+
+class ZeroDepthTransport(WrappedTransports):
+    """Takes an unknown queue for an empty one."""
+
+    async def depth(self, inner: Transport, endpoint: str) -> Depth:
+        """Hide the error."""
+        try:
+            return await inner.depth(endpoint)
+        except SetupError:
+            return Depth(waiting=0, held=0, delayed=0)

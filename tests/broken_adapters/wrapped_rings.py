@@ -1,0 +1,83 @@
+"""Rings that pass every call on, for the broken ones to spoil one of them."""
+
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
+
+from broken_adapters.wrapped_stores import WrappedStores
+from onceonly.model.message import Message
+from onceonly.model.record import Effect
+from onceonly.model.ring import Slicing
+from onceonly.ports.ring import Recycling, Ring, Slot
+from onceonly.testing.ring_subject import RingSubject
+
+
+class WrappedRing:
+    """A ring that passes every call on to its owner."""
+
+    def __init__(self, owner: "WrappedRings", inner: Ring) -> None:
+        self._owner = owner
+        self._inner = inner
+
+    async def slicing(self) -> Slicing:
+        """Pass on."""
+        return await self._inner.slicing()
+
+    async def now(self) -> int:
+        """Pass on."""
+        return await self._owner.now_of(self._inner)
+
+    async def slots(self) -> Sequence[Slot]:
+        """Pass on."""
+        return await self._owner.slots(self._inner)
+
+    async def recycle(self, number: int, *, by_rows: bool = False) -> Recycling:
+        """Pass on."""
+        return await self._owner.recycle(self._inner, number, by_rows=by_rows)
+
+    async def remove_expired(self, limit: int = 1000) -> int:
+        """Pass on."""
+        return await self._owner.remove_expired(self._inner, limit)
+
+    def leading(self) -> AbstractAsyncContextManager[bool]:
+        """Pass on."""
+        return self._owner.leading(self._inner)
+
+
+class WrappedRings(WrappedStores):
+    """A subject that passes everything on. What breaks a promise overrides one of these methods."""
+
+    def __init__(self, inner: RingSubject) -> None:
+        super().__init__(inner)
+        self.rings = inner
+
+    async def ring(self) -> Ring:
+        """Open the ring."""
+        return WrappedRing(self, await self.rings.ring())
+
+    async def claim_as_before(self, *messages: Message, decided: tuple[Effect, ...] = ()) -> None:
+        """Pass on."""
+        await self.rings.claim_as_before(*messages, decided=decided)
+
+    async def is_claimed_as_before(self, message: Message) -> bool:
+        """Pass on."""
+        return await self.rings.is_claimed_as_before(message)
+
+    async def now_of(self, ring: Ring) -> int:
+        """Read the clock."""
+        return await ring.now()
+
+    async def slots(self, ring: Ring) -> Sequence[Slot]:
+        """Look."""
+        return await ring.slots()
+
+    async def recycle(self, ring: Ring, number: int, *, by_rows: bool) -> Recycling:
+        """Recycle."""
+        return await ring.recycle(number, by_rows=by_rows)
+
+    async def remove_expired(self, ring: Ring, limit: int) -> int:
+        """Remove."""
+        return await ring.remove_expired(limit)
+
+    def leading(self, ring: Ring) -> AbstractAsyncContextManager[bool]:
+        """Lead."""
+        return ring.leading()
