@@ -16,7 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine, async_sessionmaker, create_async
 from onceonly import DriverMissing, Endpoint, History, Off, Retry, SchemaMissing, SetupError, Tokens, systems
 from onceonly.assembly import open_database, open_dead_letters, open_store, open_transport, schemas, shown, wire
 from onceonly.config.endpoint import Settings
-from onceonly.config.urls import offer_of, require
+from onceonly.config.location import locate
 from onceonly.model.message import Message, Send
 from onceonly.model.record import Answer
 from onceonly.ports.bundle import Ports
@@ -61,8 +61,9 @@ def test_a_missing_driver_is_told_with_the_command_that_installs_it(
 ) -> None:
     """At start; making the endpoint needs no driver."""
     monkeypatch.setattr(systems, "find_spec", {"aiosqlite": "there"}.get)
+    role: systems.Role = "transport" if "amqp" in url else "store"
     with pytest.raises(DriverMissing) as caught:
-        require(url, "store" if "amqp" not in url else "transport")
+        locate(url, role).require_driver(role)
     assert f"pip install '{install}'" in str(caught.value)
 
 
@@ -70,14 +71,14 @@ def test_the_embedded_driver_may_be_missing_as_well(monkeypatch: pytest.MonkeyPa
     """It belongs to the core, so the installation is broken."""
     monkeypatch.setattr(systems, "find_spec", {"sqlalchemy": "there"}.get)
     with pytest.raises(DriverMissing, match="its driver, aiosqlite, is not installed: pip install onceonly"):
-        require("sqlite:///a.db", "store")
+        locate("sqlite:///a.db", "store").require_driver("store")
 
 
 def test_a_scheme_without_an_adapter_lists_what_works(monkeypatch: pytest.MonkeyPatch) -> None:
     """With its driver there."""
     monkeypatch.setattr(systems, "find_spec", lambda _: "there")
     with pytest.raises(SetupError, match=r"no store for amqp://; there is .*mariadb://, memory://, .*sqlite://"):
-        require("amqp://h", "store")
+        locate("amqp://h", "store").require_driver("store")
 
 
 @pytest.mark.parametrize(
@@ -95,7 +96,11 @@ def test_no_message_shows_credentials(url: str, monkeypatch: pytest.MonkeyPatch)
     """Whatever is wrong with the URL, and however it is written."""
     monkeypatch.setattr(systems, "find_spec", lambda _: None)
     assert SECRET not in shown(url)
-    for attempt in (lambda: settings(store=url), lambda: require(url, "store"), lambda: require(url, "transport")):
+    for attempt in (
+        lambda: settings(store=url),
+        lambda: locate(url, "store").require_driver("store"),
+        lambda: locate(url, "transport").require_driver("transport"),
+    ):
         try:
             attempt()
         except SetupError as error:
@@ -281,9 +286,9 @@ def test_the_offer_of_asyncpg_has_its_own_connection(url: str) -> None:
     """For `async def` handlers only; psycopg's has a `commit`, and is not offered."""
     engine = create_async_engine(url.replace("postgresql:", "postgresql+asyncpg:"))
     for store in (url, engine, async_sessionmaker(engine)):
-        offer = offer_of(store)
+        offer = locate(store, "store").offer
         assert offer.match(asyncpg.Connection, offer.asynchronous) is asyncpg.Connection
         assert offer.match(asyncpg.Connection, offer.synchronous) is None
-    offer = offer_of("postgresql+psycopg://db.example/shop")
+    offer = locate("postgresql+psycopg://db.example/shop", "store").offer
     assert offer.match(psycopg.AsyncConnection, offer.asynchronous) is None
     assert offer.match(asyncpg.Connection, offer.asynchronous) is None

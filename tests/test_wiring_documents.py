@@ -20,7 +20,7 @@ from onceonly.assembly import open_dead_letters, open_store, wire
 from onceonly.assembly.documents import open_documents
 from onceonly.config.deduplication import Deduplication
 from onceonly.config.endpoint import Settings
-from onceonly.config.urls import offer_of, require
+from onceonly.config.location import locate
 from onceonly.documents.dead_letters import DocumentDeadLetters
 from onceonly.documents.store import DocumentStore
 from onceonly.ports.bundle import Ports
@@ -75,7 +75,7 @@ def test_a_missing_driver_is_told_with_its_extra(url: str, extra: str, monkeypat
     """Also when the namespace that its package is in is missing altogether."""
     monkeypatch.setattr(systems, "find_spec", lambda _: None)
     with pytest.raises(DriverMissing) as caught:
-        require(url, "store")
+        locate(url, "store").require_driver("store")
     assert f"pip install 'onceonly[{extra}]'" in str(caught.value)
 
 
@@ -83,12 +83,12 @@ def test_a_missing_driver_is_told_with_its_extra(url: str, extra: str, monkeypat
 def test_documents_and_blobs_are_no_queue(url: str) -> None:
     """Told with what there is."""
     with pytest.raises(SetupError, match=r"no transport for .*there is amqp://"):
-        require(url, "transport")
+        locate(url, "transport").require_driver("transport")
 
 
 def test_documents_offer_entities_and_no_session() -> None:
     """So a handler that wants a session is refused at start."""
-    offer = offer_of("redis://h")
+    offer = locate("redis://h", "store").offer
     assert (offer.entities, offer.asynchronous, offer.synchronous) == (True, frozenset(), frozenset())
 
 

@@ -14,7 +14,7 @@ from benchmarks.tokens.census import Census, everything, take
 from onceonly.assembly import open_database, schemas
 from onceonly.assembly.documents import create as create_place
 from onceonly.assembly.documents import open_documents
-from onceonly.config.urls import has_no_tables, keeps_documents, scheme_of
+from onceonly.config.location import read_url
 from onceonly.model.errors import SetupError
 from onceonly.ports.documents import Change, Documents
 from onceonly.runtime.environment import LIVE
@@ -45,11 +45,11 @@ async def opened(store: str, tokens: str) -> AsyncIterator[Places]:
     """
     prefix = f"bench_{uuid4().hex[:8]}_"
     named = {url: with_prefix(url, prefix) for url in (store, tokens or store)}
-    beside = named[tokens or store] if tokens or has_no_tables(store) else ""
+    beside = named[tokens or store] if tokens or not read_url(store).is_sql else ""
     places = Places(named[store], beside)
     async with AsyncExitStack() as stack:
         for url in dict.fromkeys(named.values()):
-            if not has_no_tables(url):
+            if read_url(url).is_sql:
                 places.databases.append(await stack.enter_async_context(_tables(url)))
             places.documents[url] = await stack.enter_async_context(_documents(url))
         yield places
@@ -57,12 +57,12 @@ async def opened(store: str, tokens: str) -> AsyncIterator[Places]:
 
 def with_prefix(url: str, prefix: str) -> str:
     """Have the tables of a database begin with a prefix; documents elsewhere stay where their URL says."""
-    return url if has_no_tables(url) else f"{url}{'&' if '?' in url else '?'}prefix={prefix}"
+    return url if not read_url(url).is_sql else f"{url}{'&' if '?' in url else '?'}prefix={prefix}"
 
 
 def with_queue_prefix(url: str) -> str:
     """Have queues begin with a prefix of their own, where there are several behind one URL."""
-    is_memory = scheme_of(url) == "memory"
+    is_memory = read_url(url).in_process
     return url if is_memory else f"{url}{'&' if '?' in url else '?'}prefix=bench_{uuid4().hex[:8]}_"
 
 
@@ -119,7 +119,7 @@ async def _tables(url: str) -> AsyncIterator[Database]:
 
 @asynccontextmanager
 async def _documents(url: str) -> AsyncIterator[Documents]:
-    if keeps_documents(url):
+    if read_url(url).keeps_documents:
         await create_place(url)
     async with open_documents(url, clock=LIVE.clock) as documents:
         if await documents.keys("", limit=1):
@@ -127,7 +127,7 @@ async def _documents(url: str) -> AsyncIterator[Documents]:
         try:
             yield documents
         finally:
-            if keeps_documents(url):
+            if read_url(url).keeps_documents:
                 await _empty(documents)
 
 

@@ -18,7 +18,7 @@ from onceonly.sql.queue import SCHEMA as QUEUE_SCHEMA
 from onceonly.sql.queue import SqlTransport
 from onceonly.sql.schema import create, create_user_tables
 from onceonly.sql.store import SCHEMA as STORE_SCHEMA
-from onceonly.sql.store import Keeping, SqlDeadLetters, SqlRing, SqlStore
+from onceonly.sql.store import ClaimMode, SqlDeadLetters, SqlRing, SqlStore
 from onceonly.sql.store.statements import row_of
 from onceonly.sql.store.tables import tables
 from onceonly.testing.clock import ManualClock
@@ -40,7 +40,7 @@ DEFERRED = Table(
 class SqlSubject:
     """Everything there is in one SQL database, named by its URL, or in one SQLite file."""
 
-    keeping: ClassVar[Keeping] = Keeping.HISTORY
+    keeping: ClassVar[ClaimMode] = ClaimMode.HISTORY
 
     def __init__(self, place: Path | str) -> None:
         self.clock = ManualClock()
@@ -125,7 +125,7 @@ class SqlSubject:
 class ForgettingSubject(SqlSubject):
     """A store that another system remembers for."""
 
-    keeping = Keeping.UNTIL_FORGOTTEN
+    keeping = ClaimMode.UNTIL_FORGOTTEN
 
     async def traces(self) -> int:
         """Count what the tables still know about messages."""

@@ -15,8 +15,11 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import Session
 
 from onceonly import Context, Endpoint, InvalidHandler, entity
-from onceonly.config.urls import DOCUMENTS, MEMORY, Offer
+from onceonly.adapters import memory
 from onceonly.endpoint.plans import plan
+from onceonly.systems import Offer
+
+DOCUMENTS, MEMORY = Offer(entities=True), memory.SYSTEM.offer
 
 
 @dataclass

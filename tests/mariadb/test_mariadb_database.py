@@ -19,7 +19,7 @@ from onceonly.model.record import Record
 from onceonly.sql.database import Database, open_database
 from onceonly.sql.queue import SCHEMA as QUEUE
 from onceonly.sql.schema import check, create, drop, render
-from onceonly.sql.store import SCHEMA, Keeping, SqlDeadLetters, SqlStore
+from onceonly.sql.store import SCHEMA, ClaimMode, SqlDeadLetters, SqlStore
 from onceonly.sql.store.tables import tables
 from onceonly.testing.clock import ManualClock
 from servers import on_mariadb
@@ -272,7 +272,7 @@ async def test_letters_of_any_size_are_kept_whole(database: Database) -> None:
 
 async def test_without_history_everything_is_always_new(database: Database) -> None:
     """Off is honest at-least-once."""
-    store = SqlStore(database, "shop", keeping=Keeping.NOTHING)
+    store = SqlStore(database, "shop", keeping=ClaimMode.NOTHING)
     for name in ("x", "y"):
         unit = await store.begin([A])
         assert unit.new == (A,)

@@ -26,7 +26,7 @@ from sqlalchemy import event, select, text, update
 from onceonly.model.errors import CommitRefused, Conflict, Failed, HandlerFailed, SetupError
 from onceonly.model.record import Record
 from onceonly.sql.database import Database
-from onceonly.sql.store import Keeping, SqlStore
+from onceonly.sql.store import ClaimMode, SqlStore
 
 CLAIM = "INSERT INTO onceonly_claims"
 READ_KNOWN = "SELECT onceonly_claims.key, onceonly_claims.fingerprint,"
@@ -258,7 +258,7 @@ async def test_a_statement_that_is_cut_off_fails_its_handler_alone(database: Dat
 
 async def test_without_history_everything_is_always_new(database: Database) -> None:
     """Off keeps no claims and no records; a handler that touches nothing commits as well."""
-    store = SqlStore(database, "shop", keeping=Keeping.NOTHING)
+    store = SqlStore(database, "shop", keeping=ClaimMode.NOTHING)
     for names in (("a",), ("b",), ()):
         unit = await store.begin([message()])
         assert unit.new == (message(),)

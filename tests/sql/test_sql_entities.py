@@ -11,7 +11,7 @@ from onceonly.model.record import Record
 from onceonly.model.token import Token
 from onceonly.ports.store import Unit
 from onceonly.sql.database import Database
-from onceonly.sql.store import Keeping, SqlStore, SqlTokens
+from onceonly.sql.store import ClaimMode, SqlStore, SqlTokens
 from onceonly.sql.store.tables import ENTITY_KEY_BYTES
 
 KEYS = ("a", "A", "a ", "a\0", "é", "e\u0301", "🛫", "%", "\ud800", "x" * ENTITY_KEY_BYTES, "é" * (ENTITY_KEY_BYTES // 2))
@@ -118,8 +118,8 @@ async def write_and_fail(unit: Unit, *keys: str) -> None:
         raise ZeroDivisionError
 
 
-@pytest.mark.parametrize("keeping", list(Keeping))
-async def test_entities_are_saved_whatever_is_kept(place: str, keeping: Keeping) -> None:
+@pytest.mark.parametrize("keeping", list(ClaimMode))
+async def test_entities_are_saved_whatever_is_kept(place: str, keeping: ClaimMode) -> None:
     """With claims, tokens or nothing beside them."""
     async with emptied(place) as database:
         store = SqlStore(database, "shop", keeping=keeping)

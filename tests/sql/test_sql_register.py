@@ -12,7 +12,7 @@ from onceonly.model.message import Message
 from onceonly.model.record import Record
 from onceonly.model.thing import Row
 from onceonly.sql.dialect import Purpose
-from onceonly.sql.store import Keeping, SqlRegister, SqlStore
+from onceonly.sql.store import ClaimMode, SqlRegister, SqlStore
 from onceonly.sql.store.register import spend
 from onceonly.sql.store.scope import Scope
 from onceonly.sql.store.tables import tables
@@ -82,8 +82,8 @@ async def test_an_attempt_is_opened_once(place: str) -> None:
         assert [row.cancelled for row in await register.rows([M1])] == [True]
 
 
-@pytest.mark.parametrize("keeping", list(Keeping))
-async def test_a_commit_takes_its_own_rows_away_in_one_statement(place: str, keeping: Keeping) -> None:
+@pytest.mark.parametrize("keeping", list(ClaimMode))
+async def test_a_commit_takes_its_own_rows_away_in_one_statement(place: str, keeping: ClaimMode) -> None:
     """Whatever is kept; other rows stay."""
     asked = messages(100)
     async with emptied(place) as database:
@@ -123,7 +123,7 @@ async def test_cancelling_waits_for_a_commit_under_way(server: str) -> None:
     """And then finds no row: what was made is published."""
     async with emptied(server) as database, opened(server) as other:
         await SqlRegister(database, "shop").open([A])
-        scope = Scope(database, tables(database.prefix), "shop", Keeping.HISTORY)
+        scope = Scope(database, tables(database.prefix), "shop", ClaimMode.HISTORY)
         transaction = await database.open(Purpose.UNIT)
         await transaction.connection.run_sync(spend, scope, ["a"])
         cancelling = asyncio.create_task(SqlRegister(other, "shop").cancel(A))

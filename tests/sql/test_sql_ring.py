@@ -18,7 +18,7 @@ from onceonly.ports.ring import Recycling, SlotState
 from onceonly.sql.database import Database
 from onceonly.sql.database_clock import database_now
 from onceonly.sql.schema import check, create, drop, upgrade
-from onceonly.sql.store import SCHEMA, Keeping, SqlRing, SqlStore
+from onceonly.sql.store import SCHEMA, ClaimMode, SqlRing, SqlStore
 from onceonly.sql.store.tables import tables
 from onceonly.testing.ring_subject import RETENTION, WIDTH, at, former, name_of, stating
 
@@ -188,7 +188,7 @@ async def test_what_another_store_remembers_for_is_in_no_slot_and_never_expires(
     """Its claims go with their records; time does not remove them."""
     async with emptied(place) as database:
         now = await now_in(database)
-        store = SqlStore(database, "shop", keeping=Keeping.UNTIL_FORGOTTEN)
+        store = SqlStore(database, "shop", keeping=ClaimMode.UNTIL_FORGOTTEN)
         await handled(store, at(now), effects=True)
         await make_older(database, 1000 * DAY)
         assert await SqlRing(database).remove_expired() == 0
@@ -238,7 +238,7 @@ async def test_a_batch_costs_one_statement_for_each_slot(place: str) -> None:
 async def test_a_relay_learns_the_fingerprints_of_what_the_store_will_forget(place: str) -> None:
     """Another store knows these messages afterwards, and compares bodies."""
     async with emptied(place) as database:
-        store = SqlStore(database, "shop", keeping=Keeping.UNTIL_FORGOTTEN)
+        store = SqlStore(database, "shop", keeping=ClaimMode.UNTIL_FORGOTTEN)
         await handled(store, at(0, "a", b"one"), at(0, "b", b"two"), effects=True)
         taken = await store.take(1 << 52, 10, lease=1)
         assert {each.identity.id: each.fingerprint for each in taken} == {

@@ -11,7 +11,7 @@ from onceonly.model.message import Message
 from onceonly.model.record import Record
 from onceonly.model.token import Token
 from onceonly.sql.database import Database
-from onceonly.sql.store import Keeping, SqlStore, SqlTokens
+from onceonly.sql.store import ClaimMode, SqlStore, SqlTokens
 from onceonly.sql.store.unit import SqlUnit
 
 BEGIN = {"sqlite": ["BEGIN IMMEDIATE"], "postgresql": [], "mysql": ["SET TRANSACTION ISOLATION"]}
@@ -30,7 +30,7 @@ def with_token(name: str, token: str = "") -> Message:
 
 def store_on(database: Database) -> SqlStore:
     """Open the shop's store."""
-    return SqlStore(database, "shop", keeping=Keeping.TOKENS)
+    return SqlStore(database, "shop", keeping=ClaimMode.TOKENS)
 
 
 async def live(database: Database, *messages: Message) -> None:
@@ -85,7 +85,7 @@ async def test_what_has_effects_is_owed_until_it_is_forgotten(place: str) -> Non
         assert await found(store, a) == {"done": ["a"]}
         assert await SqlTokens(database).count() == 2
         at_billing = on("", "out", token="1")  # noqa: S106 - no secret
-        assert await found(SqlStore(database, "billing", keeping=Keeping.TOKENS), at_billing) == {"new": ["out"]}
+        assert await found(SqlStore(database, "billing", keeping=ClaimMode.TOKENS), at_billing) == {"new": ["out"]}
         assert await found(store, at_billing) == {"done": ["out"]}
 
 

@@ -11,7 +11,7 @@ from onceonly.model.errors import Conflict, Failed
 from onceonly.model.identity import claim_key
 from onceonly.model.record import Record
 from onceonly.sql.database import Database
-from onceonly.sql.store import Keeping, SqlStore
+from onceonly.sql.store import ClaimMode, SqlStore
 
 CLAIM = "INSERT INTO onceonly_claims"
 READ_KNOWN = 'SELECT onceonly_claims."key", onceonly_claims.fingerprint,'
@@ -107,7 +107,7 @@ async def test_claims_are_made_in_key_order(database: Database, store: SqlStore)
 
 async def test_without_history_everything_is_always_new(database: Database) -> None:
     """Off is honest at-least-once: no claims, no records, the handlers' writes are committed."""
-    store = SqlStore(database, "shop", keeping=Keeping.NOTHING)
+    store = SqlStore(database, "shop", keeping=ClaimMode.NOTHING)
     for name in ("a", "b"):
         unit = await store.begin([message()])
         assert [each.id for each in unit.new] == ["m1"]

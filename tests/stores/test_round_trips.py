@@ -29,7 +29,7 @@ from onceonly.ports.transport import Transport
 from onceonly.runtime.environment import SystemIds
 from onceonly.sql.database import Database, open_database
 from onceonly.sql.schema import create
-from onceonly.sql.store import SCHEMA, Keeping, SqlStore, SqlTokens
+from onceonly.sql.store import SCHEMA, ClaimMode, SqlStore, SqlTokens
 from onceonly.testing.clock import ManualClock
 from onceonly.testing.samples import effects
 from onceonly.testing.suite import ENDPOINT, OTHER
@@ -142,7 +142,7 @@ async def tokens_in_sql(folder: Path) -> AsyncIterator[Variant]:
     async with heard_database(folder) as (database, heard):
         await SqlTokens(database).add([mine])
         heard.clear()
-        store = SqlStore(database, ENDPOINT, keeping=Keeping.TOKENS)
+        store = SqlStore(database, ENDPOINT, keeping=ClaimMode.TOKENS)
         message = about(unit="", extensions=((TOKEN, mine.id),))
         yield Variant(bundle(store, TokensInStore({}, SystemIds())), message, heard.total)
 

@@ -12,9 +12,8 @@ from onceonly.assembly.naming import named
 from onceonly.assembly.opened import Cut, OpenedAdmission, OpenedFinishing, OpenedStore
 from onceonly.assembly.remote import open_calls, open_peers
 from onceonly.assembly.transactions import open_transactions
-from onceonly.config.deduplication import Off, Tokens
 from onceonly.config.endpoint import Settings
-from onceonly.config.urls import has_no_tables, is_in_process, keeps_documents, offer_of, place_system, require, shown
+from onceonly.config.location import Location, locate, shown
 from onceonly.model.errors import SetupError
 from onceonly.model.identity import Identity
 from onceonly.model.record import Record
@@ -49,7 +48,6 @@ __all__ = [
     "look_at_ring",
     "look_at_store",
     "measure",
-    "offer_of",
     "open_database",
     "open_dead_letters",
     "open_finishing",
@@ -70,7 +68,7 @@ class Stores(Protocol):
     def open_store(self, settings: Settings, *, clock: Clock) -> AbstractAsyncContextManager[OpenedStore]:
         """Open a store, and what is beside it."""
 
-    def open_dead_letters(self, setting: Any, *, clock: Clock) -> AbstractAsyncContextManager[DeadLetters]:
+    def open_dead_letters(self, place: Location, *, clock: Clock) -> AbstractAsyncContextManager[DeadLetters]:
         """Open dead letters alone."""
 
 
@@ -106,10 +104,11 @@ async def wire(  # noqa: PLR0913 - all that it must know of an endpoint, by name
     SetupError: an unknown scheme, a missing driver, missing or newer tables; TryAgain when a server is away. Both name the
     setting it is about.
     """
-    require(settings.store, "store")
-    require(settings.transport, "transport")
+    places = settings.places
+    places.store.require_driver("store")
+    places.transport.require_driver("transport")
     async with AsyncExitStack() as stack:
-        with named(settings, "store", settings.store):
+        with named(settings, "store", places.store):
             opening = _open_store(settings, entities=entities, surroundings=surroundings)
             opened = await stack.enter_async_context(opening)
             if opened.expect is not None:
@@ -118,16 +117,16 @@ async def wire(  # noqa: PLR0913 - all that it must know of an endpoint, by name
             transacting = open_transactions(settings, entities=entities, surroundings=surroundings)
             transactions, controls = await stack.enter_async_context(transacting)
             calls = await open_calls(stack, settings, surroundings) if responders else None
-        if settings.dead_letters is not None:
-            with named(settings, "dead_letters", settings.dead_letters):
-                letters = open_dead_letters(settings.dead_letters, surroundings=surroundings)
+        if places.dead_letters is not places.store:
+            with named(settings, "dead_letters", places.dead_letters):
+                letters = open_dead_letters(places.dead_letters, surroundings=surroundings)
                 dead_letters = await stack.enter_async_context(letters)
         deciding = await open_admission(stack, settings, surroundings)
         blobs = await _open_blobs(stack, settings, register)
         remote = await open_peers(stack, settings, register, surroundings)
         effects = _effects(store, register, blobs, remote, surroundings=surroundings)
-        with named(settings, "transport", settings.transport):
-            reaching = open_transport(settings.transport, settings.name, surroundings=surroundings)
+        with named(settings, "transport", places.transport):
+            reaching = open_transport(places.transport, settings.name, surroundings=surroundings)
             transport = await stack.enter_async_context(reaching)
         handlers = make_handlers(transport.traits, blobs)
         lasts = max(settings.timeout, longest_timeout) + settings.worker.grace + SLACK
@@ -149,7 +148,7 @@ async def wire(  # noqa: PLR0913 - all that it must know of an endpoint, by name
         watched = observed(ports, observer)
         has_queue = bool(events) or not (sends or settings.control.processed_by)
         if has_queue or not settings.control.processed_by:  # without one it only connects: a broker that refuses is told now
-            with named(settings, "transport", settings.transport):
+            with named(settings, "transport", places.transport):
                 own = (Topology(endpoint=settings.name, events=tuple(events)),)
                 await watched.transport.declare(own if has_queue else ())
         yield watched
@@ -165,16 +164,17 @@ async def open_finishing(
     documents; TryAgain when a server is away. Both name the setting it is about.
     """
     require_records(settings)
-    require(settings.transport, "transport")
+    places = settings.places
+    places.transport.require_driver("transport")
     async with AsyncExitStack() as stack:
-        with named(settings, "store", settings.store):
+        with named(settings, "store", places.store):
             opened = await stack.enter_async_context(_open_store(settings, entities=False, surroundings=surroundings))
         deciding = await open_admission(stack, settings, surroundings)
         blobs = await _open_blobs(stack, settings, opened.register)
         remote = await open_peers(stack, settings, opened.register, surroundings)
         effects = _effects(opened.store, opened.register, blobs, remote, surroundings=surroundings)
-        with named(settings, "transport", settings.transport):
-            opening = open_transport(settings.transport, settings.name, surroundings=surroundings)
+        with named(settings, "transport", places.transport):
+            opening = open_transport(places.transport, settings.name, surroundings=surroundings)
             transport = await stack.enter_async_context(opening)
             await transport.declare(())  # no queue: it only connects, so that a broker which is away or refuses is told now
         ports = OpenedFinishing(settings.name, opened.store, deciding.admission, effects or NoThings(), transport)
@@ -182,15 +182,15 @@ async def open_finishing(
 
 
 async def _open_blobs(stack: AsyncExitStack, settings: Settings, register: Register | None) -> Things | None:
-    if settings.blobs is None:
+    place = settings.places.blobs
+    if place is None:
         return None
-    with named(settings, "blobs", settings.blobs):
-        require(settings.blobs, "blobs")
+    with named(settings, "blobs", place):
         if register is None:
             raise SetupError(
-                f"the store {shown(settings.store)} has no register, so what handlers make could not be kept track of"
+                f"the store {settings.places.store} has no register, so what handlers make could not be kept track of"
             )
-        return await stack.enter_async_context(open_blobs(settings.blobs))
+        return await stack.enter_async_context(open_blobs(place))
 
 
 def _effects(
@@ -205,9 +205,9 @@ def _effects(
 
 
 def _upkeep(settings: Settings, deciding: OpenedAdmission, things: Sweeps | None, opened: OpenedStore) -> Upkeep:
-    chosen = settings.deduplication
+    plan = settings.plan
     return Upkeep(
-        after=chosen.sweep_after.total_seconds() if isinstance(chosen, Tokens) else NOTHING.after,
+        after=NOTHING.after if plan.sweep_after is None else plan.sweep_after.total_seconds(),
         tokens=deciding.tokens,
         things=things,
         drops=deciding.drops,
@@ -233,20 +233,22 @@ async def open_store(
 
 def look_at_store(settings: Settings, *, surroundings: Surroundings = LIVE) -> AbstractAsyncContextManager[OpenedStore]:
     """Open an endpoint's store with all that is beside it, only to look: nothing is made or decided. Raises SetupError."""
-    if isinstance(settings.store, str) and has_no_tables(settings.store):
+    store = settings.places.store
+    if not store.is_sql:
         return _open_store(settings, entities=False, surroundings=surroundings)
-    require(settings.store, "store")
+    store.require_driver("store")
     opened: AbstractAsyncContextManager[OpenedStore] = _sql().look_at_store(settings, clock=surroundings.clock)
     return opened
 
 
 def _open_store(settings: Settings, *, entities: bool, surroundings: Surroundings) -> AbstractAsyncContextManager[OpenedStore]:
-    require(settings.store, "store")
-    if is_in_process(settings.store) and settings.keeps_documents(entities=entities):
+    store = settings.places.store
+    store.require_driver("store")
+    if store.in_process and settings.keeps_documents(entities=entities):
         from onceonly.assembly.memory import open_store_on_documents  # noqa: PLC0415 - only when it is named
 
         return open_store_on_documents(settings, clock=surroundings.clock)
-    return _stores(settings.store).open_store(settings, clock=surroundings.clock)
+    return _stores(store).open_store(settings, clock=surroundings.clock)
 
 
 def enlist(settings: Settings, session: object, committed: Callable[[Sequence[Identity]], None]) -> Enlisted:
@@ -254,15 +256,16 @@ def enlist(settings: Settings, session: object, committed: Callable[[Sequence[Id
 
     Raises SetupError: for a session of another database, and where no record would be kept.
     """
-    require(settings.store, "store")
-    if isinstance(settings.store, str) and has_no_tables(settings.store):
-        raise SetupError(f"enlist needs a SQL store: the endpoint's is {shown(settings.store)}, which no session writes to")
-    if isinstance(settings.deduplication, Tokens):
+    store = settings.places.store
+    store.require_driver("store")
+    if not store.is_sql:
+        raise SetupError(f"enlist needs a SQL store: the endpoint's is {store}, which no session writes to")
+    if settings.plan.tokens is not None:
         raise SetupError(
             "enlist cannot give messages the tokens that deduplication=Tokens(...) asks for: enlist at an endpoint with "
             "History() or DedupStore(url), or send to this one (`onceonly send` mints tokens) and let its handler send"
         )
-    if isinstance(settings.deduplication, Off):
+    if not settings.plan.records:
         raise SetupError(
             "enlist needs deduplication=History() or another: with Off() no record is kept, so a crash would lose what it sends"
         )
@@ -270,34 +273,40 @@ def enlist(settings: Settings, session: object, committed: Callable[[Sequence[Id
     return enlisted
 
 
-def open_dead_letters(setting: object, *, surroundings: Surroundings = LIVE) -> AbstractAsyncContextManager[DeadLetters]:
-    """Open the dead letters of a store, named by its URL, engine or session factory. Raises SetupError."""
-    require(setting, "dead_letters")
-    return _stores(setting).open_dead_letters(setting, clock=surroundings.clock)
+def open_dead_letters(place: object, *, surroundings: Surroundings = LIVE) -> AbstractAsyncContextManager[DeadLetters]:
+    """Open the dead letters of a store: a `Location`, a URL, an engine or a session factory. Raises SetupError."""
+    found = locate(place, "dead_letters")
+    found.require_driver("dead_letters")
+    return _stores(found).open_dead_letters(found, clock=surroundings.clock)
 
 
-def open_transport(url: str, endpoint: str, *, surroundings: Surroundings = LIVE) -> AbstractAsyncContextManager[Transport]:
+def open_transport(
+    place: Location | str, endpoint: str, *, surroundings: Surroundings = LIVE
+) -> AbstractAsyncContextManager[Transport]:
     """Open the queue of one endpoint, to receive or only to send; declares nothing. Raises SetupError."""
-    service = _transport_service(url)
-    return service.open_transport(url, endpoint, clock=surroundings.clock, chance=surroundings.chance)
+    found = locate(place, "transport")
+    return _transports(found).open_transport(found.setting, endpoint, clock=surroundings.clock, chance=surroundings.chance)
 
 
 def temporary_transport(
-    url: str, topologies: Sequence[Topology], *, surroundings: Surroundings = LIVE
+    place: Location | str, topologies: Sequence[Topology], *, surroundings: Surroundings = LIVE
 ) -> AbstractAsyncContextManager[None]:
     """Let a transport be used for a while, behind a prefix of its own: at the end nothing of it is left. Raises SetupError."""
-    service = _transport_service(url)
-    return service.temporary_transport(url, topologies, clock=surroundings.clock, chance=surroundings.chance)
+    found = locate(place, "transport")
+    return _transports(found).temporary_transport(
+        found.setting, topologies, clock=surroundings.clock, chance=surroundings.chance
+    )
 
 
 def open_database(
-    setting: object, role: Role = "store", *, surroundings: Surroundings = LIVE
+    place: object, role: Role = "store", *, surroundings: Surroundings = LIVE
 ) -> "AbstractAsyncContextManager[Database]":
     """Open the database that a store or transport setting names, whatever tables it has. Raises SetupError if it is none."""
-    require(setting, role)
-    if isinstance(setting, str) and has_no_tables(setting):
-        raise SetupError(f"{role}={shown(setting)!r} is no database: it has no tables to look after")
-    opened: AbstractAsyncContextManager[Database] = _sql().open_database(setting, clock=surroundings.clock)
+    found = locate(place, role)
+    found.require_driver(role)
+    if not found.is_sql:
+        raise SetupError(f"{role}={str(found)!r} is no database: it has no tables to look after")
+    opened: AbstractAsyncContextManager[Database] = _sql().open_database(found.setting, clock=surroundings.clock)
     return opened
 
 
@@ -307,14 +316,14 @@ async def look_at_ring(setting: Any, settings: Settings | None = None) -> Cut | 
     Raises SetupError for tables of another version, in the words of a start where an endpoint's `settings` are given.
     """
     async with open_database(setting) as database:
-        with nullcontext() if settings is None else named(settings, "store", settings.store):
+        with nullcontext() if settings is None else named(settings, "store", settings.places.store):
             cut: Cut | None = await _sql().look_at_ring(database)
             return cut
 
 
 def refuse_ring(settings: Settings, cut: Cut) -> None:
     """Refuse what a start would refuse: an endpoint that asks for more than its tables were cut for. Raises SetupError."""
-    with named(settings, "store", settings.store):
+    with named(settings, "store", settings.places.store):
         _sql().refuse_ring(settings, cut)
 
 
@@ -331,12 +340,12 @@ def schemas(*roles: str) -> "tuple[Schema, ...]":
     return tuple(known[role] for role in roles or known)
 
 
-def _stores(setting: object) -> Stores:
-    if is_in_process(setting):
+def _stores(place: Location) -> Stores:
+    if place.in_process:
         from onceonly.assembly import memory  # noqa: PLC0415 - only when it is named
 
         return memory
-    if keeps_documents(setting):
+    if place.keeps_documents:
         from onceonly.assembly import documents  # noqa: PLC0415 - the same
 
         return documents
@@ -344,11 +353,10 @@ def _stores(setting: object) -> Stores:
     return adapters
 
 
-def _transport_service(url: str) -> TransportService:
-    require(url, "transport")
-    system = place_system(url)
-    if system is not None and system.transport is not None:
-        return system.transport()
+def _transports(place: Location) -> TransportService:
+    place.require_driver("transport")
+    if place.system.transport is not None:
+        return place.system.transport()
     queues: TransportService = _sql()
     return queues
 

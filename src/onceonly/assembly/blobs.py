@@ -4,27 +4,27 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from onceonly.assembly.documents import tell
-from onceonly.config.urls import place_system, shown
-from onceonly.model.errors import SetupError
+from onceonly.config.location import Location, locate
 from onceonly.ports.effects import Things
 from onceonly.systems import ArtifactService
 
 
 @asynccontextmanager
-async def open_blobs(url: str) -> AsyncIterator[Things]:
-    """Open the place for blobs that a URL names. Raises SetupError when it is missing, TryAgain when it is away."""
-    async with _service(url).open_artifacts(url) as things:
-        tell(url, await things.check())
+async def open_blobs(place: Location | str) -> AsyncIterator[Things]:
+    """Open a place for blobs. Raises SetupError when it is missing, TryAgain when it is away."""
+    found = locate(place, "blobs")
+    async with _service(found).open_artifacts(found.setting) as things:
+        tell(found, await things.check())
         yield things
 
 
-async def create(url: str) -> None:
-    """Make the place that a URL names where it is missing. Raises SetupError, TryAgain, Failed."""
-    await _service(url).create(url)
+async def create(place: Location | str) -> None:
+    """Make the place for blobs where it is missing. Raises SetupError, TryAgain, Failed."""
+    found = locate(place, "blobs")
+    await _service(found).create(found.setting)
 
 
-def _service(url: str) -> ArtifactService:
-    system = place_system(url)
-    if system is None or system.artifacts is None:
-        raise SetupError(f"{shown(url)} is not a place for blobs")
-    return system.artifacts()
+def _service(place: Location) -> ArtifactService:
+    place.require_driver("blobs")
+    assert place.system.artifacts is not None  # noqa: S101 - it serves the role
+    return place.system.artifacts()

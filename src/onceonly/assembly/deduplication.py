@@ -8,14 +8,14 @@ from onceonly.algorithms.admission import History as ClaimsDecide
 from onceonly.assembly.documents import open_documents
 from onceonly.assembly.naming import named
 from onceonly.assembly.opened import OpenedAdmission
-from onceonly.config.deduplication import DedupStore, Tokens
 from onceonly.config.endpoint import Settings
-from onceonly.config.urls import has_no_tables, place_system, require
+from onceonly.config.location import Location
 from onceonly.documents.counter import DocumentCounter
 from onceonly.documents.dedup import DocumentDedupStore, ExpiredMarks
 from onceonly.documents.tokens import DocumentTokens
 from onceonly.model.errors import SetupError
 from onceonly.ports.documents import Documents
+from onceonly.ports.surroundings import Clock
 from onceonly.ports.upkeep import Expires
 from onceonly.runtime.environment import Surroundings
 from onceonly.systems import Role
@@ -23,52 +23,36 @@ from onceonly.systems import Role
 
 async def open_admission(stack: AsyncExitStack, settings: Settings, surroundings: Surroundings) -> OpenedAdmission:
     """Open whatever an endpoint's deduplication needs beside its store. Raises SetupError, TryAgain."""
-    chosen, clock = settings.deduplication, surroundings.clock
-    if isinstance(chosen, DedupStore):
-        documents = await _open(stack, settings, role="deduplication", setting=chosen.url, surroundings=surroundings)
-        done = DocumentDedupStore(documents, retention=chosen.retention, clock=clock)
-        return OpenedAdmission(Deduplicated(settings.name, done), marks=_expiring(chosen.url, documents, done))
-    if not isinstance(chosen, Tokens):
+    plan, clock = settings.plan, surroundings.clock
+    if plan.marks is not None and plan.retention is not None:
+        documents = await _open(stack, settings, role="deduplication", place=plan.marks, clock=clock)
+        done = DocumentDedupStore(documents, retention=plan.retention, clock=clock)
+        return OpenedAdmission(Deduplicated(settings.name, done), marks=_expiring(plan.marks, documents, done))
+    if plan.tokens is None:
         return OpenedAdmission(ClaimsDecide())
-    place = tokens_place(settings)
-    with named(settings, "tokens", place):
-        _refuse_own_lock(settings)
-    documents = await _open(stack, settings, role="tokens", setting=place, surroundings=surroundings)
+    with named(settings, "tokens", plan.tokens):
+        _refuse_own_lock(settings, plan.tokens)
+    documents = await _open(stack, settings, role="tokens", place=plan.tokens, clock=clock)
     drops = drops_of(documents, settings.name)
-    if are_in_store(settings):
-        return OpenedAdmission(TokensInStore(chosen.subscribers, surroundings.ids), drops=drops)
+    subscribers = plan.subscribers or {}
+    if plan.tokens_in_store:
+        return OpenedAdmission(TokensInStore(subscribers, surroundings.ids), drops=drops)
     tokens = DocumentTokens(documents, clock=clock)
-    admission = Tokenized(settings.name, tokens, chosen.subscribers, surroundings.ids)
-    return OpenedAdmission(admission, tokens, drops)
+    return OpenedAdmission(Tokenized(settings.name, tokens, subscribers, surroundings.ids), tokens, drops)
 
 
-def are_in_store(settings: Settings) -> bool:
-    """Tell whether an endpoint's tokens are in its own SQL database, where one commit writes both."""
-    chosen = settings.deduplication
-    if not isinstance(chosen, Tokens):
-        return False
-    is_sql = not (isinstance(settings.store, str) and has_no_tables(settings.store))
-    return is_sql and (not chosen.url or chosen.url == settings.store)
-
-
-def _refuse_own_lock(settings: Settings) -> None:
+def _refuse_own_lock(settings: Settings, place: Location) -> None:
     """Refuse tokens in the file of a SQLite store by another name: they are prepared while the unit holds its write lock."""
-    place = tokens_place(settings)
-    if are_in_store(settings) or any(isinstance(each, str) and has_no_tables(each) for each in (settings.store, place)):
+    store = settings.places.store
+    if settings.plan.tokens_in_store or not (store.is_sql and place.is_sql):
         return
     from onceonly.assembly import sql  # noqa: PLC0415 - imports SQLAlchemy and a driver, so only when a URL names them
 
-    if sql.are_one_file(settings.store, place):
+    if sql.are_one_file(store.setting, place.setting):
         raise SetupError(
             "it is the file of the store, by another name or with other options, so no unit could write to it: leave url "
             "empty, for tokens in the store's own tables, or name another file"
         )
-
-
-def tokens_place(settings: Settings) -> object:
-    """Give what names the place of an endpoint's tokens, and of the count of what came without one."""
-    chosen = settings.deduplication
-    return chosen.url if isinstance(chosen, Tokens) and chosen.url else settings.store
 
 
 def drops_of(documents: Documents, endpoint: str) -> DocumentCounter:
@@ -76,18 +60,14 @@ def drops_of(documents: Documents, endpoint: str) -> DocumentCounter:
     return DocumentCounter(documents, f"no-live-token/{endpoint}")
 
 
-def _expiring(url: str, documents: Documents, done: DocumentDedupStore) -> Expires | None:
+def _expiring(place: Location, documents: Documents, done: DocumentDedupStore) -> Expires | None:
     """Give what removes old marks, where the service does not do that by itself."""
-    system = place_system(url)
-    if system is not None and not system.drops_expired:
+    if not place.system.drops_expired:
         return ExpiredMarks(done)
     return cast("Expires", documents) if hasattr(documents, "remove_expired") else None
 
 
-async def _open(
-    stack: AsyncExitStack, settings: Settings, *, role: Role, setting: object, surroundings: Surroundings
-) -> Documents:
-    with named(settings, role, setting):
-        if setting is not settings.store:
-            require(setting, role)
-        return await stack.enter_async_context(open_documents(setting, clock=surroundings.clock))
+async def _open(stack: AsyncExitStack, settings: Settings, *, role: Role, place: Location, clock: Clock) -> Documents:
+    with named(settings, role, place):
+        place.require_driver(role)
+        return await stack.enter_async_context(open_documents(place, clock=clock))

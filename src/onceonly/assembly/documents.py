@@ -5,12 +5,11 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from onceonly.assembly.opened import OpenedStore
-from onceonly.config.deduplication import History
 from onceonly.config.endpoint import Settings
-from onceonly.config.urls import place_system, shown
+from onceonly.config.location import Location, locate
 from onceonly.documents.dead_letters import DocumentDeadLetters
 from onceonly.documents.journal import DocumentJournals
 from onceonly.documents.register import DocumentRegister
@@ -41,41 +40,40 @@ _PLACES: Shared[_Place] = Shared(_Place.close)
 
 
 @asynccontextmanager
-async def open_documents(setting: Any, *, clock: Clock) -> AsyncIterator[Documents]:
+async def open_documents(place: Location | str, *, clock: Clock) -> AsyncIterator[Documents]:
     """Give the documents that a setting names: of a service, of a SQL database, or in memory.
 
     Raises SetupError where the place is missing or does not keep its promises, and TryAgain when it is away.
     """
-    service = _service(setting)
-    if service is None:
+    found = locate(place, "store")
+    if found.is_sql:
         from onceonly.assembly import sql  # noqa: PLC0415 - imports SQLAlchemy and a driver, so only when a URL names them
 
-        async with sql.open_documents(setting, clock=clock) as documents:
-            tell(setting, await documents.check())
+        async with sql.open_documents(found.setting, clock=clock) as documents:
+            tell(found, await documents.check())
             yield documents
         return
 
     async def make() -> _Place:
         async with AsyncExitStack() as stack:
-            documents = await stack.enter_async_context(service.open_documents(setting, clock=clock))
-            tell(setting, await documents.check())
+            documents = await stack.enter_async_context(_service(found).open_documents(found.setting, clock=clock))
+            tell(found, await documents.check())
             return _Place(documents, stack.pop_all())
 
-    async with _PLACES.use((setting, id(clock)), make) as place:
-        yield place.documents
+    async with _PLACES.use((found.setting, id(clock)), make) as opened:
+        yield opened.documents
 
 
-async def create(url: str) -> None:
+async def create(place: Location | str) -> None:
     """Make the place that a service needs for its documents; harmless when it is there. Raises SetupError, TryAgain, Failed."""
-    if (service := _service(url)) is None:
-        raise SetupError(f"{shown(url)} is not a document service")
-    await service.create(url)
+    found = locate(place, "store")
+    await _service(found).create(found.setting)
 
 
 @asynccontextmanager
 async def open_store(settings: Settings, *, clock: Clock) -> AsyncIterator[OpenedStore]:
     """Give a store on documents, the dead letters and the register beside it. Raises SetupError for what it cannot do."""
-    async with open_documents(settings.store, clock=clock) as documents:
+    async with open_documents(settings.places.store, clock=clock) as documents:
         store = store_on(documents, settings, clock)
         journals = DocumentJournals(documents, settings.name)
         letters = DocumentDeadLetters(documents, clock=clock)
@@ -86,24 +84,22 @@ async def open_store(settings: Settings, *, clock: Clock) -> AsyncIterator[Opene
 @asynccontextmanager
 async def open_transactions_on_documents(settings: Settings, *, clock: Clock) -> AsyncIterator[DocumentTransactions]:
     """Give the transactions of a store on documents."""
-    async with open_documents(settings.store, clock=clock) as documents:
+    async with open_documents(settings.places.store, clock=clock) as documents:
         yield transactions_on(documents, settings, clock)
 
 
 @asynccontextmanager
-async def open_dead_letters(setting: Any, *, clock: Clock) -> AsyncIterator[DeadLetters]:
+async def open_dead_letters(place: Location, *, clock: Clock) -> AsyncIterator[DeadLetters]:
     """Give the dead letters of a place."""
-    async with open_documents(setting, clock=clock) as documents:
+    async with open_documents(place, clock=clock) as documents:
         yield DocumentDeadLetters(documents, clock=clock)
 
 
 def store_on(documents: Documents, settings: Settings, clock: Clock) -> DocumentStore:
     """Make an endpoint's store. What is done stays known in it where its history is the rule, and nowhere else."""
     if settings.isolation is not None:
-        raise SetupError(f"isolation= needs a SQL store; a unit in {shown(settings.store)} is one document")
-    chosen = settings.deduplication
-    history = chosen.retention if isinstance(chosen, History) else None
-    return DocumentStore(documents, settings.name, clock=clock, history=history)
+        raise SetupError(f"isolation= needs a SQL store; a unit in {settings.places.store} is one document")
+    return DocumentStore(documents, settings.name, clock=clock, history=settings.plan.history)
 
 
 def transactions_on(documents: Documents, settings: Settings, clock: Clock) -> DocumentTransactions:
@@ -112,15 +108,15 @@ def transactions_on(documents: Documents, settings: Settings, clock: Clock) -> D
     return DocumentTransactions(store_on(documents, settings, clock), retention=retention)
 
 
-def tell(setting: object, warnings: Sequence[str]) -> None:
+def tell(place: Location, warnings: Sequence[str]) -> None:
     """Log what somebody should know about a place, once in the life of this process and of those it starts."""
     for warning in warnings:
-        if (shown(setting), warning) not in TOLD:
-            TOLD.add((shown(setting), warning))
-            _log.warning("%s: %s", shown(setting), warning)
+        if (str(place), warning) not in TOLD:
+            TOLD.add((str(place), warning))
+            _log.warning("%s: %s", place, warning)
 
 
-def _service(setting: object) -> DocumentService | None:
-    """Return what opens the documents of a place; None for a SQL database."""
-    system = place_system(setting)
-    return None if system is None or system.documents is None else system.documents()
+def _service(place: Location) -> DocumentService:
+    if place.system.documents is None:
+        raise SetupError(f"{place} does not keep documents")
+    return place.system.documents()

@@ -1,8 +1,6 @@
 """Whether the records of an endpoint can be found by another process than the one that wrote them."""
 
-from onceonly.config.deduplication import Off
 from onceonly.config.endpoint import Settings
-from onceonly.config.urls import is_in_process, keeps_documents, shown
 from onceonly.model.errors import SetupError
 
 
@@ -13,15 +11,15 @@ def require_records(settings: Settings) -> None:
 
 
 def _reason(settings: Settings) -> str:
-    store, transport = settings.store, settings.transport
-    if isinstance(settings.deduplication, Off):
+    store, transport = settings.places.store, settings.places.transport
+    if not settings.plan.records:
         return "with deduplication=Off() no record is kept of what it sends; use History() or another"
-    if keeps_documents(store):
+    if store.keeps_documents:
         return (
-            f"its store {shown(store)} keeps documents, which are not searched; what a handler left there is sent when its"
+            f"its store {store} keeps documents, which are not searched; what a handler left there is sent when its"
             " message comes again, so it needs no relay"
         )
-    for role, setting in (("store", store), ("transport", transport)):
-        if is_in_process(setting):
-            return f"its {role} {shown(setting)} is in the memory of one process; name a database or a broker, or use --{role}"
+    for role, place in (("store", store), ("transport", transport)):
+        if place.in_process:
+            return f"its {role} {place} is in the memory of one process; name a database or a broker, or use --{role}"
     return ""

@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Any
 
 from onceonly.adapters.memory.calls import MemoryCalls
 from onceonly.adapters.memory.documents import MemoryDocuments
@@ -13,8 +12,8 @@ from onceonly.adapters.memory.transactions import MemoryTransactions
 from onceonly.adapters.memory.world import Live
 from onceonly.assembly.documents import store_on, transactions_on
 from onceonly.assembly.opened import OpenedStore
-from onceonly.config.deduplication import History
 from onceonly.config.endpoint import Settings
+from onceonly.config.location import Location
 from onceonly.documents.journal import DocumentJournals
 from onceonly.documents.register import DocumentRegister
 from onceonly.documents.transactions import DocumentTransactions
@@ -27,7 +26,7 @@ from onceonly.ports.surroundings import Clock
 @asynccontextmanager
 async def open_store(settings: Settings, *, clock: Clock) -> AsyncIterator[OpenedStore]:
     """Give a store and the dead letters beside it."""
-    if not isinstance(settings.deduplication, History):
+    if settings.plan.history is None:
         raise SetupError("deduplication=Off() needs a SQL store; the memory store always keeps its claims")
     if settings.isolation is not None:
         raise SetupError("isolation= needs a SQL store; units of the memory store never overlap")
@@ -72,7 +71,7 @@ async def open_calls(settings: Settings, *, clock: Clock) -> AsyncIterator[Memor
 
 
 @asynccontextmanager
-async def open_dead_letters(setting: Any, *, clock: Clock) -> AsyncIterator[DeadLetters]:
+async def open_dead_letters(place: Location, *, clock: Clock) -> AsyncIterator[DeadLetters]:
     """Give the dead letters of a world."""
-    async with open_world(setting) as world:
+    async with open_world(place.setting) as world:
         yield MemoryDeadLetters(world, clock=clock)

@@ -6,11 +6,9 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
-from onceonly.assembly.deduplication import are_in_store, tokens_place
 from onceonly.assembly.documents import open_documents
-from onceonly.config.deduplication import Tokens
 from onceonly.config.endpoint import Settings
-from onceonly.config.urls import require
+from onceonly.config.location import Location
 from onceonly.documents.tokens import DocumentTokens
 from onceonly.model.errors import SetupError
 from onceonly.model.identity import hash_of
@@ -33,17 +31,17 @@ class Mint(Protocol):
 @asynccontextmanager
 async def open_mint(settings: Settings, *, surroundings: Surroundings = LIVE) -> AsyncIterator[Mint]:
     """Open the place where an endpoint looks for its tokens. Raises SetupError, TryAgain."""
-    place, clock = tokens_place(settings), surroundings.clock
-    if not isinstance(settings.deduplication, Tokens):
+    place, clock = settings.plan.tokens, surroundings.clock
+    if place is None:
         raise SetupError(f"endpoint {settings.name!r} asks for no tokens")
-    if are_in_store(settings):
+    if settings.plan.tokens_in_store:
         from onceonly.assembly import sql  # noqa: PLC0415 - imports SQLAlchemy and a driver, so only when a URL names them
 
-        require(place, "store")
+        place.require_driver("store")
         async with sql.open_tokens(place, clock=clock) as tokens:
             yield tokens
         return
-    require(place, "tokens")
+    place.require_driver("tokens")
     async with open_documents(place, clock=clock) as documents:
         yield DocumentTokens(documents, clock=clock)
 
@@ -59,7 +57,7 @@ def with_token(message: Message) -> Message:
     return replace(message, extensions=(*message.extensions, (TOKEN, id_)))
 
 
-async def count_live(store: object, *, clock: Clock) -> int:
+async def count_live(store: Location, *, clock: Clock) -> int:
     """Count the live tokens in a SQL store's own database, those of all endpoints. Raises SetupError, TryAgain."""
     from onceonly.assembly import sql  # noqa: PLC0415 - imports SQLAlchemy and a driver, so only when a URL names them
 

@@ -4,15 +4,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from onceonly.config.endpoint import Settings
-from onceonly.config.urls import shown
+from onceonly.config.location import Location
 from onceonly.model.errors import SetupError, TryAgain
 
 
 @contextmanager
-def named(settings: Settings, role: str, setting: object) -> Iterator[None]:
+def named(settings: Settings, role: str, place: Location) -> Iterator[None]:
     """Say of a place that cannot be used whose it is, and which; the error stays of its kind."""
     try:
         yield
     except (SetupError, TryAgain) as error:
-        place = shown(setting)
         raise type(error)(f"endpoint {settings.name!r} cannot use its {role} {place}: {error}") from error

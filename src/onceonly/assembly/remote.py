@@ -4,9 +4,7 @@ import logging
 from contextlib import AsyncExitStack
 from importlib.util import find_spec
 
-from onceonly.config.deduplication import History
 from onceonly.config.endpoint import Settings
-from onceonly.config.urls import has_no_tables, is_in_process, shown
 from onceonly.model.errors import DriverMissing, SetupError
 from onceonly.ports.effects import Register
 from onceonly.ports.remote import Calls, Peers
@@ -41,7 +39,7 @@ async def open_peers(
     if find_spec("httpx") is None:
         raise DriverMissing("peers: the HTTP client is not installed: pip install 'onceonly[http]'")
     if register is None:
-        raise SetupError(f"the store {shown(settings.store)} has no register, so requests to peers could not be kept track of")
+        raise SetupError(f"the store {settings.places.store} has no register, so requests to peers could not be kept track of")
     from onceonly.adapters.http.remote import open_remote  # noqa: PLC0415 - imports the client, so only when it is needed
 
     return await stack.enter_async_context(open_remote(settings.all_peers, clock=surroundings.clock, tell=_Told(settings.name)))
@@ -49,14 +47,14 @@ async def open_peers(
 
 async def open_calls(stack: AsyncExitStack, settings: Settings, surroundings: Surroundings) -> Calls:
     """Open what an endpoint keeps of what it is asked, in its store. Raises SetupError where that has no place for it."""
-    is_memory = is_in_process(settings.store)
-    if is_memory and isinstance(settings.deduplication, History) and not settings.makes_things:
+    store = settings.places.store
+    if store.in_process and settings.plan.history is not None and not settings.makes_things:
         from onceonly.assembly import memory as adapters  # noqa: PLC0415 - only when it is named
-    elif isinstance(settings.store, str) and has_no_tables(settings.store):
-        how = " (in memory, one without blobs, peers and entities)" if is_memory else ""
+    elif not store.is_sql:
+        how = " (in memory, one without blobs, peers and entities)" if store.in_process else ""
         raise SetupError(
             f"responders need a SQL store{how}, where request, response and business data are one commit: "
-            f"{shown(settings.store)} has no place for requests"
+            f"{settings.places.store} has no place for requests"
         )
     else:
         from onceonly.assembly import sql as adapters  # type: ignore[no-redef]  # noqa: PLC0415 - imports a driver

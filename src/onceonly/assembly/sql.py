@@ -4,10 +4,10 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, NamedTuple
 
-from onceonly.assembly.deduplication import are_in_store
 from onceonly.assembly.opened import Cut, OpenedStore
-from onceonly.config.deduplication import History, Off
+from onceonly.config.deduplication import ClaimMode
 from onceonly.config.endpoint import Settings
+from onceonly.config.location import Location
 from onceonly.config.measured import Measurements
 from onceonly.model.errors import Failed, SetupError
 from onceonly.ports.dead_letters import DeadLetters
@@ -24,7 +24,6 @@ from onceonly.sql.schema import Schema, check, create, create_user_tables, drop,
 from onceonly.sql.store import DOCUMENTS_SCHEMA as DOCUMENTS
 from onceonly.sql.store import HTTP_SCHEMA as HTTP
 from onceonly.sql.store import (
-    Keeping,
     SqlCalls,
     SqlDeadLetters,
     SqlDocuments,
@@ -82,16 +81,16 @@ async def look_at_store(settings: Settings, *, clock: Clock) -> AsyncIterator[Op
 
 
 def _opened(database: Database, settings: Settings, clock: Clock) -> tuple[SqlStore, OpenedStore]:
-    keeping, retention = _keeping(settings), _retention(settings)
+    keeping, retention = settings.plan.claims, _retention(settings)
     mine = None if clock is LIVE.clock else clock  # where a test moves time, it moves for claims as well
     store = SqlStore(database, settings.name, keeping=keeping, isolation=settings.isolation, retention=retention, clock=mine)
-    ring = SqlRing(database, retention=retention, clock=mine) if keeping is Keeping.HISTORY else None
+    ring = SqlRing(database, retention=retention, clock=mine) if keeping is ClaimMode.HISTORY else None
     return store, OpenedStore(
         store,
         SqlDeadLetters(database),
         SqlRegister(database, settings.name),
         ring,
-        keys=None if keeping is Keeping.NOTHING else SqlKeys(database),
+        keys=None if keeping is ClaimMode.NOTHING else SqlKeys(database),
         leader=ring or SqlRing(database, clock=mine),
         journals=SqlJournals(database, settings.name),
         expect=database.dialect.expect,
@@ -116,7 +115,7 @@ async def look_at_ring(database: Database) -> Cut | None:
 
 def refuse_ring(settings: Settings, cut: Cut) -> None:
     """Refuse what a start would refuse: an endpoint that asks for more than the ring was cut for. Raises SetupError."""
-    if _keeping(settings) is Keeping.HISTORY:
+    if settings.plan.claims is ClaimMode.HISTORY:
         refuse_more(_retention(settings), cut.slicing)
 
 
@@ -149,9 +148,9 @@ async def open_documents(setting: Any, *, clock: Clock) -> AsyncIterator[SqlDocu
 
 
 @asynccontextmanager
-async def open_tokens(setting: Any, *, clock: Clock) -> AsyncIterator[SqlTokens]:
+async def open_tokens(place: Location, *, clock: Clock) -> AsyncIterator[SqlTokens]:
     """Give the tokens that are beside a store."""
-    async with open_database(setting, clock=clock) as database:
+    async with open_database(place.setting, clock=clock) as database:
         await _ensure(database, STORE)
         yield SqlTokens(database)
 
@@ -160,7 +159,7 @@ async def open_tokens(setting: Any, *, clock: Clock) -> AsyncIterator[SqlTokens]
 async def open_transactions(settings: Settings, *, clock: Clock) -> AsyncIterator[SqlTransactions]:
     """Give the transactions of a store that is open, with its tables."""
     async with open_database(settings.store, clock=clock) as database:
-        yield SqlTransactions(database, settings.name, keeping=_keeping(settings), isolation=settings.isolation)
+        yield SqlTransactions(database, settings.name, keeping=settings.plan.claims, isolation=settings.isolation)
 
 
 @asynccontextmanager
@@ -168,7 +167,7 @@ async def open_calls(settings: Settings, *, clock: Clock) -> AsyncIterator[SqlCa
     """Give what an endpoint was asked by others, beside a store that is open."""
     async with open_database(settings.store, clock=clock) as database:
         await _ensure(database, HTTP)
-        yield SqlCalls(database, settings.name, keeping=_keeping(settings), isolation=settings.isolation)
+        yield SqlCalls(database, settings.name, keeping=settings.plan.claims, isolation=settings.isolation)
 
 
 def are_one_file(one: Any, other: Any) -> bool:
@@ -183,9 +182,9 @@ def enlist(setting: Any, endpoint: str, session: object, committed: Committed) -
 
 
 @asynccontextmanager
-async def open_dead_letters(setting: Any, *, clock: Clock) -> AsyncIterator[DeadLetters]:
+async def open_dead_letters(place: Location, *, clock: Clock) -> AsyncIterator[DeadLetters]:
     """Give the dead letters of a database."""
-    async with open_database(setting, clock=clock) as database:
+    async with open_database(place.setting, clock=clock) as database:
         await _ensure(database, STORE)
         yield SqlDeadLetters(database)
 
@@ -222,16 +221,8 @@ async def temporary_transport(
 
 
 def _retention(settings: Settings) -> int:
-    chosen = settings.deduplication
-    return round(chosen.retention.total_seconds() * 1000) if isinstance(chosen, History) else RETENTION
-
-
-def _keeping(settings: Settings) -> Keeping:
-    if are_in_store(settings):
-        return Keeping.TOKENS
-    if isinstance(settings.deduplication, History):
-        return Keeping.HISTORY
-    return Keeping.NOTHING if isinstance(settings.deduplication, Off) else Keeping.UNTIL_FORGOTTEN
+    history = settings.plan.history
+    return RETENTION if history is None else round(history.total_seconds() * 1000)
 
 
 async def _ensure(database: Database, schema: Schema, *, creates: bool = True) -> None:

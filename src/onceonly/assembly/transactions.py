@@ -14,9 +14,8 @@ from onceonly.algorithms.transaction import Ways
 from onceonly.assembly.deduplication import open_admission
 from onceonly.assembly.naming import named
 from onceonly.assembly.opened import OpenedFinishing
-from onceonly.config.deduplication import Off
 from onceonly.config.endpoint import Settings
-from onceonly.config.urls import is_in_process, offer_of, shown
+from onceonly.config.location import Location
 from onceonly.model.errors import SetupError
 from onceonly.model.record import Record
 from onceonly.ports.bundle import Finishing
@@ -65,7 +64,7 @@ class Outside:
         async with left_to_the_relay(self._settings), AsyncExitStack() as stack:
             transport = self.ways.transport
             if transport is None:
-                opening = open_transport(self._settings.transport, self._settings.name, surroundings=self._surroundings)
+                opening = open_transport(self._settings.places.transport, self._settings.name, surroundings=self._surroundings)
                 transport = await stack.enter_async_context(opening)
             await relay(records, OpenedFinishing(self._settings.name, self._store, self.ways.admission, NoThings(), transport))
 
@@ -75,8 +74,8 @@ async def open_transactions(
     settings: Settings, *, entities: bool = False, surroundings: Surroundings = LIVE
 ) -> AsyncIterator[OpenedTransactions]:
     """Open the transactions of an endpoint's store, if it has any. Raises SetupError."""
-    is_memory = is_in_process(settings.store)
-    if isinstance(settings.deduplication, Off):
+    is_memory = settings.places.store.in_process
+    if not settings.plan.records:
         yield OpenedTransactions()
         return
     if settings.keeps_documents(entities=entities):
@@ -110,7 +109,7 @@ async def outside(
     if settings.keeps_documents(entities=has.entities):
         check_processed(settings, has)
     async with AsyncExitStack() as stack:
-        with named(settings, "store", settings.store):
+        with named(settings, "store", settings.places.store):
             opening = open_store(settings, entities=has.entities, surroundings=surroundings)
             store, _ = await stack.enter_async_context(opening)
             begun = open_transactions(settings, entities=has.entities, surroundings=surroundings)
@@ -118,8 +117,8 @@ async def outside(
         deciding = await open_admission(stack, settings, surroundings)
         ways = Ways(required(transactions, settings), deciding.admission)
         if controls is not None:
-            with named(settings, "transport", settings.transport):
-                opened = open_transport(settings.transport, settings.name, surroundings=surroundings)
+            with named(settings, "transport", settings.places.transport):
+                opened = open_transport(settings.places.transport, settings.name, surroundings=surroundings)
                 ways = ways._replace(controls=controls, transport=await stack.enter_async_context(opened))
         yield Outside(settings, store, ways, surroundings)
 
@@ -129,7 +128,7 @@ def check_processed(settings: Settings, has: Registered) -> None:
     if not has.handlers and not settings.control.processed_by:
         raise SetupError(
             f"endpoint {settings.name!r} has no handlers, so nobody runs it, and nobody would look after its transactions "
-            f"when this process dies: name an endpoint that runs on the same store ({shown(settings.store)}) and transport: "
+            f"when this process dies: name an endpoint that runs on the same store ({settings.places.store}) and transport: "
             'control=ControlMessages(processed_by="...")'
         )
 
@@ -138,12 +137,12 @@ def required(transactions: Transactions | None, settings: Settings) -> Transacti
     """Give them, where there are any. Raises SetupError."""
     if transactions is not None:
         return transactions
-    if isinstance(settings.deduplication, Off):
+    if not settings.plan.records:
         raise SetupError(
             f"transactions of endpoint {settings.name!r} need deduplication=History() or another: with Off() no record is kept,"
             " so a crash would lose what they send"
         )
-    raise SetupError(f"the store of endpoint {settings.name!r}, {shown(settings.store)}, has no transactions")
+    raise SetupError(f"the store of endpoint {settings.name!r}, {settings.places.store}, has no transactions")
 
 
 @asynccontextmanager
@@ -160,9 +159,9 @@ async def left_to_the_relay(settings: Settings) -> AsyncIterator[None]:
         )
 
 
-def session_of(store: object) -> type[Any] | None:
+def session_of(store: Location) -> type[Any] | None:
     """Give the class of a SQL store's sessions; None for another store. Imports SQLAlchemy, which is there by then."""
-    for name in offer_of(store).asynchronous:
+    for name in store.offer.asynchronous:
         module, _, attribute = name.rpartition(".")
         if attribute == "AsyncSession":
             found: type[Any] = getattr(import_module(module), attribute)

@@ -10,7 +10,6 @@ from typing import Annotated, Any, TypeAlias
 import typer
 
 from onceonly.assembly import look_at_ring, open_dead_letters, open_transport
-from onceonly.assembly.deduplication import tokens_place
 from onceonly.assembly.minting import open_mint
 from onceonly.assembly.opened import Cut
 from onceonly.cli.letters import HEAD_START, Chosen, Retried, WayBack, choose, find, moment, pages
@@ -18,9 +17,8 @@ from onceonly.cli.letters import retry as retry_letters
 from onceonly.cli.output import NEGATIVE, progress, refuse, say, show, show_json, show_table
 from onceonly.cli.places import Instead, JsonOption, Place, StoreOption, TransportOption, looked_at, place_of, transport_of
 from onceonly.cli.reaching import answering, reached
-from onceonly.config.deduplication import Tokens
 from onceonly.config.endpoint import Settings
-from onceonly.config.urls import has_no_tables
+from onceonly.config.location import locate
 from onceonly.formats.escaping import escape
 from onceonly.model.dead_letter import DeadLetter
 from onceonly.model.errors import OnceOnlyError, SetupError, TryAgain
@@ -224,7 +222,7 @@ async def _retry(place: Place, chosen: Chosen, transport: str, done: Retried, *,
 
 async def _cut_of(store: object) -> Cut | None:
     """Tell how a store cuts time; None where it does not, or cannot be asked now."""
-    if isinstance(store, str) and has_no_tables(store):
+    if not locate(store, "store").is_sql:
         return None
     try:
         async with answering("store", store):
@@ -243,12 +241,12 @@ async def _purge(place: Place, chosen: Chosen) -> tuple[int, int]:
 
 async def _withdraw(settings: Settings | None, letters: Sequence[DeadLetter]) -> None:
     """Remove the tokens of an endpoint's messages that are given up for good; those of finish-only letters are needed yet."""
-    if settings is None or not isinstance(settings.deduplication, Tokens):
+    if settings is None or settings.plan.tokens is None:
         return
     mine = [each for each in letters if each.endpoint == settings.name and not each.finish_only]
     tokens = [Token(each.message.token, settings.name) for each in mine if each.message and each.message.token]
     if tokens:
-        async with reached("tokens", tokens_place(settings), open_mint(settings)) as mint:
+        async with reached("tokens", settings.plan.tokens, open_mint(settings)) as mint:
             await mint.remove(tokens)
 
 

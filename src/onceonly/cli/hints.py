@@ -9,10 +9,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from urllib.parse import urlsplit
 
-from onceonly.assembly.deduplication import tokens_place
 from onceonly.cli.loading import load
-from onceonly.config.deduplication import DedupStore
-from onceonly.config.urls import shown
+from onceonly.config.location import shown
 from onceonly.endpoint import Endpoint
 from onceonly.model.errors import SetupError
 
@@ -60,9 +58,7 @@ def _places(endpoint: Endpoint) -> Iterator[object]:
     yield from (settings.store, settings.transport)
     if settings.dead_letters is not None:
         yield settings.dead_letters
-    if isinstance(settings.deduplication, DedupStore):
-        yield settings.deduplication.url
-    yield tokens_place(settings)
+    yield from (place for place in (settings.plan.marks, settings.plan.tokens) if place is not None)
 
 
 def _given(option: str, arguments: Sequence[str]) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ import typer
 
 from onceonly.cli.loading import load
 from onceonly.config.endpoint import Settings
-from onceonly.config.urls import is_engine, scheme_of, shown
+from onceonly.config.location import Location, is_engine, scheme_of, shown
 from onceonly.endpoint import Endpoint
 from onceonly.model.errors import SetupError
 
@@ -34,13 +34,15 @@ def refuse_missing(setting: Any) -> None:
 def looked_at(setting: Any) -> Any:
     """Give a database setting with which a command that only looks makes no file and no tables. Raises SetupError."""
     refuse_missing(setting)
-    if not isinstance(setting, str) or not _is_sqlite(setting) or "create=" in setting:
-        return setting
-    return f"{setting}{'&' if '?' in setting else '?'}create=false"
+    url = setting.setting if isinstance(setting, Location) else setting
+    if not isinstance(url, str) or not _is_sqlite(url) or "create=" in url:
+        return url
+    return f"{url}{'&' if '?' in url else '?'}create=false"
 
 
 def missing_file(setting: Any) -> str:
     """Say that a SQLite URL or engine names a file that is not there; empty when it is, and for everything else."""
+    setting = setting.setting if isinstance(setting, Location) else setting
     if not is_engine(setting) and not (isinstance(setting, str) and _is_sqlite(setting)):
         return ""
     from onceonly.sql.database import place_of as named_place  # noqa: PLC0415 - imports SQLAlchemy

@@ -4,7 +4,7 @@ import asyncio
 from dataclasses import replace
 from datetime import timedelta
 from time import perf_counter
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from msgspec import Struct, structs
@@ -15,10 +15,10 @@ from onceonly.cli.loading import load
 from onceonly.cli.output import say, show_json, show_table
 from onceonly.cli.places import Instead, Place, StoreOption, is_url, looked_at, place_of
 from onceonly.cli.reaching import ANY_TIME, answering
-from onceonly.config.deduplication import History, Off
+from onceonly.config.deduplication import History
+from onceonly.config.location import locate
 from onceonly.config.measured import Estimate, estimate
 from onceonly.config.retention import SLICES
-from onceonly.config.urls import has_no_tables
 from onceonly.model.durations import in_words, parse_duration
 from onceonly.model.errors import SetupError
 from onceonly.model.ring import Slicing, slicing_for
@@ -96,7 +96,7 @@ def plan(  # noqa: PLR0913 - one parameter for each option
     if not 0 < rate <= LARGEST_RATE:
         raise SetupError(f"--rate {rate:g}: messages a second, more than 0")
     found = place_of(place, Instead(store))
-    if isinstance(found.store, str) and has_no_tables(found.store):
+    if not locate(found.store, "store").is_sql:
         raise SetupError(f"{shown(found.store)} has no tables to measure: plan is about claims in a SQL database")
     asked = _duration("--retention", retention) if retention is not None else None
     wanted = Wanted(rate=rate, sample=sample, in_flight=_duration("--in-flight", in_flight), retention=asked)
@@ -129,9 +129,9 @@ def _refuse_what_a_start_would(place: str, found: Place, asked: timedelta | None
     """Check the endpoint's settings, with the retention that is asked for. Raises SetupError, in the words of a start."""
     if found.settings is None:
         return
-    own = found.settings.deduplication
+    own: Any = found.settings.deduplication
     settings = found.settings
-    if asked is not None and not isinstance(own, Off):
+    if asked is not None and settings.plan.retention is not None:
         settings = replace(settings, deduplication=replace(own, retention=asked))
     endpoint = load(place)
     if not endpoint.only_sends:
@@ -148,7 +148,7 @@ async def _plan(found: Place, wanted: Wanted) -> Planned:
     slicing = cut.slicing if cut is not None else None
     own = found.settings.retention if found.settings is not None else None
     kept = asked or (_kept(slicing) if slicing is not None else own or History().retention)
-    uses_tables = found.settings is not None and isinstance(found.settings.deduplication, History)
+    uses_tables = found.settings is not None and found.settings.plan.history is not None
     return Planned(
         database=shown(setting),
         rate=wanted.rate,

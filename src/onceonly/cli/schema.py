@@ -14,7 +14,7 @@ from onceonly.cli.output import NEGATIVE, say, show, show_json, show_table
 from onceonly.cli.places import Instead, JsonOption, StoreOption, TransportOption, missing_file
 from onceonly.cli.reaching import ANY_TIME, answering
 from onceonly.cli.schema_parts import Asked, Component, Part, parts_of
-from onceonly.config.urls import require
+from onceonly.config.location import locate
 from onceonly.formats.documents import FORMAT
 from onceonly.model.errors import SchemaMissing, SchemaTooNew, SetupError
 from onceonly.runtime.environment import LIVE
@@ -134,7 +134,7 @@ async def _one_database(act: Act, part: Part) -> Finding:
 async def _one_service(act: Act, part: Part) -> Finding:
     """Make the place of a service, where it has none, and look at it; a check only looks."""
     is_blobs, url = part.component is Component.BLOBS, str(part.setting)
-    require(url, "blobs" if is_blobs else "store")
+    locate(url, "blobs" if is_blobs else "store").require_driver("blobs" if is_blobs else "store")
     problem = ""
     async with answering(part.component.value, url, ANY_TIME):
         if act is not check:

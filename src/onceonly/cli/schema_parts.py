@@ -2,16 +2,14 @@
 
 from collections.abc import Iterator, Sequence
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from onceonly.assembly import shown
-from onceonly.assembly.deduplication import tokens_place
 from onceonly.cli.hints import pasteable
 from onceonly.cli.loading import load
 from onceonly.cli.output import say
 from onceonly.cli.places import Instead, is_url
-from onceonly.config.deduplication import DedupStore, Tokens
-from onceonly.config.urls import has_no_tables, keeps_documents, place_system
+from onceonly.config.location import Location, read_url
 from onceonly.endpoint import Endpoint
 from onceonly.model.errors import SetupError
 
@@ -30,12 +28,17 @@ class Part(NamedTuple):
     """One use of one database, service or folder."""
 
     component: Component
-    setting: object
+    location: Location
+
+    @property
+    def setting(self) -> Any:
+        """The URL or the engine."""
+        return self.location.setting
 
     @property
     def has_tables(self) -> bool:
         """Tell whether it is a SQL database."""
-        return not (isinstance(self.setting, str) and has_no_tables(self.setting))
+        return self.location.is_sql
 
 
 class Asked(NamedTuple):
@@ -71,47 +74,42 @@ def parts_of(asked: Asked) -> list[Part]:
 
 
 def _of_url(url: str, asked: Sequence[Component]) -> Iterator[Part]:
-    system = place_system(url)
-    if system is not None and system.dialect is None:
-        if system.keeps_documents:
-            yield Part(Component.DOCUMENTS, url)
-        elif system.artifacts is not None and not system.in_process:
-            yield Part(Component.BLOBS, url)
-        else:
-            yield Part(Component.STORE, url)
-        return
-    yield from (Part(component, url) for component in (Component.STORE, Component.TRANSPORT, Component.DOCUMENTS))
-    if Component.HTTP in asked:
-        yield Part(Component.HTTP, url)
+    place = read_url(url)
+    if place.is_sql:
+        yield from (Part(component, place) for component in (Component.STORE, Component.TRANSPORT, Component.DOCUMENTS))
+        if Component.HTTP in asked:
+            yield Part(Component.HTTP, place)
+    elif place.keeps_documents:
+        yield Part(Component.DOCUMENTS, place)
+    elif place.system.artifacts is not None and not place.in_process:
+        yield Part(Component.BLOBS, place)
+    else:
+        yield Part(Component.STORE, place)
 
 
 def _of_endpoint(endpoint: Endpoint, instead: Instead) -> Iterator[Part]:
     settings = instead.settings(endpoint)
-    yield _store(settings.store)
+    places, plan = settings.places, settings.plan
+    yield _store(places.store)
     if endpoint.has_responders:
-        yield Part(Component.HTTP, settings.store)
-    yield Part(Component.TRANSPORT, settings.transport)
-    if settings.dead_letters is not None:
-        yield _store(settings.dead_letters)
-    if isinstance(settings.deduplication, DedupStore):
-        yield Part(Component.DOCUMENTS, settings.deduplication.url)
-    if isinstance(settings.deduplication, Tokens):
-        yield Part(Component.DOCUMENTS, tokens_place(settings))
-    if settings.blobs is not None:
-        yield Part(Component.BLOBS, settings.blobs)
+        yield Part(Component.HTTP, places.store)
+    yield Part(Component.TRANSPORT, places.transport)
+    if places.dead_letters is not places.store:
+        yield _store(places.dead_letters)
+    yield from (Part(Component.DOCUMENTS, place) for place in (plan.marks, plan.tokens) if place is not None)
+    if places.blobs is not None:
+        yield Part(Component.BLOBS, places.blobs)
 
 
-def _store(setting: object) -> Part:
-    return Part(Component.DOCUMENTS if keeps_documents(setting) else Component.STORE, setting)
+def _store(place: Location) -> Part:
+    return Part(Component.DOCUMENTS if place.keeps_documents else Component.STORE, place)
 
 
 def _is_made(part: Part) -> bool:
-    system = place_system(part.setting)
-    if system is None or system.in_process:
-        return part.has_tables
-    return part.has_tables or system.documents is not None or system.artifacts is not None
+    system = part.location.system
+    return part.has_tables or (not system.in_process and (system.documents is not None or system.artifacts is not None))
 
 
 def _nothing(part: Part) -> str:
     makes = ": `onceonly topology create module:endpoint` makes its queues" if part.component is Component.TRANSPORT else ""
-    return f"the {part.component.value} {shown(part.setting)} has no tables{makes}"
+    return f"the {part.component.value} {part.location} has no tables{makes}"

@@ -8,7 +8,6 @@ from typing import Annotated, BinaryIO, NamedTuple
 import typer
 
 from onceonly.assembly import open_transport
-from onceonly.assembly.deduplication import tokens_place
 from onceonly.assembly.minting import Mint, open_mint
 from onceonly.cli.events import BadItem, Form, read_items, to_message
 from onceonly.cli.files import reading
@@ -17,7 +16,7 @@ from onceonly.cli.output import NEGATIVE, complain, progress, say, show, show_js
 from onceonly.cli.places import Instead, JsonOption, TransportOption
 from onceonly.cli.reaching import answering, reached
 from onceonly.cli.sending import Minting, Tally, send_all
-from onceonly.config.deduplication import NAME_RULE, Tokens, is_endpoint_name
+from onceonly.config.deduplication import NAME_RULE, is_endpoint_name
 from onceonly.config.endpoint import Settings
 from onceonly.model.errors import SetupError, TryAgain
 from onceonly.model.message import Message
@@ -95,7 +94,7 @@ async def _mint(target: Target, stack: AsyncExitStack) -> Mint | None:
     """Open the place where the endpoint looks for tokens, if it asks for some."""
     if target.mint is None:
         return None
-    return await stack.enter_async_context(reached("tokens", tokens_place(target.mint), open_mint(target.mint)))
+    return await stack.enter_async_context(reached("tokens", target.mint.plan.tokens, open_mint(target.mint)))
 
 
 def _messages(stream: BinaryIO, form: Form) -> Iterator[Message]:
@@ -108,7 +107,7 @@ def _target(to: str, instead: Instead, *, event: bool) -> Target:
     if ":" in to:
         endpoint = load(to)
         settings = instead.settings(endpoint)
-        mint = settings if isinstance(settings.deduplication, Tokens) else None
+        mint = settings if settings.plan.tokens is not None else None
         return Target(endpoint.name, settings.transport, endpoint.topology(), mint)
     if to and not is_endpoint_name(to):
         raise SetupError(f"--to {to!r}: {NAME_RULE}")

@@ -18,7 +18,6 @@ from onceonly.cli.reaching import answering
 from onceonly.cli.upkeep import JanitorState, count_upkeep, look_at_janitor
 from onceonly.cli.watch import watch_as_json, watch_on_screen
 from onceonly.config.endpoint import Settings
-from onceonly.config.urls import keeps_documents
 from onceonly.formats.escaping import escape
 from onceonly.model.errors import QueueMissing, SetupError
 from onceonly.ports.dead_letters import Filter
@@ -159,7 +158,7 @@ async def _look_at(settings: Settings) -> Status:
 
 
 async def _look_at_records(settings: Settings) -> tuple[int | None, int | None, int | None]:
-    if keeps_documents(settings.store):
+    if settings.places.store.keeps_documents:
         return None, None, None
     refuse_missing(settings.store)
     async with answering("store", settings.store), look_at_store(settings) as opened:

@@ -6,13 +6,13 @@ from typing import Any, NamedTuple
 from msgspec import Struct, structs
 
 from onceonly.assembly import look_at_store
-from onceonly.assembly.deduplication import are_in_store, drops_of, tokens_place
+from onceonly.assembly.deduplication import drops_of
 from onceonly.assembly.documents import open_documents
 from onceonly.assembly.minting import count_live
 from onceonly.cli.places import looked_at
 from onceonly.cli.reaching import answering
-from onceonly.config.deduplication import DedupStore, History, Tokens
 from onceonly.config.endpoint import Settings
+from onceonly.config.location import Location, locate
 from onceonly.documents.dedup import DocumentDedupStore
 from onceonly.documents.tokens import DocumentTokens
 from onceonly.model.durations import in_words
@@ -46,9 +46,9 @@ async def look_at_janitor(settings: Settings) -> dict[str, Any]:
     async with answering("store", settings.store), look_at_store(settings) as opened:
         journal = await opened.journals.read() if opened.journals is not None else None
         late = await late_slots(opened.ring) if opened.ring is not None else None
-    if late is None and isinstance(settings.deduplication, History) and opened.leader is not None:
+    if late is None and settings.plan.history is not None and opened.leader is not None:
         late = ()  # nobody has cut time yet
-    sweeps = isinstance(settings.deduplication, Tokens) or settings.makes_things
+    sweeps = settings.plan.tokens is not None or settings.makes_things
     found: dict[str, Any] = {} if late is None else {"late_slots": len(late)}
     if journal is None and (late is not None or sweeps):
         return found | {"janitor": JanitorState(state="never")}
@@ -69,10 +69,11 @@ def _state(journal: Journal, now: int) -> JanitorState:
 async def count_upkeep(settings: Settings) -> dict[str, Any]:
     """Give the numbers that an endpoint has, and under `more` the names of those that are more than they say."""
     found: dict[str, Count] = {}
-    if isinstance(settings.deduplication, DedupStore):
-        found |= await _count_marks(settings.deduplication.url)
-    if isinstance(settings.deduplication, Tokens):
-        found |= await _count_tokens(settings)
+    plan = settings.plan
+    if plan.marks is not None:
+        found |= await _count_marks(plan.marks)
+    if plan.tokens is not None:
+        found |= await _count_tokens(settings, plan.tokens)
     if settings.makes_things:
         found |= await _count_attempts(settings)
     numbers = {name: count.number for name, count in found.items()}
@@ -90,17 +91,16 @@ def _limited(listed: int) -> Count:
     return Count(min(listed, MOST), listed > MOST)
 
 
-async def _count_marks(url: str) -> dict[str, Count]:
-    async with answering("deduplication", url), open_documents(looked_at(url), clock=LIVE.clock) as documents:
+async def _count_marks(place: Location) -> dict[str, Count]:
+    async with answering("deduplication", place), open_documents(looked_at(place), clock=LIVE.clock) as documents:
         done = DocumentDedupStore(documents, retention=timedelta(days=1), clock=LIVE.clock)
         return {"marks": _limited(await done.count(MOST + 1))}
 
 
-async def _count_tokens(settings: Settings) -> dict[str, Count]:
-    place = tokens_place(settings)
-    if are_in_store(settings):  # prepared ones are not committed there, so nobody sees them
+async def _count_tokens(settings: Settings, place: Location) -> dict[str, Count]:
+    if settings.plan.tokens_in_store:  # prepared ones are not committed there, so nobody sees them
         async with answering("tokens", place):
-            live = Count(await count_live(looked_at(place), clock=LIVE.clock))
+            live = Count(await count_live(locate(looked_at(place), "store"), clock=LIVE.clock))
             return {"dropped": await _count_dropped_in_store(settings, place), "live": live}
     async with answering("tokens", place), open_documents(looked_at(place), clock=LIVE.clock) as documents:
         dropped = Count(await drops_of(documents, settings.name).read())
@@ -108,7 +108,7 @@ async def _count_tokens(settings: Settings) -> dict[str, Count]:
         return {"dropped": dropped, "prepared": Count(prepared, more), "live": Count(waiting, more)}
 
 
-async def _count_dropped_in_store(settings: Settings, place: object) -> Count:
+async def _count_dropped_in_store(settings: Settings, place: Location) -> Count:
     """Read the count; messages may be sent before the endpoint ran for the first time, and made its table."""
     try:
         async with open_documents(looked_at(place), clock=LIVE.clock) as documents:

@@ -4,9 +4,13 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from enum import Enum
 from itertools import pairwise
 from typing import Any, TypeGuard
 
+from msgspec import Struct
+
+from onceonly.config.location import Location, locate
 from onceonly.model.errors import SetupError
 from onceonly.model.wording import an
 
@@ -154,6 +158,71 @@ class ControlMessages:
 
 
 Deduplication = History | DedupStore | Tokens | Off
+
+
+class ClaimMode(Enum):
+    """What a SQL store keeps to know a message again. In each mode but NOTHING, records wait until their effects are sent."""
+
+    HISTORY = "history"
+    """Claims stay for the retention: the store itself knows what is done (protocols, section 3)."""
+    UNTIL_FORGOTTEN = "until forgotten"
+    """Claims are deleted with their records: an admission elsewhere knows what is done (sections 4 and 5)."""
+    TOKENS = "tokens"
+    """No claims: a message is new while its token, in the same database, is live (section 5, last part)."""
+    NOTHING = "nothing"
+    """Neither claims nor records: at-least-once, for control runs."""
+
+    @property
+    def claims(self) -> bool:
+        """Whether `begin` claims."""
+        return self in (ClaimMode.HISTORY, ClaimMode.UNTIL_FORGOTTEN)
+
+
+class DeduplicationPlan(Struct, frozen=True, kw_only=True):
+    """What a deduplication setting comes to for one store. Everything that depends on the kind of setting is read here.
+
+    `claims` is what a SQL store keeps. `history` is for how long the store knows what is done, None where another place knows
+    it. `retention` is for how long a copy is known at all. `marks` is where a dedup store is; `tokens` is where tokens are,
+    which may be the store itself (`tokens_in_store`). `records` is false where a crash may lose what a handler sends.
+    """
+
+    claims: ClaimMode
+    records: bool = True
+    history: timedelta | None = None
+    retention: timedelta | None = None
+    marks: Location | None = None
+    tokens: Location | None = None
+    tokens_in_store: bool = False
+    sweep_after: timedelta | None = None
+    subscribers: Mapping[str, Sequence[str]] | None = None
+
+
+def plan_deduplication(chosen: Deduplication, store: Location) -> DeduplicationPlan:
+    """Decide what a setting means for a store: the one place that takes it apart. Raises SetupError for a URL of no use."""
+    match chosen:
+        case History(retention):
+            return DeduplicationPlan(claims=ClaimMode.HISTORY, history=retention, retention=retention)
+        case DedupStore(url, retention):
+            marks = locate(url, "deduplication")
+            return DeduplicationPlan(claims=ClaimMode.UNTIL_FORGOTTEN, retention=retention, marks=marks)
+        case Tokens():
+            return _plan_tokens(chosen, store)
+        case Off():
+            return DeduplicationPlan(claims=ClaimMode.NOTHING, records=False)
+
+
+def _plan_tokens(chosen: Tokens, store: Location) -> DeduplicationPlan:
+    inside = store.is_sql and (not chosen.url or chosen.url == store.setting)
+    if not chosen.url and not store.is_sql:
+        raise SetupError(f"Tokens() keeps them in the store's own SQL database; {store} is none, so write Tokens(url)")
+    return DeduplicationPlan(
+        claims=ClaimMode.TOKENS if inside else ClaimMode.UNTIL_FORGOTTEN,
+        retention=chosen.retention,
+        tokens=locate(chosen.url, "tokens") if chosen.url else store,
+        tokens_in_store=inside,
+        sweep_after=chosen.sweep_after,
+        subscribers=chosen.subscribers,
+    )
 
 
 def is_duration(value: object) -> TypeGuard[timedelta]:

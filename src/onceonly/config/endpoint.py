@@ -3,21 +3,24 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import cached_property
+
+from msgspec import Struct
 
 from onceonly.config.deduplication import (
     NAME_RULE,
     ControlMessages,
     Deduplication,
+    DeduplicationPlan,
     DedupStore,
     History,
-    Off,
     Tokens,
     is_duration,
     is_endpoint_name,
-    is_url,
+    plan_deduplication,
 )
+from onceonly.config.location import Location, locate, problem_of
 from onceonly.config.retention import Promised, control_problem, default_interval, interval_problem
-from onceonly.config.urls import has_no_tables, is_in_process, shown, url_problem
 from onceonly.config.worker import WorkerSettings
 from onceonly.formats.identity import IdentityRule, rule_problem
 from onceonly.model.address import address_problem
@@ -25,13 +28,24 @@ from onceonly.model.errors import SetupError
 from onceonly.model.peer import Peer
 from onceonly.model.retry import Retry
 from onceonly.model.wording import an
+from onceonly.systems import Role
 
 DAY = 86400.0
 MAX_COMMIT = timedelta(seconds=30)
 LONGEST_COMMIT = timedelta(hours=1)
 MARGIN = 5.0
+_NEEDED = frozenset({"store", "transport"})
 ELSEWHERE = 60.0
 """Seconds that a unit may wait for blobs, requests and tokens to be prepared at other services."""
+
+
+class Places(Struct, frozen=True, kw_only=True):
+    """Where an endpoint keeps things. `dead_letters` is the store where no other database is named."""
+
+    store: Location
+    transport: Location
+    dead_letters: Location
+    blobs: Location | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +90,7 @@ class Settings:
     @property
     def retention(self) -> timedelta | None:
         """For how long something is kept so that a copy is known; None with `Off()`."""
-        return None if isinstance(self.deduplication, Off) else self.deduplication.retention
+        return self.plan.retention
 
     @property
     def interval(self) -> timedelta:
@@ -90,26 +104,27 @@ class Settings:
         """
         worker = self.worker
         handling = worker.budget + worker.concurrency * (max(self.timeout, longest_timeout) + worker.grace)
-        if self.makes_things or (isinstance(self.deduplication, Tokens) and self.deduplication.url):
+        if self.makes_things or (self.plan.tokens is not None and not self.plan.tokens_in_store):
             handling += ELSEWHERE
         return max(handling, self.max_commit.total_seconds()) + MARGIN
 
     def __post_init__(self) -> None:
         """Check everything."""
-        if problems := tuple(self._problems()):
+        if problems := tuple(dict.fromkeys(self._problems())):
             lines = "".join(f"\n  * {problem}" for problem in problems)
             raise SetupError(f"endpoint {self.name!r} cannot work with these settings:{lines}")
 
     def keeps_documents(self, *, entities: bool) -> bool:
         """Tell whether its store is documents: a service's, or memory's where something needs them, such as `entities`."""
-        if not isinstance(self.store, str) or not has_no_tables(self.store):
+        store, plan = self.places.store, self.plan
+        if store.is_sql:
             return False
-        forgets = isinstance(self.deduplication, DedupStore | Tokens)
-        return not is_in_process(self.store) or entities or forgets or self.makes_things or self._only_sends
+        elsewhere = plan.marks is not None or plan.tokens is not None
+        return not store.in_process or entities or elsewhere or self.makes_things or self._only_sends
 
     def control_problem(self, *, entities: bool) -> str | None:
         """Say why control messages would give up a transaction that may still be committed, where there are any."""
-        if isinstance(self.deduplication, Off) or not self.keeps_documents(entities=entities):
+        if not self.plan.records or not self.keeps_documents(entities=entities):
             return None
         return control_problem(self.max_commit, self.control)
 
@@ -127,17 +142,38 @@ class Settings:
         """Whether handlers may make anything but messages, so that attempts are registered."""
         return self.blobs is not None or bool(self.peers)
 
+    @cached_property
+    def places(self) -> Places:
+        """Where the endpoint keeps things, each read once. Raises SetupError; not after construction."""
+        store = locate(self.store, "store")
+        return Places(
+            store=store,
+            transport=locate(self.transport, "transport"),
+            dead_letters=store if self.dead_letters is None else locate(self.dead_letters, "dead_letters"),
+            blobs=None if self.blobs is None else locate(self.blobs, "blobs"),
+        )
+
+    @cached_property
+    def plan(self) -> DeduplicationPlan:
+        """What the deduplication setting means for the store. Raises SetupError; not after construction."""
+        return plan_deduplication(self.deduplication, self.places.store)
+
     def _problems(self) -> Iterator[str]:
         if not is_endpoint_name(self.name):
             yield NAME_RULE
-        databases = (("store", self.store), *((("dead_letters", self.dead_letters),) if self.dead_letters is not None else ()))
-        for role, setting in (*databases, ("transport", self.transport)):
-            if problem := url_problem(setting, role):
-                yield problem
+        given: tuple[tuple[Role, object], ...] = (
+            ("store", self.store),
+            ("dead_letters", self.dead_letters),
+            ("transport", self.transport),
+            ("blobs", self.blobs),
+        )
+        wrong = [
+            found for role, setting in given if setting is not None or role in _NEEDED if (found := problem_of(setting, role))
+        ]
+        yield from wrong
         yield from self._sql_problems()
-        yield from self._deduplication_problems()
-        if self.blobs is not None and not is_url(self.blobs):
-            yield 'blobs must be the URL of a place, such as "folder:///var/lib/shop" or "s3://bucket/prefix"'
+        undecided = tuple(self._deduplication_problems(located=not wrong))
+        yield from undecided
         yield from self._peer_problems()
         if problem := rule_problem(self.identity):
             yield problem
@@ -149,7 +185,7 @@ class Settings:
             yield f"timeout must be a number of seconds above 0, a day at most, not {self.timeout!r}"
         if not 0 < self.relay_after <= DAY:
             yield f"relay_after must be a number of seconds above 0, a day at most, not {self.relay_after!r}"
-        yield from self._control_problems()
+        yield from self._control_problems(decided=not (wrong or undecided))
         if not isinstance(self.worker, WorkerSettings):
             yield f"worker must be WorkerSettings(...), not {self.worker!r}"
         yield from self._upkeep_problems()
@@ -187,22 +223,34 @@ class Settings:
         if self.health is not None and (problem := address_problem(self.health)):
             yield f"health: {problem}"
 
-    def _deduplication_problems(self) -> Iterator[str]:
+    def _deduplication_problems(self, *, located: bool) -> Iterator[str]:
         chosen = self.deduplication
-        if not isinstance(chosen, History | DedupStore | Tokens | Off):
+        if not isinstance(chosen, Deduplication):
             yield f"deduplication must be History(...), DedupStore(url), Tokens(url) or Off(), not {an(type(chosen).__name__)}"
-        elif isinstance(chosen, Tokens) and not chosen.url and isinstance(self.store, str) and has_no_tables(self.store):
-            yield f"Tokens() keeps them in the store's own SQL database; {shown(self.store)} is none, so write Tokens(url)"
+            return
+        if not located:
+            return
+        try:
+            plan_deduplication(chosen, locate(self.store, "store"))
+        except SetupError as error:
+            yield str(error)
 
-    def _control_problems(self) -> Iterator[str]:
+    def _control_problems(self, *, decided: bool) -> Iterator[str]:
         if not isinstance(self.control, ControlMessages):
             yield f"control must be ControlMessages(...), not {self.control!r}"
-        elif self.control.processed_by and not (isinstance(self.store, str) and has_no_tables(self.store)):
+        elif not decided:
+            return
+        elif self.control.processed_by and not self.plan.records:
+            yield (
+                "control: processed_by names who looks after transactions, and with deduplication=Off() there are none: "
+                "use History() or another, or leave out processed_by"
+            )
+        elif self.control.processed_by and self.places.store.is_sql:
             yield (
                 "control: processed_by is for stores that cannot be searched; in a SQL store its records are found by a relay "
                 "of this very endpoint, so run it somewhere"
             )
-        elif self.control.processed_by and isinstance(self.deduplication, Tokens):
+        elif self.control.processed_by and self.plan.tokens is not None:
             yield (
                 "control: with Tokens(...) the endpoint's own worker has to look after its transactions, for it alone sweeps "
                 f"their tokens: run one, and leave out processed_by={self.control.processed_by!r}"

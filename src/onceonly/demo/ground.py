@@ -10,7 +10,7 @@ from sqlalchemy import Table, func, select
 from onceonly import SetupError
 from onceonly.assembly import open_database, schemas, shown
 from onceonly.assembly.documents import open_documents
-from onceonly.config.urls import keeps_documents
+from onceonly.config.location import read_url
 from onceonly.demo.audit import Line
 from onceonly.demo.books import Books
 from onceonly.demo.flights import LEDGER, LOYALTY
@@ -114,7 +114,7 @@ class DocumentsGround:
 
 async def open_ground(stack: AsyncExitStack, place: Place) -> Ground:
     """Make the tables of a run, or look at the place for its documents; the end of `stack` leaves nothing of them."""
-    if keeps_documents(place.store):
+    if read_url(place.store).keeps_documents:
         return DocumentsGround(await open_emptied(stack, place.store), place)
     database = await stack.enter_async_context(open_database(place.store))
     metadata = Books(place.prefix, place.store).metadata
@@ -136,7 +136,7 @@ async def open_beside(stack: AsyncExitStack, place: Place) -> Documents | None:
     """Open the documents that hold tokens or marks, if there are any; the end of `stack` leaves nothing of them."""
     if not place.beside:
         return None
-    if keeps_documents(place.beside):
+    if read_url(place.beside).keeps_documents:
         return await open_emptied(stack, place.beside, is_shared=place.beside == place.store)
     if place.beside != place.store:
         database = await stack.enter_async_context(open_database(place.beside))

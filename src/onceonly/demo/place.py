@@ -6,7 +6,7 @@ from uuid import uuid4
 import msgspec
 
 from onceonly import DedupStore, History, Off, SetupError, Tokens
-from onceonly.config.urls import has_no_tables, is_in_process, keeps_documents, place_system, require, shown
+from onceonly.config.location import locate, read_url
 from onceonly.demo.flights import FLIGHT_DEPARTED, LEDGER, LOYALTY, MILES_FLOWN
 from onceonly.demo.options import Deduplication, Options
 from onceonly.systems import Role
@@ -28,7 +28,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def works_on_entities(self) -> bool:
         """Tell whether the store has no tables, so that handlers work on entities."""
-        return keeps_documents(self.store)
+        return read_url(self.store).keeps_documents
 
     @property
     def setting(self) -> History | DedupStore | Tokens | Off:
@@ -52,7 +52,7 @@ def place_of(options: Options, folder: Path) -> Place:
     for role, url in given:
         if url:
             _check(url, role)
-    inside = options.deduplication is Deduplication.TOKENS and not has_no_tables(store)
+    inside = options.deduplication is Deduplication.TOKENS and read_url(store).is_sql
     is_beside = options.deduplication in {Deduplication.DEDUP_STORE, Deduplication.TOKENS}
     beside = options.beside or ("" if inside else store)
     return Place(
@@ -67,20 +67,20 @@ def place_of(options: Options, folder: Path) -> Place:
 
 def has_prefix(url: str) -> bool:
     """Tell whether what a run keeps there lies behind its own prefix; a place that has none must be the run's alone."""
-    system = place_system(url)
-    return system is not None and (not system.keeps_documents or system.parts != "")
+    system = read_url(url).system
+    return not system.keeps_documents or system.parts != ""
 
 
 def _check(url: str, role: Role) -> None:
-    require(url, role)
-    if is_in_process(url):
-        raise SetupError(f"{shown(url)}: the demo's processes share no memory")
+    place = locate(url, role)
+    place.require_driver(role)
+    if place.in_process:
+        raise SetupError(f"{place}: the demo's processes share no memory")
 
 
 def _own(url: str, prefix: str) -> str:
     """Give the part of a place that is a run's own; the whole place where it has no parts."""
-    system = place_system(url)
-    parts = "" if system is None else system.parts
+    parts = read_url(url).system.parts
     if parts == "path":
         path, mark, query = url.partition("?")
         return f"{path.rstrip('/')}/{prefix.rstrip('_')}{mark}{query}"

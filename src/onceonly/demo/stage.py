@@ -13,7 +13,7 @@ from onceonly.assembly import open_transport, temporary_transport
 from onceonly.assembly.blobs import create as create_blobs
 from onceonly.assembly.blobs import open_blobs
 from onceonly.assembly.minting import Mint, open_mint, with_token
-from onceonly.config.urls import scheme_of
+from onceonly.config.location import scheme_of
 from onceonly.demo.audit import Left, Line, Remains, Sunk
 from onceonly.demo.endpoints import make
 from onceonly.demo.flights import LEDGER, LOYALTY, MILES_FLOWN, SINK

@@ -9,13 +9,11 @@ from types import FrameType
 from typing import Any, TypeVar, overload
 
 from onceonly.assembly import enlist, wire
-from onceonly.config.deduplication import ControlMessages, Deduplication, History, Off, Tokens
+from onceonly.config.deduplication import ControlMessages, Deduplication, History
 from onceonly.config.endpoint import MAX_COMMIT, Settings
-from onceonly.config.urls import offer_of
 from onceonly.config.worker import WorkerSettings
 from onceonly.endpoint.blobs import BlobPlace
 from onceonly.endpoint.entities import KeyRule
-from onceonly.endpoint.envelopes import Subscribers
 from onceonly.endpoint.handlers import EndpointHandlers, Rules
 from onceonly.endpoint.outgoing import Outgoing
 from onceonly.endpoint.plans import Plans, plan
@@ -369,7 +367,7 @@ class Endpoint(Responding, Transacting):
         return partial(asked, chosen, make, longest_timeout=longest, surroundings=surroundings, observer=observer)
 
     def _plan(self, settings: Settings, *, sends: bool = False) -> Plans:
-        offer, subscribers = offer_of(settings.store), _subscribers(settings)
+        offer, subscribers = settings.places.store.offer, settings.plan.subscribers
         plans = plan(
             self._handlers,
             self._providers,
@@ -392,10 +390,6 @@ class Endpoint(Responding, Transacting):
 
 
 def _rules(settings: Settings, max_body: int) -> Rules:
-    repeats = isinstance(settings.deduplication, Off)
-    rules = Rules(settings.name, settings.retry, settings.timeout, settings.identity, max_body, _subscribers(settings), repeats)
+    repeats, subscribers = not settings.plan.records, settings.plan.subscribers
+    rules = Rules(settings.name, settings.retry, settings.timeout, settings.identity, max_body, subscribers, repeats)
     return rules._replace(grace=settings.worker.grace)
-
-
-def _subscribers(settings: Settings) -> Subscribers | None:
-    return settings.deduplication.subscribers if isinstance(settings.deduplication, Tokens) else None

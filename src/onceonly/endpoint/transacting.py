@@ -163,7 +163,7 @@ class Transacting:
         """Where control messages look after a transaction no relay finds its record: it is sent by this very task."""
         dispatch = directly if ways.controls else partial(self._dispatch, directly)
         longest = running.settings.control.max_commit // timedelta(milliseconds=1) if ways.controls else 0
-        kind = session_of(running.settings.store)
+        kind = session_of(running.settings.places.store)
         envelopes = Envelopes(self.settings.name, max_body=running.max_body)
         return Means(self.settings.name, ways, dispatch, envelopes, running.surroundings, kind, longest)
 

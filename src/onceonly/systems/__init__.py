@@ -111,7 +111,7 @@ class TransportService(Protocol):
         """Make what these queues need, and delete it with the queues at the end."""
 
 
-class System(Struct, frozen=True, kw_only=True):
+class System(Struct, frozen=True, kw_only=True, eq=False):
     """One system: its drivers, and what an endpoint can use it for.
 
     `drivers` are named by what follows the `+` in a URL's scheme; the one named "" is for URLs without it. `dialect` makes

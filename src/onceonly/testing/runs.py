@@ -14,11 +14,9 @@ from onceonly.algorithms.delivery import Report, deliver
 from onceonly.algorithms.effects import Registered
 from onceonly.assembly import open_dead_letters
 from onceonly.assembly.blobs import open_blobs
-from onceonly.assembly.deduplication import are_in_store
 from onceonly.assembly.minting import open_mint, with_token
-from onceonly.config.deduplication import DedupStore, Tokens
 from onceonly.config.endpoint import Settings
-from onceonly.config.urls import is_in_process, keeps_documents, offer_of
+from onceonly.config.location import Location, locate
 from onceonly.endpoint import Endpoint
 from onceonly.formats.bodies import codec_for, encode_body, type_name
 from onceonly.formats.cloudevents import encode
@@ -216,7 +214,7 @@ class Run:
             return {name: data for name in await things.names() if (data := await things.read(name)) is not None}
 
     async def _with_live_token(self, message: Message) -> Message:
-        if not isinstance(self._settings.deduplication, Tokens):
+        if self._settings.plan.tokens is None:
             return message
         message = with_token(message)
         if message.token not in self._minted:
@@ -258,8 +256,9 @@ async def run(endpoint: Endpoint, *, own_store: bool = False, directory: Path | 
         folder = Path(own) if directory is None else Path(mkdtemp(prefix="onceonly-", dir=directory))
         settings = _settings(endpoint, folder, own_store=own_store)
         async with AsyncExitStack() as stack:
-            for url in filter(is_in_process, _places(settings)):  # a world in memory ends with its last user
-                await stack.enter_async_context(open_dead_letters(url))  # and these outlive every crash
+            for place in _places(settings):
+                if place is not None and place.in_process:  # a world in memory ends with its last user
+                    await stack.enter_async_context(open_dead_letters(place))  # and these outlive every crash
 
             def connect(surroundings: Surroundings) -> AbstractAsyncContextManager[Ports]:
                 return endpoint.opened(settings=settings, surroundings=surroundings)
@@ -275,18 +274,18 @@ def _settings(endpoint: Endpoint, folder: Path, *, own_store: bool) -> Settings:
     if own_store:
         return replace(own, transport=transport, dead_letters=None)
     memory = f"memory://{folder.name}"
-    fresh = memory if is_in_process(own.store) or keeps_documents(own.store) else f"sqlite:///{folder}/store.db"
-    chosen = own.deduplication
-    if isinstance(chosen, DedupStore):
+    fresh = f"sqlite:///{folder}/store.db" if own.places.store.is_sql else memory
+    chosen: Any = own.deduplication
+    if own.plan.marks is not None:
         chosen = replace(chosen, url=f"{memory}-done")
-    elif isinstance(chosen, Tokens):
-        chosen = replace(chosen, url="" if are_in_store(own) else f"{memory}-tokens")
+    elif own.plan.tokens is not None:
+        chosen = replace(chosen, url="" if own.plan.tokens_in_store else f"{memory}-tokens")
     blobs = None if own.blobs is None else f"{memory}-blobs"
     return replace(own, store=fresh, transport=transport, dead_letters=None, deduplication=chosen, blobs=blobs)
 
 
-def _places(settings: Settings) -> tuple[object, ...]:
-    return settings.store, getattr(settings.deduplication, "url", ""), settings.blobs
+def _places(settings: Settings) -> tuple[Location | None, ...]:
+    return settings.places.store, settings.plan.marks, settings.plan.tokens, settings.places.blobs
 
 
 def _probe(unit: str = "") -> Message:
@@ -296,7 +295,7 @@ def _probe(unit: str = "") -> Message:
 
 def _session_kind(store: object) -> type[Any]:
     """Give the type that handlers ask this store for, first of all; imported here only, so that the kit needs no driver."""
-    name = next(iter(sorted(offer_of(store).asynchronous, key=lambda name: "Session" not in name)))
+    name = next(iter(sorted(locate(store, "store").offer.asynchronous, key=lambda name: "Session" not in name)))
     module, _, attribute = name.rpartition(".")
     kind: type[Any] = getattr(import_module(module), attribute)
     return kind

@@ -1,11 +1,11 @@
 """The store, what it is asked by other services, its register and tokens, the dead letters and documents in a SQL database."""
 
+from onceonly.config.deduplication import ClaimMode
 from onceonly.sql.store.calls import SCHEMA as HTTP_SCHEMA
 from onceonly.sql.store.calls import SqlCalls
 from onceonly.sql.store.dead_letters import SqlDeadLetters
 from onceonly.sql.store.documents import SCHEMA as DOCUMENTS_SCHEMA
 from onceonly.sql.store.documents import SqlDocuments
-from onceonly.sql.store.keeping import Keeping
 from onceonly.sql.store.register import SqlRegister
 from onceonly.sql.store.ring import SqlRing
 from onceonly.sql.store.starts import SqlStarts
@@ -19,7 +19,7 @@ __all__ = [
     "DOCUMENTS_SCHEMA",
     "HTTP_SCHEMA",
     "SCHEMA",
-    "Keeping",
+    "ClaimMode",
     "SqlCalls",
     "SqlDeadLetters",
     "SqlDocuments",

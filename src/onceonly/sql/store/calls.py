@@ -5,6 +5,7 @@ from typing import Any, TypeAlias
 
 from sqlalchemy import Column, Connection, Index, MetaData, Table, delete, select, update
 
+from onceonly.config.deduplication import ClaimMode
 from onceonly.formats.remote import decode_request, encode_request
 from onceonly.model.errors import Conflict
 from onceonly.model.record import Record
@@ -14,7 +15,6 @@ from onceonly.sql.columns import DATA, INSTANT, KEY, NAME, TRANSACTIONAL
 from onceonly.sql.database import Database
 from onceonly.sql.dialect import Limit, Purpose
 from onceonly.sql.schema import Schema
-from onceonly.sql.store.keeping import Keeping
 from onceonly.sql.store.scope import Scope
 from onceonly.sql.store.statements import Found
 from onceonly.sql.store.tables import tables
@@ -55,7 +55,7 @@ class SqlCalls:
     """What one endpoint was asked. `keeping` and `isolation` are those of its store. Raises SetupError."""
 
     def __init__(
-        self, database: Database, endpoint: str, *, keeping: Keeping = Keeping.HISTORY, isolation: str | None = None
+        self, database: Database, endpoint: str, *, keeping: ClaimMode = ClaimMode.HISTORY, isolation: str | None = None
     ) -> None:
         self._database = database
         self._endpoint = endpoint

@@ -13,13 +13,13 @@ from typing import NamedTuple
 from msgspec.structs import replace
 from sqlalchemy import Connection, Table, func, select, union_all
 
+from onceonly.config.deduplication import ClaimMode
 from onceonly.formats.records import decode_record
 from onceonly.model.errors import Conflict
 from onceonly.model.identity import Identity, claim_key
 from onceonly.model.message import Message
 from onceonly.model.record import Record
 from onceonly.model.ring import ring_key
-from onceonly.sql.store.keeping import Keeping
 from onceonly.sql.store.portions import chunks
 from onceonly.sql.store.scope import Scope
 from onceonly.sql.store.slicing import NO_BODY, label_row
@@ -146,7 +146,7 @@ def _arrival(scope: Scope, place: Place) -> dict[str, int]:
     """Say when a claim arrived, where that is not left to the database's clock."""
     if place.start is not None:
         return {}
-    if scope.keeping is not Keeping.HISTORY:
+    if scope.keeping is not ClaimMode.HISTORY:
         return {"arrived_at": NEVER}
     return {} if scope.clock is None else {"arrived_at": scope.clock.now()}
 
@@ -181,7 +181,7 @@ def _former_instant(scope: Scope, message: Message) -> int:
 
 
 def _in_ring(scope: Scope, message: Message, instant: int) -> int:
-    if not instant or scope.slicing is None or scope.keeping is not Keeping.HISTORY:
+    if not instant or scope.slicing is None or scope.keeping is not ClaimMode.HISTORY:
         return 0
     return instant if scope.slicing.has(instant) and message.identity not in scope.outside else 0
 

@@ -2,11 +2,11 @@
 
 from typing import NamedTuple
 
+from onceonly.config.deduplication import ClaimMode
 from onceonly.model.identity import Identity
 from onceonly.model.ring import Slicing
 from onceonly.ports.surroundings import Clock
 from onceonly.sql.database import Database
-from onceonly.sql.store.keeping import Keeping
 from onceonly.sql.store.tables import Tables
 
 
@@ -21,7 +21,7 @@ class Scope(NamedTuple):
     database: Database
     tables: Tables
     endpoint: str
-    keeping: Keeping
+    keeping: ClaimMode
     slicing: Slicing | None = None
     clock: Clock | None = None
     outside: frozenset[Identity] = frozenset()

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 from sqlalchemy import Connection
 
+from onceonly.config.deduplication import ClaimMode
 from onceonly.model.errors import Conflict, LockTimeout
 from onceonly.model.identity import Identity, claim_key
 from onceonly.model.message import Message
@@ -18,7 +19,6 @@ from onceonly.sql.dialect import Purpose, checked_isolation
 from onceonly.sql.store.attempts import bury
 from onceonly.sql.store.claims import OtherSlice, claim, with_fingerprints
 from onceonly.sql.store.entities import Loaded, load_all
-from onceonly.sql.store.keeping import Keeping
 from onceonly.sql.store.scope import Scope
 from onceonly.sql.store.slicing import RETENTION, read_held, read_slicing, time_in
 from onceonly.sql.store.statements import Found, Old, delete_keys, read_records, read_undispatched
@@ -40,13 +40,13 @@ class SqlStore:
         database: Database,
         endpoint: str,
         *,
-        keeping: Keeping = Keeping.HISTORY,
+        keeping: ClaimMode = ClaimMode.HISTORY,
         isolation: str | None = None,
         retention: int = RETENTION,
         clock: Clock | None = None,
     ) -> None:
         self._database = database
-        own = database.dialect.gapless if keeping is Keeping.TOKENS else None
+        own = database.dialect.gapless if keeping is ClaimMode.TOKENS else None
         self._isolation = checked_isolation(database.dialect, isolation) or database.isolation or own
         self._endpoint = endpoint
         self._keeping = keeping
@@ -65,7 +65,7 @@ class SqlStore:
 
         Raises Unusable for an entity's key that is too long; for the rest see the port.
         """
-        is_undecided = self._keeping is Keeping.HISTORY and self._scope.slicing is None
+        is_undecided = self._keeping is ClaimMode.HISTORY and self._scope.slicing is None
         if is_undecided and any(message.instant or message.former_instant for message in messages):
             await self.prepare()
         asked, barred, outside = messages, tuple[Barred, ...](), frozenset[Identity]()
@@ -116,24 +116,24 @@ class SqlStore:
             raise
 
     def _claim(self, connection: Connection, scope: Scope, messages: Sequence[Message]) -> Found:
-        if self._keeping is Keeping.NOTHING or not messages:
+        if self._keeping is ClaimMode.NOTHING or not messages:
             return Found(new=tuple(messages))
-        if self._keeping is Keeping.TOKENS:
+        if self._keeping is ClaimMode.TOKENS:
             return consume(connection, scope, messages)
         return claim(connection, scope, messages)
 
     def keeps(self, record: Record) -> bool:
         """Tell whether there are effects to forget, or a claim that goes with them."""
-        if self._keeping is Keeping.UNTIL_FORGOTTEN:
+        if self._keeping is ClaimMode.UNTIL_FORGOTTEN:
             return True
-        return self._keeping is not Keeping.NOTHING and record.owes
+        return self._keeping is not ClaimMode.NOTHING and record.owes
 
     async def forget(self, records: Sequence[Record]) -> None:
         """Drop records, and claims where they are no history; one statement for ten thousand. Raises Failed, Unknown."""
-        if self._keeping is Keeping.NOTHING or not records:
+        if self._keeping is ClaimMode.NOTHING or not records:
             return
         gone = [self._tables.records]
-        if self._keeping is Keeping.UNTIL_FORGOTTEN:
+        if self._keeping is ClaimMode.UNTIL_FORGOTTEN:
             gone.append(self._tables.claims)
         keys = sorted(claim_key(self._endpoint, record.identity) for record in records)
         async with self._database.autocommitting() as connection:
@@ -141,14 +141,14 @@ class SqlStore:
 
     async def undispatched(self, older_than: int, limit: int) -> tuple[Record, ...]:
         """List records that wait, oldest first; see the port."""
-        if self._keeping is Keeping.NOTHING:
+        if self._keeping is ClaimMode.NOTHING:
             return ()
         async with self._database.reading() as connection:
             return await connection.run_sync(read_undispatched, self._tables, self._endpoint, Old(older_than, limit))
 
     async def take(self, older_than: int, limit: int, *, lease: int, after: Identity | None = None) -> tuple[Record, ...]:
         """Take records in the order of their keys; looks before where taking is a lock that others wait for. See the port."""
-        if self._keeping is Keeping.NOTHING:
+        if self._keeping is ClaimMode.NOTHING:
             return ()
         asked = self._taking.asked(older_than, limit, lease=lease, after=after)
         if self._database.dialect.single_writer:
@@ -157,13 +157,13 @@ class SqlStore:
                     return ()
         async with self._database.writing() as connection:
             taken = await connection.run_sync(self._taking.take, asked)
-            if taken and self._keeping is Keeping.UNTIL_FORGOTTEN:  # what knows them afterwards wants their fingerprints
+            if taken and self._keeping is ClaimMode.UNTIL_FORGOTTEN:  # what knows them afterwards wants their fingerprints
                 return await connection.run_sync(with_fingerprints, self._scope, taken)
             return taken
 
     async def find(self, identities: Sequence[Identity]) -> tuple[Record, ...]:
         """Give records, one statement for ten thousand; see the port."""
-        if self._keeping is Keeping.NOTHING or not identities:
+        if self._keeping is ClaimMode.NOTHING or not identities:
             return ()
         by_key = {claim_key(self._endpoint, identity): identity for identity in identities}
         async with self._database.reading() as connection:
@@ -176,14 +176,14 @@ class SqlStore:
         message the store cannot tell what to wait for, and raises Conflict.
         """
         longest = longest_commit(unit)
-        if longest is not None and self._keeping is not Keeping.NOTHING:
+        if longest is not None and self._keeping is not ClaimMode.NOTHING:
             async with self._database.autocommitting() as connection:
                 with self._database.translate(locked=Conflict):
                     return await connection.run_sync(bury, self._scope, identity, longest)
         found = await self.find([identity])
-        if found or self._keeping is Keeping.NOTHING:
+        if found or self._keeping is ClaimMode.NOTHING:
             return found[0] if found else None
-        if message is None and self._keeping is not Keeping.UNTIL_FORGOTTEN:
+        if message is None and self._keeping is not ClaimMode.UNTIL_FORGOTTEN:
             raise Conflict(f"an attempt at message {identity.id!r} may be under way: where it is claimed is not known here")
         claimed = message or Message(source=identity.source, id=identity.id, type="", body=b"")
         probe = await self.begin([replace(claimed, unit="")])  # without its entity, which is not needed

@@ -7,12 +7,12 @@ from typing import TypeAlias
 from sqlalchemy import Connection, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from onceonly.config.deduplication import ClaimMode
 from onceonly.model.errors import Conflict, Failed
 from onceonly.model.record import Record
 from onceonly.model.transaction import Kept, Opening, key_of
 from onceonly.sql.database import Database
 from onceonly.sql.dialect import Limit, Purpose, checked_isolation
-from onceonly.sql.store.keeping import Keeping
 from onceonly.sql.store.scope import Scope
 from onceonly.sql.store.statements import Found
 from onceonly.sql.store.tables import Tables, tables
@@ -28,9 +28,9 @@ class SqlTransactions:
     """The transactions of one endpoint. `keeping` and `isolation` are those of its store. Raises SetupError."""
 
     def __init__(
-        self, database: Database, endpoint: str, *, keeping: Keeping = Keeping.HISTORY, isolation: str | None = None
+        self, database: Database, endpoint: str, *, keeping: ClaimMode = ClaimMode.HISTORY, isolation: str | None = None
     ) -> None:
-        own = database.dialect.gapless if keeping is Keeping.TOKENS else None
+        own = database.dialect.gapless if keeping is ClaimMode.TOKENS else None
         self._database = database
         self._isolation = checked_isolation(database.dialect, isolation) or database.isolation or own
         self._endpoint = endpoint

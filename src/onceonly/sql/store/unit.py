@@ -6,6 +6,7 @@ from functools import partial
 from sqlalchemy import Connection
 from sqlalchemy.exc import IntegrityError
 
+from onceonly.config.deduplication import ClaimMode
 from onceonly.model.entities import Entities
 from onceonly.model.errors import CommitRefused, Conflict, Failed, Unknown
 from onceonly.model.record import Record
@@ -15,7 +16,6 @@ from onceonly.sql.dialect import Limit
 from onceonly.sql.store.attempts import is_buried
 from onceonly.sql.store.claims import record_claim, unclaim
 from onceonly.sql.store.entities import Loaded, load, save
-from onceonly.sql.store.keeping import Keeping
 from onceonly.sql.store.register import spend
 from onceonly.sql.store.resources import SqlResources
 from onceonly.sql.store.scope import Scope
@@ -94,7 +94,7 @@ class SqlUnit:
         with database.translate(locked=Conflict):
             if attempts := [record.attempt for record in records if record.attempt]:
                 spend(connection, self._scope, attempts)
-            if self._scope.keeping is not Keeping.NOTHING:
+            if self._scope.keeping is not ClaimMode.NOTHING:
                 self._keep(records, connection)
             if last is not None:
                 last(connection)
@@ -106,7 +106,7 @@ class SqlUnit:
         now = database.clock.now()
         handled = {record.identity for record in records}
         unhandled = [message for message in self.new if message.identity not in handled]
-        if keeping is Keeping.TOKENS:
+        if keeping is ClaimMode.TOKENS:
             minted = [token for record in records for token in record.minted]
             give(connection, self._scope, [*minted, *(Token(each.token, endpoint) for each in unhandled)])
         else:

@@ -1,0 +1,150 @@
+"""Locations: a URL or a user's own engine, read once, and the system that it belongs to. No driver is imported for that."""
+
+import re
+from difflib import get_close_matches
+from typing import Any
+
+from msgspec import Struct
+
+from onceonly.model.errors import DriverMissing, SetupError
+from onceonly.systems import Driver, Offer, Role, System, driver_of, full_name, system_of, systems
+
+_ENGINE_ROLES = frozenset({"store", "dead_letters"})
+_ENGINES = frozenset({"sqlalchemy.ext.asyncio.engine.AsyncEngine", "sqlalchemy.ext.asyncio.session.async_sessionmaker"})
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
+
+
+class Location(Struct, frozen=True):
+    """A place that a setting names. As text it is what messages may show: without user, password and options.
+
+    `setting` is the URL, the `AsyncEngine` or the `async_sessionmaker` as the user gave it.
+    """
+
+    setting: Any
+    system: System
+    driver: Driver
+
+    def __str__(self) -> str:
+        return shown(self.setting)
+
+    @property
+    def is_sql(self) -> bool:
+        """Whether it is a SQL database."""
+        return self.system.dialect is not None
+
+    @property
+    def in_process(self) -> bool:
+        """Whether it is in the memory of this process, where other processes do not see it."""
+        return self.system.in_process
+
+    @property
+    def keeps_documents(self) -> bool:
+        """Whether it is a document service."""
+        return self.system.keeps_documents
+
+    @property
+    def offer(self) -> Offer:
+        """What handlers may ask a store there for."""
+        connection = frozenset({self.driver.connection}) if self.driver.connection else frozenset[str]()
+        return self.system.offer._replace(asynchronous=self.system.offer.asynchronous | connection)
+
+    def require_driver(self, role: Role) -> None:
+        """Check that the driver is installed. Raises DriverMissing, with the command that installs it."""
+        if missing := self.driver.missing():
+            install = f"pip install 'onceonly[{self.driver.extra}]'" if self.driver.extra else "pip install onceonly"
+            raise DriverMissing(f"{role}={str(self)!r}: its driver, {' and '.join(missing)}, is not installed: {install}")
+
+
+def locate(setting: object, role: Role) -> Location:
+    """Read a setting for a role; a `Location` is returned as it is. Raises SetupError when it cannot be used for that."""
+    found = setting if isinstance(setting, Location) else _read(setting, role)
+    if not found.system.serves(role):
+        name = found.system.name if is_engine(found.setting) else f"{scheme_of(found.setting)}://"
+        raise SetupError(f"{role}={str(found)!r}: this version of onceonly has no {role} for {name}; there is {working(role)}")
+    return found
+
+
+def read_url(url: str) -> Location:
+    """Read a URL, whatever it is to be used for. Raises SetupError when no system has its scheme."""
+    return _read(url, "store")
+
+
+def problem_of(setting: object, role: Role) -> str | None:
+    """Return why a setting cannot be used for a role, or None."""
+    try:
+        locate(setting, role)
+    except SetupError as error:
+        return str(error)
+    return None
+
+
+def scheme_of(url: str) -> str:
+    """Return the scheme of a URL in lower case; empty when there is none."""
+    found = _SCHEME.match(url)
+    return found[1].lower() if found else ""
+
+
+def shown(setting: object) -> str:
+    """Return a URL as messages may show it: without user, password and options. For an engine it is the name of its type."""
+    if isinstance(setting, Location):
+        return shown(setting.setting)
+    if not isinstance(setting, str):
+        return type(setting).__name__
+    scheme, separator, rest = setting.partition("://")
+    if not separator:
+        return f"{scheme_of(setting)}:..." if scheme_of(setting) else "(no URL)"
+    host, slash, path = rest.partition("?")[0].partition("#")[0].partition("/")
+    if "@" in path:  # an unescaped slash in a password: show nothing of it
+        return f"{scheme}://..."
+    return f"{scheme}://{host.rpartition('@')[2]}{slash}{path}"
+
+
+def working(role: Role) -> str:
+    """List the schemes that serve a role, for error messages."""
+    return ", ".join(f"{scheme}://" for scheme, system in systems().items() if system.serves(role))
+
+
+def is_engine(setting: object) -> bool:
+    """Return whether this is an AsyncEngine or an async_sessionmaker. SQLAlchemy is not imported."""
+    return any(full_name(each) in _ENGINES for each in type(setting).__mro__)
+
+
+def _read(setting: object, role: Role) -> Location:
+    if isinstance(setting, str):
+        scheme = scheme_of(setting)
+        system, driver = system_of(scheme), driver_of(scheme)
+        if system is None or driver is None:
+            raise SetupError(f"{role}={shown(setting)!r}: {_unknown(scheme)}; there is {working(role)}")
+        return Location(setting, system, driver)
+    if role not in _ENGINE_ROLES or not is_engine(setting):
+        raise SetupError(_no_url(setting, role))
+    name = _driver_name(setting)
+    system = system_of(name)
+    if system is None:
+        raise SetupError(
+            f"{role}: there is no adapter for {name.partition('+')[0] or 'such'} databases; there is {working(role)}"
+        )
+    return Location(setting, system, driver_of(name) or Driver())
+
+
+def _driver_name(engine: Any) -> str:
+    bound = engine.kw.get("bind") if hasattr(engine, "kw") else engine  # a session factory's
+    return str(getattr(getattr(bound, "url", None), "drivername", ""))
+
+
+def _unknown(scheme: str) -> str:
+    if not scheme:
+        return "this is no URL"
+    if system := system_of(scheme):
+        base = scheme.partition("+")[0]
+        drivers = ", ".join(f"{base}+{driver}://" if driver else f"{base}://" for driver in system.drivers)
+        return f"there is no adapter for this driver of {system.name}; write {drivers}"
+    close = get_close_matches(scheme, systems(), n=1, cutoff=0.8)
+    return f"nobody knows the URL scheme {scheme!r}{f'; did you mean {close[0]}://?' if close else ''}"
+
+
+def _no_url(setting: object, role: Role) -> str:
+    if full_name(type(setting)) == "sqlalchemy.engine.base.Engine":
+        return f"{role} is a synchronous Engine; make it with sqlalchemy.ext.asyncio.create_async_engine"
+    wanted = "a URL, an AsyncEngine or an async_sessionmaker" if role in _ENGINE_ROLES else "a URL"
+    return f"{role} must be {wanted}, not {type(setting).__name__}"
