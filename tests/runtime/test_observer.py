@@ -2,13 +2,24 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from inspect import iscoroutinefunction
 
 import pytest
 from runtime_house import SHOP, House, ScriptedHandlers, failing
 
 from onceonly.model.dead_letter import DeadLetter
 from onceonly.model.message import FailureKind, Message, Send
-from onceonly.ports.dead_letters import Filter
+from onceonly.ports.admission import Admission
+from onceonly.ports.dead_letters import DeadLetters, Filter
+from onceonly.ports.effects import Effects
+from onceonly.ports.handlers import Handlers
+from onceonly.ports.remote import Calls, OpenCall
+from onceonly.ports.starts import Starts
+from onceonly.ports.store import Store, Unit
+from onceonly.ports.transactions import Attempts, OpenTransaction, Transactions
+from onceonly.ports.transport import Transport
+from onceonly.ports.upkeep import Journals
+from onceonly.runtime.observe import observed as observing
 from onceonly.runtime.observe.observed import is_retry_copy, observed
 from onceonly.runtime.observe.observer import Call, Observers, Point, Tally
 
@@ -120,3 +131,30 @@ async def test_failures_are_counted_beside_the_calls() -> None:
 def test_a_retry_copy_is_told_from_a_message_of_the_endpoints_own(send: Send, copy: bool) -> None:  # noqa: FBT001 - a case
     """By what it remembers; one put off without blame by its foreign source."""
     assert is_retry_copy(send, SHOP) is copy
+
+
+PORTS = {
+    Store: observing.STORE,
+    Unit: {**observing.STORE["begin"].opens},
+    Handlers: observing.HANDLERS,
+    Admission: observing.ADMISSION,
+    Effects: observing.EFFECTS,
+    Transport: observing.TRANSPORT,
+    DeadLetters: observing.DEAD_LETTERS,
+    Starts: observing.STARTS,
+    Transactions: observing.TRANSACTIONS,
+    OpenTransaction: {**observing.TRANSACTIONS["open"].opens},
+    Calls: observing.CALLS,
+    OpenCall: {**observing.CALLS["open"].opens},
+    Attempts: observing.ATTEMPTS,
+    Journals: observing.JOURNALS,
+}
+PASSED_THROUGH = {(Starts, "died"), (OpenTransaction, "load"), (OpenCall, "request"), (Journals, "longest_retention")}
+"""Calls that only read what the observed call beside them has decided."""
+
+
+@pytest.mark.parametrize("port", PORTS, ids=lambda port: port.__name__)
+def test_the_table_of_a_port_has_all_of_its_calls(port: type) -> None:
+    """A call that is added to a port gets a point, or is listed here."""
+    calls = {name for name, member in vars(port).items() if iscoroutinefunction(member)}
+    assert calls - {name for known, name in PASSED_THROUGH if known is port} == set(PORTS[port])

@@ -89,8 +89,11 @@ class Vitals:
         """Take in how a call ended."""
         self._logs.ended(call, error)
         part = PART_OF.get(call.point)
-        if call.point in (Point.JOURNAL, Point.NOTE) and error is None and call.result is not None:
-            self._journals[call.endpoint] = call.result
+        journal = (
+            next(iter(call.items), None) if call.point is Point.NOTE else call.result if call.point is Point.JOURNAL else None
+        )
+        if journal is not None and error is None:
+            self._journals[call.endpoint] = journal
         if part is not None and error is None:
             self._succeeded(call, part)
         elif part is not None and is_trouble(error):
