@@ -7,7 +7,7 @@ from typing import Any
 from msgspec import Struct
 
 from onceonly.model.errors import DriverMissing, SetupError
-from onceonly.systems import Driver, Offer, Role, System, driver_of, full_name, system_of, systems
+from onceonly.systems import Driver, Offer, Role, System, driver_of, full_name, schemes, system_of, systems
 
 _ENGINE_ROLES = frozenset({"store", "dead_letters"})
 _ENGINES = frozenset({"sqlalchemy.ext.asyncio.engine.AsyncEngine", "sqlalchemy.ext.asyncio.session.async_sessionmaker"})
@@ -51,8 +51,8 @@ class Location(Struct, frozen=True):
     def require_driver(self, role: Role) -> None:
         """Check that the driver is installed. Raises DriverMissing, with the command that installs it."""
         if missing := self.driver.missing():
-            install = f"pip install 'onceonly[{self.driver.extra}]'" if self.driver.extra else "pip install onceonly"
-            raise DriverMissing(f"{role}={str(self)!r}: its driver, {' and '.join(missing)}, is not installed: {install}")
+            needed = " and ".join(missing)
+            raise DriverMissing(f"{role}={str(self)!r}: its driver, {needed}, is not installed: {self.driver.install}")
 
 
 def locate(setting: object, role: Role) -> Location:
@@ -139,7 +139,7 @@ def _unknown(scheme: str) -> str:
         base = scheme.partition("+")[0]
         drivers = ", ".join(f"{base}+{driver}://" if driver else f"{base}://" for driver in system.drivers)
         return f"there is no adapter for this driver of {system.name}; write {drivers}"
-    close = get_close_matches(scheme, systems(), n=1, cutoff=0.8)
+    close = get_close_matches(scheme.partition("+")[0], schemes(), n=1, cutoff=0.8)
     return f"nobody knows the URL scheme {scheme!r}{f'; did you mean {close[0]}://?' if close else ''}"
 
 

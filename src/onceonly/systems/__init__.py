@@ -1,29 +1,32 @@
-"""Systems: what a URL can name. Each is a plug-in that is found by the scheme of the URL.
+"""Systems: databases, brokers and services that a URL can name. Each is a plug-in, found by the scheme of the URL.
 
-An entry point of the group `onceonly.systems` has the scheme as its name (without what follows a `+`), and a `System` as its
-object. It is loaded when a URL with this scheme is read. The modules that need a driver are imported when the system is opened.
+An entry point of the group `onceonly.systems` has the scheme as its name, in lower case and without what follows a `+`. Its
+object is a `System`. It is loaded when a URL with this scheme is read. Modules that need a driver are imported when the system
+is opened. docs/systems.md shows how to write one.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
+from shlex import quote
 from typing import Any, Literal, NamedTuple, Protocol
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from onceonly.model.errors import SetupError
+from onceonly.model.wording import an
 from onceonly.ports.documents import Documents
 from onceonly.ports.effects import Things
 from onceonly.ports.surroundings import Chance, Clock
 from onceonly.ports.transport import Topology, Transport
 
 GROUP = "onceonly.systems"
-"""The group of entry points that packages with further systems use."""
+"""The group of entry points in which packages register their systems."""
 
 Role = Literal["store", "transport", "deduplication", "tokens", "blobs", "dead_letters"]
-"""What a URL may be given for."""
+"""The settings of an endpoint that take a URL."""
 
 
 class Offer(NamedTuple):
@@ -52,18 +55,24 @@ SQL = Offer(
     synchronous=frozenset({"sqlalchemy.orm.session.Session", "sqlalchemy.engine.base.Connection"}),
     entities=True,
 )
-"""What every SQL store offers."""
+"""The resources of every SQL store."""
 
 
 class Driver(Struct, frozen=True):
-    """The packages that a system's driver consists of, and the extra of this distribution that installs them.
+    """The packages that a driver consists of, by the names that are imported.
 
-    `connection` is the full name of the driver's own connection type, where a handler may ask for it.
+    `requirement` is what pip has to install to get them, for example "onceonly[redis]". `connection` is the full name of the
+    driver's own connection type, where handlers may ask for it.
     """
 
     packages: tuple[str, ...] = ()
-    extra: str = ""
+    requirement: str = "onceonly"
     connection: str = ""
+
+    @property
+    def install(self) -> str:
+        """The command that installs the driver."""
+        return f"pip install {quote(self.requirement)}"
 
     def missing(self) -> list[str]:
         """Return the packages that are not installed."""
@@ -71,66 +80,81 @@ class Driver(Struct, frozen=True):
 
 
 class DocumentService(Protocol):
-    """A module or an object that opens documents. `create` makes the table, container or bucket that they need."""
+    """A module or an object that opens the documents of a place: a table, a container, a bucket."""
 
     def open_documents(self, url: str, *, clock: Clock) -> AbstractAsyncContextManager[Documents]:
-        """Open the documents at a URL. Raises SetupError."""
+        """Open the documents at a URL, and close them at the end. It may connect at its first call. Raises SetupError."""
 
     async def create(self, url: str) -> None:
-        """Make the place of a URL where it is missing. Raises SetupError, TryAgain, Failed."""
+        """Create the place of a URL if it is missing. `onceonly schema create` calls it. Raises SetupError, TryAgain."""
 
 
 class CheckedThings(Things, Protocol):
-    """Things in a place that can be checked."""
+    """Artifacts in a place that can be checked."""
 
     async def check(self) -> tuple[str, ...]:
-        """Check, at start, that the place exists; returns warnings for people. Raises SetupError, TryAgain."""
+        """Check, at start, that the place exists. Returns warnings for people. Raises SetupError, TryAgain."""
 
 
 class ArtifactService(Protocol):
     """A module or an object that opens a place for artifacts, such as blobs."""
 
     def open_artifacts(self, url: str) -> AbstractAsyncContextManager[CheckedThings]:
-        """Open the place of a URL. Raises SetupError."""
+        """Open the place of a URL, and close it at the end. It may connect at its first call. Raises SetupError."""
 
     async def create(self, url: str) -> None:
-        """Make the place of a URL where it is missing. Raises SetupError, TryAgain, Failed."""
+        """Create the place of a URL if it is missing. `onceonly schema create` calls it. Raises SetupError, TryAgain."""
 
 
 class TransportService(Protocol):
-    """A module or an object that opens queues of a broker."""
+    """A module or an object that opens the queues of a broker."""
 
     def open_transport(
         self, url: str, endpoint: str, *, clock: Clock, chance: Chance
     ) -> AbstractAsyncContextManager[Transport]:
-        """Open the queue of one endpoint. It connects at its first use. Raises SetupError."""
+        """Open the queue of one endpoint. It connects at its first call. Raises SetupError."""
 
     def temporary_transport(
         self, url: str, topologies: Sequence[Topology], *, clock: Clock, chance: Chance
     ) -> AbstractAsyncContextManager[None]:
-        """Make what these queues need, and delete it with the queues at the end."""
+        """Declare these queues, and delete them with their messages at the end. Used by `onceonly demo` and by tests."""
 
 
 class System(Struct, frozen=True, kw_only=True, eq=False):
-    """One system: its drivers, and what an endpoint can use it for.
+    """One system: the drivers it can be reached with, and what an endpoint can use it for.
 
-    `drivers` are named by what follows the `+` in a URL's scheme; the one named "" is for URLs without it. `dialect` makes
-    the `Dialect` of a SQL database, given the name of a driver. `documents`, `artifacts` and `transport` import and return the
-    module that opens them. Where `in_process` is true, other processes do not see what is in it. `drops_expired` is false
-    where documents stay after their time of expiry, so that a worker has to delete them. `parts` is how one place is divided
-    among several users: by the option `prefix` of its URL, by a longer path, or not at all.
+    `dialect`, `documents`, `artifacts` and `transport` are called when the system is opened, and import what needs a driver:
+
+    * `dialect` returns the `onceonly.sql.dialect.Dialect` of a SQL database for the name of a driver. Such a database is a
+      store, a transport, and everything that documents can be.
+    * `documents` returns the module that opens documents: a store, a dedup store, tokens, dead letters.
+    * `artifacts` returns the module that opens artifacts: `blobs=`.
+    * `transport` returns the module that opens queues.
+
+    `drivers` are named by what follows the `+` in a URL's scheme. The driver named "" is for URLs without a `+`.
+    `resources` is what handlers may ask the units of a store for. Leave it out unless they offer something unusual.
+    `in_process` is true where other processes cannot see the data. `drops_expired` is false where documents stay after their
+    time of expiry, so that a worker has to delete them. `parts` is how one place is divided among several users: by the
+    option `prefix` of its URL, by a longer path, or not at all.
     """
 
     name: str
-    drivers: Mapping[str, Driver]
+    drivers: Mapping[str, Driver] = field(default_factory=lambda: {"": Driver()})
     dialect: Callable[[str], Any] | None = None
     documents: Callable[[], DocumentService] | None = None
     artifacts: Callable[[], ArtifactService] | None = None
     transport: Callable[[], TransportService] | None = None
+    resources: Offer | None = None
     in_process: bool = False
     drops_expired: bool = True
     parts: Literal["prefix", "path", ""] = ""
-    offer: Offer = Offer()
+
+    @property
+    def offer(self) -> Offer:
+        """What handlers may ask the units of a store for: its own `resources`, else those of its kind of store."""
+        if self.resources is not None:
+            return self.resources
+        return SQL if self.dialect is not None else Offer(entities=self.documents is not None)
 
     def serves(self, role: Role) -> bool:
         """Return whether a URL of this system may be given for a role."""
@@ -149,20 +173,29 @@ class System(Struct, frozen=True, kw_only=True, eq=False):
 
 
 def system_of(scheme: str) -> System | None:
-    """Return the system of a URL scheme, or None. Raises SetupError when its plug-in cannot be loaded."""
+    """Return the system of a URL scheme, or None. Raises SetupError when its plug-in cannot be used."""
     return _load(scheme.partition("+")[0].lower())
 
 
 def driver_of(scheme: str) -> Driver | None:
-    """Return the driver that a URL scheme names, or None."""
+    """Return the driver that a URL scheme names, or None. Raises SetupError when its plug-in cannot be used."""
     base, _, variant = scheme.lower().partition("+")
     system = _load(base)
     return None if system is None else system.drivers.get(variant)
 
 
+def schemes() -> tuple[str, ...]:
+    """Return the schemes of all installed systems. Loads none of them."""
+    return tuple(sorted(_plugins()))
+
+
 def systems() -> dict[str, System]:
-    """Load every system that is installed, by scheme. For error messages and documentation."""
-    return {scheme: system for scheme in sorted(_plugins()) if (system := _load(scheme)) is not None}
+    """Load all installed systems, by scheme, for error messages and documentation. Leaves out those that cannot be used."""
+    loaded = {}
+    for scheme in schemes():
+        with suppress(SetupError):
+            loaded[scheme] = system_of(scheme)
+    return {scheme: system for scheme, system in loaded.items() if system is not None}
 
 
 def full_name(kind: type) -> str:
@@ -171,22 +204,37 @@ def full_name(kind: type) -> str:
 
 
 @cache
-def _plugins() -> dict[str, EntryPoint]:
-    return {each.name: each for each in entry_points(group=GROUP)}
+def _plugins() -> dict[str, list[EntryPoint]]:
+    found: dict[str, list[EntryPoint]] = {}
+    for each in entry_points(group=GROUP):
+        found.setdefault(each.name, []).append(each)
+    return found
 
 
 @cache
 def _load(scheme: str) -> System | None:
-    plugin = _plugins().get(scheme)
-    if plugin is None:
+    plugins = _plugins().get(scheme)
+    if not plugins:
         return None
+    if len({each.value for each in plugins}) > 1:
+        packages = " and ".join(sorted(map(_distribution, plugins)))
+        raise SetupError(f"several packages provide {scheme}:// URLs: {packages}. Uninstall all but one of them.")
+    plugin = plugins[0]
+    described = f"the plug-in {plugin.value!r} of the package {_distribution(plugin)}, which provides {scheme}:// URLs"
     try:
         found = plugin.load()
-    except (ImportError, AttributeError) as error:
-        raise SetupError(f"the plug-in {plugin.value} for {scheme}:// URLs cannot be loaded: {error}") from error
+    except Exception as error:
+        raise SetupError(
+            f"cannot load {described}: {type(error).__name__}: {error}. Repair or uninstall the package."
+        ) from error
     if not isinstance(found, System):
-        raise SetupError(f"the plug-in {plugin.value} for {scheme}:// URLs is a {type(found).__name__}, not a System")
+        kind = full_name(type(found))
+        raise SetupError(f"cannot use {described}: it must be an onceonly.systems.System, and is {an(kind)}")
     return found
+
+
+def _distribution(plugin: EntryPoint) -> str:
+    return "(unknown)" if plugin.dist is None else plugin.dist.name
 
 
 def _is_installed(package: str) -> bool:

@@ -1,6 +1,6 @@
 """DynamoDB and S3, through aiobotocore."""
 
-from onceonly.systems import ArtifactService, DocumentService, Driver, Offer, System
+from onceonly.systems import ArtifactService, DocumentService, Driver, System
 
 
 def _dynamodb() -> DocumentService:
@@ -23,17 +23,15 @@ def _artifacts() -> ArtifactService:
 
 DYNAMODB = System(
     name="DynamoDB",
-    drivers={"": Driver(("aiobotocore",), "dynamodb")},
+    drivers={"": Driver(("aiobotocore",), "onceonly[dynamodb]")},
     documents=_dynamodb,
     parts="prefix",
-    offer=Offer(entities=True),
 )
 S3 = System(
     name="S3",
-    drivers={"": Driver(("aiobotocore",), "s3")},
+    drivers={"": Driver(("aiobotocore",), "onceonly[s3]")},
     documents=_s3,
     artifacts=_artifacts,
     drops_expired=False,
     parts="path",
-    offer=Offer(entities=True),
 )

@@ -1,6 +1,6 @@
 """Azure Table and Blob Storage, through the Azure SDK."""
 
-from onceonly.systems import ArtifactService, DocumentService, Driver, Offer, System
+from onceonly.systems import ArtifactService, DocumentService, Driver, System
 
 
 def _table() -> DocumentService:
@@ -23,17 +23,15 @@ def _artifacts() -> ArtifactService:
 
 TABLE = System(
     name="Azure Table Storage",
-    drivers={"": Driver(("azure.data.tables", "aiohttp"), "azure-table")},
+    drivers={"": Driver(("azure.data.tables", "aiohttp"), "onceonly[azure-table]")},
     documents=_table,
     drops_expired=False,
-    offer=Offer(entities=True),
 )
 BLOB = System(
     name="Azure Blob Storage",
-    drivers={"": Driver(("azure.storage.blob", "aiohttp"), "azure-blob")},
+    drivers={"": Driver(("azure.storage.blob", "aiohttp"), "onceonly[azure-blob]")},
     documents=_blob,
     artifacts=_artifacts,
     drops_expired=False,
     parts="path",
-    offer=Offer(entities=True),
 )

@@ -1,6 +1,6 @@
 """Azure Cosmos DB, through its SDK."""
 
-from onceonly.systems import DocumentService, Driver, Offer, System
+from onceonly.systems import DocumentService, Driver, System
 
 
 def _documents() -> DocumentService:
@@ -11,7 +11,6 @@ def _documents() -> DocumentService:
 
 SYSTEM = System(
     name="Cosmos DB",
-    drivers={"": Driver(("azure.cosmos", "aiohttp"), "cosmos")},
+    drivers={"": Driver(("azure.cosmos", "aiohttp"), "onceonly[cosmos]")},
     documents=_documents,
-    offer=Offer(entities=True),
 )

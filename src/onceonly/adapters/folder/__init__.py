@@ -1,6 +1,6 @@
 """A folder of the local file system, for blobs."""
 
-from onceonly.systems import ArtifactService, Driver, System
+from onceonly.systems import ArtifactService, System
 
 
 def _artifacts() -> ArtifactService:
@@ -9,4 +9,4 @@ def _artifacts() -> ArtifactService:
     return artifacts
 
 
-SYSTEM = System(name="folder", drivers={"": Driver()}, artifacts=_artifacts, parts="path")
+SYSTEM = System(name="folder", artifacts=_artifacts, parts="path")

@@ -1,18 +1,17 @@
 """Things as files in a local folder: each is there whole, and on disk, or it is not there."""
 
-import asyncio
 import errno
 import os
 import secrets
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
 from hashlib import blake2b
 from pathlib import Path
-from typing import ParamSpec, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from onceonly.model.errors import CommitRefused, Failed, SetupError, Unknown
 from onceonly.model.thing import Thing
+from onceonly.systems.threads import in_thread
 
 _MAKING = ".making"
 _NEVER = {errno.ENAMETOOLONG, errno.EISDIR, errno.ENOTDIR, errno.EEXIST, errno.EINVAL, errno.EILSEQ, errno.ENOTEMPTY}
@@ -20,9 +19,6 @@ _NEVER = {errno.ENAMETOOLONG, errno.EISDIR, errno.ENOTDIR, errno.EEXIST, errno.E
 _TRIES = 10
 _LONGEST = 255
 """Bytes of one part of a name, on every file system in use."""
-
-_Arguments = ParamSpec("_Arguments")
-_Result = TypeVar("_Result")
 
 
 class FolderThings:
@@ -38,19 +34,19 @@ class FolderThings:
 
     async def create(self, thing: Thing) -> None:
         """Make a file; see the port. A name that leads out of the folder or is taken by other data is refused."""
-        await _in_a_thread(self._create, thing)
+        await in_thread(self._create, thing)
 
     async def delete(self, name: str) -> None:
         """Remove a file, and what is left of attempts to make it; see the port."""
-        await _in_a_thread(self._delete, name)
+        await in_thread(self._delete, name)
 
     async def read(self, name: str) -> bytes | None:
         """Give what is in a file; see the port."""
-        return await _in_a_thread(self._read, name)
+        return await in_thread(self._read, name)
 
     async def names(self, prefix: str = "") -> tuple[str, ...]:
         """List the names of files, sorted; see the port."""
-        return await _in_a_thread(self._names, prefix)
+        return await in_thread(self._names, prefix)
 
     async def check(self) -> tuple[str, ...]:
         """Check that the folder exists. Raises SetupError."""
@@ -206,20 +202,6 @@ def _is_part(part: str) -> bool:
 
 def _hash(name: str) -> str:
     return blake2b(name.encode(), digest_size=16).hexdigest()
-
-
-async def _in_a_thread(
-    function: Callable[_Arguments, _Result], *arguments: _Arguments.args, **named: _Arguments.kwargs
-) -> _Result:
-    """Run it in a thread. A call that is cancelled ends when its thread has: nothing is made after a later `delete`."""
-    work = asyncio.ensure_future(asyncio.to_thread(function, *arguments, **named))
-    try:
-        return await asyncio.shield(work)
-    except asyncio.CancelledError:
-        await asyncio.wait([work])
-        if not work.cancelled():
-            work.exception()  # looked at, so that nobody is told that it was not
-        raise
 
 
 @asynccontextmanager

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from onceonly.systems import SQL, Driver, System
+from onceonly.systems import Driver, System
 
-_DRIVER = Driver(("asyncmy",), "mysql")
+_DRIVER = Driver(("asyncmy",), "onceonly[mysql]")
 
 
 def _dialect(_driver: str) -> Any:
@@ -13,4 +13,4 @@ def _dialect(_driver: str) -> Any:
     return MariaDB()
 
 
-SYSTEM = System(name="MariaDB", drivers={"": _DRIVER, "asyncmy": _DRIVER}, dialect=_dialect, parts="prefix", offer=SQL)
+SYSTEM = System(name="MariaDB", drivers={"": _DRIVER, "asyncmy": _DRIVER}, dialect=_dialect, parts="prefix")

@@ -1,6 +1,6 @@
 """Every port in the memory of one process, as pure functions over immutable worlds: for tests, and for the checker."""
 
-from onceonly.systems import ArtifactService, DocumentService, Driver, Offer, System, TransportService
+from onceonly.systems import ArtifactService, DocumentService, Offer, System, TransportService
 
 
 def _documents() -> DocumentService:
@@ -24,10 +24,9 @@ def _transport() -> TransportService:
 _NOTEBOOK = frozenset({"onceonly.adapters.memory.store.Notebook"})
 SYSTEM = System(
     name="memory",
-    drivers={"": Driver()},
     documents=_documents,
     artifacts=_artifacts,
     transport=_transport,
     in_process=True,
-    offer=Offer(_NOTEBOOK, _NOTEBOOK, entities=True),
+    resources=Offer(_NOTEBOOK, _NOTEBOOK, entities=True),
 )

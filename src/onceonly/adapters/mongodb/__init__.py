@@ -1,6 +1,6 @@
 """MongoDB, through pymongo."""
 
-from onceonly.systems import DocumentService, Driver, Offer, System
+from onceonly.systems import DocumentService, Driver, System
 
 
 def _documents() -> DocumentService:
@@ -9,5 +9,5 @@ def _documents() -> DocumentService:
     return documents
 
 
-_DRIVER = Driver(("pymongo",), "mongodb")
-SYSTEM = System(name="MongoDB", drivers={"": _DRIVER, "srv": _DRIVER}, documents=_documents, offer=Offer(entities=True))
+_DRIVER = Driver(("pymongo",), "onceonly[mongodb]")
+SYSTEM = System(name="MongoDB", drivers={"": _DRIVER, "srv": _DRIVER}, documents=_documents)

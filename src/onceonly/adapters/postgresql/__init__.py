@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from onceonly.systems import SQL, Driver, System
+from onceonly.systems import Driver, System
 
-_ASYNCPG = Driver(("asyncpg",), "postgresql", connection="asyncpg.connection.Connection")
+_ASYNCPG = Driver(("asyncpg",), "onceonly[postgresql]", connection="asyncpg.connection.Connection")
 
 
 def _dialect(driver: str) -> Any:
@@ -15,8 +15,7 @@ def _dialect(driver: str) -> Any:
 
 SYSTEM = System(
     name="PostgreSQL",
-    drivers={"": _ASYNCPG, "asyncpg": _ASYNCPG, "psycopg": Driver(("psycopg",), "psycopg")},
+    drivers={"": _ASYNCPG, "asyncpg": _ASYNCPG, "psycopg": Driver(("psycopg",), "onceonly[psycopg]")},
     dialect=_dialect,
     parts="prefix",
-    offer=SQL,
 )

@@ -9,4 +9,4 @@ def _transport() -> TransportService:
     return opening
 
 
-SYSTEM = System(name="RabbitMQ", drivers={"": Driver(("aiormq",), "rabbitmq")}, transport=_transport)
+SYSTEM = System(name="RabbitMQ", drivers={"": Driver(("aiormq",), "onceonly[rabbitmq]")}, transport=_transport)

@@ -1,6 +1,6 @@
 """Redis, through redis-py."""
 
-from onceonly.systems import DocumentService, Driver, Offer, System
+from onceonly.systems import DocumentService, Driver, System
 
 
 def _documents() -> DocumentService:
@@ -9,6 +9,4 @@ def _documents() -> DocumentService:
     return documents
 
 
-SYSTEM = System(
-    name="Redis", drivers={"": Driver(("redis",), "redis")}, documents=_documents, parts="prefix", offer=Offer(entities=True)
-)
+SYSTEM = System(name="Redis", drivers={"": Driver(("redis",), "onceonly[redis]")}, documents=_documents, parts="prefix")

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from onceonly.systems import SQL, Driver, System
+from onceonly.systems import Driver, System
 
 _DRIVER = Driver(("sqlalchemy", "aiosqlite"))
 
@@ -13,4 +13,4 @@ def _dialect(_driver: str) -> Any:
     return SQLite()
 
 
-SYSTEM = System(name="SQLite", drivers={"": _DRIVER, "aiosqlite": _DRIVER}, dialect=_dialect, parts="prefix", offer=SQL)
+SYSTEM = System(name="SQLite", drivers={"": _DRIVER, "aiosqlite": _DRIVER}, dialect=_dialect, parts="prefix")
