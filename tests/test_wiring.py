@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import asyncpg
 import psycopg
@@ -20,6 +21,7 @@ from onceonly.config.location import locate
 from onceonly.model.message import Message, Send
 from onceonly.model.record import Answer
 from onceonly.ports.bundle import Ports
+from onceonly.ports.handlers import Handlers
 from onceonly.ports.transport import Topology
 from onceonly.runtime.observe.observer import Point, Tally
 from onceonly.sql.queue import SqlTransport
@@ -35,8 +37,8 @@ def settings(**changed: Any) -> Settings:
 
 
 def handlers(_: object, __: object) -> Any:
-    """Give no handlers: nothing is received here."""
-    return None
+    """Give handlers that are never called: nothing is received here."""
+    return Mock(spec=Handlers)
 
 
 @pytest.mark.parametrize("url", ["ftp://h", "shop.db", "", "://", "sqlit:///x", "3:x"])

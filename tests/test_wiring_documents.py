@@ -23,6 +23,7 @@ from onceonly.config.endpoint import Settings
 from onceonly.config.location import locate
 from onceonly.documents.dead_letters import DocumentDeadLetters
 from onceonly.documents.store import DocumentStore
+from onceonly.endpoint.host import host_of
 from onceonly.ports.bundle import Ports
 from onceonly.ports.documents import Change
 from onceonly.runtime.environment import SystemClock
@@ -186,7 +187,7 @@ async def test_marks_in_sql_bring_a_janitor_that_removes_expired_ones(tmp_path: 
 def runners(ports: Ports) -> list[type]:
     """Give what would run on these ports."""
     shop = Endpoint("shop", store="memory://a", transport="memory://a")
-    return [type(runner) for runner in shop.runners(ports, shop.settings)]
+    return [type(runner) for runner in host_of(shop).runners(ports, shop.settings)]
 
 
 @pytest.mark.parametrize(

@@ -166,7 +166,7 @@ def test_tables_of_an_older_version_are_no_tables_that_nobody_has_used(onceonly:
 
 
 IMPATIENT = """
-shop._handlers.clear()
+shop._registered.handlers.clear()
 shop.handler(retry=__import__("onceonly").Retry(delayed=500))(place_order)
 """
 

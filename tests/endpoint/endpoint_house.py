@@ -7,6 +7,7 @@ import msgspec
 from onceonly import Endpoint, Retry
 from onceonly.adapters.memory.store import MemoryStore
 from onceonly.adapters.memory.world import Live
+from onceonly.endpoint.host import host_of
 from onceonly.formats.cloudevents import arrival
 from onceonly.model.errors import HandlerFailed
 from onceonly.model.message import Delivery, Failure, Message, Send, Unreadable
@@ -65,7 +66,7 @@ async def resources(*, isolated: bool = False) -> Resources:
 
 async def effects(shop: Endpoint, message: Message | None = None, offered: Resources | None = None) -> tuple[Send, ...]:
     """Run the handler of a message and give what it captured."""
-    decision = await shop.handlers(STILL).handle(message or incoming(), offered or await resources())
+    decision = await host_of(shop).handlers(STILL).handle(message or incoming(), offered or await resources())
     return decision.effects
 
 
@@ -80,13 +81,13 @@ async def failure(shop: Endpoint, message: Message | None = None, offered: Resou
 
 def read(shop: Endpoint, arrived: Delivery, **limits: int) -> Message:
     """Read a delivery that is readable."""
-    found = shop.handlers(STILL, **limits).read(arrived)
+    found = host_of(shop).handlers(STILL, **limits).read(arrived)
     assert isinstance(found, Message), found
     return found
 
 
 def unreadable(shop: Endpoint, arrived: Delivery, **limits: int) -> Unreadable:
     """Read a delivery that is not."""
-    found = shop.handlers(STILL, **limits).read(arrived)
+    found = host_of(shop).handlers(STILL, **limits).read(arrived)
     assert isinstance(found, Unreadable), found
     return found

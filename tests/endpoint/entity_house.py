@@ -17,6 +17,7 @@ from onceonly.algorithms.admission import History
 from onceonly.algorithms.delivery import Report, deliver
 from onceonly.algorithms.effects import NoThings
 from onceonly.documents.store import ENTITY, DocumentStore
+from onceonly.endpoint.host import host_of
 from onceonly.formats.bodies import encode_body, type_name
 from onceonly.formats.documents import EntityDocument, encode_entity
 from onceonly.model.dead_letter import DeadLetter
@@ -53,7 +54,7 @@ class Counter:
         self._ports = Ports(
             endpoint="bank",
             store=DocumentStore(self.documents, "bank", clock=STILL.clock, history=timedelta(days=1)),
-            handlers=made.handlers(STILL),
+            handlers=host_of(made).handlers(STILL),
             admission=History(),
             effects=NoThings(),
             transport=MemoryTransport(self._live, "bank", clock=STILL.clock),

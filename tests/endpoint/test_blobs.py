@@ -12,6 +12,7 @@ from endpoint_house import STILL, endpoint, incoming, resources
 from onceonly import Context, Endpoint, InvalidEffect
 from onceonly.endpoint import blobs
 from onceonly.endpoint.blobs import Blobs
+from onceonly.endpoint.host import host_of
 from onceonly.model.errors import HandlerFailed, Unknown
 from onceonly.model.message import Failure, FailureKind
 from onceonly.model.record import Decision
@@ -68,7 +69,7 @@ def shop(work: Callable[[Blobs], Awaitable[object]], **settings: Any) -> Endpoin
 
 async def decided(made: Endpoint, *, attempt: str = ATTEMPT, things: Things | None = None) -> Decision:
     """Run the handler."""
-    return await made.handlers(STILL, blobs=things).handle(incoming(), await resources(), attempt)
+    return await host_of(made).handlers(STILL, blobs=things).handle(incoming(), await resources(), attempt)
 
 
 async def refused(made: Endpoint, *, attempt: str = ATTEMPT, things: Things | None = None) -> Failure:

@@ -12,6 +12,7 @@ from endpoint_house import NOW, STILL, endpoint, incoming, resources
 
 from onceonly import Context, InvalidEffect, message
 from onceonly.endpoint.envelopes import LATEST, Envelopes
+from onceonly.endpoint.host import host_of
 from onceonly.model.identity import Identity, outgoing_id
 from onceonly.model.message import Message, Send
 
@@ -226,6 +227,6 @@ async def test_a_context_that_outlives_its_handler_is_an_error() -> None:
     async def place(order: dict[str, Any], context: Context) -> None:
         kept.append(context)
 
-    await shop.handlers(STILL).handle(incoming(), await resources())
+    await host_of(shop).handlers(STILL).handle(incoming(), await resources())
     with pytest.raises(InvalidEffect, match="after its handler had ended"):
         kept[0].publish(Placed("1"))

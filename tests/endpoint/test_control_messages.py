@@ -19,6 +19,7 @@ from onceonly import (
 )
 from onceonly.algorithms.control import CONTROL, control_of
 from onceonly.algorithms.delivery import Report, deliver
+from onceonly.endpoint.host import host_of
 from onceonly.model.errors import TryAgain
 from onceonly.model.message import Send
 from onceonly.model.record import Answer
@@ -53,7 +54,7 @@ class Away:
 async def test_without_a_broker_nothing_is_committed(house: House, answer: Any) -> None:
     """The caller is told so, and that nothing happened; the key is free for the next attempt."""
     broken = house.ports._replace(transport=Away(house.ports.transport, answer))
-    with house.bank.lent(broken, surroundings=house.surroundings):
+    with host_of(house.bank).bind(broken, surroundings=house.surroundings):
         with pytest.raises(Failed) as raised:
             async with house.bank.transaction(idempotency_key="k") as tx:
                 await deposit(tx)

@@ -22,7 +22,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, scop
 
 from onceonly import Endpoint, InvalidEffect, Off, SchemaMissing, SetupError
 from onceonly.assembly import open_store
-from onceonly.endpoint.endpoint import MAX_BODY
+from onceonly.endpoint.host import MAX_BODY
 from onceonly.model.identity import outgoing_id
 from onceonly.model.message import Send
 from onceonly.model.record import Record

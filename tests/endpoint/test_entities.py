@@ -17,6 +17,7 @@ from endpoint_house import STILL, delivery
 from entity_house import Counter, Deposit, bank
 
 from onceonly import Context, Deleted, Message, entity
+from onceonly.endpoint.host import host_of
 from onceonly.formats.entities import LONGEST_UNIT
 from onceonly.model.errors import HandlerFailed
 from onceonly.model.message import Unreadable
@@ -345,7 +346,7 @@ def test_a_key_is_a_text_a_number_a_uuid_or_an_enum(kind: Any, value: object, ke
     async def take(paint: Paint, account: Account) -> None:
         """Never run."""
 
-    found = bank(take, entity=Account, type="Paint").handlers(STILL).read(incoming({"account_id": value}))
+    found = host_of(bank(take, entity=Account, type="Paint")).handlers(STILL).read(incoming({"account_id": value}))
     assert isinstance(found, Message)
     assert found.unit == f"Account/{key}"
 
@@ -361,7 +362,7 @@ def read_dict(body: object, key: Any = "account_id") -> Message | Unreadable:
     async def take(paint: dict[str, Any], account: Account | None) -> None:
         """Never run."""
 
-    return bank(take, entity=Account, key=key, type="Paint").handlers(STILL).read(incoming(body))
+    return host_of(bank(take, entity=Account, key=key, type="Paint")).handlers(STILL).read(incoming(body))
 
 
 def test_a_function_tells_the_key_of_any_message() -> None:
@@ -429,7 +430,7 @@ def test_an_entity_may_be_named() -> None:
     async def take(paint: dict[str, Any], account: Named | None) -> None:
         """Never run."""
 
-    found = bank(take, entity=Named, type="Paint").handlers(STILL).read(incoming({"account_id": "a"}))
+    found = host_of(bank(take, entity=Named, type="Paint")).handlers(STILL).read(incoming({"account_id": "a"}))
     assert isinstance(found, Message)
     assert found.unit == "bank.account.v1/a"
 
@@ -449,7 +450,7 @@ def test_other_handlers_of_the_endpoint_have_no_entity() -> None:
     async def paint(body: dict[str, Any]) -> None:
         """Have nothing to do with accounts."""
 
-    found = made.handlers(STILL).read(incoming("no dict"))
+    found = host_of(made).handlers(STILL).read(incoming("no dict"))
     assert isinstance(found, Message)
     assert found.unit == ""
 
@@ -457,7 +458,7 @@ def test_other_handlers_of_the_endpoint_have_no_entity() -> None:
 async def test_a_store_without_entities_fails_the_handler_in_words() -> None:
     """It is refused at start where that is known."""
     made = bank(deposit, entity=Account)
-    handlers = made.handlers(STILL)
+    handlers = host_of(made).handlers(STILL)
     found = handlers.read(incoming({"account_id": "a"}, "Deposit"))
     assert isinstance(found, Message)
 

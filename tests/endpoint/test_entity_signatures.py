@@ -16,6 +16,7 @@ from sqlalchemy.orm import Session
 
 from onceonly import Context, Endpoint, InvalidHandler, entity
 from onceonly.adapters import memory
+from onceonly.endpoint.host import host_of
 from onceonly.endpoint.plans import plan
 from onceonly.systems import Offer
 
@@ -42,7 +43,7 @@ class Owned:
 def problems(made: Endpoint, offer: Offer = DOCUMENTS) -> list[str]:
     """List what is wrong with an endpoint's handlers on a store that offers this."""
     with pytest.raises(InvalidHandler) as caught:
-        plan(made._handlers, made._providers, endpoint="bank", offer=offer)
+        plan(made._registered.handlers, made._registered.providers, endpoint="bank", offer=offer)
     return [line.removeprefix("  * ") for line in str(caught.value).splitlines()[1:]]
 
 
@@ -122,7 +123,7 @@ async def test_a_property_of_the_message_can_be_the_key() -> None:
 
     made = endpoint()
     made.handler(entity=Account, key="account_id")(take)
-    made.handlers(STILL)
+    host_of(made).handlers(STILL)
 
 
 async def test_one_parameter_takes_the_entity() -> None:
@@ -158,7 +159,7 @@ async def test_an_entity_that_cannot_be_made_afresh_is_refused_unless_none_will_
 
     made = endpoint()
     made.handler(entity=Owned, key="account_id")(optional)
-    made.handlers(STILL)
+    host_of(made).handlers(STILL)
 
 
 @attrs.define
@@ -212,7 +213,7 @@ async def test_two_classes_of_one_name_are_refused() -> None:
     made = endpoint()
     made.handler(entity=Account, key="account_id")(deposit)
     made.handler(entity=Account, key="account_id", type="withdraw")(withdraw)
-    made.handlers(STILL)
+    host_of(made).handlers(STILL)
     made.handler(entity=Other, key="account_id", type="other")(other)
     (problem,) = problems(made)
     assert "two classes of entities are called 'Account'" in problem
@@ -259,4 +260,4 @@ async def test_entities_go_together_with_what_else_handlers_ask_for() -> None:
 
     made = endpoint(store="sqlite:///never-opened.db")
     made.handler(entity=Account, key="account_id")(take)
-    made.handlers(STILL)
+    host_of(made).handlers(STILL)

@@ -12,6 +12,7 @@ from endpoint_house import NOW, STILL, endpoint, failure, incoming, resources
 
 from onceonly import Context, Endpoint
 from onceonly.adapters.memory.store import Notebook
+from onceonly.endpoint.host import host_of
 from onceonly.model.message import FailureKind
 from onceonly.ports.bundle import Ports
 
@@ -194,5 +195,5 @@ async def test_providers_see_the_endpoints_time() -> None:
     async def place(order: Order, bank: Bank) -> None:
         """Do nothing."""
 
-    sent += (await shop.handlers(STILL).handle(incoming(), await resources())).effects
+    sent += (await host_of(shop).handlers(STILL).handle(incoming(), await resources())).effects
     assert [send.message.extension("onceonlytime") for send in sent] == [str(NOW)]

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onceonly import Endpoint, Field, Header
+from onceonly.endpoint.host import host_of
 from onceonly.endpoint.reading import Received
 from onceonly.formats.cloudevents import Event, arrival, encode
 from onceonly.model.identity import Identity, claim_key, outgoing_id
@@ -38,7 +39,7 @@ def shop(*types: str, **settings: Any) -> Endpoint:
     return made
 
 
-HANDLERS = shop("a", "b", identity=Field("id")).handlers()
+HANDLERS = host_of(shop("a", "b", identity=Field("id"))).handlers()
 CLOUD = {"ce_id": "1", "ce_source": "web", "ce_type": "Order"}
 
 

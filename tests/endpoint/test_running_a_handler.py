@@ -21,6 +21,7 @@ from onceonly import (
     Unknown,
 )
 from onceonly.adapters.memory.store import Notebook
+from onceonly.endpoint.host import host_of
 from onceonly.model.errors import HandlerFailed, NotNow
 from onceonly.model.message import Failure, FailureKind
 from onceonly.runtime.observe.crash import Crashed
@@ -378,7 +379,7 @@ def test_a_verdict_follows_the_handlers_own_policy_or_the_endpoints() -> None:
 
     boom = Failure(kind=FailureKind.EXCEPTION, reason="boom")
     judged = {
-        type_: shop.handlers(STILL).verdict(incoming(type_=type_), boom, attempts=0, history=())
+        type_: host_of(shop).handlers(STILL).verdict(incoming(type_=type_), boom, attempts=0, history=())
         for type_ in ("Order", "strict", "unknown")
     }
     assert {type_: (verdict.give_up, verdict.due) for type_, verdict in judged.items()} == {

@@ -14,6 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 from sqlalchemy.orm import Session
 
 from onceonly import Context, Endpoint, InvalidHandler, Retry
+from onceonly.endpoint.host import host_of
 
 
 @dataclass
@@ -43,7 +44,7 @@ def sql_endpoint() -> Endpoint:
 def problems(shop: Endpoint) -> list[str]:
     """List what is wrong with an endpoint's handlers and providers."""
     with pytest.raises(InvalidHandler) as caught:
-        shop.handlers()
+        host_of(shop).handlers()
     return [line.removeprefix("  * ") for line in str(caught.value).splitlines()[1:]]
 
 

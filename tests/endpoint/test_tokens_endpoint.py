@@ -8,6 +8,7 @@ from endpoint_house import STILL, effects, endpoint, failure, incoming, read, un
 from endpoint_house import delivery as arrives
 
 from onceonly import Context, Endpoint, Off, SetupError, Tokens
+from onceonly.endpoint.host import host_of
 from onceonly.model.message import FailureKind
 
 CLOUD = {"ce_id": "1", "ce_source": "web", "ce_type": "Order"}
@@ -58,7 +59,7 @@ def test_a_message_with_a_token_is_read() -> None:
 def test_elsewhere_no_token_is_needed() -> None:
     """Only tokens ask for tokens."""
     made = endpoint(deduplication=Off())
-    made.handler(shop()._handlers[0].function.call)
+    made.handler(shop()._registered.handlers[0].function.call)
     assert read(made, arrives(**CLOUD)).extension("token") == ""
 
 
@@ -81,7 +82,7 @@ def test_an_endpoint_that_takes_an_event_must_be_among_its_subscribers() -> None
     """Or all that comes of it would be dropped."""
     made = shop(Order=["billing"], Placed=[])
     with pytest.raises(SetupError, match=r"take takes 'Order', and .* says that billing does: add 'shop' there"):
-        made.handlers(STILL)
+        host_of(made).handlers(STILL)
     with pytest.raises(SetupError, match="nobody does"):
         shop(Order=[]).topology()
-    shop(Order=["billing", "shop"]).handlers(STILL)
+    host_of(shop(Order=["billing", "shop"])).handlers(STILL)

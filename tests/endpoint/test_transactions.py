@@ -28,6 +28,7 @@ from onceonly.adapters.memory.transactions import MemoryTransactions
 from onceonly.adapters.memory.world import Live
 from onceonly.algorithms.admission import History
 from onceonly.algorithms.transaction import Transacted, Ways, begin, complete, enclosed, transact
+from onceonly.endpoint.host import host_of
 from onceonly.endpoint.transactions import asked
 from onceonly.formats.answers import encode_answer, request_fingerprint
 from onceonly.model.errors import Failed, Unknown
@@ -294,7 +295,7 @@ async def test_the_block_that_lost_does_not_pass_its_own_answer_off_as_the_kept_
     async with shop.opened() as ports:
         assert ports.transactions is not None
         rival = Ways(Optimistic(ports.transactions), ports.admission)
-        with shop.lent(ports._replace(transactions=rival.transactions)):
+        with host_of(shop).bind(ports._replace(transactions=rival.transactions)):
             with pytest.raises(Conflict, match="committed first: try again"):
                 await _win_inside(shop)
             async with shop.transaction(idempotency_key="k") as tx:

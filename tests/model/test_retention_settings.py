@@ -20,6 +20,7 @@ from onceonly import (
 )
 from onceonly.config.deduplication import Deduplication
 from onceonly.config.endpoint import Settings
+from onceonly.endpoint.host import host_of
 from onceonly.model.durations import in_words, parse_duration
 
 MINUTES_16 = timedelta(minutes=16, seconds=22)
@@ -199,7 +200,7 @@ def test_a_handlers_own_retries_count_as_well() -> None:
     with pytest.raises(
         InvalidHandler, match=r"handler test_.*slow: History: retention of 7 d is not longer than .*= 10 d 19 h"
     ):
-        shop.handlers()
+        host_of(shop).handlers()
 
 
 def test_a_handlers_own_timeout_counts_as_well() -> None:
@@ -211,7 +212,7 @@ def test_a_handlers_own_timeout_counts_as_well() -> None:
         """Do nothing."""
 
     with pytest.raises(InvalidHandler, match=r"of 1 d \+ delays"):
-        shop.handlers()
+        host_of(shop).handlers()
 
 
 def test_a_transaction_may_not_take_as_long_as_its_answer_is_kept() -> None:

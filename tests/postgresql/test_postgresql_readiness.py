@@ -14,6 +14,7 @@ from sqlalchemy import make_url
 
 from onceonly import Endpoint
 from onceonly.cli.health import Desk
+from onceonly.endpoint.host import host_of
 from onceonly.model.health import Pulse, Verdict
 from onceonly.model.message import Message, Send
 from onceonly.runtime.observe.observer import Call
@@ -85,7 +86,7 @@ async def test_an_endpoint_whose_server_begins_to_lose_commits_is_not_ready(
 
         async def send(id_: str) -> None:
             message = Message(id=id_, source="test", type="Order", body=f'{{"id": "{id_}"}}'.encode())
-            ports = shop.lent_ports()
+            ports = host_of(shop).bound_ports()
             assert ports is not None
             await ports.transport.send([Send(message=message, to="shop")])
 

@@ -13,10 +13,11 @@ import pytest
 from asking import FAR, Got, ask
 
 from onceonly import Endpoint, Reject
+from onceonly.endpoint.host import host_of
 from onceonly.model.message import Message, Send
-from onceonly.runtime import responders
 from onceonly.runtime.environment import LIVE
 from onceonly.runtime.processes.board import Board, Column, Row
+from onceonly.runtime.worker import responders
 from onceonly.runtime.worker.alone import crowd
 
 SOON = 10.0
@@ -190,7 +191,7 @@ async def test_no_responder_is_at_work_beside_a_message_that_runs_alone() -> Non
         await payments.put("b")
         first = asyncio.create_task(payments.post("a"))
         await payments.at_work.wait()
-        ports = payments.endpoint.lent_ports()
+        ports = host_of(payments.endpoint).bound_ports()
         assert ports is not None
         message = Message(id="suspect", source="test", type="Order", body=b'{"id": "suspect"}')
         await ports.transport.send([Send(message=message, to="payments", alone=True)])

@@ -12,6 +12,7 @@ from sqlalchemy import func, insert, inspect, select, text
 from onceonly import Endpoint, History
 from onceonly.assembly import wire
 from onceonly.config.endpoint import Settings
+from onceonly.endpoint.host import host_of
 from onceonly.model.errors import SchemaTooNew
 from onceonly.model.journal import Done, Journal, LateSlot
 from onceonly.ports.bundle import Ports
@@ -168,7 +169,7 @@ async def ports(place: str) -> AsyncIterator[Ports]:
     async def order(body: dict[str, int]) -> None:
         """Do nothing."""
 
-    handlers = shop.handlers(settings=settings)
+    handlers = host_of(shop).handlers(settings=settings)
     async with wire(settings, lambda _traits, _blobs: handlers) as ports:
         yield ports
 

@@ -22,6 +22,7 @@ from onceonly.cli.places import Instead
 from onceonly.config.endpoint import Settings
 from onceonly.endpoint import Endpoint
 from onceonly.endpoint.handlers import EndpointHandlers
+from onceonly.endpoint.host import host_of
 from onceonly.model.errors import SetupError
 from onceonly.ports.bundle import Ports
 from onceonly.ports.effects import Things
@@ -78,8 +79,13 @@ async def check(loaded: Sequence[tuple[Endpoint, Settings]], stop: asyncio.Event
 
 def wiring_of(endpoint: Endpoint, settings: Settings, observer: Observer | None = None) -> AbstractAsyncContextManager[Ports]:
     """Open what an endpoint talks to, but nothing of the user's: no lifespan, no providers. Raises SetupError, TryAgain."""
-    handlers = endpoint.handlers(settings=settings)
-    events, entities, responders = endpoint.topology().events, endpoint.works_on_entities(), bool(endpoint.operations())
+    host = host_of(endpoint)
+    handlers = host.handlers(settings=settings)
+    events, entities, responders = (
+        endpoint.topology().events,
+        host_of(endpoint).works_on_entities(),
+        bool(host_of(endpoint).operations()),
+    )
     asked = partial(wire, events=events, entities=entities, responders=responders)
     return asked(settings, partial(_same, handlers), observer=observer)
 
@@ -133,8 +139,8 @@ async def opened(
     async with AsyncExitStack() as stack:
         runners: list[Runner] = []
         for endpoint, settings in loaded:
-            opening = endpoint.opened_patiently(stop, settings=settings, observer=observer)
+            opening = host_of(endpoint).opened_patiently(stop, settings=settings, observer=observer)
             ports = await stack.enter_async_context(opening)
             if ports is not None:
-                runners += endpoint.runners(ports, settings, board=row)
+                runners += host_of(endpoint).runners(ports, settings, board=row)
         yield runners

@@ -19,6 +19,7 @@ from onceonly.config.deduplication import History
 from onceonly.config.location import locate
 from onceonly.config.measured import Estimate, estimate
 from onceonly.config.retention import SLICES
+from onceonly.endpoint.host import host_of
 from onceonly.model.durations import in_words, parse_duration
 from onceonly.model.errors import SetupError
 from onceonly.model.ring import Slicing, slicing_for
@@ -134,8 +135,8 @@ def _refuse_what_a_start_would(place: str, found: Place, asked: timedelta | None
     if asked is not None and settings.plan.retention is not None:
         settings = replace(settings, deduplication=replace(own, retention=asked))
     endpoint = load(place)
-    if not endpoint.only_sends:
-        endpoint.handlers(settings=settings)
+    if not host_of(endpoint).only_sends:
+        host_of(endpoint).handlers(settings=settings)
 
 
 async def _plan(found: Place, wanted: Wanted) -> Planned:

@@ -21,6 +21,7 @@ from onceonly.cli.places import StoreOption, TransportOption
 from onceonly.cli.reload import until_changed
 from onceonly.config.endpoint import Settings
 from onceonly.endpoint import Endpoint
+from onceonly.endpoint.host import host_of
 from onceonly.model.errors import SetupError
 from onceonly.runtime.observe.logs import Logs, log_to_stderr
 from onceonly.runtime.processes.board import Board, Column
@@ -90,7 +91,7 @@ def _supervise(plan: Plan, board: Board, *, reload: bool) -> int:
     address = address_of(plan.health, loaded)
     plan = msgspec.structs.replace(plan, tells=address is not None)
     grace = max(settings.worker.grace for _, settings in loaded)
-    watchdog = max(endpoint.handlers(settings=settings).longest_timeout for endpoint, settings in loaded) + grace
+    watchdog = max(host_of(endpoint).handlers(settings=settings).longest_timeout for endpoint, settings in loaded) + grace
     unfit = asyncio.Event()
     supervisor = Supervisor(
         work,

@@ -11,6 +11,7 @@ from onceonly.cli.output import say
 from onceonly.cli.places import Instead, is_url
 from onceonly.config.location import Location, read_url
 from onceonly.endpoint import Endpoint
+from onceonly.endpoint.host import host_of
 from onceonly.model.errors import SetupError
 
 
@@ -91,7 +92,7 @@ def _of_endpoint(endpoint: Endpoint, instead: Instead) -> Iterator[Part]:
     settings = instead.settings(endpoint)
     places, plan = settings.places, settings.plan
     yield _store(places.store)
-    if endpoint.has_responders:
+    if host_of(endpoint).has_responders:
         yield Part(Component.HTTP, places.store)
     yield Part(Component.TRANSPORT, places.transport)
     if places.dead_letters is not places.store:

@@ -1,7 +1,6 @@
 """Locations: a URL or a user's own engine, read once, and the system that it belongs to. No driver is imported for that."""
 
 import re
-from difflib import get_close_matches
 from typing import Any
 
 from msgspec import Struct
@@ -139,6 +138,8 @@ def _unknown(scheme: str) -> str:
         base = scheme.partition("+")[0]
         drivers = ", ".join(f"{base}+{driver}://" if driver else f"{base}://" for driver in system.drivers)
         return f"there is no adapter for this driver of {system.name}; write {drivers}"
+    from difflib import get_close_matches  # noqa: PLC0415 - for an error only
+
     close = get_close_matches(scheme.partition("+")[0], schemes(), n=1, cutoff=0.8)
     return f"nobody knows the URL scheme {scheme!r}{f'; did you mean {close[0]}://?' if close else ''}"
 

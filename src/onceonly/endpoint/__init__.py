@@ -1,10 +1,24 @@
 """What users touch: an endpoint, its handlers and what is injected into them; implements the Handlers port."""
 
+from typing import TYPE_CHECKING, Any
+
 from onceonly.endpoint.context import Context
 from onceonly.endpoint.endpoint import Endpoint
-from onceonly.endpoint.handlers import EndpointHandlers
-from onceonly.endpoint.outgoing import Outgoing
-from onceonly.endpoint.transactions import Transaction
 from onceonly.formats.bodies import message
 
-__all__ = ["Context", "Endpoint", "EndpointHandlers", "Outgoing", "Transaction", "message"]
+if TYPE_CHECKING:
+    from onceonly.endpoint.outgoing import Outgoing
+    from onceonly.endpoint.transactions import Transaction
+
+__all__ = ["Context", "Endpoint", "Outgoing", "Transaction", "message"]
+
+_LATER = {"Outgoing": "outgoing", "Transaction": "transactions"}
+"""What is imported when it is asked for: nobody needs it to define an endpoint."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module  # noqa: PLC0415 - see above
+
+    return getattr(import_module(f"onceonly.endpoint.{_LATER[name]}"), name)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from onceonly.algorithms.remote_execution import bury, execute, keep
 from onceonly.endpoint.failures import failed
+from onceonly.endpoint.host import host_of
 from onceonly.formats.bodies import BodyError, encode_body
 from onceonly.formats.remote import (
     DEADLINE,
@@ -127,13 +128,13 @@ class HttpApp:
 
     async def _settle(self, asked: Asked, receive: Receive) -> Answered:
         """Serve what can be served here; what nobody can tell for sure is asked again."""
-        ports = self._endpoint.lent_ports()
+        ports = host_of(self._endpoint).bound_ports()
         if ports is None or ports.calls is None or ports.responders is None:
             _log.error("an HTTP request came, and the endpoint is not open here, or has no responders")
             return Answered.words(503, "not open here: serve this application with its lifespan, or within endpoint.running()")
-        row, responders = self._endpoint.board_here(), ports.responders
+        row, responders = host_of(self._endpoint).board_here(), ports.responders
         marked = responders if row is None else MarkedResponders(responders, row, ports.endpoint)
-        here = Here(ports, CrowdedCalls(ports.calls), marked, self._endpoint.surroundings_here())
+        here = Here(ports, CrowdedCalls(ports.calls), marked, host_of(self._endpoint).surroundings_here())
         try:
             return await self._serve(asked, receive, here)
         except HandlerFailed as error:
@@ -169,7 +170,7 @@ class HttpApp:
                 return answered._replace(headers={**answered.headers, "allow": "PUT, POST, GET, DELETE"})
 
     async def _put(self, asked: Asked, receive: Receive, here: "Here") -> Answered:
-        operation, known = asked.headers.get(OPERATION, ""), self._endpoint.operations()
+        operation, known = asked.headers.get(OPERATION, ""), host_of(self._endpoint).operations()
         deadline = _deadline(asked, here.surroundings.clock.now())
         if deadline is None:
             return NO_DEADLINE

@@ -3,6 +3,8 @@
 from enum import Enum
 from typing import Any, NamedTuple
 
+from msgspec import Struct, field
+
 from onceonly.endpoint.signatures import Function
 from onceonly.model.retry import Retry
 
@@ -30,3 +32,11 @@ class RegisteredProvider(NamedTuple):
 
     function: Function
     scope: str
+
+
+class Registrations(Struct, eq=False):
+    """What was registered at one endpoint. Registration may go on until the endpoint is opened."""
+
+    handlers: list[RegisteredHandler] = field(default_factory=list)
+    responders: list[RegisteredHandler] = field(default_factory=list)
+    providers: list[RegisteredProvider] = field(default_factory=list)

@@ -8,10 +8,9 @@ is opened. docs/systems.md shows how to write one.
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from functools import cache
-from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
 from shlex import quote
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from msgspec import Struct, field
 
@@ -21,6 +20,9 @@ from onceonly.ports.documents import Documents
 from onceonly.ports.effects import Things
 from onceonly.ports.surroundings import Chance, Clock
 from onceonly.ports.transport import Topology, Transport
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 GROUP = "onceonly.systems"
 """The group of entry points in which packages register their systems."""
@@ -204,7 +206,9 @@ def full_name(kind: type) -> str:
 
 
 @cache
-def _plugins() -> dict[str, list[EntryPoint]]:
+def _plugins() -> "dict[str, list[EntryPoint]]":
+    from importlib.metadata import entry_points  # noqa: PLC0415 - imports much, and only a URL needs it
+
     found: dict[str, list[EntryPoint]] = {}
     for each in entry_points(group=GROUP):
         found.setdefault(each.name, []).append(each)
@@ -233,7 +237,7 @@ def _load(scheme: str) -> System | None:
     return found
 
 
-def _distribution(plugin: EntryPoint) -> str:
+def _distribution(plugin: "EntryPoint") -> str:
     return "(unknown)" if plugin.dist is None else plugin.dist.name
 
 

@@ -18,6 +18,7 @@ from onceonly.assembly.minting import open_mint, with_token
 from onceonly.config.endpoint import Settings
 from onceonly.config.location import Location, locate
 from onceonly.endpoint import Endpoint
+from onceonly.endpoint.host import host_of
 from onceonly.formats.bodies import codec_for, encode_body, type_name
 from onceonly.formats.cloudevents import encode
 from onceonly.formats.entities import entity_name, unit_of
@@ -164,7 +165,7 @@ class Run:
         self._ports = ports._replace(transport=TapedTransport(inner, self._endpoint.name, self._tape))
         if self._settings.peers and isinstance(ports.effects, Registered):
             self._ports = self._ports._replace(effects=ports.effects.asking(self._peers))
-        self._open.enter_context(self._endpoint.lent(self._ports, surroundings=self._surroundings))
+        self._open.enter_context(host_of(self._endpoint).bind(self._ports, surroundings=self._surroundings))
         await self._ports.transport.declare([self._endpoint.topology()])
 
     async def stop(self) -> None:

@@ -1,0 +1,351 @@
+"""The host of an endpoint: opens it in this process, runs it, and holds what is open. For this package, the CLI and tests."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
+from datetime import timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from onceonly.algorithms.transaction import Ways
+from onceonly.assembly import enlist, wire
+from onceonly.assembly.transactions import Registered, dispatch_within, outside, required, session_of
+from onceonly.config.endpoint import Settings
+from onceonly.endpoint.blobs import BlobPlace
+from onceonly.endpoint.envelopes import Envelopes
+from onceonly.endpoint.handlers import EndpointHandlers, Rules
+from onceonly.endpoint.outgoing import Outgoing
+from onceonly.endpoint.plans import Plans, plan
+from onceonly.endpoint.registration import Registrations
+from onceonly.endpoint.transactions import Means
+from onceonly.model.errors import InvalidHandler
+from onceonly.model.record import Record
+from onceonly.ports.bundle import Ports
+from onceonly.ports.effects import Things
+from onceonly.ports.transport import Topology, Traits
+from onceonly.runtime.background import beside
+from onceonly.runtime.environment import LIVE, Surroundings
+from onceonly.runtime.maintenance.drops import CountedWorker
+from onceonly.runtime.maintenance.janitor import Janitor
+from onceonly.runtime.observe.observer import Observer
+from onceonly.runtime.processes.board import Row
+from onceonly.runtime.processes.doorbell import Doorbell
+from onceonly.runtime.relay.relay import Relay
+from onceonly.runtime.worker.start import Patience
+from onceonly.runtime.worker.worker import Runner, Worker, run_all
+
+if TYPE_CHECKING:
+    from onceonly.endpoint.endpoint import Endpoint, Lifespan
+
+MAX_BODY = 256 * 1024
+"""Bytes of a body where the transport's own limit is not known: what the smallest of the usual brokers take."""
+_Dispatch = Callable[[Sequence[Record]], Awaitable[None]]
+
+
+class Running(Struct, eq=False):
+    """What holds while the endpoint is open in this process, in one event loop; `means` once a transaction has asked."""
+
+    settings: Settings
+    max_body: int
+    surroundings: Surroundings
+    ports: Ports | None = None
+    loop: asyncio.AbstractEventLoop | None = None
+    means: Means | None = None
+    board: Row | None = None
+
+
+class Host:
+    """Opens and runs one endpoint. `settings` given to a method override the endpoint's own."""
+
+    def __init__(self, endpoint: "Endpoint", registered: Registrations, lifespan: "Lifespan | None") -> None:
+        self.settings = endpoint.settings
+        self.doorbell = Doorbell()
+        self._endpoint = endpoint
+        self._registered = registered
+        self._lifespan = lifespan
+        self._running: list[Running] = []
+
+    @property
+    def name(self) -> str:
+        """The endpoint's name."""
+        return self.settings.name
+
+    @property
+    def has_responders(self) -> bool:
+        """Whether other services may have anything executed here."""
+        return bool(self._registered.responders)
+
+    @property
+    def only_sends(self) -> bool:
+        """Whether nothing is ever executed here: there are neither handlers nor responders."""
+        return not (self._registered.handlers or self._registered.responders)
+
+    def topology(self) -> Topology:
+        """Return the input queue and the types it subscribes to. Raises InvalidHandler."""
+        return Topology(endpoint=self.name, events=tuple(sorted(self._plan(self.settings).handlers)))
+
+    def works_on_entities(self) -> bool:
+        """Return whether any of its handlers does. Raises InvalidHandler."""
+        return self._plan(self.settings).work_on_entities
+
+    def operations(self) -> tuple[str, ...]:
+        """Return the names of what other services may have executed here. Raises InvalidHandler."""
+        return tuple(sorted(self._plan(self.settings).responders))
+
+    def handlers(
+        self,
+        surroundings: Surroundings = LIVE,
+        *,
+        settings: Settings | None = None,
+        max_body: int = MAX_BODY,
+        made: Mapping[Any, object] | None = None,
+        blobs: Things | None = None,
+    ) -> EndpointHandlers:
+        """Give the Handlers port of this endpoint; `made` holds what process providers made. Raises InvalidHandler.
+
+        `blobs` is the place they read blobs from.
+        """
+        chosen = settings or self.settings
+        place = None if chosen.blobs is None else BlobPlace(blobs)
+        plans, rules, peers = self._plan(chosen), _rules(chosen, max_body), chosen.all_peers
+        return EndpointHandlers(plans, rules, surroundings, made or {}, blobs=place, peers=peers)
+
+    @asynccontextmanager
+    async def opened(
+        self,
+        *,
+        settings: Settings | None = None,
+        surroundings: Surroundings = LIVE,
+        observer: Observer | None = None,
+    ) -> AsyncIterator[Ports]:
+        """Open everything but the worker: lifespan, providers, adapters. Gives the ports, enclosed by `observer`.
+
+        `settings` override the endpoint's own. Raises InvalidHandler and other SetupErrors before anything is received, and
+        TryAgain when a server is away.
+        """
+        chosen = settings or self.settings
+        async with AsyncExitStack() as stack:
+            wired = await self._prepared(stack, self._plan(chosen), chosen, surroundings, observer=observer)
+            ports = await stack.enter_async_context(wired())
+            stack.enter_context(self.bind(ports, settings=chosen, surroundings=surroundings))
+            yield ports
+
+    @asynccontextmanager
+    async def opened_patiently(
+        self,
+        stop: asyncio.Event,
+        *,
+        settings: Settings | None = None,
+        surroundings: Surroundings = LIVE,
+        observer: Observer | None = None,
+        away: asyncio.Event | None = None,
+        sends: bool = False,
+    ) -> AsyncIterator[Ports | None]:
+        """Open as `opened` does, and wait for servers that are away, for ever; gives None when `stop` was set meanwhile.
+
+        Lifespan and providers are opened once, before. Sets `away` when a server was found away. Who `sends` needs no handlers.
+        """
+        chosen = settings or self.settings
+        patience = Patience(stop, endpoint=self.name, surroundings=surroundings, away=away, doorbell=self.doorbell)
+        async with AsyncExitStack() as stack:
+            wired = await self._prepared(stack, self._plan(chosen, sends=sends), chosen, surroundings, observer=observer)
+            ports = await patience.enter(stack, wired)
+            if ports is not None:
+                stack.enter_context(self.bind(ports, settings=chosen, surroundings=surroundings))
+            yield ports
+
+    def runners(
+        self, ports: Ports, settings: Settings, *, surroundings: Surroundings = LIVE, board: Row | None = None
+    ) -> tuple[Runner, ...]:
+        """Give what works on these ports, side by side: the worker, and those that finish or remove what others left."""
+        grace, after, upkeep = settings.worker.grace, settings.relay_after, ports.upkeep
+        self._use_board(ports, board)
+        janitor = Janitor(ports, grace=grace, surroundings=surroundings) if upkeep.has_chores else None
+        ask = janitor.ask if janitor is not None else lambda: None
+        worker: Runner = (working := Worker(ports, settings.worker, surroundings=surroundings, board=board, ask=ask))
+        if upkeep.drops is not None:
+            in_store = upkeep.tokens is None
+            worker = CountedWorker(working, upkeep.drops, endpoint=self.name, in_store=in_store, surroundings=surroundings)
+        relay = Relay(ports, after=after, grace=grace, doorbell=self.doorbell, surroundings=surroundings)
+        return worker, relay, *(() if janitor is None else (janitor,))
+
+    async def run(
+        self,
+        stop: asyncio.Event,
+        *,
+        settings: Settings | None = None,
+        surroundings: Surroundings = LIVE,
+        observer: Observer | None = None,
+        board: Row | None = None,
+        ready: asyncio.Event | None = None,
+    ) -> None:
+        """Work until `stop` is set; then finish what is in flight and close everything. Raises SetupError.
+
+        A server that is away at start is waited for. Sets `ready` once it is receiving, or has found that it has to wait.
+        """
+        chosen = settings or self.settings
+        opening = self.opened_patiently(stop, settings=chosen, surroundings=surroundings, observer=observer, away=ready)
+        async with opening as ports:
+            if ports is None:
+                return
+            runners = self.runners(ports, chosen, surroundings=surroundings, board=board)
+            if ready is not None:
+                ready.set()
+            await run_all(runners, stop)
+
+    @asynccontextmanager
+    async def sending(
+        self, *, settings: Settings | None = None, surroundings: Surroundings = LIVE, observer: Observer | None = None
+    ) -> AsyncIterator[None]:
+        """Send what transactions of this process commit, beside the block, and what others left; receive nothing.
+
+        Otherwise as `running`: for an application whose messages are handled elsewhere. Without handlers it has no queue.
+        """
+        chosen = settings or self.settings
+
+        async def run(stop: asyncio.Event, ready: asyncio.Event) -> None:
+            opening = self.opened_patiently(
+                stop, settings=chosen, surroundings=surroundings, observer=observer, away=ready, sends=True
+            )
+            async with opening as ports:
+                if ports is not None:
+                    _, *upkeep = self.runners(ports, chosen, surroundings=surroundings)
+                    ready.set()
+                    await run_all(upkeep, stop)
+
+        async with beside(run, name=f"onceonly {self.name} sending"):
+            yield
+
+    def enlist(self, session: object) -> Outgoing:
+        """Send messages inside the open transaction of a session; see `Endpoint.enlist`. Raises SetupError."""
+        running = self._running[-1] if self._running else Running(self.settings, MAX_BODY, LIVE)
+        enlisted = enlist(running.settings, session, self.doorbell.ring)
+        return Outgoing(self.name, enlisted, max_body=running.max_body, clock=running.surroundings.clock)
+
+    @contextmanager
+    def bind(self, ports: Ports, *, settings: Settings | None = None, surroundings: Surroundings = LIVE) -> Iterator[None]:
+        """Have transactions of this event loop use these ports, which somebody else has opened.
+
+        Without `settings` they are those under which the endpoint is open already.
+        """
+        chosen = settings or (self._running[-1].settings if self._running else self.settings)
+        max_body = ports.transport.traits.max_body
+        running = Running(chosen, max_body, surroundings, ports, asyncio.get_running_loop())
+        self._running.append(running)
+        try:
+            yield
+        finally:
+            self._running.remove(running)
+
+    def bound_ports(self) -> Ports | None:
+        """Give the ports that are open in this event loop; None when the endpoint is not open here."""
+        running = self._bound_here()
+        return None if running is None else running.ports
+
+    def board_here(self) -> Row | None:
+        """Give the row of this process on the board; None where no supervisor watches it."""
+        running = self._bound_here()
+        return None if running is None else running.board
+
+    def _use_board(self, ports: Ports, board: Row | None) -> None:
+        """Have what runs on these ports marked on the board."""
+        for running in self._running:
+            if running.ports is ports:
+                running.board = board
+
+    def _bound_here(self) -> Running | None:
+        loop = asyncio.get_running_loop()
+        bound = (running for running in reversed(self._running) if running.ports is not None and running.loop is loop)
+        return next(bound, None)
+
+    def surroundings_here(self) -> Surroundings:
+        """Give time and chance, as the endpoint was opened with them."""
+        return self._running[-1].surroundings if self._running else LIVE
+
+    def means(self) -> Means | AbstractAsyncContextManager[Means]:
+        """Give what transactions work with: the ports that are open in this event loop, else some of their own."""
+        running = self._bound_here()
+        if running is None or running.ports is None:
+            return self._own_means()
+        running.means = running.means or self._bound_means(running, running.ports)
+        return running.means
+
+    def _bound_means(self, running: Running, ports: Ports) -> Means:
+        transactions = required(ports.transactions, running.settings)
+        ways = Ways(transactions, ports.admission, ports.controls, ports.transport)
+        return self._means_of(running, ways, partial(dispatch_within, ports=ports, settings=running.settings))
+
+    @asynccontextmanager
+    async def _own_means(self) -> AsyncIterator[Means]:
+        chosen = self._running[-1] if self._running else Running(self.settings, MAX_BODY, LIVE)  # of another event loop
+        has = Registered(
+            handlers=bool(self._registered.handlers),
+            entities=any(each.entity is not None for each in self._registered.handlers),
+        )
+        async with outside(chosen.settings, has, surroundings=chosen.surroundings) as opened:
+            yield self._means_of(chosen, opened.ways, opened.dispatch)
+
+    def _means_of(self, running: Running, ways: Ways, directly: _Dispatch) -> Means:
+        """Where control messages look after a transaction no relay finds its record: it is sent by this very task."""
+        dispatch = directly if ways.controls else partial(self._dispatch, directly)
+        longest = running.settings.control.max_commit // timedelta(milliseconds=1) if ways.controls else 0
+        kind = session_of(running.settings.places.store)
+        envelopes = Envelopes(self.settings.name, max_body=running.max_body)
+        return Means(self.settings.name, ways, dispatch, envelopes, running.surroundings, kind, longest)
+
+    async def _dispatch(self, directly: _Dispatch, records: Sequence[Record]) -> None:
+        """Leave it to the relay of this process, if there is one, or will be: it waits for nobody, and tries again."""
+        if self.doorbell.is_heard or self.doorbell.is_expected:
+            self.doorbell.ring(records)
+        else:
+            await directly(records)
+
+    async def _prepared(
+        self, stack: AsyncExitStack, plans: Plans, chosen: Settings, surroundings: Surroundings, *, observer: Observer | None
+    ) -> Callable[[], AbstractAsyncContextManager[Ports]]:
+        """Open lifespan and providers; gives what opens the adapters, as often as it takes."""
+        if self._lifespan is not None:
+            await stack.enter_async_context(self._lifespan(self._endpoint))
+        made: dict[Any, object] = {}
+        for provider in plans.process:
+            made[provider.kind] = await provider.open(stack, made.__getitem__)
+
+        def make(traits: Traits, blobs: Things | None = None) -> EndpointHandlers:
+            rules = _rules(chosen, traits.max_body)
+            place = None if chosen.blobs is None else BlobPlace(blobs)
+            return EndpointHandlers(plans, rules, surroundings, made, blobs=place, peers=chosen.all_peers)
+
+        events, responders = tuple(sorted(plans.handlers)), bool(plans.responders)
+        longest = max((each.timeout or 0.0 for each in plans.handlers.values()), default=0.0)
+        asked = partial(wire, events=events, entities=plans.work_on_entities, responders=responders, sends=plans.sends)
+        return partial(asked, chosen, make, longest_timeout=longest, surroundings=surroundings, observer=observer)
+
+    def _plan(self, settings: Settings, *, sends: bool = False) -> Plans:
+        offer, subscribers = settings.places.store.offer, settings.plan.subscribers
+        plans = plan(
+            self._registered.handlers,
+            self._registered.providers,
+            endpoint=self.name,
+            offer=offer,
+            subscribers=subscribers,
+            only_sends=bool(settings.control.processed_by) or (sends and not settings.keeps_documents(entities=False)),
+            responders=self._registered.responders,
+        )
+        own = [each for each in plans.handlers.values() if each.retry is not None or each.timeout is not None]
+        for each in own:  # what an endpoint's settings promise together, its handlers may not break
+            for problem in settings.retention_problems(each.retry, each.timeout):
+                raise InvalidHandler(f"endpoint {self.name!r} cannot start: handler {each.function.name}: {problem}")
+        return plans
+
+
+def host_of(endpoint: "Endpoint") -> Host:
+    """Return the host of an endpoint."""
+    return endpoint._host  # noqa: SLF001 - the two belong together; users see the endpoint alone
+
+
+def _rules(settings: Settings, max_body: int) -> Rules:
+    repeats, subscribers = not settings.plan.records, settings.plan.subscribers
+    rules = Rules(settings.name, settings.retry, settings.timeout, settings.identity, max_body, subscribers, repeats)
+    return rules._replace(grace=settings.worker.grace)
