@@ -6,7 +6,7 @@ from stand_in import Asked, Say, standing_in
 from cutting_http import Request, cutting_http
 from onceonly.adapters.aws.client import _SendsOnce
 from onceonly.adapters.aws.s3 import create, open_documents
-from onceonly.adapters.aws.s3_artifacts import open_things
+from onceonly.adapters.aws.s3_artifacts import open_artifacts
 from onceonly.adapters.aws.s3_client import encoded, opened, read_url
 from onceonly.model.errors import CommitRefused, Failed, SetupError, TryAgain, Unknown
 from onceonly.model.thing import Thing
@@ -146,7 +146,7 @@ async def test_an_object_says_whose_version_it_is(ministack_endpoint: str) -> No
 async def test_a_name_that_is_no_key_is_refused_as_a_thing(ministack_endpoint: str) -> None:
     """It never was made, and never will be."""
     await create(url(ministack_endpoint, "things"))
-    async with open_things(url(ministack_endpoint, "things")) as things:
+    async with open_artifacts(url(ministack_endpoint, "things")) as things:
         for name in ("", "x" * 1024, "\ud800"):
             with pytest.raises(CommitRefused):
                 await things.create(Thing(kind="blob", name=name, data=b""))

@@ -13,7 +13,7 @@ from azurite_server import Azurite
 from cutting_http import Request, cutting_http
 from onceonly.adapters.azure import blob as azure_blob
 from onceonly.adapters.azure import table as azure_table
-from onceonly.adapters.azure.blob_artifacts import open_things
+from onceonly.adapters.azure.blob_artifacts import open_artifacts
 from onceonly.ports.documents import Documents
 from onceonly.ports.effects import Things
 from onceonly.runtime.environment import SystemClock
@@ -90,5 +90,5 @@ class AzureThings(AzurePlace):
 
     async def things(self) -> Things:
         """Open it by a client of its own."""
-        opened: Things = await self._stack.enter_async_context(open_things(self.url()))
+        opened: Things = await self._stack.enter_async_context(open_artifacts(self.url()))
         return opened

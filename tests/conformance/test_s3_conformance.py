@@ -10,7 +10,7 @@ from aws_subjects import KEYS, AwsSubject, Service
 
 from cutting_http import Request
 from onceonly.adapters.aws.s3 import create, open_documents
-from onceonly.adapters.aws.s3_artifacts import open_things
+from onceonly.adapters.aws.s3_artifacts import open_artifacts
 from onceonly.adapters.aws.s3_client import opened, read_url
 from onceonly.model.thing import Thing
 from onceonly.ports.effects import Things
@@ -67,7 +67,7 @@ class S3Blobs:
 
     async def things(self) -> Things:
         """Open it."""
-        return await self._stack.enter_async_context(open_things(self._url))
+        return await self._stack.enter_async_context(open_artifacts(self._url))
 
 
 class TestS3Things(ThingsSuite):
@@ -89,7 +89,7 @@ class TestS3Things(ThingsSuite):
         """Whoever reads it without this library learns what it is; its key is its name behind the prefix."""
         url = S3.url(f"t{uuid4().hex[:16]}", self._endpoint)
         await create(url)
-        async with open_things(url) as things, opened(read_url(url)) as client:
+        async with open_artifacts(url) as things, opened(read_url(url)) as client:
             await things.create(Thing(kind="blob", name="2026/a-b.pdf", data=b"%PDF", content_type="application/pdf"))
             found = await client.head_object(Bucket=read_url(url).bucket, Key="docs/2026/a-b.pdf")
         assert (found["ContentType"], found["ContentLength"]) == ("application/pdf", 4)
