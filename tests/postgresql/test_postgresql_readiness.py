@@ -9,7 +9,6 @@ from http import HTTPStatus
 from uuid import uuid4
 
 import pytest
-from onceonly.drivers import sql
 from sqlalchemy import make_url
 
 from onceonly import Endpoint
@@ -19,6 +18,7 @@ from onceonly.model.health import Pulse, Verdict
 from onceonly.model.message import Message, Send
 from onceonly.runtime.observe.observer import Call
 from onceonly.runtime.observe.vitals import Vitals
+from onceonly.sql import database as sql
 from onceonly.sql.database import Database
 from servers import on_postgresql
 
