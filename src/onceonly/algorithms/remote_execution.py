@@ -1,4 +1,4 @@
-"""The remote execution: what makes a request of another service be executed once, from the side that is asked. Section 6.
+"""The remote execution: executes a request of another service once, on the receiving side (protocols, section 6).
 
     PUT r      keep the request, unless r was deleted, or its deadline is over
     POST r     the response first, then the request; commit business state + response + record; dispatch; only then answer

@@ -166,9 +166,9 @@ class ClaimMode(Enum):
     HISTORY = "history"
     """Claims stay for the retention: the store itself knows what is done (protocols, section 3)."""
     UNTIL_FORGOTTEN = "until forgotten"
-    """Claims are deleted with their records: an admission elsewhere knows what is done (sections 4 and 5)."""
+    """Claims are deleted with their records: an admission elsewhere knows what is done (protocols, sections 4 and 5)."""
     TOKENS = "tokens"
-    """No claims: a message is new while its token, in the same database, is live (section 5, last part)."""
+    """No claims: a message is new while its token, in the same database, is live (protocols, section 5, one database)."""
     NOTHING = "nothing"
     """Neither claims nor records: at-least-once, for control runs."""
 

@@ -1,4 +1,4 @@
-"""The register rows of a SQL store: a table beside the claims, so that a unit's own commit takes its rows away (section 6).
+"""The register rows of a SQL store: a unit's own commit deletes its rows in the same write (protocols, section 6).
 
 Rows are opened before their unit begins, each call in a short database transaction of its own: where there is one writer at a
 time it does not wait for its own unit.
