@@ -269,6 +269,13 @@ def test_everything_has_a_name(onceonly: "Terminal") -> None:
     assert [len(answer[kind]) for kind in ("checks", "deep", "mutants")] == [len(CHECKS), len(DEEP), len(MUTANTS)]
     listed = onceonly("verify", "--list").out
     assert all(each["name"] in listed for kind in answer.values() for each in kind)
+    (dropped,) = [each for each in answer["mutants"] if each["name"] == "no tombstone"]
+    assert dropped == {
+        "name": "no tombstone",
+        "does": "drops the call to `attempts.bury` in `look`",
+        "checks": ["a control message"],
+    }
+    assert "* no tombstone: drops the call to `attempts.bury` in `look` (a control message)\n" in listed
 
 
 def test_random_schedules_alone_run_nothing_else(onceonly: "Terminal") -> None:

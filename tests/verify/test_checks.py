@@ -21,7 +21,10 @@ from onceonly_verify import (
 from onceonly_verify.explorer import Explorer
 from onceonly_verify.faults import FORMS
 from onceonly_verify.histories import history_of
-from onceonly_verify.programs import Patch, patched
+from onceonly_verify.mutations import Change, change
+from onceonly_verify.mutations.operations import drop, drop_element, insert_first
+from onceonly_verify.mutations.places import named
+from onceonly_verify.programs import changed
 from onceonly_verify.replay import replay
 from onceonly_verify.running import explore
 from onceonly_verify.world import Bounds, Label, State
@@ -138,26 +141,28 @@ def test_a_mutant_that_breaks_nothing_survives_and_fails_the_verdict() -> None:
     harmless = Mutant(
         "harmless",
         ("given up with its effects owed",),
-        (Patch("algorithms.outbox", "    settled = (", "    unused = 1\n    settled = ("),),
+        (change("algorithms.outbox", "process", insert_first("unused = 1")),),
     )
     results = run_mutants([harmless])
     assert not results[0].caught
     assert not verdict(results)
 
 
-@pytest.mark.parametrize("old", ["there is no such text", "await"])
-def test_a_mutant_that_does_not_apply_fails_loudly(old: str) -> None:
-    """Text that is gone, or there more than once, is no mutant."""
-    result = run_mutant(Mutant("stale", ("one message",), (Patch("algorithms.outbox", old, "pass"),)))
+@pytest.mark.parametrize(
+    ("stale", "words"),
+    [
+        pytest.param(change("algorithms.outbox", "process", drop("no_such_call")), "no_such_call", id="gone"),
+        pytest.param(change("algorithms.outbox", "process", drop("unit.abandon")), "unit.abandon", id="not unique"),
+        pytest.param(change("algorithms.outbox", "no_such_function", drop("_commit")), "no_such_function", id="no function"),
+        pytest.param(change("algorithms.inbox", "process", drop("_commit")), "algorithms.inbox", id="no module"),
+    ],
+)
+def test_a_mutant_that_does_not_apply_fails_loudly(stale: Change, words: str) -> None:
+    """A target that is gone, or there more than once, is no mutant; nor is one of a function or module that was renamed."""
+    result = run_mutant(Mutant("stale", ("one message",), (stale,)))
     assert not verdict([result])
     assert "does not apply" in result.violation
-
-
-def test_a_mutant_of_an_unknown_module_fails_loudly() -> None:
-    """A module that was renamed takes its mutants along."""
-    result = run_mutant(Mutant("lost", ("one message",), (Patch("algorithms.inbox", "a", "b"),)))
-    assert "algorithms.inbox" in result.violation
-    assert not result.caught
+    assert words in result.violation
 
 
 def test_a_counterexample_reads_as_numbered_steps() -> None:
@@ -216,17 +221,10 @@ def test_a_check_that_is_cut_short_fails() -> None:
 
 def test_an_error_that_escapes_the_delivery_shell_is_a_violation() -> None:
     """The runtime gets a report, whatever the ports answer."""
-    narrow = Patch(
-        "algorithms.delivery",
-        f"{FINISHING}    except (TryAgain, Conflict):\n",
-        f"{FINISHING}    except TryAgain:\n",
-    )
+    narrow = change("algorithms.delivery", "_finish", drop_element(named("Conflict")))
     one = Check(name="one", workload=NAMED["one message"].workload, bounds=Bounds(failures=1))
-    result = run_check(one, programs=patched([narrow]))
+    result = run_check(one, programs=changed([narrow]))
     assert result.violation.startswith("escape: the delivery shell let Conflict escape")
-
-
-FINISHING = "        await finish(finished, [delivery for item in items for delivery in item.deliveries], ports)\n"
 
 
 class Corridor:

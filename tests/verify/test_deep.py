@@ -5,7 +5,10 @@ import pytest
 from onceonly_verify import CHECKS, CheckResult
 from onceonly_verify.deep import Budget, holds, run_deep, run_within
 from onceonly_verify.memory import peak, resident
-from onceonly_verify.programs import Patch, patched
+from onceonly_verify.mutations import change
+from onceonly_verify.mutations.operations import replace
+from onceonly_verify.mutations.places import argument
+from onceonly_verify.programs import changed
 
 NAMED = {check.name: check for check in CHECKS}
 SMALL = NAMED["a handler that fails, and nothing else does"]
@@ -32,12 +35,12 @@ def test_a_check_whose_budget_is_spent_tells_how_far_it_came(budget: Budget) -> 
 
 def test_a_violation_within_the_budget_is_found() -> None:
     """A budget is no excuse."""
-    early = Patch(
-        "algorithms.outbox", "            await _commit(unit, records)\n", "            await dispatch(records, ports)\n"
+    early = change(
+        "algorithms.outbox", "process", replace("_commit", "dispatch(records, ports)", records=argument("_commit", 1))
     )
-    result = run_within(SMALL, Budget(), programs=patched([early]))
+    result = run_within(SMALL, Budget(), programs=changed([early]))
     assert result.complete  # this handler never works
-    result = run_within(BIG, Budget(seconds=60), programs=patched([early]))
+    result = run_within(BIG, Budget(seconds=60), programs=changed([early]))
     assert result.violation
     assert not holds(result)
 

@@ -3,42 +3,42 @@
 import pytest
 
 from onceonly_verify import CHECKS, run_check
-from onceonly_verify.programs import Patch, patched
+from onceonly_verify.mutations import Change, Operation, change
+from onceonly_verify.mutations.operations import define, imports, insert_first, replace
+from onceonly_verify.mutations.places import argument, condition, produced, source_of
+from onceonly_verify.programs import changed
 from onceonly_verify.trie import NotDeterministic
 
 ONE = next(check for check in CHECKS if check.name == "one message")
-IMPORTS = "from collections.abc import Mapping, Sequence\n"
-EFFECTS = "    sends = [effect for record"
-LEFT = "    left = [record for record in records if"
-BEGIN = "    unit = await ports.store.begin("
+EFFECT = produced(source_of(argument("transport.send", 0)))
 
 
-def outbox(*changes: tuple[str, str]) -> list[Patch]:
+def outbox(function: str, *operations: Operation) -> Change:
     """Change the algorithm's page."""
-    return [Patch("algorithms.outbox", old, new) for old, new in changes]
+    return change("algorithms.outbox", function, *operations)
 
 
-CHANCE = outbox(
-    (IMPORTS, IMPORTS + "import random\nfrom msgspec.structs import replace\n"),
-    (EFFECTS, "    sends = [replace(effect, message=replace(effect.message, id=str(random.random()))) for record"),
+CHANCE = (
+    outbox("", imports("random")),
+    outbox("dispatch", replace(EFFECT, "replace(old, message=replace(old.message, id=str(random.random())))")),
 )
-CLOCK = outbox(
-    (IMPORTS, IMPORTS + "import time\nfrom msgspec.structs import replace\n"),
-    (EFFECTS, "    sends = [replace(effect, due=time.perf_counter_ns()) for record"),
+CLOCK = (outbox("", imports("time")), outbox("dispatch", replace(EFFECT, "replace(old, due=time.perf_counter_ns())")))
+COUNTER = (
+    outbox("", imports("itertools", "count"), define("CALLS = count()")),
+    outbox("_forget_and_ack", replace(condition("store.keeps"), "next(CALLS) % 3 and old")),
 )
-COUNTER = outbox((IMPORTS, IMPORTS + "from itertools import count\nCALLS = count()\n"), (LEFT, LEFT + " next(CALLS) % 3 and"))
-CACHE = outbox(
-    (IMPORTS, IMPORTS + "SEEN = set()\n"),
-    (BEGIN, "    if SEEN & set(messages):\n        return Processed()\n    SEEN.update(messages)\n" + BEGIN),
+CACHE = (
+    outbox("", define("SEEN = set()")),
+    outbox("process", insert_first("if SEEN & set(messages):\n    return Processed()\nSEEN.update(messages)")),
 )
-RAISES = outbox(
-    (IMPORTS, IMPORTS + "CALLS = []\n"),
-    (BEGIN, "    CALLS.append(1)\n    if len(CALLS) > 1:\n        raise ValueError('once only')\n" + BEGIN),
+RAISES = (
+    outbox("", define("CALLS = []")),
+    outbox("process", insert_first("CALLS.append(1)\nif len(CALLS) > 1:\n    raise ValueError('once only')")),
 )
 
 
 @pytest.mark.parametrize(
-    ("patches", "words"),
+    ("changes", "words"),
     [
         pytest.param(CHANCE, ("Message(id=",), id="chance"),
         pytest.param(CLOCK, ("due=",), id="clock"),
@@ -47,10 +47,10 @@ RAISES = outbox(
         pytest.param(RAISES, ("begin a", "raised ValueError: once only"), id="raises"),
     ],
 )
-def test_code_that_looks_at_anything_but_its_arguments_is_refused(patches: list[Patch], words: tuple[str, ...]) -> None:
+def test_code_that_looks_at_anything_but_its_arguments_is_refused(changes: tuple[Change, ...], words: tuple[str, ...]) -> None:
     """The message names the check, the call of the first run, and that of the second."""
     with pytest.raises(NotDeterministic) as refused:
-        run_check(ONE, programs=patched(patches))
+        run_check(ONE, programs=changed(changes))
     text = str(refused.value)
     assert text.startswith("one message: this program looks at something that is not an argument")
     assert all(word in text for word in words), text

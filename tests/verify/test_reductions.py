@@ -14,8 +14,10 @@ from onceonly_verify.check import CHAIN, TWICE
 from onceonly_verify.environment import Environment
 from onceonly_verify.explorer import Explorer
 from onceonly_verify.going_first import _RULES
+from onceonly_verify.mutations import change
+from onceonly_verify.mutations.operations import imports, replace_answer
 from onceonly_verify.parts import FIRST_STORE
-from onceonly_verify.programs import Patch, Programs, patched, shipped
+from onceonly_verify.programs import Programs, changed, shipped
 from onceonly_verify.reductions import Reductions
 from onceonly_verify.roles import Role
 from onceonly_verify.running import explore
@@ -53,18 +55,11 @@ ATTEMPTS = Check(
     bounds=Bounds(),
     sweepers=1,
 )
-WITHOUT_STARTS = patched(
+WITHOUT_STARTS = changed(
     [
-        Patch(
-            "algorithms.delivery",
-            "        deaths = await ports.starts.died([item.message.identity for item in suspects])\n",
-            "        from onceonly.ports.starts import NO_DEATHS as deaths\n",
-        ),
-        Patch(
-            "algorithms.delivery",
-            "        report += await _run_alone(item, ports)\n    return report\n",
-            "        report += await settle((item,), await run((item,), ports), ports)\n    return report\n",
-        ),
+        change("algorithms.delivery", "", imports("onceonly.ports.starts", "NO_DEATHS")),
+        change("algorithms.delivery", "set_apart", replace_answer("starts.died", "NO_DEATHS")),
+        *next(each.changes for each in MUTANTS if each.name == "those that must run alone run without a record"),
     ]
 )
 """A shell that keeps no record of starts. The shipping one asks for that record before it looks at what comes again, so it
@@ -267,7 +262,7 @@ def test_a_mutant_is_caught_where_the_whole_search_catches_it(mutant: Mutant) ->
     """By the same check: the whole search finds nothing in those before."""
     told = run_mutant(mutant)
     before = mutant.checks[: mutant.checks.index(told.check)]
-    whole = [explore(WORLDS[name].check, patched(mutant.patches), reduced=False)[0] for name in before]
+    whole = [explore(WORLDS[name].check, changed(mutant.changes), reduced=False)[0] for name in before]
     assert not any(found.steps for found in whole)
 
 
@@ -275,7 +270,7 @@ def test_a_violation_is_told_as_the_whole_search_tells_it() -> None:
     """Its history is as short as can be, though what goes first makes it longer."""
     mutant = next(each for each in MUTANTS if each.name == "a failed message kept as one that is handled")
     check = WORLDS[mutant.checks[0]].check
-    programs = patched(mutant.patches)
+    programs = changed(mutant.changes)
     whole, _ = explore(check, programs, reduced=False)
     assert run_mutant(mutant).steps == whole.steps
     assert len(whole.steps) < len(explore(check, programs)[0].steps)

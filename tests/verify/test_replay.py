@@ -9,8 +9,11 @@ from msgspec.structs import replace
 from onceonly.model.errors import SetupError
 from onceonly_verify import CHECKS, MUTANTS, run_check, run_mutant
 from onceonly_verify.histories import STUCK, History, Line, final, follow, history_of, load, opening_of, resolved, save
+from onceonly_verify.mutations import change
+from onceonly_verify.mutations.operations import first_only, insert_before
+from onceonly_verify.mutations.places import argument
 from onceonly_verify.play import Play, at_once
-from onceonly_verify.programs import Patch, patched
+from onceonly_verify.programs import changed
 from onceonly_verify.replay import replay
 from onceonly_verify.stage import Opening
 
@@ -84,9 +87,10 @@ async def test_a_stuck_state_is_shown_by_going_on_without_faults() -> None:
     steps = (Line("worker A", "receive delivery 1.1 of 'a'", "applied"),)
     history = History(check="one message", violation=STUCK, steps=steps)
     assert not (await replay(history)).reproduced
-    back = "    await _release(intake.back, ports)\n"
-    idle = Patch("algorithms.delivery", back, "    await _release(deliveries, ports)\n    return Report()\n" + back)
-    opening = Opening(opening_of(history).check, patched([idle]))
+    idle = change(
+        "algorithms.delivery", "deliver", insert_before("_release", "await _release(deliveries, ports)\nreturn Report()")
+    )
+    opening = Opening(opening_of(history).check, changed([idle]))
 
     async def go() -> str:
         play = Play(opening)
@@ -98,8 +102,8 @@ async def test_a_stuck_state_is_shown_by_going_on_without_faults() -> None:
 
 def test_what_reads_the_same_is_told_apart() -> None:
     """Of two messages one is refused: which one it has to be is found by trying, and kept."""
-    deaf = Patch("algorithms.outbox", "for _ in record.effects])", "for _ in record.effects][:1])")
-    opening = Opening(next(check for check in CHECKS if check.name == "two effects of one message"), patched([deaf]))
+    deaf = change("algorithms.outbox", "dispatch", first_only(argument("together", 0)))
+    opening = Opening(next(check for check in CHECKS if check.name == "two effects of one message"), changed([deaf]))
     found = run_check(opening.check, programs=opening.programs)
     ambiguous = [step.outcome for step in found.steps].index("one refused")
     lines = tuple(Line(step.who, step.what, step.outcome) for step in found.steps)

@@ -8,9 +8,11 @@ from msgspec.structs import replace
 from onceonly_verify import MUTANTS, parallel
 from onceonly_verify.histories import same
 from onceonly_verify.larger import DEEP, LARGE
+from onceonly_verify.mutations import change
+from onceonly_verify.mutations.operations import insert_before
 from onceonly_verify.parallel import walk_in_processes
 from onceonly_verify.play import Play, Stepped, at_once
-from onceonly_verify.programs import Patch, patched
+from onceonly_verify.programs import changed
 from onceonly_verify.replay import replay as replay_on_a_loop
 from onceonly_verify.schedules import Walk, Walked, walk_schedules
 from onceonly_verify.stage import Opening, OutOfBounds
@@ -45,10 +47,10 @@ def test_the_shipping_code_stands_random_schedules() -> None:
 @pytest.mark.parametrize("name", CAUGHT_SOON)
 async def test_random_schedules_catch_mutants(name: str) -> None:
     """Within a few schedules; what is told happens again on an event loop, in fewer steps than it was found in."""
-    walked = walk_schedules(200, programs=patched(NAMED[name].patches))
+    walked = walk_schedules(200, programs=changed(NAMED[name].changes))
     assert walked.violation
     assert walked.history
-    opening = Opening(next(check for check in LARGE if check.name == walked.history.check), patched(NAMED[name].patches))
+    opening = Opening(next(check for check in LARGE if check.name == walked.history.check), changed(NAMED[name].changes))
     walk = Walk(opening, f"0:{walked.number}", record=True)
     assert at_once(walk.go()) == walked.violation
     assert len(walked.history.steps) <= len(walk.told)
@@ -95,9 +97,10 @@ def test_an_interrupted_walk_tells_what_was_done_so_far() -> None:
 
 def test_a_walk_that_never_rests_is_stuck() -> None:
     """A program that gives everything back for ever."""
-    back = "    await _release(intake.back, ports)\n"
-    idle = Patch("algorithms.delivery", back, "    await _release(deliveries, ports)\n    return Report()\n" + back)
-    walked = walk_schedules(1, programs=patched([idle]))
+    idle = change(
+        "algorithms.delivery", "deliver", insert_before("_release", "await _release(deliveries, ports)\nreturn Report()")
+    )
+    walked = walk_schedules(1, programs=changed([idle]))
     assert walked.violation.startswith(("stuck", "endless"))
 
 

@@ -202,8 +202,9 @@ def _tell(plan: Plan, found: Findings, seconds: float) -> None:
     for each in (*found.checked, *found.deep):
         if each.violation or each.stuck or each.missing or (each in found.checked and not each.complete):
             show(f"\n{each.algorithm}:\n{render(each)}")
+    words = {each.name: each.words for each in plan.mutants}
     for mutant in found.hunted if plan.telling else ():
-        show(f"The mutant {mutant.name!r} in the check {mutant.check!r}:\n{render(mutant)}")
+        show(f"The mutant {mutant.name!r} {words[mutant.name]}.\nIn the check {mutant.check!r}:\n{render(mutant)}")
     if found.walked:
         show(walked_text(found.walked))
         if found.walked.history:
@@ -264,11 +265,17 @@ def _list(*, as_json: bool) -> None:
     kinds = {"checks": CHECKS, "deep": DEEP, "schedules": LARGE}
     if as_json:
         listed = {kind: [{"name": each.name, "bound": each.bound} for each in checks] for kind, checks in kinds.items()}
-        show_json(listed | {"mutants": [{"name": each.name, "checks": each.checks} for each in MUTANTS]})
+        show_json(listed | {"mutants": [_mutant(each) for each in MUTANTS]})
         return
     for title, checks in zip(("Checks", "Checks of --deep", "Worlds of --schedules"), kinds.values(), strict=True):
         show_table(title, ("name", "bound"), [(each.name, each.bound) for each in checks])
-    show_table("Mutants", ("name", "checks that may catch it"), [(each.name, ", ".join(each.checks)) for each in MUTANTS])
+    show("Mutants, what each does, and the checks that may catch it")
+    for mutant in MUTANTS:
+        show(f"* {mutant.name}: {mutant.words} ({'; '.join(mutant.checks)})")
+
+
+def _mutant(each: Mutant) -> dict[str, object]:
+    return {"name": each.name, "does": each.words, "checks": each.checks}
 
 
 def _line(each: CheckResult) -> str:

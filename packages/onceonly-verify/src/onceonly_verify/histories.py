@@ -12,8 +12,9 @@ from onceonly_verify.checks import CHECKS
 from onceonly_verify.explorer import Step
 from onceonly_verify.larger import DEEP, LARGE
 from onceonly_verify.mutants import MUTANTS
+from onceonly_verify.mutations import DoesNotApply
 from onceonly_verify.play import Play, at_once
-from onceonly_verify.programs import DoesNotApply, Programs, patched, shipped
+from onceonly_verify.programs import Programs, changed, shipped
 from onceonly_verify.stage import WORLD, Ends, Opening, Option, OutOfBounds
 from onceonly_verify.workload import End
 
@@ -92,7 +93,7 @@ def programs_of(mutant: str) -> Programs:
     if found is None:
         raise SetupError(f"there is no mutant called {mutant!r}; `onceonly verify --list` lists them")
     try:
-        return patched(found.patches)
+        return changed(found.changes)
     except DoesNotApply as error:
         raise SetupError(f"the mutant {mutant!r} does not apply any more: {error}") from error
 

@@ -1,7 +1,9 @@
 """The checks of what is kept elsewhere: records in entities, a dedup store, tokens, things that are made before the commit."""
 
 from onceonly_verify.check import CHAIN, HASTY, ONE_OF_EACH, TWICE, Check
-from onceonly_verify.programs import Patch
+from onceonly_verify.mutations import change
+from onceonly_verify.mutations.operations import drop
+from onceonly_verify.mutations.places import branch, condition
 from onceonly_verify.workload import Arrival, Behaviour, Keeping, Workload, copies
 from onceonly_verify.world import Bounds
 
@@ -23,14 +25,7 @@ def _giving_up(keeping: Keeping) -> Workload:
 
 ANOTHER_BODY = (Arrival("a", "a"), Arrival("a", "b"))
 """Two messages under one id."""
-OLDER = (
-    Patch(
-        "documents.store",
-        "        if self._store.history is not None and not record.owes:\n"
-        "            return Kept(fingerprint.hex(), done=self._store.clock.now())\n",
-        "",
-    ),
-)
+OLDER = (change("documents.store", "DocumentUnit._kept", drop(branch(condition("history")))),)
 """A version that kept a record without effects like any other: it owes nothing, and says nowhere when it was finished."""
 
 KEPT: tuple[Check, ...] = (

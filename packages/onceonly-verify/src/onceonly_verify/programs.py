@@ -1,13 +1,14 @@
-"""The code under check: the shipping modules themselves, or a fresh set of them with patches applied."""
+"""The code under check: the shipping modules themselves, or a fresh set of them with changes applied."""
 
+import ast
 import builtins
 import importlib
 import inspect
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from onceonly.model.errors import OnceOnlyError
+from onceonly_verify.mutations import Change, DoesNotApply, mutated
 
 MODULES = (
     "onceonly.model.identity",
@@ -45,18 +46,6 @@ WORLDS = ("onceonly.adapters.memory.store", "onceonly.adapters.memory.transport"
 """How the names of those begin whose values make up a world: an older engine beside a newer one shares them with it."""
 
 
-class DoesNotApply(OnceOnlyError):
-    """A mutant's old text is not in the source exactly once: the source moved on, so the mutant must as well."""
-
-
-class Patch(NamedTuple):
-    """A change of one module's source: `old` must be there exactly once."""
-
-    module: str
-    old: str
-    new: str
-
-
 class Programs(NamedTuple):
     """The modules a check runs."""
 
@@ -90,46 +79,38 @@ def shipped() -> Programs:
     return _together({name: importlib.import_module(name) for name in MODULES})
 
 
-def patched(patches: Sequence[Patch]) -> Programs:
-    """Compile all modules anew, with these patches; what is imported elsewhere stays as it is. Raises DoesNotApply."""
-    return _together(_compiled(patches, {}))
+def changed(changes: Sequence[Change]) -> Programs:
+    """Compile all modules anew, with these changes; what is imported elsewhere stays as it is. Raises DoesNotApply."""
+    return _together(_compiled(changes, {}))
 
 
-def _compiled(patches: Sequence[Patch], shared: Mapping[str, ModuleType]) -> dict[str, ModuleType]:
+def _compiled(changes: Sequence[Change], shared: Mapping[str, ModuleType]) -> dict[str, ModuleType]:
     fresh = dict(shared)
-    unknown = {patch.module for patch in patches} - {name.removeprefix("onceonly.") for name in MODULES}
+    unknown = {each.module for each in changes} - {name.removeprefix("onceonly.") for name in MODULES}
     if unknown:
         raise DoesNotApply(f"no module under check is called {', '.join(sorted(unknown))}")
     for name in (name for name in MODULES if name not in shared):
         source = inspect.getsource(importlib.import_module(name))
-        fresh[name] = _compile(name, _apply(source, (p for p in patches if "onceonly." + p.module == name)), fresh)
+        tree = mutated(source, [each for each in changes if "onceonly." + each.module == name])
+        fresh[name] = _compile(name, tree, fresh)
     return fresh
 
 
-def older(programs: Programs, patches: Sequence[Patch]) -> Programs:
-    """Compile what works on the same world as these programs do, with patches that make another version of it."""
+def older(programs: Programs, changes: Sequence[Change]) -> Programs:
+    """Compile what works on the same world as these programs do, with changes that make another version of it."""
     shared = {module.__name__: module for module in programs if module.__name__.startswith(WORLDS)}
-    return _together(_compiled(patches, shared))
+    return _together(_compiled(changes, shared))
 
 
-def _apply(source: str, patches: Iterable[Patch]) -> str:
-    for patch in patches:
-        found = source.count(patch.old)
-        if found != 1:
-            raise DoesNotApply(f"{patch.module} has this text {found} times, it must be there once:\n{patch.old}")
-        source = source.replace(patch.old, patch.new)
-    return source
-
-
-def _compile(name: str, source: str, fresh: Mapping[str, ModuleType]) -> ModuleType:
-    """Run a module's source so that it imports the fresh modules instead of the shipping ones."""
+def _compile(name: str, tree: ast.Module, fresh: Mapping[str, ModuleType]) -> ModuleType:
+    """Run a module so that it imports the fresh modules instead of the shipping ones."""
 
     def load(wanted: str, *rest: Any, **named: Any) -> Any:
         return fresh.get(wanted) or builtins.__import__(wanted, *rest, **named)
 
     module = ModuleType(name)
     vars(module)["__builtins__"] = {**vars(builtins), "__import__": load}
-    exec(compile(source, f"<{name}, patched>", "exec"), vars(module))  # noqa: S102 - our own source, changed by our own patch
+    exec(compile(tree, f"<{name}, changed>", "exec"), vars(module))  # noqa: S102 - our own source, changed by our own mutants
     return module
 
 

@@ -12,8 +12,9 @@ from onceonly.model.message import Delivery
 from onceonly.ports.bundle import Ports
 from onceonly_verify.asking import Asking
 from onceonly_verify.keeping import place_of, ports_of
+from onceonly_verify.mutations import Change
 from onceonly_verify.passing import is_to_come
-from onceonly_verify.programs import Patch, Programs, older
+from onceonly_verify.programs import Programs, older
 from onceonly_verify.workload import Keeping, Workload
 
 Batch = tuple[Delivery, ...]
@@ -60,7 +61,7 @@ class Role(Struct, frozen=True, kw_only=True):
 
     That it does so before nothing else is left to do has a bound: an attempt that is overtaken every time never ends.
     """
-    older: tuple[Patch, ...] = ()
+    older: tuple[Change, ...] = ()
     """What makes its code that of an older version."""
     reaches: tuple[str, ...] = ()
     """Calls that it must make somewhere, where the check does not say so."""
@@ -78,16 +79,16 @@ def sharing(broker: Any, role: "Role", transports: Any) -> Iterator[Begun]:
         yield world, tuple(replace(delivery, queue=role.queue) for delivery in batch)
 
 
-def older_roles(workload: Workload, patches: tuple[Patch, ...], *, batch: int) -> tuple[Role, ...]:
+def older_roles(workload: Workload, changes: tuple[Change, ...], *, batch: int) -> tuple[Role, ...]:
     """Give the first endpoint one worker of an older version, if there is one."""
-    if not patches:
+    if not changes:
         return ()
     return (
         Role(
             endpoint=workload.endpoints[0],
             queue=f"{workload.endpoints[0]}, older",
             label=f"{workload.labels[0]}older: ",
-            older=patches,
+            older=changes,
             reaches=("load", "save", "ack"),
             batch=batch,
             begins=sharing,

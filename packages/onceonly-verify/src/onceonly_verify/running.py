@@ -11,8 +11,9 @@ from onceonly_verify.explorer import Exploration, Explorer
 from onceonly_verify.faults import ANSWER_LOST, FORMS, LATE_ACCEPTED, LATE_IGNORED
 from onceonly_verify.memory import MEGABYTE, peak
 from onceonly_verify.mutants import MUTANTS, Mutant
+from onceonly_verify.mutations import DoesNotApply
 from onceonly_verify.processes import Tell, side_by_side
-from onceonly_verify.programs import DoesNotApply, Programs, patched, shipped
+from onceonly_verify.programs import Programs, changed, shipped
 from onceonly_verify.results import CheckResult, MutantResult
 from onceonly_verify.roles import Role
 from onceonly_verify.trie import NotDeterministic
@@ -59,11 +60,11 @@ def run_checks(
 
 
 def run_mutant(mutant: Mutant, checks: Sequence[Check] = CHECKS, *, limit: int = MUTANT_LIMIT) -> MutantResult:
-    """Run the mutant's checks until one catches it. One whose patch does not apply is not caught."""
+    """Run the mutant's checks until one catches it. One that does not apply is not caught."""
     began = time.perf_counter()
     named = {check.name: check for check in checks}
     try:
-        programs = patched(mutant.patches)
+        programs = changed(mutant.changes)
     except DoesNotApply as error:
         return MutantResult(name=mutant.name, caught=False, violation=f"does not apply: {error}")
     states = 0

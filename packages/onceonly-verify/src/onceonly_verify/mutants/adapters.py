@@ -1,25 +1,48 @@
 """Broken ports: stores and transports that do not keep their contracts."""
 
-from onceonly_verify.mutants.known_bad import COPIES, CRASHING, ONE, OPTIMISTIC, UNSTEADY, Mutant, store
-from onceonly_verify.programs import Patch
+from onceonly_verify.mutants.known_bad import COPIES, CRASHING, ONE, OPTIMISTIC, UNSTEADY, Mutant, store, transport
+from onceonly_verify.mutations.operations import (
+    add_argument,
+    define,
+    ignore_answer,
+    imports,
+    insert_after,
+    insert_before,
+    never,
+    replace,
+    replace_statement,
+    swallow,
+)
+from onceonly_verify.mutations.places import (
+    argument,
+    call,
+    condition,
+    element,
+    guard,
+    iterated,
+    named,
+    point,
+    result_of,
+    then,
+)
 
-_STORE_COMMIT = '        await self._perform("commit", commit, (token, changes, self._clock.now()))\n'
-_CONFLICT = "    if {identity for identity, _ in kept} & {identity for identity, _ in world.claims}:\n"
-_BEFORE_ABANDON = "def abandon(world: StoreWorld, token: Hashable) -> Step:\n"
-_NO_CONFLICT = store(_CONFLICT, "    if False:\n")
+_CONFLICT = condition("world.claims")
+_COMMITTED = point("commit")
+_NO_CONFLICT = store("commit", never(_CONFLICT))
 
 TWO_COMMITS = (
     store(
-        _STORE_COMMIT,
-        "        bare = tuple(Record(record.identity) for record in changes.records)\n"
-        + _STORE_COMMIT.replace("(token, changes,", "(token, replace(changes, records=bare),")
-        + '        await self._perform("record", _add_records, (changes.records,))\n',
+        "MemoryStore.commit",
+        insert_before(_COMMITTED, "bare = tuple(Record(record.identity) for record in changes.records)"),
+        replace(element(argument(_COMMITTED, 2), 1), "replace(old, records=bare)"),
+        insert_after(_COMMITTED, "await self._perform('record', _add_records, (changes.records,))"),
     ),
     store(
-        _BEFORE_ABANDON,
-        "def _add_records(world, records):\n"
-        "    return replace(world, records=world.records + tuple(Stored(record, 0) for record in records)), None\n\n\n"
-        + _BEFORE_ABANDON,
+        "",
+        define("""
+def _add_records(world, records):
+    return replace(world, records=world.records + tuple(Stored(record, 0) for record in records)), None
+"""),
     ),
 )
 
@@ -29,27 +52,34 @@ ADAPTERS: tuple[Mutant, ...] = (
         (COPIES,),
         (
             store(
-                '        found = await self._perform("begin", begin, (tuple(messages), token, self._blocking))\n',
-                '        found = await self._perform("look", _look_only, (tuple(messages), token))\n'
-                '        await self._perform("begin", begin, (tuple(messages), token, self._blocking))\n',
+                "MemoryStore.begin",
+                insert_before(
+                    point("begin"),
+                    "found = await self._perform('look', _look_only, (tuple(messages), token))",
+                    found=result_of(point("begin")),
+                    token=element(argument(point("begin"), 2), 1),
+                ),
+                ignore_answer(point("begin")),
             ),
             store(
-                _BEFORE_ABANDON,
-                "def _look_only(world, messages, token):\n    return world, begin(world, messages, token, False)[1]\n\n\n"
-                + _BEFORE_ABANDON,
+                "",
+                define("""
+def _look_only(world, messages, token):
+    return world, begin(world, messages, token, False)[1]
+"""),
             ),
         ),
     ),
     Mutant(
         "claim of a failed or postponed handler committed",
         (UNSTEADY,),
-        (store("kept = frozenset(claim for claim in unit.claims if claim[0] in handled)", "kept = frozenset(unit.claims)"),),
+        (store("commit", replace(argument("frozenset", 0), "claims", claims=iterated("frozenset"))),),
     ),
     Mutant("no version check", (OPTIMISTIC,), (_NO_CONFLICT,)),
     Mutant(
         "none on first insert",
         (OPTIMISTIC,),
-        (store(_CONFLICT, _CONFLICT.replace("    if {", "    if len(world.claims) > 1 and {")),),
+        (store("commit", replace(_CONFLICT, "len(world.claims) > 1 and old")),),
     ),
     Mutant("state and record in two commits", (ONE, COPIES), TWO_COMMITS),
     Mutant(
@@ -57,8 +87,8 @@ ADAPTERS: tuple[Mutant, ...] = (
         (ONE, COPIES),
         (
             store(
-                "    return replace(world, open=(*world.open, unit)), found\n",
-                "    return replace(world, open=(*world.open, unit), claims=world.claims | frozenset(unit.claims)), found\n",
+                "begin",
+                add_argument("replace", "claims", "world.claims | frozenset(unit.claims)", unit=result_of("OpenUnit")),
             ),
             _NO_CONFLICT,
         ),
@@ -68,8 +98,8 @@ ADAPTERS: tuple[Mutant, ...] = (
         (OPTIMISTIC,),
         (
             store(
-                '        return closed, Raises(Conflict, "another unit committed a claim of this one first")\n',
-                "        kept = frozenset()\n",
+                "commit",
+                replace_statement(call("Raises", within=then(_CONFLICT)), "kept = frozenset()", kept=result_of("frozenset")),
             ),
         ),
     ),
@@ -77,20 +107,18 @@ ADAPTERS: tuple[Mutant, ...] = (
         "Unknown retried in place",
         (COPIES,),
         (
-            store("import CommitRefused, Conflict, Failed", "import CommitRefused, Conflict, Failed, Unknown"),
             store(
-                _STORE_COMMIT,
-                "        try:\n    "
-                + _STORE_COMMIT
-                + "        except Unknown:\n"
-                + '            await self._perform("again", _write_again, (changes,))\n',
+                "MemoryStore.commit",
+                swallow(_COMMITTED, "Unknown", "await self._perform('again', _write_again, (changes,))"),
             ),
             store(
-                _BEFORE_ABANDON,
-                "def _write_again(world, changes):\n"
-                "    stored = tuple(Stored(record, 0) for record in changes.records)\n"
-                "    return replace(world, records=world.records + stored, notes=world.notes + changes.notes), None\n\n\n"
-                + _BEFORE_ABANDON,
+                "",
+                imports("onceonly.model.errors", "Unknown"),
+                define("""
+def _write_again(world, changes):
+    stored = tuple(Stored(record, 0) for record in changes.records)
+    return replace(world, records=world.records + stored, notes=world.notes + changes.notes), None
+"""),
             ),
         ),
     ),
@@ -98,22 +126,21 @@ ADAPTERS: tuple[Mutant, ...] = (
         "multi-ack past an unfinished delivery",
         (CRASHING,),
         (
-            Patch(
-                "adapters.memory.transport",
-                "    gone = _settled(world, receipts, rules)\n",
-                "    last = max((receipt.number for receipt in receipts), default=0)\n"
-                "    gone = {entry.number for entry in world.entries if entry.held_until and entry.number <= last}\n",
+            transport(
+                "ack",
+                insert_before("_settled", "last = max((receipt.number for receipt in receipts), default=0)"),
+                replace("_settled", "{entry.number for entry in world.entries if entry.held_until and entry.number <= last}"),
             ),
         ),
     ),
     Mutant(
         "a failed pass's effects kept",
         (UNSTEADY,),
-        (store("            if self._isolated:\n", "            if False:\n"),),
+        (store("MemoryResources._attempt", never(guard("undo"))),),
     ),
     Mutant(
         "a failed handler undoes the rows of the others",
         (UNSTEADY,),
-        (store("        del self._rows[length:]\n", "        self._rows.clear()\n"),),
+        (store("Notebook.undo", replace_statement(named("_rows"), "self._rows.clear()")),),
     ),
 )

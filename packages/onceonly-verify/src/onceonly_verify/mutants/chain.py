@@ -10,37 +10,36 @@ from onceonly_verify.mutants.known_bad import (
     identity,
     transport,
 )
-
-_PARTS = "    parts = (endpoint.encode(), incoming.source.encode(), incoming.id.encode(), index.to_bytes(4, "
+from onceonly_verify.mutations.operations import drop_element, drop_operand, insert_before, replace
+from onceonly_verify.mutations.places import argument, comparison, receiver
 
 CHAINED: tuple[Mutant, ...] = (
     Mutant(
         "one id for all that a message sends",
         (CHAIN_WIDE,),
-        (identity(_PARTS, _PARTS.replace("index.to_bytes(4,", "(0).to_bytes(4,")),),
+        (identity("outgoing_id", replace(receiver("to_bytes"), "0")),),
     ),
     Mutant(
         "ids that do not say which message they answer",
         (CHAIN_WIDE,),
-        (identity(_PARTS, _PARTS.replace("incoming.source.encode(), incoming.id.encode(), ", "")),),
+        (identity("outgoing_id", drop_element("source.encode"), drop_element("id.encode")),),
     ),
     Mutant(
         "ids that leave out who sent the message they answer",
         (CHAIN_WIDE,),
-        (identity(_PARTS, _PARTS.replace("incoming.source.encode(), ", "")),),
+        (identity("outgoing_id", drop_element("source.encode")),),
     ),
     Mutant(
         "an endpoint takes from another's queue",
         (CHAIN,),
-        (transport("free = [e for e in world.entries if e.queue == queue and not", "free = [e for e in world.entries if not"),),
+        (transport("receive", drop_operand(comparison("queue"))),),
     ),
     Mutant(
         "a retry copy goes to the endpoint that sent the message",
         (CHAIN_FAILING,),
         (
             delivery(
-                "        to=ports.endpoint,\n",
-                "        to=ports.endpoint if item.message.source == 'upstream' else item.message.source,\n",
+                "_copy", replace(argument("Send", "to"), "old if item.message.source == 'upstream' else item.message.source")
             ),
         ),
     ),
@@ -49,10 +48,15 @@ CHAINED: tuple[Mutant, ...] = (
         (CHAIN_CRASHING,),
         (
             transport(
-                "    gone = _settled(world, receipts, rules)\n",
-                "    queues = {entry.queue for entry in world.entries if entry.receipt in receipts}\n"
-                "    others = {entry.number for entry in world.entries if entry.held_until and entry.queue not in queues}\n"
-                "    gone = _settled(world, receipts, rules) | others\n",
+                "ack",
+                insert_before(
+                    "_settled",
+                    """
+queues = {entry.queue for entry in world.entries if entry.receipt in receipts}
+others = {entry.number for entry in world.entries if entry.held_until and entry.queue not in queues}
+""",
+                ),
+                replace("_settled", "old | others"),
             ),
         ),
     ),

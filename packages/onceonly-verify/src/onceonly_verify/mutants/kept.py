@@ -1,78 +1,92 @@
 """Broken versions of what is kept in entities, and in a dedup store."""
 
 from onceonly_verify.mutants.known_bad import Mutant, delivery, outbox
-from onceonly_verify.programs import Patch
+from onceonly_verify.mutations import Change, Operation, change
+from onceonly_verify.mutations.operations import (
+    add_argument,
+    add_field,
+    always,
+    drop,
+    drop_argument,
+    insert_after,
+    insert_before,
+    keep_only,
+    never,
+    replace,
+    replace_answer,
+)
+from onceonly_verify.mutations.places import argument, assigned, call, comparison, condition, left, result_of, right
 
 OTHER_BODY, OTHER_ENTITY = "a dedup store, another body", "a dedup store, another body about another entity"
 HISTORY, DEDUP = "an entity and its history, two copies", "a dedup store, two copies"
 DEDUP_LATE, SWEPT = "a dedup store, a lease that ends early", "tokens and a sweeper, a failed call"
-RETIRE = "    await ports.admission.retire(finished)\n"
-DISPATCHED = "    answers = await dispatch(owed, ports)\n"
-BEGIN = "    unit = await ports.store.begin(messages, isolated=isolated)  # fences everything below\n"
-ADMITS = "        told = await ports.admission.admits(asked)  # only now: an earlier answer may be stale\n"
-_AFTER_FORGET = '    # Crash here, "after-forget"'
-_FENCED = "        if (await self.documents.save([change]))[0] is None:\n"
+_ADMITTED = result_of("admission.admits")
+_ALL_ADMITTED = assigned("clashing.intersection")
+_SAVED = left(condition("documents.save"))
 
-FORGOTTEN_FIRST = (outbox(RETIRE, ""), outbox(_AFTER_FORGET, RETIRE.replace("finished", "records") + _AFTER_FORGET))
-RETIRED_FIRST = (outbox(DISPATCHED, "    await ports.admission.retire(owed)\n" + DISPATCHED),)
+FORGOTTEN_FIRST = (
+    outbox("finish", drop("admission.retire")),
+    outbox("_forget_and_ack", insert_before("transport.ack", "await ports.admission.retire(records)")),
+)
+RETIRED_FIRST = (
+    outbox("process", insert_before("dispatch", "await ports.admission.retire(records)", records=argument("dispatch", 0))),
+)
 ASKED_FIRST = (
-    outbox(BEGIN, "    asked_before = await ports.admission.admits(messages)\n" + BEGIN),
-    outbox(ADMITS, "        told = asked_before\n"),
+    outbox(
+        "process",
+        replace_answer("admission.admits", "asked_before"),
+        insert_before("store.begin", "asked_before = await ports.admission.admits(messages)"),
+    ),
 )
 
 
-def documents(old: str, new: str) -> Patch:
+def documents(function: str, *operations: Operation) -> Change:
     """Change the store on documents."""
-    return Patch("documents.store", old, new)
+    return change("documents.store", function, *operations)
 
 
-def memory_documents(old: str, new: str) -> Patch:
+def memory_documents(function: str, *operations: Operation) -> Change:
     """Change the documents themselves."""
-    return Patch("adapters.memory.documents", old, new)
+    return change("adapters.memory.documents", function, *operations)
 
 
-def admission(old: str, new: str) -> Patch:
+def admission(function: str, *operations: Operation) -> Change:
     """Change the admissions."""
-    return Patch("algorithms.admission", old, new)
+    return change("algorithms.admission", function, *operations)
 
 
-def dedup(old: str, new: str) -> Patch:
+def dedup(function: str, *operations: Operation) -> Change:
     """Change the memory dedup store."""
-    return Patch("adapters.memory.dedup", old, new)
+    return change("adapters.memory.dedup", function, *operations)
 
 
 ENTITIES: tuple[Mutant, ...] = (
     Mutant(
-        "record deleted instead of emptied",
-        (HISTORY,),
-        (
-            documents(
-                "            if before.until <= now if before.until else self.history is None:\n"
-                "                del records[name]\n",
-                "            if True:\n                del records[name]\n",
-            ),
-        ),
+        "record deleted instead of emptied", (HISTORY,), (documents("DocumentStore._without", always(condition("history"))),)
     ),
-    Mutant(
-        "documents: no version check",
-        (HISTORY,),
-        (memory_documents("        if change.expected != now.version:\n", "        if False:\n"),),
-    ),
+    Mutant("documents: no version check", (HISTORY,), (memory_documents("save", never(condition("expected"))),)),
     Mutant(
         "documents: version repeats with the content",
         (SWEPT,),
-        (memory_documents("else str(self.count)\n", "else str(self.body)\n"),),
+        (memory_documents("Written.version", replace(argument("str", 0), "self.body")),),
     ),
     Mutant(
         "documents: version repeats across delete",
         (SWEPT,),
         (
             documents(
-                _FENCED,
-                "        saved = (await self.documents.save([change]))[0]\n"
-                "        if saved is not None and loaded is None:\n"
-                "            await self.documents.save([Change(key=unit, body=None, expected=saved)])\n"
-                "        if saved is None:\n",
+                "DocumentStore.fence",
+                insert_before(
+                    "documents.save",
+                    """
+saved = written
+if saved is not None and loaded is None:
+    await self.documents.save([Change(key=unit, body=None, expected=saved)])
+""",
+                    written=_SAVED,
+                    loaded=result_of("documents.load"),
+                ),
+                replace(_SAVED, "saved"),
             ),
         ),
     ),
@@ -81,67 +95,54 @@ ENTITIES: tuple[Mutant, ...] = (
         (DEDUP,),
         (
             outbox(
-                ADMITS,
-                ADMITS + "        known = tuple(\n"
-                "            r if r.identity in told.messages else replace(r, unit='entity/nowhere') for r in known\n"
-                "        )\n",
+                "process",
+                insert_after(
+                    "admission.admits",
+                    "known = tuple(r if r.identity in told.messages else replace(r, unit='entity/nowhere') for r in known)",
+                    known=result_of("_known"),
+                    told=_ADMITTED,
+                ),
             ),
         ),
     ),
     Mutant(
         "what is done elsewhere only acknowledged",
         (DEDUP_LATE,),
-        (outbox("    await _forget_and_ack(dropped, deliveries, ports)\n", "    await ports.transport.ack(deliveries)\n"),),
+        (outbox("drop", replace("_forget_and_ack", "ports.transport.ack(deliveries)")),),
     ),
     Mutant(
         "stale dedup store",
         (DEDUP,),
         (
-            dedup(
-                "    fingerprints: frozenset[tuple[bytes, bytes]] = frozenset()\n",
-                "    fingerprints: frozenset[tuple[bytes, bytes]] = frozenset()\n    before: frozenset[bytes] = frozenset()\n",
-            ),
-            dedup(
-                "    return DedupWorld(world.keys.union(keys), world.fingerprints | first), None\n",
-                "    return DedupWorld(world.keys.union(keys), world.fingerprints | first, world.keys), None\n",
-            ),
-            dedup("for key in keys if key in world.keys)\n", "for key in keys if key in world.before)\n"),
+            dedup("DedupWorld", add_field("before: frozenset[bytes] = frozenset()", after="fingerprints")),
+            dedup("add", add_argument("DedupWorld", "", "world.keys")),
+            dedup("contains", replace(right(comparison("world.keys")), "world.before")),
         ),
     ),
     Mutant(
         "fingerprint not compared in the dedup store",
         (OTHER_BODY,),
-        (admission("if body and body != by_key[key].fingerprint),\n", "if False),\n"),),
+        (admission("Deduplicated.admits", never(condition("fingerprint"))),),
     ),
     Mutant(
         "fingerprint not stored in the dedup store",
         (OTHER_BODY,),
-        (
-            admission(
-                "            await self._done.add(list(keys.values()), bodies)\n",
-                "            await self._done.add(list(keys.values()))\n",
-            ),
-        ),
+        (admission("Deduplicated.retire", drop_argument("_done.add", 1)),),
     ),
     Mutant(
         "fingerprint of an owed record lost",
         (OTHER_BODY,),
-        (outbox("(replace(record, fingerprint=bodies[record.identity]) for", "(replace(record, fingerprint=b'') for"),),
+        (outbox("_known", replace(argument(call("replace", passing="fingerprint"), "fingerprint"), "b''")),),
     ),
     Mutant(
         "another body given up without a fence",
         (OTHER_ENTITY,),
-        (delivery("gives_up=item.message) for item in elsewhere", "gives_up=None) for item in elsewhere"),),
+        (delivery("settle", replace(argument("replace", "gives_up"), "None")),),
     ),
     Mutant(
         "what is owed not sent where another body is marked",
         (OTHER_ENTITY,),
-        (
-            outbox(
-                "told.messages | told.clashing.intersection(record.identity for record in known)  # committed: it is sent\n",
-                "told.messages\n",
-            ),
-        ),
+        (outbox("process", keep_only(left(_ALL_ADMITTED), of=_ALL_ADMITTED)),),
     ),
     Mutant("record removed before ADD", (DEDUP,), FORGOTTEN_FIRST),
     Mutant("ADD before dispatch", (DEDUP,), RETIRED_FIRST),

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from onceonly_verify.programs import Patch
+from onceonly_verify.mutations import Change, Operation, change
 
 ONE, COPIES, OPTIMISTIC = "one message", "two copies, blocking store", "two copies, optimistic store"
 DUPLICATE, ACROSS = "a duplicate within a batch", "duplicates within and across batches, optimistic store"
@@ -40,44 +40,49 @@ class Mutant(NamedTuple):
 
     name: str
     checks: tuple[str, ...]
-    patches: tuple[Patch, ...]
+    changes: tuple[Change, ...]
+
+    @property
+    def words(self) -> str:
+        """Say in one line what it does to the shipping code."""
+        return "; ".join(each.words for each in self.changes if each.words)
 
 
-def outbox(old: str, new: str) -> Patch:
+def outbox(function: str, *operations: Operation) -> Change:
     """Change the algorithm's page."""
-    return Patch("algorithms.outbox", old, new)
+    return change("algorithms.outbox", function, *operations)
 
 
-def delivery(old: str, new: str) -> Patch:
+def delivery(function: str, *operations: Operation) -> Change:
     """Change the delivery shell."""
-    return Patch("algorithms.delivery", old, new)
+    return change("algorithms.delivery", function, *operations)
 
 
-def intake(old: str, new: str) -> Patch:
+def intake(function: str, *operations: Operation) -> Change:
     """Change the sorting."""
-    return Patch("algorithms.intake", old, new)
+    return change("algorithms.intake", function, *operations)
 
 
-def relay(old: str, new: str) -> Patch:
+def relay(function: str, *operations: Operation) -> Change:
     """Change the relay."""
-    return Patch("algorithms.relay", old, new)
+    return change("algorithms.relay", function, *operations)
 
 
-def identity(old: str, new: str) -> Patch:
+def identity(function: str, *operations: Operation) -> Change:
     """Change how ids are made."""
-    return Patch("model.identity", old, new)
+    return change("model.identity", function, *operations)
 
 
-def starts(old: str, new: str) -> Patch:
+def starts(function: str, *operations: Operation) -> Change:
     """Change the record of runs in memory."""
-    return Patch("adapters.memory.starts", old, new)
+    return change("adapters.memory.starts", function, *operations)
 
 
-def transport(old: str, new: str) -> Patch:
+def transport(function: str, *operations: Operation) -> Change:
     """Change the memory transport."""
-    return Patch("adapters.memory.transport", old, new)
+    return change("adapters.memory.transport", function, *operations)
 
 
-def store(old: str, new: str) -> Patch:
+def store(function: str, *operations: Operation) -> Change:
     """Change the memory store."""
-    return Patch("adapters.memory.store", old, new)
+    return change("adapters.memory.store", function, *operations)

@@ -1,11 +1,40 @@
 """Broken versions of the page itself."""
 
 from onceonly_verify.mutants.known_bad import COPIES, ONE, REFUSED, UNSTEADY, Mutant, outbox
+from onceonly_verify.mutations.operations import (
+    compare,
+    define,
+    drop,
+    imports,
+    insert_before,
+    insert_first,
+    replace,
+    swallow,
+)
+from onceonly_verify.mutations.places import (
+    argument,
+    branch,
+    call,
+    comparison,
+    condition,
+    handler,
+    iterated,
+    otherwise,
+    produced,
+    receiver,
+    result_of,
+    source_of,
+)
 
-_COMMIT = "            await _commit(unit, records)\n"
-_KNOWN = "*(record for record in known if record.identity in admitted)"
-_LEFT = "    left = [record for record in records if"
-_TAKEN_ONLY = "if answers.get(r.identity, Answer.TAKEN) is Answer.TAKEN),\n        kept="
+_FINISHED = argument("Processed", "finished")
+_OWED = source_of(argument("dispatch", 0))
+_PREPARED = result_of("admission.prepare")
+_RENAMED = """
+def _renamed(record):
+    from msgspec.structs import replace
+    fresh = [replace(e, message=replace(e.message, id=e.message.id + ' again')) for e in record.effects]
+    return Record(record.identity, tuple(fresh))
+"""
 
 OUTBOX: tuple[Mutant, ...] = (
     Mutant(
@@ -13,45 +42,42 @@ OUTBOX: tuple[Mutant, ...] = (
         (ONE, COPIES),
         (
             outbox(
-                "    answers = await dispatch(",
-                "    if records:\n        await ports.store.forget(records)\n    answers = await dispatch(",
+                "process",
+                insert_before("dispatch", "if records:\n    await ports.store.forget(records)", records=_PREPARED),
             ),
         ),
     ),
     Mutant(
         "forget before the send is answered",
         (ONE, COPIES),
-        (outbox(_TAKEN_ONLY, _TAKEN_ONLY.replace("is Answer.TAKEN", "is not Answer.REFUSED")),),
+        (outbox("process", compare(comparison("Answer.TAKEN", within=_FINISHED), "is not", "Answer.REFUSED")),),
     ),
     Mutant(
         "refused effect forgotten",
         (REFUSED,),
-        (outbox(_TAKEN_ONLY, _TAKEN_ONLY.replace("is Answer.TAKEN", "is not Answer.UNKNOWN")),),
+        (outbox("process", compare(comparison("Answer.TAKEN", within=_FINISHED), "is not", "Answer.UNKNOWN")),),
     ),
     Mutant(
         "no re-dispatch for a known record",
         (ONE, COPIES),
-        (outbox(f"    owed = (*records, {_KNOWN})\n", "    owed = records\n"),),
+        (outbox("process", replace(_OWED, "records", records=_PREPARED)),),
     ),
     Mutant(
         "ack before forget",
         (ONE, COPIES),
-        (outbox(_LEFT, "    await ports.transport.ack(deliveries)\n" + _LEFT),),
+        (outbox("_forget_and_ack", insert_first("await ports.transport.ack(deliveries)")),),
     ),
     Mutant(
         "dispatch before commit",
         (COPIES,),
-        (outbox(_COMMIT, "            await dispatch(records, ports)\n" + _COMMIT),),
+        (outbox("process", insert_before("_commit", "await dispatch(records, ports)", records=argument("_commit", 1))),),
     ),
     Mutant(
         "Unknown taken as success",
         (COPIES,),
         (
-            outbox("import Conflict, HandlerFailed, NotNow", "import Conflict, HandlerFailed, NotNow, Unknown"),
-            outbox(
-                _COMMIT,
-                "            try:\n    " + _COMMIT + "            except Unknown:\n                pass\n",
-            ),
+            outbox("", imports("onceonly.model.errors", "Unknown")),
+            outbox("process", swallow("_commit", "Unknown")),
         ),
     ),
     Mutant(
@@ -59,11 +85,10 @@ OUTBOX: tuple[Mutant, ...] = (
         (ONE, COPIES),
         (
             outbox(
-                "    except BaseException:\n        unit.abandon()  #",
-                "    except BaseException:\n"
-                "        if records:\n"
-                "            await ports.store.forget(records)\n"
-                "        unit.abandon()  #",
+                "process",
+                insert_first(
+                    "if records:\n    await ports.store.forget(records)", inside=handler("BaseException"), records=_PREPARED
+                ),
             ),
         ),
     ),
@@ -72,51 +97,59 @@ OUTBOX: tuple[Mutant, ...] = (
         (ONE, COPIES),
         (
             outbox(
-                "    answers = iter(await ports.transport.send(sends)) if sends else iter(())\n",
-                "    try:\n"
-                "        answers = iter(await ports.transport.send(sends)) if sends else iter(())\n"
-                "    except TryAgain:\n"
-                "        answers = iter([Answer.TAKEN for _ in sends])\n",
+                "dispatch",
+                swallow(
+                    "transport.send",
+                    "TryAgain",
+                    "answers = iter([Answer.TAKEN for _ in sends])",
+                    answers=result_of("transport.send"),
+                    sends=argument("transport.send", 0),
+                ),
             ),
         ),
     ),
     Mutant(
         "a failed handler committed with the others",
         (UNSTEADY,),
-        (outbox("            if not isolated:\n                raise\n", ""),),
+        (outbox("_handle", drop(branch(condition("isolated")))),),
     ),
     Mutant(
         "a failed handler takes the records of the others along",
         (UNSTEADY,),
-        (outbox("            failed.append(", "            records.clear()\n            failed.append("),),
+        (
+            outbox(
+                "_handle",
+                insert_before(
+                    call("append", within=handler("HandlerFailed")),
+                    "records.clear()",
+                    records=receiver(call("append", having="_record")),
+                ),
+            ),
+        ),
     ),
     Mutant(
         "a unit without records left open",
         (ONE, COPIES),
-        (outbox("        else:\n            unit.abandon()\n", ""),),
+        (outbox("process", drop(call("abandon", within=otherwise("_commit")))),),
     ),
     Mutant(
         "early return without clean-up",
         (ONE, COPIES),
         (
             outbox(
-                "    settled = (*records, *known)", "    settled = (*records, *(Record(record.identity) for record in known))"
+                "process",
+                replace(
+                    source_of(iterated(_FINISHED)),
+                    "(*records, *(Record(record.identity) for record in known))",
+                    records=_PREPARED,
+                    known=result_of("_known"),
+                ),
             ),
         ),
     ),
     Mutant(
         "fresh ids on re-dispatch",
         (ONE, COPIES),
-        (
-            outbox(_KNOWN, "*(_renamed(record) for record in known if record.identity in admitted)"),
-            outbox(
-                "async def finish(",
-                "def _renamed(record):\n"
-                "    from msgspec.structs import replace\n"
-                "    fresh = [replace(e, message=replace(e.message, id=e.message.id + ' again')) for e in record.effects]\n"
-                "    return Record(record.identity, tuple(fresh))\n\n\n"
-                "async def finish(",
-            ),
-        ),
+        (outbox("process", replace(produced(_OWED), "_renamed(old)")), outbox("", define(_RENAMED))),
     ),
 )

@@ -2,36 +2,41 @@
 
 from onceonly_verify.mutants.adapters import TWO_COMMITS
 from onceonly_verify.mutants.known_bad import BOTH, RELAYED, RELAYED_TWO, Mutant, relay, store
-
-_DISPATCH = "    answers = await dispatch(records, ports)\n"
-_FINISHED = "    finished = tuple(record for record in records if answers[record.identity] is Answer.TAKEN)\n"
-_FORGET = "        await ports.store.forget(finished)\n"
-_RELAY = "async def relay("
-_COMMIT = "    async def commit(self, token: Hashable, changes: Changes) -> None:\n"
-_BEFORE_ABANDON = "def abandon(world: StoreWorld, token: Hashable) -> Step:\n"
-_UNIT = "    token: Hashable\n    claims: tuple[Claim, ...]\n"
-_OPENED = "    return replace(world, open=(*world.open, unit)), found\n"
-_OLD = "for stored in sorted(world.records, key=lambda stored: stored.at) if stored.at < older_than]\n"
-_KEPT = (
-    "    return replace(world, records=tuple(stored for stored in world.records if stored.record.identity not in gone)), None\n"
+from onceonly_verify.mutations.operations import (
+    add_argument,
+    add_field,
+    add_parameter,
+    compare,
+    define,
+    imports,
+    insert_before,
+    replace,
+    swallow,
 )
+from onceonly_verify.mutations.places import argument, comparison, condition, left, named, point, result_of, root
 
-_BY_IDENTITY = "stored.record.identity: stored.record for stored in"
-_FOUND = "    return world, tuple(known[identity] for"
-_UNCOMMITTED = "(*world.records, *(flushed for unit in world.open for flushed in unit.flushed))"
+_TAKEN = comparison("Answer.TAKEN")
+_IS_OLD = comparison("older_than")
+_UNCOMMITTED = "(*old, *(flushed for unit in world.open for flushed in unit.flushed))"
 _FLUSHED = (
-    store(_UNIT, _UNIT + "    flushed: tuple = ()\n"),
+    store("OpenUnit", add_field("flushed: tuple = ()", after="claims")),
     store(
-        '        await self._perform("commit", commit, (token',
-        "        records = tuple(Stored(record, 0) for record in changes.records)\n"
-        '        await self._perform("flush", _flush, (token, records))\n'
-        '        await self._perform("commit", commit, (token',
+        "MemoryStore.commit",
+        insert_before(
+            point("commit"),
+            """
+records = tuple(Stored(record, 0) for record in changes.records)
+await self._perform('flush', _flush, (token, records))
+""",
+        ),
     ),
     store(
-        _BEFORE_ABANDON,
-        "def _flush(world, token, records):\n"
-        "    units = tuple(replace(unit, flushed=records) if unit.token == token else unit for unit in world.open)\n"
-        "    return replace(world, open=units), None\n\n\n" + _BEFORE_ABANDON,
+        "",
+        define("""
+def _flush(world, token, records):
+    units = tuple(replace(unit, flushed=records) if unit.token == token else unit for unit in world.open)
+    return replace(world, open=units), None
+"""),
     ),
 )
 """Records reach the store in a call of their own before the commit, as rows that a transaction writes do."""
@@ -40,98 +45,106 @@ RELAY: tuple[Mutant, ...] = (
     Mutant(
         "relay: forgotten before dispatch",
         (RELAYED,),
-        (relay(_DISPATCH, "    await ports.store.forget(records)\n" + _DISPATCH),),
+        (relay("relay", insert_before("dispatch", "await ports.store.forget(records)")),),
     ),
     Mutant(
         "relay: refused record forgotten",
         (RELAYED,),
-        (relay(_FINISHED, _FINISHED.replace("is Answer.TAKEN", "is not Answer.UNKNOWN")),),
+        (relay("relay", compare(_TAKEN, "is not", "Answer.UNKNOWN")),),
     ),
     Mutant(
         "relay: record forgotten before the send is answered",
         (RELAYED,),
-        (relay(_FINISHED, _FINISHED.replace("is Answer.TAKEN", "is not Answer.REFUSED")),),
+        (relay("relay", compare(_TAKEN, "is not", "Answer.REFUSED")),),
     ),
     Mutant(
         "relay: send failure swallowed",
         (RELAYED,),
         (
+            relay("", imports("onceonly.model.errors", "TryAgain")),
             relay(
-                "from onceonly.model.record import",
-                "from onceonly.model.errors import TryAgain\nfrom onceonly.model.record import",
-            ),
-            relay(
-                _DISPATCH,
-                "    try:\n    " + _DISPATCH + "    except TryAgain:\n"
-                "        answers = {record.identity: Answer.TAKEN for record in records}\n",
+                "relay",
+                swallow(
+                    "dispatch",
+                    "TryAgain",
+                    "answers = {record.identity: Answer.TAKEN for record in records}",
+                    answers=result_of("dispatch"),
+                ),
             ),
         ),
     ),
     Mutant(
         "relay: all forgotten when one was taken",
         (RELAYED_TWO,),
-        (relay(_FORGET, _FORGET.replace("(finished)", "(records)")),),
+        (relay("relay", replace(argument("store.forget", 0), "records")),),
     ),
     Mutant(
         "relay: fresh ids each time",
         (BOTH,),
         (
-            relay(_DISPATCH, "    records = [_renamed(record) for record in records]\n" + _DISPATCH),
+            relay("relay", insert_before("dispatch", "records = [_renamed(record) for record in records]")),
             relay(
-                _RELAY,
-                "def _renamed(record):\n"
-                "    from msgspec.structs import replace\n"
-                "    fresh = [replace(e, message=replace(e.message, id=e.message.id + ' again')) for e in record.effects]\n"
-                "    return Record(record.identity, tuple(fresh))\n\n\n" + _RELAY,
+                "",
+                define("""
+def _renamed(record):
+    from msgspec.structs import replace
+    fresh = [replace(e, message=replace(e.message, id=e.message.id + ' again')) for e in record.effects]
+    return Record(record.identity, tuple(fresh))
+"""),
             ),
         ),
     ),
     Mutant(
         "relay: told records sent before their commit",
         (RELAYED,),
-        (
-            *_FLUSHED,
-            store(
-                f"    known = {{{_BY_IDENTITY} world.records}}\n{_FOUND}",
-                f"    known = {{{_BY_IDENTITY} {_UNCOMMITTED}}}\n{_FOUND}",
-            ),
-        ),
+        (*_FLUSHED, store("find", replace(named("world.records"), _UNCOMMITTED))),
     ),
     Mutant(
         "relay: uncommitted records seen when looking",
         (RELAYED_TWO,),
-        (*_FLUSHED, store(_OLD, _OLD.replace("sorted(world.records,", f"sorted({_UNCOMMITTED},"))),
+        (*_FLUSHED, store("undispatched", replace(argument("sorted", 0), _UNCOMMITTED))),
     ),
     Mutant(
         "relay: records of handlers passed over",
         (BOTH,),
-        (store(_OLD, _OLD.replace(" if stored", " if (stored.record.identity not in dict(world.claims)) and stored")),),
+        (
+            store(
+                "undispatched",
+                replace(
+                    condition("older_than"),
+                    "stored.record.identity not in dict(world.claims) and old",
+                    stored=root(left(_IS_OLD)),
+                ),
+            ),
+        ),
     ),
     Mutant("relay: record in a second transaction", (RELAYED_TWO,), TWO_COMMITS),
     Mutant(
         "relay by watermark",
         (RELAYED_TWO,),
         (
-            store(_UNIT, _UNIT + "    number: int = 0\n"),
+            store("OpenUnit", add_field("number: int = 0", after="claims")),
+            store("StoreWorld", add_field("seen: int = 0", after="open"), add_field("begun: int = 0", after="open")),
             store(
-                "    open: tuple[OpenUnit, ...] = ()\n",
-                "    open: tuple[OpenUnit, ...] = ()\n    begun: int = 0\n    seen: int = 0\n",
+                "begin",
+                add_argument("replace", "begun", "unit.number", unit=result_of("OpenUnit")),
+                insert_before("replace", "unit = replace(unit, number=world.begun + 1)", unit=result_of("OpenUnit")),
             ),
             store(
-                _OPENED,
-                "    unit = replace(unit, number=world.begun + 1)\n"
-                "    return replace(world, open=(*world.open, unit), begun=unit.number), found\n",
+                "commit",
+                replace(argument("Stored", 1), "unit.number", unit=result_of("next")),
+                add_argument("StoreWorld", "", "world.begun"),
+                add_argument("StoreWorld", "", "world.seen"),
             ),
-            store("tuple(Stored(record, now) for", "tuple(Stored(record, unit.number) for"),
+            store("undispatched", compare(_IS_OLD, ">", "world.seen")),
             store(
-                "world.notes + changes.notes, closed.open)",
-                "world.notes + changes.notes, closed.open, world.begun, world.seen)",
-            ),
-            store(_OLD, _OLD.replace("stored.at < older_than", "stored.at > world.seen")),
-            store(
-                _KEPT,
-                "    seen = max([world.seen, *(stored.at for stored in world.records if stored.record.identity in gone)])\n"
-                + _KEPT.replace("replace(world, ", "replace(world, seen=seen, "),
+                "forget",
+                insert_before(
+                    "replace",
+                    "seen = max([world.seen, *(stored.at for stored in world.records if stored.record.identity in gone)])",
+                    gone=result_of("frozenset"),
+                ),
+                add_argument("replace", "seen", "seen"),
             ),
         ),
     ),
@@ -139,20 +152,19 @@ RELAY: tuple[Mutant, ...] = (
         "relay: claim deleted with the record",
         (BOTH,),
         (
-            relay(_FORGET, _FORGET.replace("(finished)", "(finished, claims=True)")),
+            relay("relay", add_argument("store.forget", "claims", "True")),
             store(
-                "    async def forget(self, records: Sequence[Record]) -> None:\n",
-                "    async def forget(self, records: Sequence[Record], *, claims: bool = False) -> None:\n",
+                "MemoryStore.forget",
+                add_parameter("*, claims: bool = False"),
+                replace(argument(point("forget"), 2), "_forget_all if claims else old"),
             ),
             store(
-                'Operation("forget", self.place, forget, (',
-                'Operation("forget", self.place, _forget_all if claims else forget, (',
-            ),
-            store(
-                _BEFORE_ABANDON,
-                "def _forget_all(world, identities):\n"
-                "    claims = frozenset(claim for claim in world.claims if claim[0] not in identities)\n"
-                "    return replace(forget(world, identities)[0], claims=claims), None\n\n\n" + _BEFORE_ABANDON,
+                "",
+                define("""
+def _forget_all(world, identities):
+    claims = frozenset(claim for claim in world.claims if claim[0] not in identities)
+    return replace(forget(world, identities)[0], claims=claims), None
+"""),
             ),
         ),
     ),

@@ -1,7 +1,37 @@
 """Broken versions of requests that are executed once, on the side that asks and on the side that is asked."""
 
 from onceonly_verify.mutants.known_bad import Mutant, outbox
-from onceonly_verify.programs import Patch
+from onceonly_verify.mutants.things import FIXED_NAMES, effects
+from onceonly_verify.mutations import Change, Operation, change
+from onceonly_verify.mutations.operations import (
+    add_argument,
+    add_parameter,
+    define,
+    drop,
+    imports,
+    insert_after,
+    insert_before,
+    insert_first,
+    keep_only,
+    never,
+    replace,
+    replace_answer,
+    replace_body,
+    swallow,
+    swap,
+)
+from onceonly_verify.mutations.places import (
+    argument,
+    branch,
+    call,
+    condition,
+    each,
+    left,
+    loop,
+    point,
+    result_of,
+    returned,
+)
 
 ASKED, ASKED_CRASHING, DELETED = (
     "asked by another service, late and duplicated",
@@ -9,26 +39,22 @@ ASKED, ASKED_CRASHING, DELETED = (
     "asked by another service, and deleted before it is executed",
 )
 FAILING, ATTEMPTS, FOLLOWED = "a request, a failed call", "a request, two attempts", "a response, two attempts, a dedup store"
-_CALLED = (
-    "    called = await ports.effects.call(records)  # a message that announces a response is sent only when there is one\n"
-)
-_SENT = "    answers = iter(await ports.transport.send(sends)) if sends else iter(())\n"
-_CREATE = "                await self._things[thing.kind].create(thing)\n"
+_BURIED = argument("RequestsWorld", 1)
 
 
-def execution(old: str, new: str) -> Patch:
+def execution(function: str, *operations: Operation) -> Change:
     """Change what executes requests."""
-    return Patch("algorithms.remote_execution", old, new)
+    return change("algorithms.remote_execution", function, *operations)
 
 
-def calls(old: str, new: str) -> Patch:
+def calls(function: str, *operations: Operation) -> Change:
     """Change where requests are kept."""
-    return Patch("adapters.memory.calls", old, new)
+    return change("adapters.memory.calls", function, *operations)
 
 
-def effects(old: str, new: str) -> Patch:
-    """Change the effects."""
-    return Patch("algorithms.effects", old, new)
+def remote_call(function: str, *operations: Operation) -> Change:
+    """Change the calls of other services."""
+    return change("algorithms.remote_call", function, *operations)
 
 
 EXECUTION: tuple[Mutant, ...] = (
@@ -37,73 +63,36 @@ EXECUTION: tuple[Mutant, ...] = (
         (ASKED,),
         (
             calls(
-                "        found = await self._transactions.open(",
-                '        early = await self.perform("call-request", request, (opening.key,))\n'
-                "        found = await self._transactions.open(",
+                "MemoryCalls.open",
+                insert_before("_transactions.open", "early = await self.perform('call-request', request, (opening.key,))"),
+                add_argument("MemoryCall", "", "early"),
             ),
-            calls("else MemoryCall(self, opening.key, found)\n", "else MemoryCall(self, opening.key, found, early)\n"),
-            calls(
-                "def __init__(self, calls: MemoryCalls, key: str, transaction: MemoryTransaction) -> None:\n",
-                "def __init__(self, calls, key, transaction, early) -> None:\n        self._early = early\n",
-            ),
-            calls(
-                '        found: Request | None = await self._calls.perform("call-request", request, (self._key,))\n'
-                "        return found\n",
-                "        return self._early\n",
-            ),
+            calls("MemoryCall.__init__", add_parameter("early"), insert_first("self._early = early")),
+            calls("MemoryCall.request", replace_body("return self._early")),
         ),
     ),
-    Mutant(
-        "response deleted first",
-        (ASKED,),
-        (
-            execution("    await calls.remove(key)\n", "    await calls.bury(key, until)\n"),
-            execution("    await calls.bury(key, until)\n    # Crash", "    await calls.remove(key)\n    # Crash"),
-        ),
-    ),
-    Mutant(
-        "POST answered before dispatch",
-        (ASKED,),
-        (execution("    await _dispatch(records, ports)\n    return decided.answer\n", "    return decided.answer\n"),),
-    ),
+    Mutant("response deleted first", (ASKED,), (execution("bury", swap("calls.bury", "calls.remove")),)),
+    Mutant("POST answered before dispatch", (ASKED,), (execution("execute", drop(call("_dispatch", nth=-1))),)),
     Mutant(
         "a response given again with its messages undispatched",
         (ASKED_CRASHING,),
-        (
-            execution(
-                "        await _dispatch(await ports.store.find([Identity(opening.endpoint, opened.attempt)]), ports)\n", ""
-            ),
-        ),
+        (execution("execute", drop(call("_dispatch", having="store.find"))),),
     ),
-    Mutant(
-        "no tombstone on DELETE",
-        (DELETED,),
-        (calls("others | {(key, until)}), None\n", "others), None\n"),),
-    ),
-    Mutant(
-        "executed without a request",
-        (ASKED,),
-        (execution("        if request is None:\n            opened.abandon()\n            return None\n", ""),),
-    ),
+    Mutant("no tombstone on DELETE", (DELETED,), (calls("bury", keep_only(left(_BURIED), of=_BURIED)),)),
+    Mutant("executed without a request", (ASKED,), (execution("execute", drop(branch(condition(result_of("request"))))),)),
     Mutant(
         "request and tombstone in two writes",
         (DELETED,),
         (
+            calls("MemoryCalls.bury", insert_before(point("call-bury"), "await self.perform('call-bury', unput, (key,))")),
             calls(
-                '        await self.perform("call-bury", bury, (key, until, self._transactions.clock.now()))\n',
-                '        await self.perform("call-bury", unput, (key,))\n'
-                '        await self.perform("call-bury", bury, (key, until, self._transactions.clock.now()))\n',
+                "",
+                define("""
+def unput(world, key):
+    return replace(world, requests=frozenset(e for e in world.requests if e[0] != key)), None
+"""),
             ),
-            calls(
-                "def remove(world: StoreWorld",
-                "def unput(world, key):\n"
-                "    return replace(world, requests=frozenset(e for e in world.requests if e[0] != key)), None\n\n\n"
-                "def remove(world: StoreWorld",
-            ),
-            calls(
-                "    return RequestsWorld(frozenset(each for each in world.requests if each[0] != key), others",
-                "    return RequestsWorld(world.requests, others",
-            ),
+            calls("bury", replace(argument("RequestsWorld", 0), "world.requests")),
         ),
     ),
 )
@@ -112,25 +101,27 @@ CALLING: tuple[Mutant, ...] = (
     Mutant(
         "PUT Unknown taken as success",
         (FAILING,),
-        (
-            effects("import CommitRefused\n", "import CommitRefused, Unknown\n"),
-            effects(
-                _CREATE,
-                "                try:\n    " + _CREATE + "                except Unknown:\n                    pass\n",
-            ),
-        ),
+        (effects("", imports("onceonly.model.errors", "Unknown")), effects("Registered.make", swallow("create", "Unknown"))),
     ),
     Mutant(
         "POST before the commit",
         (FAILING,),
-        (effects(_CREATE, _CREATE + "            await self._remote.perform(record.calls)\n"),),
+        (
+            effects(
+                "Registered.make",
+                insert_after(loop("things"), "await self._remote.perform(record.calls)", record=each(loop("records"))),
+            ),
+        ),
     ),
     Mutant(
         "followed up before POST is answered",
         (FAILING,),
         (
-            outbox(_CALLED, "    called = {}\n"),
-            outbox(_SENT, _SENT + "    called = await ports.effects.call(records)\n"),
+            outbox(
+                "dispatch",
+                insert_after("transport.send", "called = await ports.effects.call(records)", called=result_of("effects.call")),
+                replace_answer(call("effects.call", nth=0), "{}"),
+            ),
         ),
     ),
     Mutant(
@@ -138,42 +129,36 @@ CALLING: tuple[Mutant, ...] = (
         (FAILING,),
         (
             effects(
-                "        return await (NoThings().call(records) if self._remote is None else perform(records, self._remote))\n",
-                "        try:\n            await perform(records, self._remote)\n        except Exception:\n            pass\n"
-                "        return dict.fromkeys((record.identity for record in records if record.calls), Answer.TAKEN)\n",
+                "Registered.call",
+                replace_body("""
+try:
+    await perform(records, self._remote)
+except Exception:
+    pass
+return dict.fromkeys((record.identity for record in records if record.calls), Answer.TAKEN)
+"""),
             ),
         ),
     ),
-    Mutant(
-        "requests under fixed names",
-        (ATTEMPTS,),
-        (effects("attempt=self._ids.fresh(), at=now)", "attempt=message.identity.id, at=now)"),),
-    ),
+    Mutant("requests under fixed names", (ATTEMPTS,), (FIXED_NAMES,)),
     Mutant(
         "a response that is not there taken for lost at once",
         (FOLLOWED,),
-        (
-            Patch(
-                "algorithms.remote_call",
-                "    if not is_new or not (await ports.admission.admits([message])).messages:\n",
-                "    if False:\n",
-            ),
-        ),
+        (remote_call("gone", never(condition("admission.admits"))),),
     ),
     Mutant(
         "response deleted before what follows it up is committed",
         (FAILING,),
         (
             outbox(
-                "        await ports.effects.make(records)\n",
-                "        await ports.effects.make(records)\n"
-                "        await ports.effects.call([r for r in records if any(c.verb == 'DELETE' for c in r.calls)])\n",
+                "process",
+                insert_after(
+                    "effects.make",
+                    "await ports.effects.call([r for r in records if any(c.verb == 'DELETE' for c in r.calls)])",
+                    records=argument("effects.make", 0),
+                ),
             ),
         ),
     ),
-    Mutant(
-        "request and response left for ever",
-        (FAILING,),
-        (Patch("algorithms.remote_call", "    return (Call(Verb.DELETE, url),) if url else ()\n", "    return ()\n"),),
-    ),
+    Mutant("request and response left for ever", (FAILING,), (remote_call("forgetting", replace(returned(), "()")),)),
 )

@@ -31,61 +31,93 @@ from onceonly_verify.mutants.known_bad import (
     intake,
     starts,
 )
-
-_TOGETHER = "    together = items if is_calm else [item for item in items if not (item.alone or item.suspect)]\n"
-_ALONE = "        report += await _run_alone(item, ports)\n    return report\n"
+from onceonly_verify.mutations.operations import (
+    always,
+    compare,
+    define,
+    drop,
+    drop_argument,
+    first_only,
+    insert_after,
+    insert_before,
+    keep_only,
+    never,
+    replace,
+    replace_statement,
+)
+from onceonly_verify.mutations.places import (
+    answer,
+    argument,
+    assigned,
+    attempt,
+    branch,
+    call,
+    comparison,
+    condition,
+    each,
+    handler,
+    index_of,
+    iterated,
+    loop,
+    lower_bound,
+    receiver,
+    result_of,
+    returned,
+    root,
+    source_of,
+    then,
+)
 
 LATE = "given up while an earlier save may land, history"
-_FENCE = "        return await ports.store.fence(ports.store.unit_key(message), message.identity, message) is not None\n"
+_HELD, _ALONE = call("retry", passing="held"), call("retry", passing="alone")
+_COPIED = call("append", having="setdefault")
+_READ = {"message": result_of("handlers.read"), "delivery": argument("handlers.read", 0)}
+_OTHER_BODY = condition("fingerprint")
+_IDENTITY = argument("starts.begin", 0)
+_FENCED = answer("store.fence")
+_IS_ITS_OWN = condition(result_of("_is_committed_without"))
+_LOCKED = returned("_locked")
 
 SHELL: tuple[Mutant, ...] = (
     Mutant(
         "a message whose copy is refused is released",
         (NO_COPY,),
         (
-            delivery("        if answer is Answer.REFUSED:\n", "        if answer is Answer.REFUSED and item.alone:\n"),
             delivery(
-                "strict=True) if answer is Answer.UNKNOWN]\n    await release(left, ports)\n",
-                "strict=True) if answer is not Answer.TAKEN]\n    await release(left, ports)\n",
+                "retry",
+                replace(condition("Answer.REFUSED"), "old and item.alone", item=argument("uncopied", 0)),
+                compare(comparison("Answer.UNKNOWN"), "is not", "Answer.TAKEN"),
             ),
         ),
     ),
     Mutant(
         "a message whose copy is refused is acked",
         (NO_COPY,),
-        (
-            delivery(
-                'if answer is Answer.TAKEN]\n    # Crash here, "after-retry',
-                'if answer is not Answer.UNKNOWN]\n    # Crash here, "after-retry',
-            ),
-        ),
+        (delivery("retry", compare(comparison("Answer.TAKEN"), "is not", "Answer.UNKNOWN")),),
     ),
     Mutant(
         "an innocent suspect given up when no copy can be made",
         (NO_COPY_UNSTEADY,),
-        (
-            delivery(", held=True, uncopied=now)\n", ", held=True)\n"),
-            delivery(", alone=True, uncopied=now)\n", ", alone=True)\n"),
-        ),
+        (delivery("set_apart", drop_argument(_HELD, "uncopied"), drop_argument(_ALONE, "uncopied")),),
     ),
     Mutant(
         "ack before processing",
         (ONE, COPIES),
-        (
-            delivery(
-                "    intake = sort(deliveries, ports)\n",
-                "    intake = sort(deliveries, ports)\n    await _ack(deliveries, ports)\n",
-            ),
-        ),
+        (delivery("deliver", insert_after("sort", "await _ack(deliveries, ports)")),),
     ),
     Mutant(
         "conflict swallowed, then acked",
         (ONE,),
         (
             delivery(
-                "        return Ran(contended=them, outrun=them if isinstance(error, Outrun) else (), trouble=trouble)\n",
-                "        finished = tuple(Record(item.message.identity) for item in items)\n"
-                "        return Ran(processed=(Processed(finished=finished),))\n",
+                "_nobodys",
+                replace_statement(
+                    call("Ran", passing="contended"),
+                    """
+finished = tuple(Record(item.message.identity) for item in items)
+return Ran(processed=(Processed(finished=finished),))
+""",
+                ),
             ),
         ),
     ),
@@ -93,14 +125,15 @@ SHELL: tuple[Mutant, ...] = (
         "claim by delivery instead of identity",
         (COPIES,),
         (
-            intake("        message = ports.handlers.read(delivery)\n", "        message = _renamed(delivery, ports)\n"),
+            intake("sort", replace("handlers.read", "_renamed(delivery, ports)", delivery=_READ["delivery"])),
             intake(
-                "def letter_for(",
-                "def _renamed(delivery, ports):\n"
-                "    from msgspec.structs import replace\n"
-                "    message = ports.handlers.read(delivery)\n"
-                "    return replace(message, id=f'{message.id} {delivery.receipt.number}')\n\n\n"
-                "def letter_for(",
+                "",
+                define("""
+def _renamed(delivery, ports):
+    from msgspec.structs import replace
+    message = ports.handlers.read(delivery)
+    return replace(message, id=f'{message.id} {delivery.receipt.number}')
+"""),
             ),
         ),
     ),
@@ -109,43 +142,62 @@ SHELL: tuple[Mutant, ...] = (
         (DUPLICATE,),
         (
             intake(
-                "copies.setdefault(message.identity, []).append(delivery)",
-                "copies.setdefault((message.identity, delivery.receipt), []).append(delivery)",
+                "sort",
+                replace(argument(receiver(_COPIED), 0), "(message.identity, delivery.receipt)", **_READ),
+                replace(index_of(argument("Item", 0)), "old[0]"),
             ),
-            intake("[Item(messages[identity], tuple(found))", "[Item(messages[identity[0]], tuple(found))"),
         ),
     ),
     Mutant(
         "a copy within a batch left out of the ack",
         (DUPLICATE,),
-        (intake("copies.setdefault(message.identity, []).append(delivery)", "copies[message.identity] = [delivery]"),),
+        (
+            intake(
+                "sort",
+                replace_statement(
+                    _COPIED, "copies[message.identity] = [delivery]", copies=receiver(receiver(_COPIED)), **_READ
+                ),
+            ),
+        ),
     ),
     Mutant(
         "copies of a known message left out of the ack",
         (ACROSS,),
         (
             delivery(
-                "        await finish(finished, [delivery for item in items for delivery in item.deliveries], ports)\n",
-                "        fresh = {identity for part in ran.processed for identity in part.handled}\n"
-                "        each = [i.deliveries if i.message.identity in fresh else i.deliveries[:1] for i in items]\n"
-                "        await finish(finished, [delivery for deliveries in each for delivery in deliveries], ports)\n",
+                "_finish",
+                insert_before(
+                    "finish",
+                    """
+fresh = {identity for part in ran.processed for identity in part.handled}
+each = [i.deliveries if i.message.identity in fresh else i.deliveries[:1] for i in items]
+""",
+                    fresh=result_of("frozenset"),
+                    items=argument("release", 0),
+                ),
+                replace(argument("finish", 1), "[delivery for deliveries in each for delivery in deliveries]"),
             ),
         ),
     ),
     Mutant(
         "a message lost where a refused unit is halved",
         (REFUSED_COMMIT,),
-        (delivery("await _run(items[half:], ports", "await _run(items[half + 1 :], ports"),),
+        (delivery("_run", replace(lower_bound(argument(call("_run", nth=-1), 0)), "old + 1")),),
     ),
     Mutant(
         "batch acked when one failed",
         (UNSTEADY,),
         (
             delivery(
-                "    report = await _finish(",
-                "    if finished:\n"
-                "        await _ack([delivery for item in items for delivery in item.deliveries], ports)\n"
-                "    report = await _finish(",
+                "settle",
+                insert_before(
+                    "_finish",
+                    """
+if finished:
+    await _ack([delivery for item in items for delivery in item.deliveries], ports)
+""",
+                    finished=argument("_finish", 0),
+                ),
             ),
         ),
     ),
@@ -154,211 +206,224 @@ SHELL: tuple[Mutant, ...] = (
         (FAILING,),
         (
             delivery(
-                "    try:\n        answers = await ports.transport.send([_copy(",
-                "    await _ack([delivery for item, _ in judged for delivery in item.deliveries], ports)\n"
-                "    try:\n        answers = await ports.transport.send([_copy(",
+                "retry",
+                insert_before(
+                    attempt("transport.send"),
+                    "await _ack([delivery for item, _ in judged for delivery in item.deliveries], ports)",
+                ),
             ),
         ),
     ),
     Mutant(
         "original acked though its copy was not taken",
         (FAILING,),
-        (
-            delivery(
-                "    taken = [item for (item, _), answer in zip(judged, answers, strict=True) if answer is Answer.TAKEN]\n",
-                "    taken = [item for item, _ in judged]\n",
-            ),
-        ),
+        (delivery("retry", replace(assigned(comparison("Answer.TAKEN")), "[item for item, _ in judged]")),),
     ),
     Mutant(
         "dead letter acked before stored",
         (FAILING,),
         (
             delivery(
-                "            await ports.dead_letters.add(",
-                "            await _ack(letter.deliveries, ports)\n            await ports.dead_letters.add(",
+                "give_up",
+                insert_before("dead_letters.add", "await _ack(letter.deliveries, ports)", letter=each(loop("letters"))),
             ),
         ),
     ),
-    Mutant("no fence before the dead letter", (LATE,), (delivery("    if message is None:\n", "    if True:\n"),)),
-    Mutant("the fence's record ignored", (LATE,), (delivery(_FENCE, _FENCE.replace("is not None", "is None and False")),)),
+    Mutant("no fence before the dead letter", (LATE,), (delivery("_is_committed", always(condition("message"))),)),
+    Mutant(
+        "the fence's record ignored",
+        (LATE,),
+        (delivery("_is_committed", replace(returned("store.fence"), "fenced is None and False", fenced=_FENCED)),),
+    ),
     Mutant(
         "a failed message kept as one that is handled",
         (FAILING_ALONE,),
-        (delivery("finish_only=failure.kind is FailureKind.REFUSED", "finish_only=True"),),
+        (delivery("_final", replace(argument("DeadLetter", "finish_only"), "True")),),
     ),
     Mutant(
         "the last failure left out of the dead letter",
         (HASTY,),
         (
             delivery(
-                "        attempts=verdict.attempts,\n        history=verdict.history,\n        finish_only=",
-                "        attempts=item.attempts,\n        history=item.history,\n        finish_only=",
+                "_final",
+                replace(argument("DeadLetter", "attempts"), "item.attempts"),
+                replace(argument("DeadLetter", "history"), "item.history"),
             ),
         ),
     ),
-    Mutant(
-        "attempt count lost",
-        (FAILING_ALONE,),
-        (delivery("        due=verdict.due,\n        attempts=verdict.attempts,\n", "        due=verdict.due,\n"),),
-    ),
+    Mutant("attempt count lost", (FAILING_ALONE,), (delivery("_copy", drop_argument("Send", "attempts")),)),
     Mutant(
         "an outage counted as a failure",
         (ONE, COPIES),
         (
             delivery(
-                "    return Ran(unsure=them, newer=them if isinstance(error, LeftToNewer) else (), trouble=trouble)\n",
-                "    failed = tuple((item.message.identity, KILLED) for item in items)\n"
-                "    return Ran(processed=(Processed(failed=failed),))\n",
+                "_nobodys",
+                replace_statement(
+                    call("Ran", passing="unsure"),
+                    """
+failed = tuple((item.message.identity, KILLED) for item in items)
+return Ran(processed=(Processed(failed=failed),))
+""",
+                ),
             ),
         ),
     ),
     Mutant(
         "a ruined unit counted though nothing is committed without its handler",
         (OUTAGE,),
-        (delivery("    if not is_its_own:\n", "    if False:\n"),),
+        (delivery("_doubt", never(_IS_ITS_OWN)),),
     ),
     Mutant(
         "a ruined unit counted because its message cannot be copied",
         (UNANSWERED,),
-        (
-            delivery(
-                "    report += await retry(put_off, ports, uncopied=partial(_put_back, ports=ports))\n",
-                "    report += await retry(put_off, ports)\n",
-            ),
-        ),
+        (delivery("_retry_or_give_up", drop_argument(call("retry", nth=-1), "uncopied")),),
     ),
-    Mutant(
-        "a ruined unit never counted",
-        (RUINOUS,),
-        (delivery("    if not is_its_own:\n", "    if True:\n"),),
-    ),
+    Mutant("a ruined unit never counted", (RUINOUS,), (delivery("_doubt", always(_IS_ITS_OWN)),)),
     Mutant(
         "those beside a message that ruins its unit left behind",
         (RUINOUS,),
-        (delivery("    others = [item for item in items if item is not suspect]\n", "    others = []\n"),),
+        (delivery("_find", replace(source_of(argument(call("_nobodys", within=_LOCKED), 0)), "[]")),),
     ),
     Mutant(
         "those beside a message that waits for a lock given back",
         (LOCKED,),
-        (delivery("    if isinstance(error, LockTimeout) and not isolated and len(items) > 1:\n", "    if False:\n"),),
+        (delivery("_find", never(condition("isolated"))),),
     ),
     Mutant(
         "a lock time-out counted",
         (LOCKED,),
-        (delivery("    locked = Failure(kind=FailureKind.LOCKED, ", "    locked = Failure(kind=FailureKind.COMMIT, "),),
+        (delivery("_locked", replace(argument("Failure", "kind"), "FailureKind.COMMIT")),),
     ),
     Mutant(
         "those beside a lock time-out that ends its unit left behind",
         (LOCKED_OUT,),
-        (
-            delivery(
-                "        return _nobodys(others, error) + _locked(suspect, error)\n", "        return _locked(suspect, error)\n"
-            ),
-        ),
+        (delivery("_find", keep_only("_locked", of=_LOCKED)),),
     ),
     Mutant(
         "suspects run with the others, uncounted",
         (KILLING,),
-        (intake("return True in [delivery.suspect for delivery in self.deliveries]", "return False"),),
+        (intake("Item.suspect", replace(returned(), "False")),),
     ),
     Mutant(
         "a batch's death counted against each of it",
         (HASTY,),
-        (delivery("deaths.counted.get(item.message.identity, -1)", "item.attempts"),),
+        (delivery("set_apart", replace("counted.get", "item.attempts", item=root(argument("counted.get", 0)))),),
     ),
     Mutant(
         "a redelivered copy that would run alone counted without a record",
         (UNANSWERED, AHEAD, BESIDE),
         (
             delivery(
-                "    if started.died is not None:\n        return await _count_death(item, started.died, ports)\n",
-                "    if started.died is not None or item.suspect:\n"
-                "        await ports.starts.ended(identity)\n"
-                "        return await _count_death(item, item.attempts if started.died is None else started.died, ports)\n",
+                "_run_alone",
+                replace_statement(
+                    branch(condition("died")),
+                    """
+if started.died is not None or item.suspect:
+    await ports.starts.ended(identity)
+    return await _count_death(item, item.attempts if started.died is None else started.died, ports)
+""",
+                    started=result_of("starts.begin"),
+                    identity=_IDENTITY,
+                ),
             ),
         ),
     ),
     Mutant(
         "a run that ended left recorded",
         (UNSEEN, EARLY),
-        (delivery("    await ports.starts.ended(identity)  # before its delivery is settled", "    # not ended"),),
+        (delivery("_run_alone", drop(call("starts.ended", nth=-1))),),
     ),
     Mutant(
         "a run left recorded whose recording was not answered",
         (UNSEEN, EARLY),
-        (
-            delivery(
-                "        await ports.starts.ended(identity)  # it may have been recorded, and nothing else would end it\n",
-                "",
-            ),
-        ),
+        (delivery("_run_alone", drop(call("starts.ended", within=handler("TryAgain")))),),
     ),
     Mutant(
         "a run recorded when it is over",
         (UNSEEN,),
         (
             delivery(
-                "    ran = await run((item,), ports)\n    await ports.starts.ended(identity)",
-                "    await ports.starts.ended(identity)\n    ran = await run((item,), ports)\n"
-                "    await ports.starts.begin(identity, item.attempts)\n    await ports.starts.ended(identity)",
+                "_run_alone",
+                insert_after("run", "await ports.starts.begin(identity, item.attempts)", identity=_IDENTITY),
+                insert_before("run", "await ports.starts.ended(identity)", identity=argument(call("starts.begin", nth=0), 0)),
             ),
         ),
     ),
     Mutant(
         "a death counted twice",
         (UNSEEN, KILLING),
-        (delivery("KILLED, attempts=attempts, history", "KILLED, attempts=attempts + 1, history"),),
+        (delivery("_count_death", replace(argument("handlers.verdict", "attempts"), "old + 1")),),
     ),
     Mutant(
         "a suspect taken for one that was only held although nobody saw its process die",
         (UNSEEN_KILL,),
-        (delivery("    most = MOST_HELD if deaths.explained else 0\n", "    most = MOST_HELD\n"),),
+        (delivery("set_apart", replace(assigned(condition("explained")), "MOST_HELD")),),
     ),
     Mutant(
         "a message that a dead process only held is dropped",
         (KILLING, BESIDE),
         (
             delivery(
-                "    return report + await retry([(item, _uncounted(item)) for item in unclear]",
-                "    await _ack([each for item in held for each in item.deliveries], ports)\n"
-                "    return report + await retry([(item, _uncounted(item)) for item in unclear]",
-            ),
-            delivery(
-                "    report += await retry([(item, _uncounted(item)) for item in held]",
-                "    report += await retry([(item, _uncounted(item)) for item in held[:0]]",
+                "set_apart",
+                insert_before(
+                    _ALONE,
+                    "await _ack([each for item in held for each in item.deliveries], ports)",
+                    held=iterated(argument(_HELD, 0)),
+                ),
+                replace(iterated(argument(_HELD, 0)), "old[:0]"),
             ),
         ),
     ),
     Mutant(
         "a run that is in progress taken for one that died",
         (EARLY,),
-        (starts("run.until > span.now", "False"),),
+        (starts("begin", replace(comparison("until"), "False")),),
     ),
     Mutant(
         "those that must run alone run without a record",
         (KILLING, BESIDE),
-        (delivery(_ALONE, "        report += await settle((item,), await run((item,), ports), ports)\n    return report\n"),),
+        (
+            delivery(
+                "deliver",
+                replace("_run_alone", "settle((item,), await run((item,), ports), ports)", item=argument("_run_alone", 0)),
+            ),
+        ),
     ),
     Mutant(
         "those that must run alone run in one unit",
         (KILLING, BESIDE),
-        (intake(_TOGETHER, "    together = [item for item in items if item.alone or not item.suspect]\n    alone = ()\n"),),
+        (
+            intake(
+                "sort",
+                replace(
+                    source_of(argument("_by_key", 0)),
+                    "[item for item in items if item.alone or not item.suspect]",
+                    items=result_of("Item"),
+                ),
+                insert_before("Intake", "alone = ()", alone=argument("Intake", 4)),
+            ),
+        ),
     ),
     Mutant(
         "only the first that must run alone is settled",
         (UNSEEN_TWO,),
-        (delivery("    for item in intake.alone:", "    for item in intake.alone[:1]:"),),
+        (delivery("deliver", first_only(iterated(loop("alone")))),),
     ),
     Mutant(
         "given up without asking the store",
         (HOPELESS,),
         (
             delivery(
-                "GivenUp(ports.handlers, verdict))\n    return await settle([item], await run((item,), hopeless), hopeless)\n",
-                "GivenUp(ports.handlers, verdict))\n"
-                "    letter = Letter(_final(item, KILLED, verdict, ports).letter, item.deliveries)\n"
-                "    return await give_up([letter], hopeless)\n",
+                "_count_death",
+                replace_statement(
+                    "settle",
+                    """
+letter = Letter(_final(item, KILLED, verdict, ports).letter, item.deliveries)
+return await give_up([letter], hopeless)
+""",
+                    verdict=result_of("handlers.verdict"),
+                    hopeless=argument("settle", 2),
+                ),
             ),
         ),
     ),
@@ -367,14 +432,15 @@ SHELL: tuple[Mutant, ...] = (
         (CLASH,),
         (
             intake(
-                "            back.append(delivery)\n",
-                "            letters.append(letter_for(delivery, message, OTHER_BODY, ports))\n",
+                "sort",
+                replace(
+                    call("append", within=then(_OTHER_BODY)),
+                    "letters.append(letter_for(delivery, message, OTHER_BODY, ports))",
+                    letters=receiver(call("append", having="letter_for")),
+                    **_READ,
+                ),
             ),
         ),
     ),
-    Mutant(
-        "another body taken for a copy",
-        (CLASH,),
-        (intake(".fingerprint != message.fingerprint:", ".fingerprint != message.fingerprint and False:"),),
-    ),
+    Mutant("another body taken for a copy", (CLASH,), (intake("sort", replace(_OTHER_BODY, "old and False")),)),
 )

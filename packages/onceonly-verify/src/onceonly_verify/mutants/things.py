@@ -1,7 +1,16 @@
 """Broken versions of what makes things, and of the register of attempts."""
 
 from onceonly_verify.mutants.known_bad import Mutant
-from onceonly_verify.programs import Patch
+from onceonly_verify.mutations import Change, Operation, change
+from onceonly_verify.mutations.operations import (
+    drop_argument,
+    imports,
+    insert_after,
+    insert_before,
+    replace,
+    replace_statement,
+)
+from onceonly_verify.mutations.places import argument, branch, condition, root
 
 ATTEMPTS, CRASHED, OVERTAKEN = (
     "a thing, two attempts",
@@ -9,75 +18,85 @@ ATTEMPTS, CRASHED, OVERTAKEN = (
     "a thing, and a sweeper that overtakes",
 )
 EARLY = "a thing, and early sweeps"
-_CLEANED = "        if await self._register.cancel(row):\n"
-_OPEN = "        await self._register.open(rows)\n"
-_DISCARDED = "                await self._register.cancel(row)\n"
-_CREATE = "                await self._things[thing.kind].create(thing)\n"
+_IS_CANCELLED = condition("_register.cancel")
 
 
-def effects(old: str, new: str) -> Patch:
+def effects(function: str, *operations: Operation) -> Change:
     """Change the effects."""
-    return Patch("algorithms.effects", old, new)
+    return change("algorithms.effects", function, *operations)
 
 
-def register(old: str, new: str) -> Patch:
+def register(function: str, *operations: Operation) -> Change:
     """Change the register of documents."""
-    return Patch("documents.register", old, new)
+    return change("documents.register", function, *operations)
 
+
+FIXED_NAMES = effects(
+    "Registered.register",
+    replace(argument("Row", "attempt"), "message.identity.id", message=root(argument("Row", "identity"))),
+)
 
 THINGS: tuple[Mutant, ...] = (
     Mutant(
         "created before registered",
         (CRASHED,),
         (
-            effects("import Row\n", "import Row, Thing\n"),
+            effects("", imports("onceonly.model.thing", "Thing")),
             effects(
-                _OPEN,
-                "        for row in rows:\n"
-                "            await self._things['blob'].create(Thing(kind='blob', name=f'{row.attempt}/0', data=b'reserved'))\n"
-                + _OPEN,
+                "Registered.register",
+                insert_before(
+                    "_register.open",
+                    """
+for row in rows:
+    await self._things['blob'].create(Thing(kind='blob', name=f'{row.attempt}/0', data=b'reserved'))
+""",
+                    rows=argument("_register.open", 0),
+                ),
             ),
-            effects(_CREATE, "                await self._things[thing.kind].delete(thing.name)\n" + _CREATE),
+            effects(
+                "Registered.make",
+                insert_before("create", "await self._things[thing.kind].delete(thing.name)", thing=argument("create", 0)),
+            ),
         ),
     ),
-    Mutant(
-        "fixed names",
-        (ATTEMPTS,),
-        (effects("attempt=self._ids.fresh(), at=now)", "attempt=message.identity.id, at=now)"),),
-    ),
+    Mutant("fixed names", (ATTEMPTS,), (FIXED_NAMES,)),
     Mutant(
         "a row written before it is listed",
         (CRASHED,),
         (
             register(
-                "opened, listing)\n",
-                "opened)\n        await listing([Change(key=u, body=None) for u in {r.unit for r in rows}])\n",
+                "DocumentRegister.open",
+                drop_argument("_store.edit", 2),
+                insert_after("_store.edit", "await listing([Change(key=u, body=None) for u in {r.unit for r in rows}])"),
             ),
         ),
     ),
     Mutant(
         "a listing removed while its row may be written",
         (OVERTAKEN,),
-        (register(".seen != version:", ".seen != version or True:"),),
+        (register("DocumentRegister._will_not_come", replace(condition("seen"), "old or True")),),
     ),
-    Mutant("cancel's answer not looked at", (OVERTAKEN,), (effects(_CLEANED, _CLEANED.replace(":\n", " or True:\n")),)),
+    Mutant(
+        "cancel's answer not looked at",
+        (OVERTAKEN,),
+        (effects("Registered._clean", replace(_IS_CANCELLED, "old or True")),),
+    ),
     Mutant(
         "sweeper without cancel",
         (OVERTAKEN,),
-        (
-            effects(
-                _CLEANED + "            await self._unmake(row)\n            await self._register.remove(row)\n",
-                "        await self._unmake(row)\n",
-            ),
-        ),
+        (effects("Registered._clean", replace_statement(branch(_IS_CANCELLED), "await self._unmake(row)")),),
     ),
     Mutant(
         "rows of other attempts removed at once",
         (CRASHED,),
         (
             effects(
-                "(self._register.remove(row) if row.attempt in own else self._unmake(row))  # its own made nothing\n",
-                "self._unmake(row)\n                    await self._register.remove(row)\n",
+                "Registered.clean",
+                replace_statement(
+                    "_register.remove",
+                    "await self._unmake(row)\nawait self._register.remove(row)",
+                    row=argument("_register.remove", 0),
+                ),
             ),
         ),
     ),
@@ -86,9 +105,12 @@ THINGS: tuple[Mutant, ...] = (
         (EARLY,),
         (
             effects(
-                _DISCARDED + "                await self._unmake(row)\n",
-                f"                if not {_DISCARDED.strip()}:\n                    return\n"
-                "                await self._unmake(row)\n",
+                "Registered.discard",
+                replace_statement(
+                    "_register.cancel",
+                    "if not await self._register.cancel(row):\n    return",
+                    row=argument("_register.cancel", 0),
+                ),
             ),
         ),
     ),

@@ -1,7 +1,37 @@
 """Broken versions of clients' transactions, of their control messages, and of the documents they are kept in."""
 
 from onceonly_verify.mutants.known_bad import Mutant, relay
-from onceonly_verify.programs import Patch
+from onceonly_verify.mutations import Change, Operation, change
+from onceonly_verify.mutations.operations import (
+    add_argument,
+    add_handler,
+    add_parameter,
+    compare,
+    drop,
+    enclose,
+    insert_after,
+    insert_before,
+    keep_only,
+    move_before,
+    never,
+    replace,
+    replace_answer,
+    replace_statement,
+    swap,
+)
+from onceonly_verify.mutations.places import (
+    argument,
+    attempt,
+    branch,
+    call,
+    comparison,
+    condition,
+    raised,
+    receiver,
+    result_of,
+    returned,
+    root,
+)
 
 RELAYED, REUSED = "a relay, and two attempts with one key", "one key, two requests"
 UNSHAKEN = "a control message, two workers"
@@ -9,132 +39,129 @@ CONTROL, KEYED = "a control message", "a control message, and a client's key"
 WITHOUT, BOTH = "a control message, and a key without an entity", "a control message, and two attempts with one key"
 ELSEWHERE, THREE = "one key, two entities", "one key, three attempts on two entities"
 
-_DISPATCH = "    answers = await dispatch(records, ports)\n"
-_ANNOUNCE = (
-    "        if records and ways.controls and ways.transport:\n"
-    "            await announce(opening, opened.unit, ways.controls, ways.transport)\n"
-)
-_CONFLICT = "    except Conflict as lost:\n        opened.abandon()\n"
-_COMMITTED = (
-    '    # Crash here, "after-commit": 1 committed, 2 nothing sent, 3 a relay finds it, or the control message leads to it'
-)
-_KEPT = "    kept = await controls.attempts.kept(control.key, control.endpoint) if control.key else None\n"
-_RECORD = "    record = await controls.attempts.record(control.identity, control.unit)\n"
-_BURY = "    await controls.attempts.bury(control.identity, control.unit)\n"
-_ENDED = '            raise Conflict("this attempt has ended already")\n'
-_BURIED = "        await self.save(unit, self.store.trimmed(replace(document, records=records)), version)\n"
-_SAVED = "            await transactions.save(self.unit, after, version)\n"
-_FENCE = "        await self.save(leads_to, document, version)\n        return True\n"
-_BOUND = "                bound = replace(document, leads_to=unit)\n"
+_SAVED = {
+    "transactions": receiver("save"),
+    "document": argument("_changed", 0),
+    "version": argument("save", 2),
+    "after": argument("save", 1),
+}
+"""The variables of a commit on documents, where new code saves in two steps."""
+_KEPT = result_of("attempts.kept")
+_CHECKED = argument("_checked", 1)
 
 
-def transaction(old: str, new: str) -> Patch:
+def transaction(function: str, *operations: Operation) -> Change:
     """Change the page of transactions."""
-    return Patch("algorithms.transaction", old, new)
+    return change("algorithms.transaction", function, *operations)
 
 
-def control(old: str, new: str) -> Patch:
+def control(function: str, *operations: Operation) -> Change:
     """Change the page of control messages."""
-    return Patch("algorithms.control", old, new)
+    return change("algorithms.control", function, *operations)
 
 
-def documents(old: str, new: str) -> Patch:
+def documents(function: str, *operations: Operation) -> Change:
     """Change transactions on documents."""
-    return Patch("documents.transactions", old, new)
+    return change("documents.transactions", function, *operations)
 
 
 TRANSACTIONS: tuple[Mutant, ...] = (
     Mutant(
         "control message after commit",
         (CONTROL,),
-        (
-            transaction(_ANNOUNCE, ""),
-            transaction(_COMMITTED, _ANNOUNCE.replace("        ", "    ", 1).replace("            ", "        ") + _COMMITTED),
-        ),
+        (transaction("complete", move_before(branch(condition("ways.controls")), call("Transacted", passing="records"))),),
     ),
-    Mutant("no tombstone", (CONTROL,), (control(_BURY, ""),)),
-    Mutant("tombstone as upsert", (CONTROL,), (documents(_ENDED, "            pass\n"),)),
+    Mutant("no tombstone", (CONTROL,), (control("look", drop("attempts.bury")),)),
+    Mutant("tombstone as upsert", (CONTROL,), (documents("DocumentTransactions.bury", drop(raised("Conflict"))),)),
     Mutant(
         "tombstone on the client's key",
         (KEYED,),
         (
-            control(_BURY, _BURY.replace("control.unit)", "control.unit, key=control.key)")),
+            control("look", add_argument("attempts.bury", "key", "control.key")),
             documents(
-                "    async def bury(self, identity: Identity, unit: str) -> None:\n",
-                "    async def bury(self, identity: Identity, unit: str, key: str = '') -> None:\n",
-            ),
-            documents(
-                _BURIED,
-                "        taken = ClientKey.of(Kept(identity.id, b''), until=tombstone.until)\n"
-                "        await self.save(unit, replace(document, keys={**document.keys, self.name_of(key): taken}), version)\n",
+                "DocumentTransactions.bury",
+                add_parameter("key: str = ''"),
+                insert_before(
+                    "self.save",
+                    "taken = ClientKey.of(Kept(identity.id, b''), until=tombstone.until)",
+                    tombstone=result_of("KeptRecord"),
+                ),
+                replace(
+                    argument("self.save", 1),
+                    "replace(document, keys={**document.keys, self.name_of(key): taken})",
+                    document=result_of("self.load", 0),
+                ),
             ),
         ),
     ),
     Mutant(
         "found tombstone not acked",
         (UNSHAKEN,),
-        (control("    if record is not None or kept is not None:\n", "    if kept is not None:\n"),),
+        (control("look", keep_only(comparison(_KEPT), of=condition(_KEPT))),),
     ),
-    Mutant("record read before key", (KEYED,), (control(_KEPT + _RECORD, _RECORD + _KEPT),)),
+    Mutant("record read before key", (KEYED,), (control("look", swap("attempts.kept", "attempts.record")),)),
     Mutant(
         "fingerprint compared only once",
         (REUSED,),
-        (transaction("    return _checked(opening, kept)\n", "    return kept\n"),),
+        (transaction("_winner", keep_only(_CHECKED, of=returned("_checked"))),),
     ),
     Mutant(
         "fingerprint not compared at the beginning",
         (REUSED,),
-        (
-            transaction(
-                "    return _checked(opening, opened) if isinstance(opened, Kept) else opened\n",
-                "    return opened\n",
-            ),
-        ),
+        (transaction("begin", keep_only(_CHECKED, of=returned("_checked"))),),
     ),
     Mutant(
         "answer stored after commit",
         (BOTH,),
         (
             documents(
-                _SAVED,
-                "            await transactions.save(self.unit, self._changed(document, record, None), version)\n"
-                "            document, version = await transactions.load(self.unit)\n"
-                "            name = transactions.name_of(opening.key)\n"
-                "            keys = {**document.keys, name: after.keys[name]}\n"
-                "            await transactions.save(self.unit, replace(document, keys=keys), version)\n",
+                "DocumentTransaction.commit",
+                replace_statement(
+                    "save",
+                    """
+await transactions.save(self.unit, self._changed(document, record, None), version)
+document, version = await transactions.load(self.unit)
+name = transactions.name_of(opening.key)
+keys = {**document.keys, name: after.keys[name]}
+await transactions.save(self.unit, replace(document, keys=keys), version)
+""",
+                    opening=root(argument("bind", 0)),
+                    **_SAVED,
+                ),
             ),
         ),
     ),
     Mutant(
         "dispatch after Unknown commit",
         (CONTROL,),
-        (transaction(_CONFLICT, "    except Unknown:\n        pass\n" + _CONFLICT),),
+        (transaction("complete", add_handler(attempt("commit"), "Unknown")),),
     ),
     Mutant(
         "unanswered commit called Failed",
         (CONTROL, RELAYED),
-        (
-            transaction(
-                "        await opened.commit(next(iter(records), None), decided.answer)\n",
-                "        with before_commit():\n            await opened.commit(next(iter(records), None), decided.answer)\n",
-            ),
-        ),
+        (transaction("complete", enclose("commit", "before_commit()")),),
     ),
     Mutant(
         "done before dispatch",
         (CONTROL,),
-        (relay(_DISPATCH, "    await ports.store.forget(records)\n" + _DISPATCH),),
+        (relay("relay", insert_before("dispatch", "await ports.store.forget(records)")),),
     ),
     Mutant(
         "record in a second transaction",
         (CONTROL,),
         (
             documents(
-                _SAVED,
-                "            await transactions.save(self.unit, self._changed(document, None, answer), version)\n"
-                "            document, version = await transactions.load(self.unit)\n"
-                "            records = {**document.records, **after.records}\n"
-                "            await transactions.save(self.unit, replace(document, records=records), version)\n",
+                "DocumentTransaction.commit",
+                replace_statement(
+                    "save",
+                    """
+await transactions.save(self.unit, self._changed(document, None, answer), version)
+document, version = await transactions.load(self.unit)
+records = {**document.records, **after.records}
+await transactions.save(self.unit, replace(document, records=records), version)
+""",
+                    **_SAVED,
+                ),
             ),
         ),
     ),
@@ -143,35 +170,53 @@ TRANSACTIONS: tuple[Mutant, ...] = (
         (WITHOUT,),
         (
             documents(
-                _BURIED,
-                _BURIED + "        left, version = await self.load(unit)\n"
-                "        records = {other: each for other, each in left.records.items() if other != name}\n"
-                "        await self.save(unit, replace(left, records=records), version)\n",
+                "DocumentTransactions.bury",
+                insert_after(
+                    "self.save",
+                    """
+left, version = await self.load(unit)
+records = {other: each for other, each in left.records.items() if other != name}
+await self.save(unit, replace(left, records=records), version)
+""",
+                    version=argument("self.save", 2),
+                    records=argument("replace", "records"),
+                    name=result_of("attempt_name"),
+                ),
             ),
         ),
     ),
     Mutant(
         "commit whose tombstone nobody looks for",
         (WITHOUT,),
-        (documents("        if attempt_name(opening.identity) in document.records:\n", "        if False:\n"),),
+        (documents("DocumentTransaction.commit", never(condition("attempt_name"))),),
     ),
     Mutant(
         "refused control message taken for sent",
         (CONTROL,),
-        (control("    if answer is not Answer.TAKEN:\n", "    if answer is Answer.UNKNOWN:\n"),),
+        (control("announce", compare(comparison("Answer.TAKEN"), "is", "Answer.UNKNOWN")),),
     ),
-    Mutant("key led elsewhere without a fence", (ELSEWHERE,), (documents(_FENCE, "        return True\n"),)),
+    Mutant(
+        "key led elsewhere without a fence",
+        (ELSEWHERE,),
+        (documents("DocumentTransactions._is_free", drop("self.save")),),
+    ),
     Mutant(
         "key led elsewhere without a look",
         (ELSEWHERE,),
-        (documents("        if self.name_of(key) in document.keys:\n            return False\n", ""),),
+        (documents("DocumentTransactions._is_free", drop(branch(condition("name_of")))),),
     ),
     Mutant(
         "key bound without a write",
         (THREE,),
         (
             documents(
-                _BOUND, "                if document.leads_to == unit:\n                    return document, version\n" + _BOUND
+                "DocumentTransactions.bind",
+                insert_before(
+                    "replace",
+                    "if document.leads_to == unit:\n    return document, version",
+                    document=argument("replace", 0),
+                    version=argument("change_of", 2),
+                ),
             ),
         ),
     ),
@@ -179,10 +224,15 @@ TRANSACTIONS: tuple[Mutant, ...] = (
         "key bound after the commit",
         (ELSEWHERE,),
         (
-            documents("            own = await transactions.bind(opening.key, self.unit)\n", "            own = None\n"),
             documents(
-                _SAVED,
-                _SAVED + "            if opening.key:\n                await transactions.bind(opening.key, self.unit)\n",
+                "DocumentTransaction.commit",
+                insert_after(
+                    "save",
+                    "if opening.key:\n    await transactions.bind(opening.key, self.unit)",
+                    opening=root(argument("bind", 0)),
+                    transactions=receiver("save"),
+                ),
+                replace_answer(call("bind", nth=0), "None"),
             ),
         ),
     ),

@@ -1,0 +1,304 @@
+"""What an operation does to a syntax tree. Each edit raises DoesNotApply if the target has another form than it needs."""
+
+import ast
+from collections.abc import Callable
+from typing import TypeVar, cast
+
+from msgspec import Struct
+
+from onceonly_verify.mutations.places import Place
+from onceonly_verify.mutations.scope import Definition, DoesNotApply, Function, Scope
+from onceonly_verify.mutations.snippets import Code
+
+_Some = TypeVar("_Some")
+
+
+def _required(value: _Some | None) -> _Some:
+    if value is None:
+        raise TypeError("this operation needs a place or code")
+    return value
+
+
+class Operation(Struct, frozen=True, kw_only=True):
+    """One change of a definition. It holds data only, so it can be compared, stored and sent to another process."""
+
+    change: Callable[[Scope, "Operation"], None]
+    words: str = ""
+    """What it does, in plain words; empty for a definition that other operations use."""
+    where: Place | None = None
+    other: Place | None = None
+    code: Code | None = None
+    key: str | int = ""
+
+    def apply(self, scope: Scope) -> None:
+        """Change the tree in place. Raises DoesNotApply."""
+        self.change(scope, self)
+
+    def node(self, scope: Scope) -> ast.AST:
+        """Find its target."""
+        return _required(self.where).one(scope)
+
+    def statements(self, scope: Scope) -> list[ast.stmt]:
+        """Make its new statements."""
+        return _required(self.code).statements(scope)
+
+    def expression(self, scope: Scope, old: ast.AST | None = None) -> ast.expr:
+        """Make its new expression."""
+        return _required(self.code).expression(scope, old)
+
+
+def drop(scope: Scope, operation: Operation) -> None:
+    """Remove a statement."""
+    node = operation.node(scope)
+    statement = scope.statement(node)
+    if node is not statement:
+        value = statement.value if isinstance(statement, ast.Expr) else None
+        if node not in (value, getattr(value, "value", None)):
+            raise DoesNotApply(f"{_required(operation.where).words} is not a statement of its own: its answer is used")
+    block, at = _block(scope, statement)
+    if isinstance(statement, ast.If):
+        block[at : at + 1] = statement.orelse
+    else:
+        del block[at]
+    owner = scope.parent(statement)
+    if not block and block is getattr(owner, "body", None):
+        block.append(ast.Pass())
+
+
+def drop_operand(scope: Scope, operation: Operation) -> None:
+    """Remove an operand."""
+    node = operation.node(scope)
+    both = cast("ast.BoolOp", scope.parent(node))
+    both.values.remove(cast("ast.expr", node))
+    if len(both.values) == 1:
+        scope.put(both, both.values[0])
+
+
+def drop_filter(scope: Scope, operation: Operation) -> None:
+    """Remove a condition of a comprehension."""
+    node = operation.node(scope)
+    parent = scope.parent(node)
+    if not isinstance(parent, ast.comprehension):
+        raise DoesNotApply(f"{_required(operation.where).words} is not the condition of a comprehension")
+    parent.ifs.remove(cast("ast.expr", node))
+
+
+def drop_element(scope: Scope, operation: Operation) -> None:
+    """Remove an element of a tuple."""
+    node = operation.node(scope)
+    parent = scope.parent(node)
+    if not isinstance(parent, ast.Tuple):
+        raise DoesNotApply(f"{_required(operation.where).words} is not an element of a tuple")
+    parent.elts.remove(cast("ast.expr", node))
+    if len(parent.elts) == 1 and isinstance(scope.parent(parent), ast.ExceptHandler):
+        scope.put(parent, parent.elts[0])
+
+
+def drop_argument(scope: Scope, operation: Operation) -> None:
+    """Remove an argument."""
+    node = operation.node(scope)
+    parent = scope.parent(node)
+    if isinstance(parent, ast.keyword):
+        cast("ast.Call", scope.parent(parent)).keywords.remove(parent)
+    else:
+        cast("ast.Call", parent).args.remove(cast("ast.expr", node))
+
+
+def swap(scope: Scope, operation: Operation) -> None:
+    """Swap two statements of a block."""
+    one, two = _both(scope, operation)
+    block, first = _block(scope, one)
+    other, second = _block(scope, two)
+    if block is not other or first == second:
+        raise DoesNotApply("what is to be swapped is not in one block")
+    block[first], block[second] = two, one
+
+
+def move_before(scope: Scope, operation: Operation) -> None:
+    """Move a statement."""
+    one, two = _both(scope, operation)
+    scope.block(one).remove(one)
+    block, at = _block(scope, two)
+    block.insert(at, one)
+
+
+def insert_before(scope: Scope, operation: Operation) -> None:
+    """Add statements before another one."""
+    block, at = _block(scope, scope.statement(operation.node(scope)))
+    block[at:at] = operation.statements(scope)
+
+
+def insert_after(scope: Scope, operation: Operation) -> None:
+    """Add statements after another one."""
+    block, at = _block(scope, scope.statement(operation.node(scope)))
+    block[at + 1 : at + 1] = operation.statements(scope)
+
+
+def insert_first(scope: Scope, operation: Operation) -> None:
+    """Add statements at the beginning, behind the docstring."""
+    owner = operation.node(scope) if operation.where else scope.root
+    if not isinstance(owner, Function | ast.ExceptHandler):
+        raise DoesNotApply("only a function and an except clause have a beginning")
+    at = int(isinstance(owner, Function) and ast.get_docstring(owner) is not None)
+    owner.body[at:at] = operation.statements(scope)
+
+
+def replace(scope: Scope, operation: Operation) -> None:
+    """Replace an expression."""
+    node = operation.node(scope)
+    if not isinstance(node, ast.expr):
+        raise DoesNotApply(f"{_required(operation.where).words} is not an expression")
+    scope.put(node, operation.expression(scope, node))
+
+
+def replace_statement(scope: Scope, operation: Operation) -> None:
+    """Replace a statement."""
+    block, at = _block(scope, scope.statement(operation.node(scope)))
+    block[at : at + 1] = operation.statements(scope)
+
+
+def replace_body(scope: Scope, operation: Operation) -> None:
+    """Replace the body of a function."""
+    if not isinstance(scope.root, Function):
+        raise DoesNotApply("only a function has a body to replace")
+    at = int(ast.get_docstring(scope.root) is not None)
+    scope.root.body[at:] = operation.statements(scope)
+
+
+def keep_only(scope: Scope, operation: Operation) -> None:
+    """Replace an expression by a part of it."""
+    node, kept = operation.node(scope), _required(operation.other).one(scope)
+    if not any(part is kept for part in ast.walk(node)):
+        raise DoesNotApply(f"{_required(operation.other).words} is not a part of {_required(operation.where).words}")
+    scope.put(node, kept)
+
+
+def compare(scope: Scope, operation: Operation) -> None:
+    """Change the operator and the right side of a comparison."""
+    node = operation.node(scope)
+    if not isinstance(node, ast.Compare) or len(node.ops) != 1:
+        raise DoesNotApply(f"{_required(operation.where).words} is not a single comparison")
+    new = ast.parse(_required(operation.code).text, mode="eval").body
+    if not isinstance(new, ast.Compare):
+        raise DoesNotApply(f"{_required(operation.code).words} is not a comparison")
+    node.ops, node.comparators = new.ops, new.comparators
+
+
+def add_argument(scope: Scope, operation: Operation) -> None:
+    """Add an argument."""
+    node, value = operation.node(scope), operation.expression(scope)
+    if not isinstance(node, ast.Call):
+        raise DoesNotApply(f"{_required(operation.where).words} is not a call")
+    if operation.key:
+        node.keywords.append(ast.keyword(arg=str(operation.key), value=value))
+    else:
+        node.args.append(value)
+
+
+def add_element(scope: Scope, operation: Operation) -> None:
+    """Add an element to a tuple."""
+    node, value = operation.node(scope), operation.expression(scope)
+    if not isinstance(node, ast.Tuple):
+        raise DoesNotApply(f"{_required(operation.where).words} is not a tuple")
+    node.elts.insert(int(operation.key), value)
+
+
+def ignore_answer(scope: Scope, operation: Operation) -> None:
+    """Keep a call, and assign its answer to nothing."""
+    statement = scope.statement(operation.node(scope))
+    if not isinstance(statement, ast.Assign | ast.AnnAssign) or statement.value is None:
+        raise DoesNotApply(f"the answer of {_required(operation.where).words} is not assigned")
+    block, at = _block(scope, statement)
+    block[at] = ast.Expr(statement.value)
+
+
+def swallow(scope: Scope, operation: Operation) -> None:
+    """Put a statement into a `try` statement."""
+    statement = scope.statement(operation.node(scope))
+    block, at = _block(scope, statement)
+    block[at] = ast.Try(body=[statement], handlers=[_except(scope, operation)], orelse=[], finalbody=[])
+
+
+def add_handler(scope: Scope, operation: Operation) -> None:
+    """Add an `except` clause."""
+    node = operation.node(scope)
+    if not isinstance(node, ast.Try):
+        raise DoesNotApply(f"{_required(operation.where).words} is not a try statement")
+    node.handlers.insert(0, _except(scope, operation))
+
+
+def _except(scope: Scope, operation: Operation) -> ast.ExceptHandler:
+    scope.names.used.add(str(operation.key))
+    error = ast.Name(id=str(operation.key), ctx=ast.Load())
+    return ast.ExceptHandler(type=error, name=None, body=operation.statements(scope))
+
+
+def enclose(scope: Scope, operation: Operation) -> None:
+    """Put a statement into a `with` statement."""
+    statement = scope.statement(operation.node(scope))
+    block, at = _block(scope, statement)
+    block[at] = ast.With(items=[ast.withitem(context_expr=operation.expression(scope))], body=[statement])
+
+
+def add_parameter(scope: Scope, operation: Operation) -> None:
+    """Add a parameter."""
+    if not isinstance(scope.root, Function):
+        raise DoesNotApply("only a function has parameters")
+    old, new = scope.root.args, _signature(_required(operation.code).text)
+    old.kwonlyargs += new.kwonlyargs
+    old.kw_defaults += new.kw_defaults
+    names = [each.arg for each in old.args]
+    if operation.key and operation.key not in names:
+        raise DoesNotApply(f"there is no parameter `{operation.key}`")
+    at = names.index(str(operation.key)) if operation.key else len(names)
+    old.args[at:at] = new.args
+    old.defaults += new.defaults
+
+
+def add_field(scope: Scope, operation: Operation) -> None:
+    """Add a field to a class."""
+    fields = [
+        node
+        for node in scope.root.body
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.target.id == operation.key
+    ]
+    if len(fields) != 1:
+        raise DoesNotApply(f"there are {len(fields)} fields `{operation.key}`; one is required")
+    at = scope.root.body.index(fields[0]) + 1
+    while at < len(scope.root.body) and _is_docstring(scope.root.body[at]):
+        at += 1
+    scope.root.body[at:at] = ast.parse(_required(operation.code).text).body
+
+
+def define(scope: Scope, operation: Operation) -> None:
+    """Add definitions at the end."""
+    new = operation.statements(scope)
+    taken = {node.name for node in scope.root.body if isinstance(node, Definition)}
+    if again := taken & {node.name for node in new if isinstance(node, Definition)}:
+        raise DoesNotApply(f"{', '.join(again)} is defined already")
+    scope.root.body += new
+
+
+def imports(scope: Scope, operation: Operation) -> None:
+    """Add imports at the beginning."""
+    body = scope.root.body
+    at = next(number for number, node in enumerate(body) if isinstance(node, ast.Import | ast.ImportFrom))
+    body[at:at] = ast.parse(_required(operation.code).text).body
+
+
+def _signature(text: str) -> ast.arguments:
+    (function,) = ast.parse(f"def _({text}): pass").body
+    return cast("ast.FunctionDef", function).args
+
+
+def _is_docstring(node: ast.stmt) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+
+
+def _both(scope: Scope, operation: Operation) -> tuple[ast.stmt, ast.stmt]:
+    return scope.statement(operation.node(scope)), scope.statement(_required(operation.other).one(scope))
+
+
+def _block(scope: Scope, statement: ast.stmt) -> tuple[list[ast.stmt], int]:
+    block = scope.block(statement)
+    return block, block.index(statement)
