@@ -113,6 +113,21 @@ async def test_a_full_server_makes_sends_unsure_and_receivers_wait(house: House,
     assert await transport.send(commands("after")) == (Answer.TAKEN,)
 
 
+async def test_a_connection_that_the_server_blocks_is_kept(house: House, server: OwnRabbitMQ) -> None:
+    """A receiver's calls are not answered then, and that says nothing about the connection."""
+    transport, other = await house.transport(), await house.transport()
+    assert await transport.send(commands("before")) == (Answer.TAKEN,)
+    (held,) = await take(transport, 1)
+    connection = transport._link._connection
+    async with full(server):
+        assert await transport.send(commands("a")) == (Answer.UNKNOWN,)
+        await transport.ack([held])
+        assert await other.receive(1, 4.0) == ()  # four times as long as an answer is waited for
+        assert transport._link._connection is connection
+    assert ids(await take(transport, 1)) == ["a"]
+    assert transport._link._connection is connection
+
+
 async def test_work_goes_on_when_the_server_is_no_longer_full(
     house: House, server: OwnRabbitMQ, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

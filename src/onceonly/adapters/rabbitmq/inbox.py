@@ -18,6 +18,7 @@ from msgspec import Struct
 
 from onceonly.adapters.rabbitmq.decoding import Delivered
 from onceonly.adapters.rabbitmq.link import Channel, Link, consume, is_open, shielded, translated
+from onceonly.adapters.rabbitmq.watching import watch
 from onceonly.model.errors import SetupError, TryAgain, Unknown
 
 LINGER = 0.1  # seconds a consumer outlives its last receiver
@@ -60,6 +61,7 @@ class Inbox:
         self._settling = asyncio.Lock()
         self._rung = asyncio.Event()
         self._resting: asyncio.Task[None] | None = None
+        self._watching: set[asyncio.Task[None]] = set()
         self._idle_since = 0.0
         self.brought = 0
 
@@ -173,6 +175,8 @@ class Inbox:
         if self._resting is not None:
             self._resting.cancel()
             await asyncio.wait([self._resting])
+        for watching in self._watching:
+            watching.cancel()
         if is_open(self._channel):
             with suppress(TryAgain, SetupError, TimeoutError):
                 async with asyncio.timeout(CLOSING):
@@ -240,6 +244,13 @@ class Inbox:
         self._channel = await self._link.channel(confirms=False)
         self._channel.on_consumer_cancel_callbacks.add(self._cancelled)
         self._channel.closing.add_done_callback(lambda _: self._rung.set())
+        watching = asyncio.create_task(watch(self._link, self._channel, self._ask))
+        self._watching.add(watching)
+        watching.add_done_callback(self._watching.discard)
+
+    async def _ask(self, channel: Channel) -> None:
+        """Make a call that changes nothing: it concerns later consumers, and each sets it anew. No queue is involved."""
+        await channel.basic_qos(prefetch_count=self._prefetch)
 
     def _bringer(self, serial: int) -> Callable[[Delivered], None]:
         def bring(message: Delivered) -> None:

@@ -141,8 +141,14 @@ class Link:
     async def channel(self, *, confirms: bool) -> Channel:
         """Open a channel, connecting first if need be. Raises Failed when the server is away, SetupError when it refuses."""
         connection = await self._connected()
-        async with translated("open a channel", definite=True, within=self.address.timeout):
-            channel = await shielded(connection.channel(publisher_confirms=confirms, timeout=self.address.timeout))
+        known = connection.answered
+        try:
+            async with translated("open a channel", definite=True, within=self.address.timeout):
+                channel = await shielded(connection.channel(publisher_confirms=confirms, timeout=self.address.timeout))
+        except Failed:
+            if connection is self._connection and connection.answered == known and _is_ready(connection):
+                await shielded(self.drop())  # nothing is answered on it, though heartbeats may arrive
+            raise
         assert isinstance(channel, Channel)  # noqa: S101 - the driver has no other
         return channel
 
@@ -251,6 +257,8 @@ class _Connection(aiormq.Connection):
 
     def __init__(self, url: str) -> None:
         self.streams = ReadingStreams()
+        self.answered = 0
+        """How many messages that were published here the server has answered for."""
         super().__init__(url, transport_factory=self.streams)
 
     @property
@@ -344,7 +352,13 @@ async def publish(channel: Channel, parcels: Sequence[Parcel], timeout: float) -
     except (Exception, asyncio.CancelledError) as error:
         if not _means_lost(error):
             raise
+    _connection(channel).answered += sum(answer.outcome is not Outcome.SILENT for answer in answers)
     return [answer.outcome for answer in answers] or [Outcome.SILENT] * len(parcels)
+
+
+def answered(channel: Channel) -> int:
+    """Give for how many messages the server has answered that were published on the channel's connection."""
+    return _connection(channel).answered
 
 
 async def attempt(link: Link, what: str, call: Callable[[Channel], Awaitable[_Result]]) -> _Result | None:
@@ -363,11 +377,21 @@ def is_open(channel: Channel | None) -> bool:
     return channel is not None and not channel.is_closed and channel.connection.is_opened
 
 
-def _stream(channel: Channel) -> asyncio.StreamWriter:
+def is_blocked(channel: Channel) -> bool:
+    """Tell whether the server, running full, has said that it no longer reads from the channel's connection."""
+    return not _is_ready(_connection(channel))
+
+
+def _connection(channel: Channel) -> _Connection:
     connection = channel.connection
     assert isinstance(connection, _Connection)  # noqa: S101 - `Link` makes no other
-    assert connection.streams.writer is not None  # noqa: S101 - a channel is opened on an open connection
-    return connection.streams.writer
+    return connection
+
+
+def _stream(channel: Channel) -> asyncio.StreamWriter:
+    writer = _connection(channel).streams.writer
+    assert writer is not None  # noqa: S101 - a channel is opened on an open connection
+    return writer
 
 
 def _is_ready(connection: aiormq.Connection) -> bool:

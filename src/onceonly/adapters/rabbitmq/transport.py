@@ -22,6 +22,8 @@ from onceonly.adapters.rabbitmq.link import (
     Channel,
     Link,
     Properties,
+    answered,
+    is_blocked,
     is_open,
     publish,
     shielded,
@@ -59,8 +61,6 @@ class RabbitMQTransport:
         self._publisher: Channel | None = None
         self._opening = asyncio.Lock()
         self._known: set[str] = set()
-        self._answered = 0
-        """How many messages the server has answered: while it answers some, its silence about others is about their queues."""
         self._inbox = Inbox(link, self._queue, self._give_back, linger=linger)
         self._census = Census(link, self._names, endpoint, self._inbox)
 
@@ -208,11 +208,12 @@ class RabbitMQTransport:
             return []
         if not await self._link.ready(self._link.address.timeout):  # what is published now lands when nobody expects it
             raise Failed(f"{self._link.address.place} takes no messages: it is low on memory or disk space")
-        channel, answered = await self._channel(), self._answered
+        channel = await self._channel()
+        known = answered(channel)
         outcomes = await publish(channel, parcels, self._link.address.timeout)
-        self._answered += sum(outcome is not Outcome.SILENT for outcome in outcomes)
-        if self._answered == answered and is_open(channel) and await self._link.ready(0.0):
-            # Heartbeats may still arrive on a connection on which nothing else works: only a new one ends that.
+        if answered(channel) == known and is_open(channel) and not is_blocked(channel):
+            # Heartbeats may still arrive on a connection on which nothing else works: only a new one ends that. While the
+            # server answers for some messages, its silence about others is about their queues.
             await shielded(self._link.abandon(channel))
         return [Outcome.UNKNOWN if outcome is Outcome.SILENT else outcome for outcome in outcomes]
 
