@@ -84,7 +84,9 @@ async def test_rabbitmq_swallows_for_a_while(postgresql_url: str) -> None:
             for share in (0.1, 0.3, 0.5, 0.7):
                 await progress.until(share)
                 meddler.swallow()
-                await asyncio.sleep(4)
-                meddler.pass_on()
+                try:
+                    await asyncio.sleep(4)
+                finally:  # the run cancels this when all is handled, and that may be now
+                    meddler.pass_on()
 
         await fault_run(place, Plan(messages=2_000, processes=2), swallow, name="a RabbitMQ that swallows")
