@@ -13,6 +13,7 @@ from rabbitmq_house import EVENT, PATIENCE, House, commands, ids, opened, take
 from test_rabbitmq_starts import line, until
 
 from onceonly import Context, Endpoint, message
+from onceonly.adapters.rabbitmq.link import is_open
 from onceonly.adapters.rabbitmq.transport import RabbitMQTransport
 from onceonly.model.errors import Failed, TryAgain
 from onceonly.model.message import Delivery
@@ -126,6 +127,28 @@ async def test_a_connection_that_the_server_blocks_is_kept(house: House, server:
         assert transport._link._connection is connection
     assert ids(await take(transport, 1)) == ["a"]
     assert transport._link._connection is connection
+
+
+async def test_a_consumer_stays_while_the_server_blocks_its_connection(house: House, server: OwnRabbitMQ) -> None:
+    """A call to end it would not be answered, and its channel would be lost with the call."""
+    transport = await house.transport()
+    assert await transport.send(commands("before")) == (Answer.TAKEN,)
+    (held,) = await take(transport, 1)
+    waiting = asyncio.create_task(transport.receive(1, 3600.0))
+    async with full(server):
+        assert await transport.send(commands("a")) == (Answer.UNKNOWN,)
+        channel = transport._inbox._channel
+        waiting.cancel()
+        await asyncio.wait([waiting])
+        resting = transport._inbox._resting
+        assert resting is not None
+        done, _ = await asyncio.wait([resting], timeout=4.0)  # it begins after 1.5 s, and an answer is waited for one second
+        assert not done
+    await asyncio.wait([resting])
+    assert transport._inbox._channel is channel
+    assert is_open(channel)
+    await transport.ack([held])
+    assert ids(await take(transport, 1)) == ["a"]
 
 
 async def test_work_goes_on_when_the_server_is_no_longer_full(

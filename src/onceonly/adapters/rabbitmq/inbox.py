@@ -17,7 +17,7 @@ from typing import Any
 from msgspec import Struct
 
 from onceonly.adapters.rabbitmq.decoding import Delivered
-from onceonly.adapters.rabbitmq.link import Channel, Link, consume, is_open, shielded, translated
+from onceonly.adapters.rabbitmq.link import Channel, Link, consume, is_blocked, is_open, shielded, translated
 from onceonly.adapters.rabbitmq.watching import watch
 from onceonly.model.errors import SetupError, TryAgain, Unknown
 
@@ -276,13 +276,18 @@ class Inbox:
     async def _rest(self) -> None:
         clock = asyncio.get_running_loop().time
         try:
-            while (left := self._idle_since + (self._linger if self._held else LINGER) - clock()) > 0:  # noqa: ASYNC110 - waits for time, not for an event
-                await asyncio.sleep(min(left, LINGER))
+            while clock() < self._idle_since + (self._linger if self._held else LINGER) or self._is_blocked():  # noqa: ASYNC110 - waits for time, not for an event
+                await asyncio.sleep(LINGER / 2)
             if not self._wanted:
                 with suppress(TryAgain, SetupError):  # a broken channel gives all back by itself
                     await shielded(self._stop_consuming())
         finally:
             self._resting = None
+
+    def _is_blocked(self) -> bool:
+        """Return whether the server blocks the connection. It answers no call then; one that times out closes its channel."""
+        channel = self._channel
+        return channel is not None and is_open(channel) and is_blocked(channel)
 
     async def _stop_consuming(self) -> None:
         async with self._changing:
