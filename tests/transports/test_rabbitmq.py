@@ -16,10 +16,10 @@ from rabbitmq_house import EVENT, PATIENCE, TOPOLOGY, House, Proxy, commands, id
 from onceonly.adapters.rabbitmq import census as rabbitmq_census
 from onceonly.adapters.rabbitmq import topology
 from onceonly.adapters.rabbitmq.inbox import Receipt
-from onceonly.adapters.rabbitmq.link import LONGEST_PAUSE, Link, read_address
+from onceonly.adapters.rabbitmq.link import LONGEST_PAUSE, Channel, Link, read_address
 from onceonly.adapters.rabbitmq.topology import Names
 from onceonly.adapters.rabbitmq.transport import RabbitMQTransport
-from onceonly.model.errors import Failed, SetupError, TryAgain
+from onceonly.model.errors import Failed, SetupError, TryAgain, Unknown
 from onceonly.model.message import Send
 from onceonly.model.record import Answer
 from onceonly.ports.transport import Depth, Topology
@@ -69,6 +69,21 @@ async def test_what_is_kept_back_holds_nobody_up(house: House) -> None:
     await transport._link.drop()
     again = await take(await house.transport(), 1)
     assert ids(again) == ids([slow]) == ["slow"]
+
+
+async def test_a_delivery_whose_reject_fails_is_given_to_another(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its channel is abandoned with its connection, as after an acknowledgement that fails. Else the server keeps it."""
+    transport, other = await house.transport(), await house.transport()
+    await transport.send(commands("a"))
+    (held,) = await take(transport, 1)
+
+    async def unanswered(_channel: Channel, _tag: int, **_options: object) -> None:
+        raise TimeoutError
+
+    monkeypatch.setattr(Channel, "basic_reject", unanswered)
+    with pytest.raises(Unknown, match="cannot put a delivery back"):
+        await transport._inbox.reject(transport._inbox.current([held.receipt]))
+    assert ids(await take(other, 1)) == ["a"]
 
 
 # Sending

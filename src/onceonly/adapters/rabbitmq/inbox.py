@@ -160,8 +160,15 @@ class Inbox:
             for each in mine:
                 self._remember([self._held.pop(each.tag)])
                 if channel is not None:
-                    async with translated("put a delivery back"):
-                        await channel.basic_reject(each.tag, requeue=True)
+                    await self._reject(channel, each.tag)
+
+    async def _reject(self, channel: Channel, tag: int) -> None:
+        try:
+            async with translated("put a delivery back"):
+                await channel.basic_reject(tag, requeue=True)
+        except Unknown:
+            await self._link.abandon(channel)  # as in `_settle`
+            raise
 
     def counts(self) -> tuple[int, int, int]:
         """Give how many deliveries are in work, how many wait here, and how many consumers of the queue these are."""
