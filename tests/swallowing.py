@@ -18,6 +18,8 @@ class Swallower:
         self._open: set[StreamWriter] = set()
         self._up: set[StreamWriter] = set()
         self._down: set[StreamWriter] = set()
+        self._gap_up: set[StreamWriter] = set()
+        self._gap_down: set[StreamWriter] = set()
         self._also_new = (False, False)
         self.swallowed = Event()
 
@@ -28,9 +30,15 @@ class Swallower:
         self._down = set(self._open) if down else set()
         self._also_new = (up and new, down and new)
 
-    def pass_on(self) -> None:
-        """Pass on what is said from now on; what was swallowed is lost."""
-        self._up, self._down, self._also_new = set(), set(), (False, False)
+    def pass_on(self, *, after_gaps: bool = True) -> None:
+        """Pass on what is said from now on; what was swallowed is lost.
+
+        Without `after_gaps`, nothing more is passed on in a direction in which a connection lost something. This is how TCP
+        behaves: it never delivers bytes after a gap.
+        """
+        self._up = set() if after_gaps else self._up & self._gap_up
+        self._down = set() if after_gaps else self._down & self._gap_down
+        self._also_new = (False, False)
 
     async def serve(self, client: StreamReader, to_client: StreamWriter) -> None:
         """Stand between one client and the server."""
@@ -45,19 +53,19 @@ class Swallower:
         try:
             server, to_server = await asyncio.open_connection(*self._place)
             writers.append(to_server)
-            passing += [
-                asyncio.create_task(self._pass(client, to_server, lambda: to_client in self._up)),
-                asyncio.create_task(self._pass(server, to_client, lambda: to_client in self._down)),
-            ]
+            up = self._pass(client, to_server, lambda: _is_lost(to_client, self._up, self._gap_up))
+            down = self._pass(server, to_client, lambda: _is_lost(to_client, self._down, self._gap_down))
+            passing += [asyncio.create_task(up), asyncio.create_task(down)]
             await asyncio.wait(passing, return_when=asyncio.FIRST_COMPLETED)
         except (asyncio.CancelledError, OSError):
             return  # by `end`, or the server is away
         finally:
             for writer in writers:
                 writer.transport.abort()  # before anything is awaited: `end` may cancel that
-            for each in passing:
-                each.cancel()
-            self._open.discard(to_client)
+            for direction in passing:
+                direction.cancel()
+            for each in (self._open, self._gap_up, self._gap_down):
+                each.discard(to_client)
             try:
                 await asyncio.gather(*passing, return_exceptions=True)
             finally:
@@ -77,6 +85,13 @@ class Swallower:
                 else:
                     writer.write(data)
                     await writer.drain()
+
+
+def _is_lost(client: StreamWriter, swallowing: set[StreamWriter], gaps: set[StreamWriter]) -> bool:
+    """Return whether data that was read just now is swallowed, and note the gap."""
+    if client in swallowing:
+        gaps.add(client)
+    return client in swallowing
 
 
 @asynccontextmanager

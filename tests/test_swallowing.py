@@ -38,3 +38,36 @@ async def test_the_end_closes_what_a_client_has_left(turns: int, says: bytes) ->
                 await asyncio.sleep(0)
         async with asyncio.timeout(10):
             await over.wait()
+
+
+async def test_nothing_is_passed_on_after_a_gap_when_told_so() -> None:
+    """A connection without a gap goes on, one with a gap does not."""
+
+    async def serve(reader: StreamReader, writer: StreamWriter) -> None:
+        while data := await reader.read(100):
+            writer.write(data)
+        writer.transport.abort()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server:
+        url = f"mysql://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
+        async with swallowing(url) as (swallower, through):
+            port = int(through.rstrip("/").rsplit(":", 1)[1])
+            (with_gap, to_lose), (without, to_keep) = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
+            for reader, writer in ((with_gap, to_lose), (without, to_keep)):
+                writer.write(b"a")
+                assert await reader.read(1) == b"a"
+            swallower.swallow()
+            to_lose.write(b"b")
+            await swallower.swallowed.wait()
+            swallower.pass_on(after_gaps=False)
+            swallower.swallowed.clear()
+            to_lose.write(b"c")
+            await swallower.swallowed.wait()
+            to_keep.write(b"d")
+            assert await without.read(1) == b"d"
+            swallower.pass_on()
+            to_lose.write(b"e")
+            assert await with_gap.read(1) == b"e"
+            for writer in (to_lose, to_keep):
+                writer.transport.abort()

@@ -127,7 +127,10 @@ class Place:
 
     async def audit(self, *, handled: int | None = None, dead: int | None = None) -> None:
         """Compare rows, announcements, dead letters and what is left. Everything must be at rest."""
-        await self.until(self._is_at_rest, "queues empty, no record left")
+        try:
+            await self.until(self._is_at_rest, "queues empty, no record left, everything announced")
+        except AssertionError as error:
+            raise AssertionError(f"{await self._unrest()}\n{error}") from None
         assert await self.left_wrong() == []
         if handled is not None:
             assert await self.handled() == handled
@@ -151,6 +154,12 @@ class Place:
         await self.queue.drain()
         handled = await self.handled()
         return len({each.name for each in self.queue.sunk}) >= handled
+
+    async def _unrest(self) -> str:
+        """Describe what keeps everything from being at rest."""
+        records = await self.value(f"SELECT count(*) FROM {self.prefix}records")
+        waiting, handled, wrong = await self.queue.waiting(), await self.handled(), await self.left_wrong()
+        return f"waiting {waiting}, records {records}, handled {handled}, wrong {len(wrong)}: {wrong[:5]}"
 
     async def renew(self) -> None:
         """Replace the workers, and empty the queue: what happened so far is over."""
