@@ -6,7 +6,8 @@ from hashlib import blake2b
 
 from msgspec.structs import replace
 
-from broken_adapters.wrapped_documents import OneByOneDocuments, WrappedDocuments
+from broken_adapters.wrapped_documents import CarefulDocuments, OneByOneDocuments, WrappedDocuments
+from onceonly.documents.limits import check_limits
 from onceonly.model.errors import Failed, Unknown
 from onceonly.ports.documents import Change, Document, Version
 
@@ -302,6 +303,19 @@ class CertainDocuments(WrappedDocuments):
             return await self.inner.save(changes)
         except Unknown as error:
             raise Failed(str(error)) from error
+
+
+class FirstErrorDocuments(CarefulDocuments):
+    """Says of all what the service said of one of them, also when others were written."""
+
+    async def save(self, changes: Sequence[Change]) -> tuple[Version | None, ...]:
+        """Write each, and raise the first error."""
+        check_limits(changes, self.limits)
+        answers = await asyncio.gather(*map(self.save_one, changes), return_exceptions=True)
+        for answer in answers:
+            if isinstance(answer, BaseException):
+                raise answer
+        return tuple(answer for answer in answers if not isinstance(answer, BaseException))
 
 
 async def forced(documents: WrappedDocuments, change: Change) -> Version | None:

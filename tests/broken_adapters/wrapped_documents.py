@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
+from onceonly.documents.bulk import write_all
 from onceonly.documents.limits import check_limits
 from onceonly.model.errors import Failed, OnceOnlyError, Unknown
 from onceonly.ports.documents import Change, Document, DocumentLimits, Documents, Version
@@ -93,6 +94,26 @@ class OneByOneDocuments(WrappedDocuments):
     async def save_one(self, change: Change) -> Version | None:
         """Write one document."""
         (version,) = await self.inner.save([change])
+        return version
+
+
+class CarefulDocuments(WrappedDocuments):
+    """Writes each document by a request of its own, and knows of one whose connection was refused that it never arrived."""
+
+    async def save(self, changes: Sequence[Change]) -> tuple[Version | None, ...]:
+        """Write all, by the library's own rule for the outcome of many requests."""
+        check_limits(changes, self.limits)
+        return await write_all(changes, self.save_one, at_once=3)
+
+    async def save_one(self, change: Change) -> Version | None:
+        """Write one document. Raises Failed when it was not written, Unknown when it was."""
+        before = await self.current(change.key)
+        try:
+            (version,) = await self.inner.save([change])
+        except Unknown as error:
+            if await self.current(change.key) == before:
+                raise Failed(str(error)) from error
+            raise
         return version
 
 

@@ -19,7 +19,7 @@ from broken_adapters import (
     wrapped_documents,
 )
 from broken_adapters.dead_letters import WrappedLetters
-from broken_adapters.wrapped_documents import OneByOneDocuments, WrappedDocuments, WrappedPlace
+from broken_adapters.wrapped_documents import CarefulDocuments, OneByOneDocuments, WrappedDocuments, WrappedPlace
 from broken_adapters.wrapped_stores import WrappedStores
 from broken_adapters.wrapped_transports import WrappedTransports
 from onceonly.testing.dead_letter_suite import DeadLetterSuite
@@ -200,6 +200,7 @@ DOCUMENTS = {
     document_writes.EmptyDocuments: ["a_missing_document_is_left_out"],
     document_writes.EmptyingDocuments: ["a_document_is_deleted_at_its_version"],
     document_writes.FirstBatchDocuments: ["very_many_are_held_at_once"],
+    document_writes.FirstErrorDocuments: ["many_of_which_one_never_arrived_are_failed_only_if_none_was_written"],
     document_writes.ForgivingDocuments: ["an_insert_over_a_document_is_refused"],
     document_writes.FussyDocuments: ["nothing_is_saved_and_nothing_loaded"],
     document_writes.HashingDocuments: [
@@ -278,6 +279,7 @@ PASSING = {
     WrappedLetters,
     WrappedDocuments,
     OneByOneDocuments,
+    CarefulDocuments,
     claims.RenamingStores,
     dead_letters.ChoosingLetters,
     document_contents.BodyChangingDocuments,
@@ -355,6 +357,7 @@ PLAIN = [
         (DeadLetterSuite, WrappedLetters),
         (DocumentsSuite, WrappedDocuments),
         (DocumentsSuite, OneByOneDocuments),
+        (DocumentsSuite, CarefulDocuments),
         (DocumentsSuite, document_contents.BodyChangingDocuments),
         (DocumentsSuite, document_contents.ExpiringDocuments),
         (DocumentsSuite, document_contents.KeyChangingDocuments),

@@ -5,7 +5,7 @@ from contextlib import AbstractAsyncContextManager
 from random import Random
 from typing import ClassVar
 
-from onceonly.model.errors import CommitRefused, SetupError
+from onceonly.model.errors import CommitRefused, Failed, SetupError, Unknown
 from onceonly.ports.documents import Change
 from onceonly.testing.documents_subject import (
     KEY,
@@ -530,6 +530,24 @@ class DocumentsSuite(Suite):
             written = [key for key, document in found.items() if document.body == b"second"]
             assert written
             assert all(found[key].version == before[key] for key in before if key not in written)
+
+    async def test_many_of_which_one_never_arrived_are_failed_only_if_none_was_written(self) -> None:
+        """Whether the others were sent before, after or beside it: Unknown is true in every case, Failed in one."""
+        keys = [f"k{number}" for number in range(12)]
+        async with self.open_documents() as subject:
+            before = {key: await put(subject, key) for key in keys[:6]}
+            changes = [Change(key=key, body=b"second", expected=before.get(key, "")) for key in keys]
+            documents = await subject.cut("before")
+            is_failed = False
+            async with raises(Unknown, Failed):
+                try:
+                    await documents.save(changes)
+                except Failed:
+                    is_failed = True
+                    raise
+            found = await look(subject, *keys)
+            written = [key for key, document in found.items() if document.body == b"second"]
+            assert not (written and is_failed), f"{written} were written, and the call said that nothing was"
 
     async def test_a_write_cut_before_it_arrived_changes_nothing(self) -> None:
         """It may be Unknown or Failed, and is neither applied nor refused by its version."""

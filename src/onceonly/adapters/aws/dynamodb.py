@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from hashlib import blake2b
-from operator import itemgetter
 from typing import Any, TypeAlias
 from uuid import uuid4
 
@@ -23,8 +22,8 @@ from onceonly.adapters.aws.dynamodb_client import (
     read_url,
 )
 from onceonly.adapters.aws.dynamodb_statements import BYTES_IN_ONE_REQUEST, IN_ONE_REQUEST, insert, outcome, replace
-from onceonly.documents.bulk import read_all, write_batches
-from onceonly.model.errors import CommitRefused, Failed, TryAgain
+from onceonly.documents.bulk import Outcome, read_all, split, write_requests
+from onceonly.model.errors import CommitRefused, Failed
 from onceonly.ports.documents import Change, Document, DocumentLimits, Version
 from onceonly.ports.surroundings import Clock
 
@@ -70,10 +69,7 @@ class DynamoDBDocuments:
         """Write these documents, up to 25 in a request; a delete is one of its own. Raises CommitRefused, Failed, Unknown."""
         for change in changes:
             self._check(change)
-        batches = _batches(changes)
-        answers = await write_batches(batches, self._write, at_once=AT_ONCE)
-        numbers = (number for batch in batches for number, _ in batch)
-        return tuple(answer for _, answer in sorted(zip(numbers, answers, strict=True), key=itemgetter(0)))
+        return await write_requests(changes, _requests(changes), self._write, at_once=AT_ONCE)
 
     async def keys(self, prefix: str, *, after: str = "", limit: int = 1000) -> tuple[str, ...]:
         """List keys, one partition after the other, each in the order of its keys. Raises Failed, Unknown."""
@@ -126,14 +122,14 @@ class DynamoDBDocuments:
                 pauses += 1
         return found
 
-    async def _write(self, batch: Sequence[tuple[int, Change]]) -> Sequence[Version | TryAgain | None]:
-        if len(batch) == 1:
-            return [await self._write_one(batch[0][1])]
+    async def _write(self, changes: Sequence[Change]) -> Sequence[Outcome]:
+        if len(changes) == 1:
+            return [await self._write_one(changes[0])]
         table, what = self._place.table, f"writing to {self._place.table}"
-        items = [self._item(change.key, change.body or b"", change.expires) for _, change in batch]
+        items = [self._item(change.key, change.body or b"", change.expires) for change in changes]
         statements = [
             replace(table, item, change.expected) if change.expected else insert(table, item)
-            for item, (_, change) in zip(items, batch, strict=True)
+            for item, change in zip(items, changes, strict=True)
         ]
         with translated(what, DEFINITE):
             answer = await self._client.batch_execute_statement(Statements=statements)
@@ -206,20 +202,11 @@ async def create(url: str) -> None:
         await create_table(client, place)
 
 
-def _batches(changes: Sequence[Change]) -> list[list[tuple[int, Change]]]:
-    batches: list[list[tuple[int, Change]]] = []
-    size, room = 0, 0
-    for number, change in enumerate(changes):
-        if change.body is None:
-            batches.insert(0, [(number, change)])
-            continue
-        size += len(change.body)
-        if not room or size > BYTES_IN_ONE_REQUEST:
-            batches.append([])
-            size, room = len(change.body), IN_ONE_REQUEST
-        batches[-1].append((number, change))
-        room -= 1
-    return batches
+def _requests(changes: Sequence[Change]) -> list[list[Change]]:
+    """Put each delete into a request of its own."""
+    deletes = [[change] for change in changes if change.body is None]
+    writes = (change for change in changes if change.body is not None)
+    return [*deletes, *split(writes, most=IN_ONE_REQUEST, size=BYTES_IN_ONE_REQUEST)]
 
 
 def _condition(expected: Version) -> dict[str, Any]:

@@ -8,7 +8,8 @@ from typing import Any
 
 from onceonly.adapters.aws.client import Answer
 from onceonly.adapters.aws.dynamodb_client import BODY, EXPIRES, KEY, SHARD, VERSION
-from onceonly.model.errors import CommitRefused, Failed, TryAgain, Unknown
+from onceonly.documents.bulk import Outcome
+from onceonly.model.errors import CommitRefused, Failed, Unknown
 
 IN_ONE_REQUEST = 25
 BYTES_IN_ONE_REQUEST = 1024 * 1024
@@ -41,7 +42,7 @@ def replace(table: str, item: Mapping[str, Any], expected: str) -> dict[str, Any
     return {"Statement": f'UPDATE "{table}" {change} WHERE {where}', "Parameters": values}
 
 
-def outcome(answer: Answer, version: str, what: str) -> str | TryAgain | None:
+def outcome(answer: Answer, version: str, what: str) -> Outcome:
     """Read one statement's answer: the new version, None for another version, or what went wrong."""
     if "Error" not in answer:
         return version

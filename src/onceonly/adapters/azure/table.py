@@ -26,7 +26,7 @@ from uuid import uuid4
 
 from onceonly.adapters.azure.client import Refused, escaped, unescaped
 from onceonly.adapters.azure.table_client import MOST, Operation, Table, delete, insert, open_table, replace
-from onceonly.documents.bulk import read_all, write_all
+from onceonly.documents.bulk import read_all, split, write_all, write_requests
 from onceonly.documents.limits import check_limits
 from onceonly.model.errors import Unknown
 from onceonly.ports.documents import Change, Document, DocumentLimits, Documents, Version
@@ -63,15 +63,7 @@ class AzureTableDocuments:
     async def save(self, changes: Sequence[Change]) -> tuple[Version | None, ...]:
         """Write documents, each by itself, in as few requests as there can be; see the port."""
         check_limits(changes, self.limits)
-        answers: dict[str, Version | None] = {}
-
-        async def write(group: Sequence[Change]) -> str | None:
-            written = await self._write_group(group)
-            answers.update(zip((change.key for change in group), written, strict=True))
-            return next((each for each in written if each is not None), None)
-
-        await write_all(list(_groups(changes)), write, at_once=_AT_ONCE)
-        return tuple(answers[change.key] for change in changes)
+        return await write_requests(changes, list(_groups(changes)), self._write_group, at_once=_AT_ONCE)
 
     async def keys(self, prefix: str, *, after: str = "", limit: int = 1000) -> tuple[str, ...]:
         """List keys, partition by partition; see the port."""
@@ -158,20 +150,11 @@ def _groups(changes: Sequence[Change]) -> Iterator[Sequence[Change]]:
         else:
             yield (change,)
     for partition in by_partition.values():
-        yield from _fitting(partition)
+        yield from split(partition, most=MOST, size=_REQUEST, size_of=_size)
 
 
-def _fitting(changes: Sequence[Change]) -> Iterator[Sequence[Change]]:
-    group: list[Change] = []
-    size = 0
-    for change in changes:
-        more = _HEAD + len(change.body or b"") * 4 // 3
-        if group and (len(group) == MOST or size + more > _REQUEST):
-            yield group
-            group, size = [], 0
-        group.append(change)
-        size += more
-    yield group
+def _size(change: Change) -> int:
+    return _HEAD + len(change.body or b"") * 4 // 3
 
 
 def _is_sent(change: Change) -> bool:

@@ -29,10 +29,10 @@ from azure.cosmos.exceptions import CosmosHttpResponseError, CosmosResourceExist
 
 from onceonly.adapters.cosmos.client import Account, open_account, read_address, refused_setup, translated
 from onceonly.documents.bodies import Nesting, flat, nested
+from onceonly.documents.bulk import read_all, write_all
 from onceonly.documents.keys import decode, encoder, is_text
 from onceonly.documents.limits import check_limits
 from onceonly.documents.no_retry import SentTwiceError
-from onceonly.documents.outcomes import combined, each, outcome
 from onceonly.documents.tripped import TRIPPED
 from onceonly.model.errors import SetupError, Unknown
 from onceonly.ports.documents import Change, Document, DocumentLimits, Version
@@ -71,10 +71,7 @@ class CosmosDocuments:
         if not wanted:
             return {}
         container = await self._account.container()
-        try:
-            found = await each(lambda key: self._read(container, _encode(key)), wanted, at_once=_AT_ONCE)
-        except _LOST as error:
-            raise translated(error, reads=True) from error
+        found = await read_all(wanted, lambda key: self._read(container, _encode(key)), at_once=_AT_ONCE)
         return {
             key: Document(body=_body(item), version=item["_etag"])
             for key, item in zip(wanted, found, strict=True)
@@ -87,7 +84,7 @@ class CosmosDocuments:
         if not changes:
             return ()
         container = await self._account.container()
-        return combined(await each(lambda change: outcome(self._write(container, change)), changes, at_once=_AT_ONCE))
+        return await write_all(changes, lambda change: self._write(container, change), at_once=_AT_ONCE)
 
     async def keys(self, prefix: str, *, after: str = "", limit: int = 1000) -> tuple[str, ...]:
         """List keys in the order of their names; see the port. Raises Failed."""
@@ -124,7 +121,9 @@ class CosmosDocuments:
         except CosmosHttpResponseError as error:
             if self._is_missing(error):
                 return None
-            raise
+            raise translated(error, reads=True) from error
+        except _LOST as error:
+            raise translated(error, reads=True) from error
 
     async def _write(self, container: ContainerProxy, change: Change) -> Version | None:
         try:

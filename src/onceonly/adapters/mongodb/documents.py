@@ -26,11 +26,11 @@ from pymongo.read_concern import ReadConcern
 
 from onceonly.adapters.mongodb.client import Address, is_duplicate, open_client, read_address, refused_setup, translated
 from onceonly.documents.bodies import Nesting, flat, nested
+from onceonly.documents.bulk import Outcome, read_all, split, write_requests
 from onceonly.documents.keys import decode, encoder, is_text
 from onceonly.documents.limits import check_limits
-from onceonly.documents.outcomes import combined, each, outcome, parts
 from onceonly.documents.tripped import TRIPPED
-from onceonly.model.errors import OnceOnlyError, SetupError, Unknown
+from onceonly.model.errors import SetupError, Unknown
 from onceonly.ports.documents import Change, Document, DocumentLimits, Version
 from onceonly.ports.surroundings import Clock
 
@@ -87,7 +87,7 @@ class MongoDBDocuments:
             if await self._is_standalone():
                 found = await self._collection.find({"_id": {"$in": list(names)}}).to_list()
             else:
-                found = [one for one in await each(self._read, names, at_once=_AT_ONCE) if one is not None]
+                found = [one for one in await read_all(list(names), self._read, at_once=_AT_ONCE) if one is not None]
         except _LOST as error:
             raise translated(error, reads=True) from error
         return {names[one["_id"]]: Document(body=_body(one), version=one["version"]) for one in found}
@@ -95,11 +95,10 @@ class MongoDBDocuments:
     async def save(self, changes: Sequence[Change]) -> tuple[Version | None, ...]:
         """Write documents; see the port. Raises CommitRefused, Failed, Unknown."""
         check_limits(changes, self.limits)
-        inserts = [change for change in changes if not change.expected and change.body is not None]
-        inserted = iter([answer for part in parts(inserts, _IN_ONE, _BYTES_IN_ONE) for answer in await self._insert(part)])
-        others = [change for change in changes if change.expected or change.body is None]
-        changed = iter(await each(lambda change: outcome(self._change(change)), others, at_once=_AT_ONCE))
-        return combined([next(changed if change.expected or change.body is None else inserted) for change in changes])
+        inserts = (change for change in changes if _is_insert(change))
+        others = [[change] for change in changes if not _is_insert(change)]
+        requests = [*split(inserts, most=_IN_ONE, size=_BYTES_IN_ONE), *others]
+        return await write_requests(changes, requests, self._send, at_once=_AT_ONCE)
 
     async def keys(self, prefix: str, *, after: str = "", limit: int = 1000) -> tuple[str, ...]:
         """List keys in the order of their names; see the port. Raises Failed."""
@@ -140,9 +139,15 @@ class MongoDBDocuments:
 
     async def _read(self, name: str) -> dict[str, Any] | None:
         collection = self._collection.with_options(read_concern=ReadConcern("linearizable"))
-        return await collection.find_one({"_id": name}, max_time_ms=round(self._address.timeout * 1000))
+        try:
+            return await collection.find_one({"_id": name}, max_time_ms=round(self._address.timeout * 1000))
+        except _LOST as error:
+            raise translated(error, reads=True) from error
 
-    async def _insert(self, changes: Sequence[Change]) -> list[Version | OnceOnlyError | None]:
+    async def _send(self, changes: Sequence[Change]) -> Sequence[Outcome]:
+        return await self._insert(changes) if _is_insert(changes[0]) else [await self._change(changes[0])]
+
+    async def _insert(self, changes: Sequence[Change]) -> Sequence[Outcome]:
         """Insert all in one unordered request, which goes on behind what is there already."""
         versions = [uuid4().hex for _ in changes]
         documents = [
@@ -156,7 +161,9 @@ class MongoDBDocuments:
         except BulkWriteError as error:
             return _answers(error, versions)
         except _LOST as error:
-            return [None] if is_duplicate(error) else [translated(error)] * len(changes)
+            if is_duplicate(error):
+                return [None]
+            raise translated(error) from error
         return [*versions]
 
     async def _change(self, change: Change) -> Version | None:
@@ -224,18 +231,22 @@ def _is_alone(hello: Mapping[str, Any]) -> bool:
     return "setName" not in hello and hello.get("msg") != "isdbgrid"
 
 
-def _answers(error: BulkWriteError, versions: Sequence[Version]) -> list[Version | OnceOnlyError | None]:
+def _answers(error: BulkWriteError, versions: Sequence[Version]) -> Sequence[Outcome]:
     """Say what became of each of many inserts: those without an error of their own were done, if all is confirmed."""
     details = error.details or {}
     if details.get("writeConcernErrors") or "writeErrors" not in details:
-        return [Unknown(f"MongoDB: {error}")] * len(versions)
+        raise Unknown(f"MongoDB: {error}") from error
     refused = {each_error["index"]: each_error for each_error in details["writeErrors"]}
-    answers: list[Version | OnceOnlyError | None] = []
+    answers: list[Outcome] = []
     for number, version in enumerate(versions):
         wrong = refused.get(number)
         duplicate = wrong is not None and wrong.get("code") == _DUPLICATE_KEY
         answers.append(version if wrong is None else None if duplicate else Unknown(f"MongoDB: {wrong.get('errmsg')}"))
     return answers
+
+
+def _is_insert(change: Change) -> bool:
+    return not change.expected and change.body is not None
 
 
 def _fields(change: Change, version: Version) -> dict[str, Any]:

@@ -18,11 +18,11 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError, ResponseError
 
 from onceonly.adapters.redis.client import Address, Script, connect, open_client, read_address, refused_setup, translated
+from onceonly.documents.bulk import split, write_requests
 from onceonly.documents.keys import is_text
 from onceonly.documents.limits import check_limits
-from onceonly.documents.outcomes import parts
 from onceonly.documents.tripped import TRIPPED
-from onceonly.model.errors import Failed, OnceOnlyError, SetupError, Unknown
+from onceonly.model.errors import SetupError
 from onceonly.ports.documents import Change, Document, DocumentLimits, Version
 from onceonly.ports.surroundings import Clock
 
@@ -126,13 +126,8 @@ class RedisDocuments:
         if not changes:
             return ()
         await connect(self._client)
-        answers: list[Version | None] = []
-        for part in parts(changes, _AT_ONCE, _BYTES_AT_ONCE):
-            try:
-                answers += await self._save(part)
-            except _LOST as error:
-                raise _whole(translated(error), is_first=not answers) from error
-        return tuple(answers)
+        scripts = list(split(changes, most=_AT_ONCE, size=_BYTES_AT_ONCE))
+        return await write_requests(changes, scripts, self._save, at_once=1)
 
     async def keys(self, prefix: str, *, after: str = "", limit: int = 1000) -> tuple[str, ...]:
         """List keys in the order of their bytes; see the port. Raises Failed."""
@@ -168,7 +163,10 @@ class RedisDocuments:
             left = str(change.expires - now).encode() if change.expires else b""
             arguments += [change.expected.encode(), version.encode(), change.body or b"", left]
         keys = [self._index, self._expiring, *(self._key(change.key) for change in changes)]
-        done = await self._saving.run(keys, arguments)
+        try:
+            done = await self._saving.run(keys, arguments)
+        except _LOST as error:
+            raise translated(error) from error
         return [version if each else None for version, each in zip(versions, done, strict=True)]
 
     async def _there(self, members: Sequence[bytes]) -> list[str]:
@@ -227,8 +225,3 @@ def _refuse(about: Mapping[str, Any], address: Address) -> None:
 
 def _failover(about: Mapping[str, Any]) -> tuple[str, ...]:
     return (_FAILOVER,) if about.get("connected_slaves") else ()
-
-
-def _whole(error: OnceOnlyError, *, is_first: bool) -> OnceOnlyError:
-    """Say of all changes what is known of one part: those before it are written."""
-    return error if is_first or not isinstance(error, Failed) else Unknown(str(error))
