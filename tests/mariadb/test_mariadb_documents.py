@@ -11,7 +11,7 @@ from onceonly.ports.documents import Change
 from onceonly.sql.database import Database
 from onceonly.sql.schema import create
 from onceonly.sql.store import DOCUMENTS_SCHEMA, SqlDocuments
-from onceonly.sql.store.documents import BODY_BYTES, KEY_BYTES, documents_table
+from onceonly.sql.store.documents import LIMITS, documents_table
 from servers import on_mariadb
 
 
@@ -27,7 +27,7 @@ async def documents(database: Database) -> SqlDocuments:
 async def test_many_of_the_largest_are_held_at_once(documents: SqlDocuments) -> None:
     """Also when every byte of them is written as two, inserted and replaced."""
     versions = dict.fromkeys(("a", "b", "c"), "")
-    for body in (b"\0" * BODY_BYTES, b"'" * BODY_BYTES):
+    for body in (b"\0" * LIMITS.body, b"'" * LIMITS.body):
         answers = await documents.save([Change(key=key, body=body, expected=version) for key, version in versions.items()])
         versions = {key: answer or "" for key, answer in zip(versions, answers, strict=True)}
         assert {it.body for it in (await documents.load([*versions])).values()} == {body}
@@ -35,7 +35,7 @@ async def test_many_of_the_largest_are_held_at_once(documents: SqlDocuments) -> 
 
 async def test_many_of_the_longest_keys_are_held_at_once(documents: SqlDocuments) -> None:
     """Inserted, replaced and deleted, in as many statements as it takes."""
-    versions = {f"{number:05}".ljust(KEY_BYTES, "'"): "" for number in range(2_500)}
+    versions = {f"{number:05}".ljust(LIMITS.key, "'"): "" for number in range(2_500)}
     for body in (b"{}", b"[]", None):
         answers = await documents.save([Change(key=key, body=body, expected=version) for key, version in versions.items()])
         assert None not in answers

@@ -10,7 +10,7 @@ from onceonly.ports.documents import Change
 from onceonly.sql.database import Database
 from onceonly.sql.schema import create
 from onceonly.sql.store import DOCUMENTS_SCHEMA, SqlDocuments
-from onceonly.sql.store.documents import BODY_BYTES
+from onceonly.sql.store.documents import LIMITS
 from onceonly.testing.clock import START, ManualClock
 
 
@@ -61,7 +61,7 @@ async def test_a_version_of_somebody_else_is_refused(documents: SqlDocuments, ve
 
 async def test_many_of_the_largest_are_written_in_several_statements(database: Database, documents: SqlDocuments) -> None:
     """All in one database transaction; a server takes only so much at once."""
-    changes = [Change(key=f"k{number}", body=b"%d" % number * BODY_BYTES) for number in range(3)]
+    changes = [Change(key=f"k{number}", body=b"%d" % number * LIMITS.body) for number in range(3)]
     with statements(database) as said:
         answers = await documents.save(changes)
     assert [it.split()[0] for it in said if "documents" in it] == ["INSERT"] * 3

@@ -1,25 +1,60 @@
-"""What every adapter for documents checks before it sends anything."""
+"""What each service holds in one document, in one table, and the check that every adapter makes before it sends anything."""
 
 from collections.abc import Iterable
+from types import MappingProxyType
 
+from msgspec.structs import replace
+
+from onceonly.documents.keys import is_text
 from onceonly.model.errors import CommitRefused
 from onceonly.ports.documents import Change, DocumentLimits
 
+KIB, MIB = 1024, 1024 * 1024
+DOCUMENT_LIMITS = MappingProxyType(
+    {
+        limits.service: limits
+        for limits in (
+            # An item has 400 KiB, of which 4 KiB are for its key, version, expiry and the names of its attributes.
+            DocumentLimits(service="DynamoDB", key=1024, body=400 * KIB - 4 * KIB),
+            # The service takes 5 GiB. A document is in memory as a whole, and each write sends all of it.
+            DocumentLimits(service="S3", key=1024, body=64 * MIB),
+            # 512 letters of a row key, 3 for each byte. An entity has 1 MiB, less keys, version and a header for each property.
+            DocumentLimits(service="Azure Table", key=512 // 3, body=1_047_072),
+            DocumentLimits(service="Azure Blob", key=1024, body=16 * MIB),
+            # An id has 1,023 letters, 3 for each byte. A document has 2 MB, and bytes in Base64 take a third more.
+            DocumentLimits(service="Cosmos DB", key=1023 // 3, body=1_450_000),
+            DocumentLimits(service="MongoDB", key=1024, body=16 * MIB - 16 * KIB),
+            DocumentLimits(service="Redis", key=1024, body=16 * MIB),
+            DocumentLimits(service="a SQL database", key=1024, body=4 * MIB),
+            DocumentLimits(service="memory", key=1024, body=MIB),
+        )
+    }
+)
+"""The limits of each service, by its name. Where keys are stored below a prefix or encoded, `shorter` gives what is left."""
 _SHOWN = 80
 
 
+def shorter(limits: DocumentLimits, *, taken: int, encoded: int = 1) -> DocumentLimits:
+    """Return the limits of keys that share a name with `taken` bytes, each byte of a key written as `encoded` bytes at most."""
+    return replace(limits, key=(limits.key - taken) // encoded)
+
+
 def check_limits(changes: Iterable[Change], limits: DocumentLimits) -> None:
-    """Make sure that a service holds all of these. Raises CommitRefused, which names the first that it does not."""
+    """Check that a service holds all of these. Raises CommitRefused, which names the first that it does not hold."""
     for change in changes:
         shown = change.key[:_SHOWN]
         if not change.key:
             raise CommitRefused("a document must have a key of one character at least")
-        try:
-            length = len(change.key.encode())
-        except UnicodeEncodeError as error:
-            raise CommitRefused(f"the key {shown!r} is no text: it has half a surrogate pair") from error
+        if not is_text(change.key):
+            raise CommitRefused(f"the key {shown!r} is not valid UTF-8: it has half a surrogate pair")
+        length = len(change.key.encode())
         if length > limits.key:
             raise CommitRefused(f"the key {shown!r}... has {length} bytes; {limits.service} holds keys of {limits.key}")
         size = len(change.body or b"")
         if size > limits.body:
             raise CommitRefused(f"the document {shown!r} has {size} bytes; {limits.service} holds {limits.body}")
+
+
+def can_be_held(key: str, limits: DocumentLimits) -> bool:
+    """Tell whether a document can have this key. No document has any other, so a read need not ask for it."""
+    return bool(key) and is_text(key) and len(key.encode()) <= limits.key

@@ -23,15 +23,13 @@ from onceonly.adapters.aws.dynamodb_client import (
 )
 from onceonly.adapters.aws.dynamodb_statements import BYTES_IN_ONE_REQUEST, IN_ONE_REQUEST, insert, outcome, replace
 from onceonly.documents.bulk import Outcome, read_all, split, write_requests
-from onceonly.model.errors import CommitRefused, Failed
-from onceonly.ports.documents import Change, Document, DocumentLimits, Version
+from onceonly.documents.limits import DOCUMENT_LIMITS, can_be_held, check_limits, shorter
+from onceonly.model.errors import Failed
+from onceonly.ports.documents import Change, Document, Version
 from onceonly.ports.surroundings import Clock
 
 SHARDS = 32
 """Partition keys over which items are spread. It is part of how they are stored: never change it."""
-LONGEST_KEY = 1024
-LARGEST_ITEM = 400 * 1024
-FOR_THE_REST = 4 * 1024  # what an item's key, version, expiry and the names of its attributes may take, with room to grow
 IN_ONE_READ = 100
 FIRST_PAUSE, LONGEST_PAUSE, PAUSES = 0.05, 1.0, 8  # seconds, and how often, before asking again for what was held back
 Item: TypeAlias = Mapping[str, Mapping[str, Any]]
@@ -54,21 +52,18 @@ class DynamoDBDocuments:
 
     def __init__(self, client: Client, place: Place) -> None:
         self._client, self._place = client, place
-        self.limits = DocumentLimits(
-            service="DynamoDB", key=LONGEST_KEY - len(place.prefix.encode()), body=LARGEST_ITEM - FOR_THE_REST
-        )
+        self.limits = shorter(DOCUMENT_LIMITS["DynamoDB"], taken=len(place.prefix.encode()))
 
     async def load(self, keys: Sequence[str]) -> Mapping[str, Document]:
         """Read these documents, a hundred in a request. Raises Failed, Unknown."""
-        wanted = [self._key(key) for key in dict.fromkeys(keys) if self._fits(key)]
+        wanted = [self._key(key) for key in dict.fromkeys(keys) if can_be_held(key, self.limits)]
         batches = [wanted[first : first + IN_ONE_READ] for first in range(0, len(wanted), IN_ONE_READ)]
         found = await read_all(batches, self._read, at_once=AT_ONCE)
         return {self._name(item): _document(item) for items in found for item in items}
 
     async def save(self, changes: Sequence[Change]) -> tuple[Version | None, ...]:
         """Write these documents, up to 25 in a request; a delete is one of its own. Raises CommitRefused, Failed, Unknown."""
-        for change in changes:
-            self._check(change)
+        check_limits(changes, self.limits)
         return await write_requests(changes, _requests(changes), self._write, at_once=AT_ONCE)
 
     async def keys(self, prefix: str, *, after: str = "", limit: int = 1000) -> tuple[str, ...]:
@@ -85,17 +80,6 @@ class DynamoDBDocuments:
     async def check(self) -> tuple[str, ...]:
         """Make sure that the table is there, and has the right keys. Raises SetupError, TryAgain."""
         return await check_table(self._client, self._place)
-
-    def _check(self, change: Change) -> None:
-        if not self._fits(change.key):
-            raise CommitRefused(f"DynamoDB takes keys of 1 to {self.limits.key} bytes of UTF-8; {change.key[:50]!r}... is none")
-        if change.body is not None and len(change.body) > self.limits.body:
-            raise CommitRefused(
-                f"the document {change.key!r} has {len(change.body)} bytes; DynamoDB takes {self.limits.body}: make it smaller"
-            )
-
-    def _fits(self, key: str) -> bool:
-        return 0 < len(key.encode(errors="replace")) <= self.limits.key and _is_text(key)
 
     def _key(self, key: str) -> Item:
         stored = self._place.prefix + key
@@ -241,7 +225,3 @@ def _shard(key: str) -> int:
 
 def _partition(number: int) -> str:
     return f"{number:02}"
-
-
-def _is_text(key: str) -> bool:
-    return not any("\ud800" <= letter <= "\udfff" for letter in key)

@@ -8,7 +8,6 @@ from onceonly.adapters.aws.client import AT_ONCE, Client, ServiceError, code_of,
 from onceonly.adapters.aws.s3_client import (
     DEFINITE,
     LONGEST_ENCODED,
-    LONGEST_KEY,
     OTHER_VERSION,
     Place,
     check_bucket,
@@ -19,12 +18,10 @@ from onceonly.adapters.aws.s3_client import (
     read_url,
 )
 from onceonly.documents.bulk import read_all, write_all
-from onceonly.model.errors import CommitRefused
-from onceonly.ports.documents import Change, Document, DocumentLimits, Version
+from onceonly.documents.limits import DOCUMENT_LIMITS, can_be_held, check_limits, shorter
+from onceonly.ports.documents import Change, Document, Version
 from onceonly.ports.surroundings import Clock
 
-LARGEST_BODY = 64 * 1024 * 1024
-"""Far below what S3 takes in one request (5 GB): a document is in memory as a whole, and is sent again by every write to it."""
 _LINE = len(uuid4().hex) + 1
 _DELETED = 204  # S3's answer to a delete; whatever is between may say 200
 
@@ -46,8 +43,7 @@ class S3Documents:
 
     def __init__(self, client: Client, place: Place) -> None:
         self._client, self._place = client, place
-        longest = (LONGEST_KEY - len(place.prefix.encode())) // LONGEST_ENCODED
-        self.limits = DocumentLimits(service="S3", key=longest, body=LARGEST_BODY)
+        self.limits = shorter(DOCUMENT_LIMITS["S3"], taken=len(place.prefix.encode()), encoded=LONGEST_ENCODED)
 
     async def load(self, keys: Sequence[str]) -> Mapping[str, Document]:
         """Read these documents. Raises Failed, Unknown."""
@@ -57,8 +53,7 @@ class S3Documents:
 
     async def save(self, changes: Sequence[Change]) -> tuple[Version | None, ...]:
         """Write these documents. Raises CommitRefused, Failed, Unknown."""
-        for change in changes:
-            self._check(change)
+        check_limits(changes, self.limits)
         return await write_all(changes, self._write, at_once=AT_ONCE)
 
     async def keys(self, prefix: str, *, after: str = "", limit: int = 1000) -> tuple[str, ...]:
@@ -71,16 +66,8 @@ class S3Documents:
         await check_conditions(self._client, self._place)
         return warnings
 
-    def _check(self, change: Change) -> None:
-        if not _fits(change.key, self.limits.key):
-            raise CommitRefused(f"S3 takes keys of 1 to {self.limits.key} bytes of UTF-8 here; {change.key[:50]!r}... is none")
-        if change.body is not None and len(change.body) > self.limits.body:
-            raise CommitRefused(
-                f"the document {change.key!r} has {len(change.body)} bytes; here S3 takes {self.limits.body}: make it smaller"
-            )
-
     async def _read(self, key: str) -> Document | None:
-        if not _fits(key, self.limits.key):
+        if not can_be_held(key, self.limits):
             return None
         with translated(f"reading from {self._place.bucket}", DEFINITE):
             try:
@@ -140,8 +127,3 @@ def _body(content: bytes) -> bytes:
     if content[_LINE - 1 : _LINE] != b"\n":
         raise ValueError("this object was not written as a document; give documents a prefix of their own")
     return content[_LINE:]
-
-
-def _fits(key: str, longest: int) -> bool:
-    is_text = not any("\ud800" <= letter <= "\udfff" for letter in key)
-    return is_text and 0 < len(key.encode()) <= longest

@@ -22,9 +22,10 @@ from onceonly.adapters.aws.client import (
     told_at_start,
     translated,
 )
+from onceonly.documents.limits import DOCUMENT_LIMITS
 from onceonly.model.errors import SetupError
 
-LONGEST_KEY = 1024  # bytes of UTF-8, as S3 counts them
+LONGEST_KEY = DOCUMENT_LIMITS["S3"].key  # bytes of UTF-8, as S3 counts them
 LONGEST_ENCODED = 3  # bytes that one byte of a key may take
 OPTIONS = ("region", "endpoint", "timeout")
 DEFINITE = Definite(

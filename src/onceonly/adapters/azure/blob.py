@@ -15,12 +15,11 @@ from contextlib import asynccontextmanager
 from onceonly.adapters.azure.blob_client import Container, open_container
 from onceonly.adapters.azure.client import Refused, escaped, unescaped
 from onceonly.documents.bulk import read_all, write_all
-from onceonly.documents.limits import check_limits
-from onceonly.ports.documents import Change, Document, DocumentLimits, Documents, Version
+from onceonly.documents.limits import DOCUMENT_LIMITS, check_limits, shorter
+from onceonly.ports.documents import Change, Document, Documents, Version
 from onceonly.ports.surroundings import Clock
 
 _ENDING = ".json"
-_BODY = 16 * 1024 * 1024
 _AT_ONCE = 32
 _VERSION = re.compile(r'"[^"]+"')
 _DOUBLED = re.compile(r"(?<![^/])/")  # the first slash, and those behind another one: proxies would fold them
@@ -31,8 +30,8 @@ class AzureBlobDocuments:
 
     def __init__(self, container: Container) -> None:
         """Use a container that was opened."""
-        longest = (container.longest - len(_ENDING)) // len("~00")
-        self.limits = DocumentLimits(service="Azure Blob", key=longest, body=_BODY)
+        limits = DOCUMENT_LIMITS["Azure Blob"]
+        self.limits = shorter(limits, taken=limits.key - container.longest + len(_ENDING), encoded=len("~00"))
         self._container = container
         self._page: tuple[str, str, str | None] = ("", "", None)
 

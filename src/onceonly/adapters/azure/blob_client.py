@@ -14,11 +14,12 @@ from azure.storage.blob import ContentSettings
 from azure.storage.blob.aio import ContainerClient
 
 from onceonly.adapters.azure.client import BROKEN, Refused, code_of, connected, no_entry, outage, read_address, set_up
+from onceonly.documents.limits import DOCUMENT_LIMITS
 from onceonly.model.errors import CommitRefused, Failed, OnceOnlyError, SetupError, TryAgain, Unknown
 
 LARGEST = 64 * 1024 * 1024
 """Bytes of a blob. One request could hold more, but it is in memory, and has to be through before a time-out."""
-LONGEST = 1024
+LONGEST = DOCUMENT_LIMITS["Azure Blob"].key
 """Letters in the name of a blob."""
 _CONTAINER = re.compile(r"[a-z0-9](-?[a-z0-9]){2,62}")
 _FOLDER = re.compile(r"[A-Za-z0-9_-]([A-Za-z0-9_.-]{0,62}[A-Za-z0-9_-])?")

@@ -27,18 +27,14 @@ from uuid import uuid4
 from onceonly.adapters.azure.client import Refused, escaped, unescaped
 from onceonly.adapters.azure.table_client import MOST, Operation, Table, delete, insert, open_table, replace
 from onceonly.documents.bulk import read_all, split, write_all, write_requests
-from onceonly.documents.limits import check_limits
+from onceonly.documents.limits import DOCUMENT_LIMITS, check_limits
 from onceonly.model.errors import Unknown
-from onceonly.ports.documents import Change, Document, DocumentLimits, Documents, Version
+from onceonly.ports.documents import Change, Document, Documents, Version
 from onceonly.ports.surroundings import Clock
 
 _ROW = 512  # letters of a row key: 1 KiB of UTF-16
 _CHUNK = 64 * 1024  # the largest property, in bytes
-_ENTITY = 1024 * 1024
-_CHUNKS = _ENTITY // _CHUNK
-_BESIDE = 4 + 2 * (1 + _ROW) + (12 + 2 * len("version") + 2 * 32) + _CHUNKS * (12 + 2 * len("body00"))
-"""What an entity has beside its body at most: keys, token, and what each property costs, as the service counts."""
-LIMITS = DocumentLimits(service="Azure Table", key=_ROW // len("~00"), body=_ENTITY - _BESIDE)
+LIMITS = DOCUMENT_LIMITS["Azure Table"]
 _REQUEST = 3 * 1024 * 1024  # bytes of a transaction; 4 MiB would be taken
 _HEAD = 2 * 1024  # what an entity's part of it has beside the body
 _AT_ONCE = 32

@@ -31,16 +31,15 @@ from onceonly.adapters.cosmos.client import Account, open_account, read_address,
 from onceonly.documents.bodies import Nesting, flat, nested
 from onceonly.documents.bulk import read_all, write_all
 from onceonly.documents.keys import decode, encoder, is_text
-from onceonly.documents.limits import check_limits
+from onceonly.documents.limits import DOCUMENT_LIMITS, check_limits
 from onceonly.documents.no_retry import SentTwiceError
 from onceonly.documents.tripped import TRIPPED
 from onceonly.model.errors import SetupError, Unknown
-from onceonly.ports.documents import Change, Document, DocumentLimits, Version
+from onceonly.ports.documents import Change, Document, Version
 from onceonly.ports.surroundings import Clock
 
 __all__ = ["CosmosDocuments", "create", "open_documents"]
 
-LIMITS = DocumentLimits(service="Cosmos DB", key=1023 // 3, body=1_450_000)  # a name is thrice, bytes are 4/3 as long
 _AT_ONCE = 16
 _LONGEST = 2**31 - 1  # seconds
 _NESTING = Nesting(  # its numbers are those of JavaScript, and so may be the order of its fields
@@ -58,7 +57,7 @@ class CosmosDocuments:
     default time to live; `create` sets that to "on, without a default".
     """
 
-    limits = LIMITS
+    limits = DOCUMENT_LIMITS["Cosmos DB"]
 
     def __init__(self, account: Account, *, clock: Clock) -> None:
         """Use this account; sends nothing."""

@@ -9,10 +9,10 @@ from typing import Any
 from msgspec import Struct
 
 from onceonly.adapters.memory.world import Driver, Operation, Place, Step
-from onceonly.documents.limits import check_limits
+from onceonly.documents.limits import DOCUMENT_LIMITS, check_limits
 from onceonly.ports.documents import Change, Document, DocumentLimits, Version
 
-LIMITS = DocumentLimits(service="memory", key=1024, body=1 << 20)
+LIMITS = DOCUMENT_LIMITS["memory"]
 
 
 class Written(Struct, frozen=True):

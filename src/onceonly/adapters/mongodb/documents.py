@@ -28,15 +28,14 @@ from onceonly.adapters.mongodb.client import Address, is_duplicate, open_client,
 from onceonly.documents.bodies import Nesting, flat, nested
 from onceonly.documents.bulk import Outcome, read_all, split, write_requests
 from onceonly.documents.keys import decode, encoder, is_text
-from onceonly.documents.limits import check_limits
+from onceonly.documents.limits import DOCUMENT_LIMITS, check_limits
 from onceonly.documents.tripped import TRIPPED
 from onceonly.model.errors import SetupError, Unknown
-from onceonly.ports.documents import Change, Document, DocumentLimits, Version
+from onceonly.ports.documents import Change, Document, Version
 from onceonly.ports.surroundings import Clock
 
 __all__ = ["MongoDBDocuments", "create", "open_documents"]
 
-LIMITS = DocumentLimits(service="MongoDB", key=1024, body=16 * 1024 * 1024 - 16 * 1024)
 OLDEST = 9  # the wire version of MongoDB 4.4: long keys are indexed, and refused writes have their codes
 _AT_ONCE = 16
 _IN_ONE, _BYTES_IN_ONE = 500, 4 * 1024 * 1024  # inserts that are one message of the protocol, so that a refusal is of all
@@ -65,7 +64,7 @@ class MongoDBDocuments:
     time. `expires` is the date of an index that MongoDB cleans by, about each minute, and by its own clock.
     """
 
-    limits = LIMITS
+    limits = DOCUMENT_LIMITS["MongoDB"]
 
     def __init__(self, client: "AsyncMongoClient[dict[str, Any]]", address: Address, *, clock: Clock) -> None:
         """Use this client; sends nothing."""

@@ -20,15 +20,14 @@ from redis.exceptions import RedisError, ResponseError
 from onceonly.adapters.redis.client import Address, Script, connect, open_client, read_address, refused_setup, translated
 from onceonly.documents.bulk import split, write_requests
 from onceonly.documents.keys import is_text
-from onceonly.documents.limits import check_limits
+from onceonly.documents.limits import DOCUMENT_LIMITS, check_limits
 from onceonly.documents.tripped import TRIPPED
 from onceonly.model.errors import SetupError
-from onceonly.ports.documents import Change, Document, DocumentLimits, Version
+from onceonly.ports.documents import Change, Document, Version
 from onceonly.ports.surroundings import Clock
 
 __all__ = ["RedisDocuments", "create", "open_documents"]
 
-LIMITS = DocumentLimits(service="Redis", key=1024, body=16 * 1024 * 1024)
 OLDEST = 5  # the version since which a script may ask for the time before it writes
 _AT_ONCE = 500  # documents in one script: the server does nothing else meanwhile
 _BYTES_AT_ONCE = 4 * 1024 * 1024
@@ -94,7 +93,7 @@ class RedisDocuments:
     server's.
     """
 
-    limits = LIMITS
+    limits = DOCUMENT_LIMITS["Redis"]
 
     def __init__(self, client: Redis, address: Address, *, clock: Clock) -> None:
         """Use this client; sends nothing."""

@@ -23,7 +23,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from onceonly.documents.limits import check_limits
+from onceonly.documents.limits import DOCUMENT_LIMITS, check_limits
 from onceonly.ports.documents import Change, Document, DocumentLimits, Version
 from onceonly.sql.columns import DATA, INSTANT, KEY, MYSQL, TRANSACTIONAL, KeyAsBytes
 from onceonly.sql.database import Database
@@ -31,12 +31,10 @@ from onceonly.sql.schema import Schema
 from onceonly.sql.schema import check as check_schema
 from onceonly.sql.store.portions import BYTES_AT_ONCE, chunks, packets
 
-KEY_BYTES = 1024
-BODY_BYTES = 4 << 20
 KEYS_AT_ONCE = 2_000
 """How many keys go into one statement; each may have a kilobyte."""
 
-LIMITS = DocumentLimits(service="a SQL database", key=KEY_BYTES, body=BODY_BYTES)
+LIMITS = DOCUMENT_LIMITS["a SQL database"]
 PACKET = 2 * BYTES_AT_ONCE + (1 << 20)
 
 
@@ -46,7 +44,7 @@ def documents_table(prefix: str, schema: str | None = None) -> Table:
     table = Table(
         f"{prefix}documents",
         MetaData(schema=schema),
-        Column("key", KeyAsBytes(KEY_BYTES), primary_key=True),
+        Column("key", KeyAsBytes(LIMITS.key), primary_key=True),
         Column("version", KEY, nullable=False),
         Column("expires", INSTANT, nullable=False),
         Column("body", DATA, nullable=False),
