@@ -1,15 +1,34 @@
-"""Compare-and-set on many documents: look, decide, write what may still be written, and look again where another was first."""
+"""Compare-and-set on many documents: load, decide, write what may still be written, and repeat where another worker was first.
 
-from collections.abc import Callable, Iterable, Mapping
+This is the only loop of its kind. Whatever must be written "unless somebody else was faster" is a `decide` for it.
+"""
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+
+from msgspec import Struct
 
 from onceonly.model.errors import Failed, Unknown
-from onceonly.ports.documents import Change, Document, Documents
+from onceonly.ports.documents import Change, Document, Documents, Version
 
 Decide = Callable[[str, Document | None], Change | None]
 """What to write to a document as it is (None: there is none); None when it is to stay as it is."""
+Before = Callable[[Sequence[Change]], Awaitable[None]]
+"""Called with the writes that come next, each time before they are sent. What it raises ends the call."""
 
-_TRIES = 5
+TRIES = 20
+"""How often a document is written at most while other workers keep changing it."""
 _NO_GUESSES: Mapping[str, Document | None] = {}
+
+
+class Contended(Failed):
+    """Definite: nothing happened, because other workers changed a document first each time."""
+
+
+class Settled(Struct, frozen=True):
+    """What became of the documents: as each was when it was decided on last, and the new versions of those written."""
+
+    seen: Mapping[str, Document | None]
+    versions: Mapping[str, Version]
 
 
 async def compare_and_set(
@@ -18,35 +37,46 @@ async def compare_and_set(
     decide: Decide,
     *,
     guesses: Mapping[str, Document | None] = _NO_GUESSES,
-) -> None:
+    before: Before | None = None,
+) -> Settled:
     """Bring each of these documents to where `decide` leaves it as it is; not atomic across documents.
 
-    A guess saves the first look at a document that would be written if it is right; a wrong one costs a look later, never
-    correctness, because every write names the version it expects. Raises Failed when nothing was written, else Unknown.
+    A guess saves the first load of a document that would be written if it is right. A wrong one costs a load later, never
+    correctness, because every write names the version it expects.
+
+    Raises Contended after 20 tries, Failed when nothing was written for another reason, Unknown when something may have been.
     """
-    left, wrote = list(dict.fromkeys(keys)), False
+    left = list(dict.fromkeys(keys))
+    seen: dict[str, Document | None] = {}
+    versions: dict[str, Version] = {}
     known = {key: guess for key, guess in guesses.items() if decide(key, guess)}
     try:
-        for _ in range(_TRIES):
-            found = await _look(documents, left, known)
+        for _ in range(TRIES):
+            if not left:
+                return Settled(seen, versions)
+            found = await _load(documents, left, known)
+            seen |= found
             changes = [change for key in left if (change := decide(key, found[key]))]
             if not changes:
-                return
-            answers = await documents.save(changes)
-            left = [change.key for change, answer in zip(changes, answers, strict=True) if answer is None]
-            wrote = wrote or len(left) < len(changes)
+                return Settled(seen, versions)
+            if before is not None:
+                await before(changes)
+            answers = zip(changes, await documents.save(changes), strict=True)
+            written = {change.key: version for change, version in answers if version is not None}
+            versions |= written
+            left = [change.key for change in changes if change.key not in written]
             known = {}
-            if not left:
-                return
+        if not left:
+            return Settled(seen, versions)
     except Failed as error:
-        if wrote:
+        if versions:
             raise Unknown(f"some documents were written, and then: {error}") from error
         raise
-    words = f"{left[0]!r} was written by others {_TRIES} times in a row; try again"
-    raise (Unknown if wrote else Failed)(words)
+    words = f"other workers kept changing {', '.join(map(repr, left[:3]))}: {TRIES} tries were not enough; try again"
+    raise (Unknown if versions else Contended)(words)
 
 
-async def _look(documents: Documents, keys: list[str], known: Mapping[str, Document | None]) -> Mapping[str, Document | None]:
+async def _load(documents: Documents, keys: list[str], known: Mapping[str, Document | None]) -> dict[str, Document | None]:
     asked = [key for key in keys if key not in known]
     loaded = await documents.load(asked) if asked else {}
     return {key: known[key] if key in known else loaded.get(key) for key in keys}

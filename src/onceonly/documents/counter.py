@@ -3,11 +3,9 @@
 import msgspec
 from msgspec import Struct
 
-from onceonly.model.errors import Failed, SchemaTooNew
+from onceonly.documents.compare_and_set import compare_and_set
+from onceonly.model.errors import SchemaTooNew
 from onceonly.ports.documents import Change, Document, Documents
-
-TRIES = 20
-"""How often adding is tried again after another worker was faster."""
 
 
 class Count(Struct, frozen=True):
@@ -30,20 +28,15 @@ class DocumentCounter:
 
     async def add(self, count: int) -> None:
         """Add to it; see the port."""
-        for _ in range(TRIES):
-            found = await self._find()
-            body = _encode(Count(self._read(found) + count))
-            change = Change(key=self._key, body=body, expected=found.version if found else "")
-            if (await self._documents.save([change]))[0] is not None:
-                return
-        raise Failed(f"{self._key!r} was written by others {TRIES} times in a row; try again")
+
+        def added(key: str, found: Document | None) -> Change:
+            return Change(key=key, body=_encode(Count(self._read(found) + count)), expected=found.version if found else "")
+
+        await compare_and_set(self._documents, [self._key], added)
 
     async def read(self) -> int:
         """Give it; 0 where nobody ever added."""
-        return self._read(await self._find())
-
-    async def _find(self) -> Document | None:
-        return (await self._documents.load([self._key])).get(self._key)
+        return self._read((await self._documents.load([self._key])).get(self._key))
 
     def _read(self, found: Document | None) -> int:
         try:

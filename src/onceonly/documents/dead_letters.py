@@ -10,7 +10,7 @@ from uuid import uuid4
 
 from msgspec.structs import replace
 
-from onceonly.documents.compare_and_set import compare_and_set
+from onceonly.documents.compare_and_set import TRIES, Contended, compare_and_set
 from onceonly.formats.dead_letters import (
     Entry,
     Head,
@@ -26,14 +26,11 @@ from onceonly.formats.dead_letters import (
     unpack,
 )
 from onceonly.model.dead_letter import DeadLetter
-from onceonly.model.errors import Failed
 from onceonly.ports.dead_letters import Filter
 from onceonly.ports.documents import Change, Document, Documents
 from onceonly.ports.surroundings import Clock
 
 ROOT = "dead/last-page"
-TRIES = 20
-"""How often a change is made again after another worker was faster."""
 
 
 class DocumentDeadLetters:
@@ -79,13 +76,8 @@ class DocumentDeadLetters:
 
     async def remove(self, keys: Sequence[str]) -> int:
         """Remove letters, then their entries; see the port."""
-        left, heads = [_letter(key) for key in dict.fromkeys(keys)], list[Head]()
-        for _ in range(TRIES):
-            found = await self._documents.load(left) if left else {}
-            changes = [Change(key=name, body=None, expected=document.version) for name, document in found.items()]
-            answers = await self._documents.save(changes) if changes else ()
-            left = [change.key for change, version in zip(changes, answers, strict=True) if version is None]
-            heads += [decode_head(name, document.body) for name, document in found.items() if name not in left]
+        settled = await compare_and_set(self._documents, map(_letter, keys), _drop)
+        heads = [decode_head(name, document.body) for name, document in settled.seen.items() if document]
         await self._unlist(heads)
         await compare_and_set(self._documents, [part for head in heads for part in head.parts], _drop)
         return len(heads)
@@ -112,21 +104,27 @@ class DocumentDeadLetters:
             if found is None:
                 return  # removed meanwhile, by a person who has seen it
             head = decode_head(key, found.body)
-            name = _page(head.page)
-            document = (await self._documents.load([name])).get(name)
-            page = decode_page(name, document.body) if document else Page()
-            entry = Entry(head.entry, key)
-            if entry in page.entries:
+            if await self._has_room(head, key):
                 return
-            if page.full:
-                await self._turn_page(key, head, found)
-                continue
+            await self._turn_page(key, head, found)
+        raise Contended(f"other workers kept changing the list of dead letters: {TRIES} tries were not enough; try again")
+
+    async def _has_room(self, head: Head, letter: str) -> bool:
+        """Write the entry on its page, unless it is there already. False: the page is full, and the entry is not on it."""
+        entry, has_room = Entry(head.entry, letter), True
+
+        def with_entry(name: str, document: Document | None) -> Change | None:
+            nonlocal has_room
+            page = decode_page(name, document.body) if document else Page()
+            has_room = entry in page.entries or not page.full
+            if entry in page.entries or page.full:
+                return None
             entries = (*page.entries, entry)
             body = encode_page(Page(entries, full=len(entries) >= self._most))
-            change = Change(key=name, body=body, expected=document.version if document else "")
-            if (await self._documents.save([change]))[0] is not None:
-                return
-        raise Failed(f"the list of dead letters was written by others {TRIES} times in a row; try again")
+            return Change(key=name, body=body, expected=document.version if document else "")
+
+        await compare_and_set(self._documents, [_page(head.page)], with_entry)
+        return has_room
 
     async def _turn_page(self, key: str, head: Head, found: Document) -> None:
         """Give the letter a place on the last page there is, or on a new one behind its own."""

@@ -6,14 +6,11 @@ from uuid import uuid4
 import msgspec
 from msgspec import Struct
 
-from onceonly.model.errors import Failed
+from onceonly.documents.compare_and_set import compare_and_set
 from onceonly.model.identity import Identity, claim_key
-from onceonly.ports.documents import Change, Documents
+from onceonly.ports.documents import Change, Document, Documents
 from onceonly.ports.starts import BEGUN, NO_DEATHS, Deaths, Started
 from onceonly.ports.surroundings import Clock
-
-TRIES = 5
-"""How often a change is made again after another process was faster."""
 
 
 class Run(Struct, frozen=True):
@@ -47,27 +44,35 @@ class DocumentStarts:
         """Record that a run begins; see the port."""
         key = self._key(identity)
         token = self._tokens[key] = uuid4().hex
-        for _ in range(TRIES):
-            now = self._clock.now()
-            document = (await self._documents.load([key])).get(key)
-            found = _decode(document.body) if document else None
-            if found is not None and found.attempts >= attempts and found.until > now:
-                return Started(wait=(found.until - now) / 1000)
-            died = found.attempts if found is not None and found.attempts >= attempts else None
-            body = None if died is not None else _encode(Run(attempts, token, now + self._lasts))
-            change = Change(key=key, body=body, expected=document.version if document else "")
-            if (await self._documents.save([change]))[0] is not None:
-                return BEGUN if died is None else Started(died=died)
-        raise Failed(f"{key!r} was written by others {TRIES} times in a row; try again")
+        started = BEGUN
+
+        def begun(key: str, document: Document | None) -> Change | None:
+            nonlocal started
+            now, found = self._clock.now(), _decode(document.body) if document else None
+            expected = document.version if document else ""
+            if found is None or found.attempts < attempts:
+                started = BEGUN
+                return Change(key=key, body=_encode(Run(attempts, token, now + self._lasts)), expected=expected)
+            if found.until > now:
+                started = Started(wait=(found.until - now) / 1000)
+                return None
+            started = Started(died=found.attempts)
+            return Change(key=key, body=None, expected=expected)
+
+        await compare_and_set(self._documents, [key], begun)
+        return started
 
     async def ended(self, identity: Identity) -> None:
         """Remove the document, unless another run has replaced it. Raises Failed, Unknown."""
         key = self._key(identity)
         token = self._tokens.get(key)
+
+        def removed(key: str, document: Document | None) -> Change | None:
+            is_own = document is not None and _decode(document.body).token == token
+            return Change(key=key, body=None, expected=document.version) if document and is_own else None
+
         if token is not None:
-            document = (await self._documents.load([key])).get(key)
-            if document is not None and _decode(document.body).token == token:
-                await self._documents.save([Change(key=key, body=None, expected=document.version)])
+            await compare_and_set(self._documents, [key], removed)
             self._tokens.pop(key, None)
 
     async def forget(self, identity: Identity, attempts: int) -> None:

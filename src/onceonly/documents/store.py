@@ -5,11 +5,12 @@ rows become final in that one write, or another worker was faster. Records are f
 nothing here is ever searched for.
 """
 
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import timedelta
 
 from msgspec.structs import replace
 
+from onceonly.documents.compare_and_set import Before, compare_and_set
 from onceonly.documents.resources import DocumentResources
 from onceonly.documents.size import refusal, room
 from onceonly.formats.documents import EntityDocument, Kept, decode_entity, encode_entity, is_json
@@ -24,13 +25,10 @@ from onceonly.ports.surroundings import Clock
 
 Edit = Callable[[str, EntityDocument], EntityDocument]
 """A rule that makes one document of another; giving the same one back changes nothing."""
-Before = Callable[[Sequence[Change]], Awaitable[None]]
 
 ENTITY, MESSAGE, BUCKET = "entity/", "message/", "bucket/"
 KEY, ATTEMPT = "key/", "attempt/"
 """Documents of transactions: of a client's key, and of an attempt without a key and without an entity."""
-TRIES = 20
-"""How often a change that depends on no handler is made again after another worker was faster."""
 MARGIN = 3_600_000
 """Milliseconds for which things are kept beyond their time: what clocks may differ by."""
 _EARLIER = 30 * 86_400_000
@@ -121,22 +119,14 @@ class DocumentStore:
         Each time `before` is called with the writes that come next; their `expected` is what the rule has seen. Returns the
         documents as they were read last.
         """
-        left, read = list(keys), dict[str, Document]()
-        for key in left:
+        for key in keys:
             self.check_key(key)
-        for _ in range(TRIES):
-            if not left:
-                return read
-            loaded = await self.documents.load(left)
-            read |= loaded
-            changes = [edited for key in left if (edited := self._edited(key, loaded.get(key), change)) is not None]
-            if changes and before is not None:
-                await before(changes)
-            answers = await self.documents.save(changes) if changes else ()
-            left = [edited.key for edited, version in zip(changes, answers, strict=True) if version is None]
-        if left:
-            raise Failed(f"other workers kept changing {', '.join(left[:3])}: {TRIES} tries were not enough")
-        return read
+
+        def edited(key: str, loaded: Document | None) -> Change | None:
+            return self._edited(key, loaded, change)
+
+        settled = await compare_and_set(self.documents, keys, edited, before=before)
+        return {key: document for key, document in settled.seen.items() if document}
 
     async def look(self, key: str) -> EntityDocument:
         """Read one document as it is now."""

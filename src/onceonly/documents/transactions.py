@@ -16,10 +16,13 @@ that names a version from before it is refused for good. Where the commit names 
 document, the deadline is looked at after that is known and before the save: the tombstone outlives the deadline by far.
 """
 
+from collections.abc import Sequence
+
 from msgspec.structs import replace
 
+from onceonly.documents.compare_and_set import Contended, compare_and_set
 from onceonly.documents.resources import DocumentResources
-from onceonly.documents.store import ATTEMPT, ENTITY, KEY, TRIES, DocumentStore, attempt_name
+from onceonly.documents.store import ATTEMPT, ENTITY, KEY, DocumentStore, attempt_name
 from onceonly.formats.documents import ClientKey, EntityDocument, decode_entity, is_json
 from onceonly.formats.documents import Kept as KeptRecord
 from onceonly.model.entities import Entities
@@ -27,7 +30,7 @@ from onceonly.model.errors import CommitRefused, Conflict, Failed, Outrun, Trans
 from onceonly.model.identity import Identity
 from onceonly.model.record import Record
 from onceonly.model.transaction import Kept, Opening, key_of
-from onceonly.ports.documents import Version
+from onceonly.ports.documents import Change, Document, Version
 from onceonly.ports.store import Resources
 
 _DISPATCHED = -1
@@ -75,18 +78,27 @@ class DocumentTransactions:
     async def bind(self, key: str, unit: str) -> tuple[EntityDocument, Version]:
         """Have a key lead to this document from now on; gives the key's own document. Raises Conflict, Failed."""
         own = self.unit_of(key)
+        found = EntityDocument()
+        first = "another attempt with this idempotency key was committed first"
+
+        def bound(_key: str, loaded: Document | None) -> Change:
+            nonlocal found
+            found = decode_entity(own, loaded.body if loaded else None)
+            if self.name_of(key) in found.keys:
+                raise Conflict(first)
+            return self.store.change_of(own, replace(found, leads_to=unit), loaded.version if loaded else "")
+
+        async def checked(_changes: Sequence[Change]) -> None:
+            if not await self._is_free(key, found.leads_to, wanted=unit, own=own):
+                raise Conflict(first)
+
         try:
-            for _ in range(TRIES):
-                document, version = await self.load(own)
-                if self.name_of(key) in document.keys or not await self._is_free(key, document.leads_to, wanted=unit, own=own):
-                    raise Conflict("another attempt with this idempotency key was committed first")
-                bound = replace(document, leads_to=unit)
-                answers = await self.store.documents.save([self.store.change_of(own, bound, version)])
-                if answers[0] is not None:
-                    return bound, answers[0]
+            settled = await compare_and_set(self.store.documents, [own], bound, before=checked)
+        except Contended as error:
+            raise Conflict("other attempts with this idempotency key are at it") from error
         except Unknown as error:
             raise Failed(f"nothing was committed; where its idempotency key leads could not be written: {error}") from error
-        raise Conflict("other attempts with this idempotency key are at it")
+        return replace(found, leads_to=unit), settled.versions[own]
 
     async def _is_free(self, key: str, leads_to: str, *, wanted: str, own: str) -> bool:
         """Tell whether a key is not committed where it led so far, after making sure that there it never will be."""

@@ -212,10 +212,14 @@ await self.save(unit, replace(left, records=records), version)
             documents(
                 "DocumentTransactions.bind",
                 insert_before(
-                    "replace",
-                    "if document.leads_to == unit:\n    return document, version",
-                    document=argument("replace", 0),
-                    version=argument("change_of", 2),
+                    "change_of", "if document.leads_to == unit:\n    return None", document=result_of("decode_entity")
+                ),
+                insert_after(
+                    "compare_and_set",
+                    "if own not in settled.versions:\n    return document, settled.seen[own].version",
+                    own=result_of("unit_of"),
+                    settled=result_of("compare_and_set"),
+                    document=result_of("decode_entity"),
                 ),
             ),
         ),
