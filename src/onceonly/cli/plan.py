@@ -18,11 +18,10 @@ from onceonly.cli.reaching import ANY_TIME, answering
 from onceonly.config.deduplication import History
 from onceonly.config.location import locate
 from onceonly.config.measured import Estimate, estimate
-from onceonly.config.retention import SLICES
 from onceonly.endpoint.host import host_of
 from onceonly.model.durations import in_words, parse_duration
 from onceonly.model.errors import SetupError
-from onceonly.model.ring import Slicing, slicing_for
+from onceonly.model.ring import TIME_BUCKETS, Slicing, slicing_for
 from onceonly.runtime.environment import LIVE
 
 LARGEST_RATE = 10_000_000.0
@@ -154,7 +153,7 @@ async def _plan(found: Place, wanted: Wanted) -> Planned:
         database=shown(setting),
         rate=wanted.rate,
         retention=kept.total_seconds(),
-        slice=kept.total_seconds() / SLICES,
+        slice=kept.total_seconds() / TIME_BUCKETS,
         in_flight=wanted.in_flight.total_seconds(),
         sample=wanted.sample,
         tables=_tables(slicing) if slicing is not None else None,

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from onceonly.config.retention import SLICES
+from onceonly.model.ring import TIME_BUCKETS
 
 
 class Measured(Struct, frozen=True, kw_only=True):
@@ -47,7 +47,7 @@ def estimate(found: Measurements, *, rate: float, retention: timedelta, in_fligh
 
     `whole` says that a slot is emptied in a time that hardly depends on how much is in it.
     """
-    kept, width = retention.total_seconds(), retention.total_seconds() / SLICES
+    kept, width = retention.total_seconds(), retention.total_seconds() / TIME_BUCKETS
     portion = min(1000.0, rate * 60)
     each_claim, each_token = found.arrivals.eviction / found.rows, found.tokens.eviction / found.rows
     a_slice = found.slot.eviction * (1 if whole else rate * width / found.rows)

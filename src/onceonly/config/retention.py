@@ -8,9 +8,8 @@ from msgspec import Struct
 from onceonly.config.deduplication import ControlMessages
 from onceonly.model.durations import in_words
 from onceonly.model.retry import Retry
+from onceonly.model.ring import TIME_BUCKETS
 
-SLICES = 12
-"""Into how many full slices of time a retention is divided (protocols, section 7)."""
 LONGEST_INTERVAL = timedelta(minutes=1)
 """How long a janitor rests between two rounds unless something else is set: it looks at a few short tables."""
 
@@ -65,17 +64,17 @@ class Promised(Struct, frozen=True, kw_only=True):
 
 def default_interval(retention: timedelta) -> timedelta:
     """Give how long a janitor rests between two rounds when nobody says: a minute, or less where slices are short."""
-    return min(LONGEST_INTERVAL, retention / SLICES / 2)
+    return min(LONGEST_INTERVAL, retention / TIME_BUCKETS / 2)
 
 
 def interval_problem(interval: timedelta, retention: timedelta) -> str | None:
     """Say, with the arithmetic, why a janitor that works so rarely would come too late for a slice of time."""
-    width = retention / SLICES
+    width = retention / TIME_BUCKETS
     if interval <= width:
         return None
     return (
-        f"janitor_interval of {in_words(interval)} is longer than one slice of time, retention / {SLICES} = "
-        f"{in_words(retention)} / {SLICES} = {in_words(width)}: messages would wait for a janitor that has not come yet"
+        f"janitor_interval of {in_words(interval)} is longer than one slice of time, retention / {TIME_BUCKETS} = "
+        f"{in_words(retention)} / {TIME_BUCKETS} = {in_words(width)}: messages would wait for a janitor that has not come yet"
     )
 
 

@@ -21,8 +21,10 @@ ANYWAY = "onceonlyanyway"
 
 It changes where a message is claimed only when its store would refuse it.
 """
-SLOTS, FULL_SLICES = 16, 12
-"""Twelve slices in full make the retention, one is under way, one is for clocks that differ, two are to spare."""
+TIME_BUCKETS = 12
+"""Into how many time buckets (slices) a retention is divided: the only constant that says so."""
+SLOTS = TIME_BUCKETS + 4
+"""The buckets of the retention in full, one that is under way, one for clocks that differ, and two to spare."""
 
 _INSTANT_BYTES, _HASH_BYTES = 6, 10
 LATEST_INSTANT = (1 << 8 * _INSTANT_BYTES) - 1
@@ -44,7 +46,7 @@ class Slicing(NamedTuple):
 
     width: int
     slots: int = SLOTS
-    full: int = FULL_SLICES
+    full: int = TIME_BUCKETS
     since: int = 0
 
     @property
@@ -92,7 +94,7 @@ class Slicing(NamedTuple):
 
 def slicing_for(retention: int, *, since: int = 0) -> Slicing:
     """Cut time so that claims are kept for `retention` milliseconds at least."""
-    return Slicing(-(-retention // FULL_SLICES), since=since)
+    return Slicing(-(-retention // TIME_BUCKETS), since=since)
 
 
 def label(start: int) -> bytes:

@@ -5,14 +5,14 @@ from typing import NamedTuple, Protocol
 from onceonly.model.identity import NAME_BYTES, Identity, instant_in, timed_id
 from onceonly.model.message import Headers, Message
 from onceonly.model.record import Effect, Record
-from onceonly.model.ring import ANYWAY, INSTANT, Bar, Slicing
+from onceonly.model.ring import ANYWAY, INSTANT, TIME_BUCKETS, Bar, Slicing
 from onceonly.ports.ring import Recycling, Ring
 from onceonly.ports.store import Store
 from onceonly.testing.store_subject import StoreSubject, write
 from onceonly.testing.suite import ENDPOINT
 
 WIDTH = 1000
-RETENTION = 12 * WIDTH
+RETENTION = TIME_BUCKETS * WIDTH
 SOURCE = "till"
 
 
