@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import Any, NamedTuple, Protocol
 
-from sqlalchemy import Column, ColumnElement, Connection, Row, Select, Table
+from sqlalchemy import Column, ColumnElement, Connection, Row, Select, Table, insert
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncEngine
@@ -60,7 +60,10 @@ class Limit(NamedTuple):
 
 
 class Dialect(Protocol):
-    """One database system. Its functions run inside SQLAlchemy's greenlet, so they take synchronous connections."""
+    """One database system. Its functions run inside SQLAlchemy's greenlet, so they take synchronous connections.
+
+    A dialect is a subclass. It inherits the defaults of `insert_behind`, `insert_all`, `insert_last` and `update_last`.
+    """
 
     name: str
     embedded: bool
@@ -162,19 +165,34 @@ class Dialect(Protocol):
 
         None: it was not. Then it is now, and the transaction must be rolled back. All in one statement, and nobody takes
         `first` away before the transaction has ended.
+
+        By default `first` is offered together with the others. That serves a database in which an INSERT locks the table, or
+        the row that refuses it, or in which nobody else writes meanwhile.
         """
+        inserted = self.insert_absent(connection, table, [first, *rows], key=[key])
+        return None if any(getattr(row, key) == first[key] for row in inserted) else inserted
 
     def insert_all(self, connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Insert rows that are not there yet; one statement for some thousand of them, none for none."""
+        """Insert rows that are not there yet; one statement for some thousand of them, none for none.
+
+        By default that is INSERT ... VALUES.
+        """
+        if rows:
+            connection.execute(insert(table), [dict(row) for row in rows])
 
     def insert_last(self, connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Do what `insert_all` does, or have `commit` do it, which then raises what became of it; for units only."""
+        """Do what `insert_all` does, or have `commit` do it, which then raises what became of it; for units only.
+
+        By default it inserts now.
+        """
+        self.insert_all(connection, table, rows)
 
     def update_last(self, connection: Connection, table: Table, row: Mapping[str, Any], *, key: str) -> None:
         """Do what `update_all` does with one row, or have `commit` do it, which then raises what became of it; units only.
 
-        The row need not have all columns.
+        The row need not have all columns. By default it is updated now, by `update_all`.
         """
+        self.update_all(connection, table, [row], key=key)
 
     def update_all(self, connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]], *, key: str) -> None:
         """Give rows that are there, and that this transaction has locked, the values of all their columns; found by `key`."""
@@ -231,19 +249,6 @@ class Taking(Protocol):
 
     def __call__(self, connection: Connection, parameters: Mapping[str, Any]) -> Sequence[Row[Any]]:
         """Take, and give the `returning` columns of what was taken, in any order."""
-
-
-def insert_behind(
-    dialect: Dialect,
-    connection: Connection,
-    table: Table,
-    rows: Sequence[Mapping[str, Any]],
-    *,
-    key: str,
-) -> Sequence[Row[Any]] | None:
-    """Do `Dialect.insert_behind` by `insert_absent`; the first of the rows is the one that must be there."""
-    inserted = dialect.insert_absent(connection, table, rows, key=[key])
-    return None if any(getattr(row, key) == rows[0][key] for row in inserted) else inserted
 
 
 class OneUpdate:

@@ -22,7 +22,7 @@ from onceonly.adapters.mariadb.keeper import MariaDBKeeper, has_lock, lock, unlo
 from onceonly.adapters.mariadb.keys import delete_each, lock_each
 from onceonly.adapters.mariadb.locks import Locks
 from onceonly.model.errors import Conflict, Failed, SetupError
-from onceonly.sql.dialect import KEPT_OPEN, Limit, Purpose, Said, State, Taking, insert_behind
+from onceonly.sql.dialect import KEPT_OPEN, Dialect, Limit, Purpose, Said, State, Taking
 from onceonly.sql.keeper import Keeper
 from onceonly.sql.statement_events import Looks
 
@@ -66,7 +66,7 @@ _SETTINGS = (
 )
 
 
-class MariaDB:
+class MariaDB(Dialect):
     """The dialect of MariaDB servers. One instance serves one database."""
 
     name = "mysql"
@@ -218,21 +218,6 @@ class MariaDB:
         statement = insert(table).prefix_with("IGNORE").returning(*(table.c[name] for name in key))
         options = {"insertmanyvalues_page_size": ROWS_AT_ONCE}
         return connection.execute(statement, [dict(row) for row in rows], execution_options=options).all()
-
-    def insert_behind(
-        self, connection: Connection, table: Table, first: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], *, key: str
-    ) -> Sequence[Row[Any]] | None:
-        """Offer `first` with the others; the lock that a refused row takes on the one that is there keeps it there."""
-        return insert_behind(self, connection, table, [first, *rows], key=key)
-
-    def insert_all(self, connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Run INSERT ... VALUES."""
-        if rows:
-            connection.execute(insert(table), [dict(row) for row in rows])
-
-    def insert_last(self, connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Insert now."""
-        self.insert_all(connection, table, rows)
 
     def update_last(self, connection: Connection, table: Table, row: Mapping[str, Any], *, key: str) -> None:
         """Update now."""

@@ -39,7 +39,7 @@ from onceonly.adapters.postgresql.keeper import PostgreSQLKeeper
 from onceonly.adapters.postgresql.statements import Words, keep_back, take_unsaid, unsaid
 from onceonly.adapters.postgresql.watch import Watch
 from onceonly.model.errors import Conflict, SetupError
-from onceonly.sql.dialect import BRIEF, KEPT_OPEN, Limit, OneUpdate, Purpose, Said, State, Taking, insert_behind
+from onceonly.sql.dialect import BRIEF, KEPT_OPEN, Dialect, Limit, OneUpdate, Purpose, Said, State, Taking
 from onceonly.sql.keeper import Keeper
 from onceonly.sql.statement_events import Looks
 from onceonly.sql.translation import TooLate, translated
@@ -113,7 +113,7 @@ _NO_ENTRY_IN_WORDS = {  # libpq keeps no SQLSTATE of a failed connection, and Pg
 }
 
 
-class PostgreSQL:
+class PostgreSQL(Dialect):
     """The dialect of PostgreSQL, by one of its drivers."""
 
     name = "postgresql"
@@ -361,7 +361,7 @@ class PostgreSQL:
         if len(rows) == 1 and unsaid(connection) and (words := self._words.insert(connection, table, first, rows[0])):
             said = self._say(connection, f"{take_unsaid(connection)}; {words} ON CONFLICT ({key}) DO NOTHING")
             return None if said == TWO_INSERTED else [_Inserted(rows[0])] if said == ONE_INSERTED else []  # type: ignore[list-item] # it has what a row has
-        return insert_behind(self, connection, table, [first, *rows], key=key)
+        return super().insert_behind(connection, table, first, rows, key=key)
 
     def insert_all(self, connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
         """Run INSERT ... SELECT FROM unnest(...): SQLAlchemy would send one statement for each row."""
@@ -375,7 +375,7 @@ class PostgreSQL:
         if words:
             keep_back(connection, words)
         else:
-            self.insert_all(connection, table, rows)
+            super().insert_last(connection, table, rows)
 
     def update_last(self, connection: Connection, table: Table, row: Mapping[str, Any], *, key: str) -> None:
         """Have it updated in the round trip of COMMIT."""
@@ -383,7 +383,7 @@ class PostgreSQL:
         if words:
             keep_back(connection, words)
         else:
-            self.update_all(connection, table, [row], key=key)
+            super().update_last(connection, table, row, key=key)
 
     def update_all(self, connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]], *, key: str) -> None:
         """Run UPDATE ... FROM unnest(...): one text for any number of rows."""

@@ -36,7 +36,7 @@ from onceonly.adapters.sqlite.connection import connecting
 from onceonly.adapters.sqlite.file import DatabaseFile, Moved
 from onceonly.adapters.sqlite.keeper import SQLiteKeeper
 from onceonly.model.errors import SetupError
-from onceonly.sql.dialect import Limit, OneUpdate, Purpose, Said, State, Taking, insert_behind
+from onceonly.sql.dialect import Dialect, Limit, OneUpdate, Purpose, Said, State, Taking
 from onceonly.sql.keeper import Keeper
 from onceonly.sql.statement_events import Looks
 from onceonly.sql.translation import TooLate
@@ -67,7 +67,7 @@ _SAID = {
 _UNFIT = (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM)
 
 
-class SQLite:
+class SQLite(Dialect):
     """The dialect of SQLite files."""
 
     name = "sqlite"
@@ -194,25 +194,6 @@ class SQLite:
         statement = insert(table).on_conflict_do_nothing(index_elements=list(key)).returning(*(table.c[name] for name in key))
         options = {"insertmanyvalues_page_size": ROWS_AT_ONCE}
         return connection.execute(statement, [dict(row) for row in rows], execution_options=options).all()
-
-    def insert_behind(
-        self, connection: Connection, table: Table, first: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], *, key: str
-    ) -> Sequence[Row[Any]] | None:
-        """Offer `first` with the others; nobody else writes meanwhile."""
-        return insert_behind(self, connection, table, [first, *rows], key=key)
-
-    def insert_all(self, connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Run INSERT ... VALUES."""
-        if rows:
-            connection.execute(insert(table), [dict(row) for row in rows])
-
-    def insert_last(self, connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Insert now."""
-        self.insert_all(connection, table, rows)
-
-    def update_last(self, connection: Connection, table: Table, row: Mapping[str, Any], *, key: str) -> None:
-        """Update now."""
-        self.update_all(connection, table, [row], key=key)
 
     def update_all(self, connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]], *, key: str) -> None:
         """Run one UPDATE for each row: they all stay in this process."""

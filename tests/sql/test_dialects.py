@@ -1,0 +1,28 @@
+"""What a dialect inherits: the four defaults, and nothing else that would silently do nothing."""
+
+import inspect
+
+import pytest
+
+from onceonly.adapters.mariadb.dialect import MariaDB
+from onceonly.adapters.postgresql.dialect import PostgreSQL
+from onceonly.adapters.sqlite.dialect import SQLite
+from onceonly.sql.dialect import Dialect
+
+DEFAULTS = {"insert_behind", "insert_all", "insert_last", "update_last"}
+
+
+@pytest.mark.parametrize("kind", [MariaDB, PostgreSQL, SQLite])
+def test_a_dialect_has_all_that_has_no_default(kind: type[Dialect]) -> None:
+    """A function without a body in the port would return None."""
+    promised = {name for name, _ in inspect.getmembers(Dialect, inspect.isfunction) if not name.startswith("_")}
+    assert promised - DEFAULTS <= vars(kind).keys()
+
+
+def test_a_default_has_one_body() -> None:
+    """Only what a database does in another way is written again."""
+    assert {kind: DEFAULTS & vars(kind).keys() for kind in (MariaDB, PostgreSQL, SQLite)} == {
+        MariaDB: {"update_last"},
+        PostgreSQL: DEFAULTS,
+        SQLite: set(),
+    }
