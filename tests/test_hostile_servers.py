@@ -74,8 +74,8 @@ def hostile() -> Iterator[Hostile]:
 @pytest.fixture(autouse=True)
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     """Wait less long for an answer than in production; have credentials for AWS."""
-    monkeypatch.setattr(mariadb_watch, "CONNECTING", 1.0)
-    monkeypatch.setattr(postgresql_drivers, "CONNECTING", 1)
+    monkeypatch.setattr(mariadb_watch, "CONNECT_SECONDS", 1.0)
+    monkeypatch.setattr(postgresql_drivers, "CONNECT_SECONDS", 1)
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "testing")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
 

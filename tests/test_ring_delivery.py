@@ -28,7 +28,7 @@ from onceonly.ports.transport import Topology
 from onceonly.runtime.observe.logs import Logs
 from onceonly.runtime.observe.observed import observed
 from onceonly.testing.clock import ManualClock
-from onceonly.testing.ring_subject import RETENTION, WIDTH, at, name_of
+from onceonly.testing.ring_subject import RETENTION_MS, WIDTH_MS, at, name_of
 
 
 class Counting:
@@ -77,7 +77,7 @@ class Place:
 
     def __init__(self) -> None:
         self.clock, self.driver = ManualClock(), Live()
-        self.store = MemoryRingStore(self.driver, "shop", slicing=slicing_for(RETENTION), clock=self.clock)
+        self.store = MemoryRingStore(self.driver, "shop", slicing=slicing_for(RETENTION_MS), clock=self.clock)
         self.ring = MemoryRing(self.driver, self.store)
         self.letters = MemoryDeadLetters(self.driver, clock=self.clock)
         self.transport = MemoryTransport(self.driver, "shop", clock=self.clock)
@@ -110,7 +110,7 @@ async def test_a_message_whose_slot_is_not_recycled_comes_again_later_uncounted(
     """However often; the report asks for the recycling. Then it is handled."""
     place = Place()
     await place.ring.slots()
-    place.clock.advance(20 * WIDTH)
+    place.clock.advance(20 * WIDTH_MS)
     late = at(place.clock.now(), "late")
     report = await place.deliver(late)
     for _ in range(30):
@@ -130,7 +130,7 @@ async def test_a_message_that_waited_is_handled_once_its_slot_is_recycled() -> N
     """With the instant that it had."""
     place = Place()
     await place.ring.slots()
-    place.clock.advance(20 * WIDTH)
+    place.clock.advance(20 * WIDTH_MS)
     late = at(place.clock.now(), "late")
     assert (await place.deliver(late)).unrecycled == 1
     assert await place.ring.recycle((await place.ring.slicing()).slot(late.instant)) is Recycling.RECYCLED
@@ -146,7 +146,7 @@ async def test_the_log_says_who_waits_for_a_slot_and_whom_a_handler_puts_off(cap
     place = Place()
     place.ports = observed(place.ports, Logs())
     await place.ring.slots()
-    place.clock.advance(20 * WIDTH)
+    place.clock.advance(20 * WIDTH_MS)
     late = [replace(at(place.clock.now(), f"m{number}"), body=b"later") for number in range(5)]
     await place.deliver(late[0])
     assert told(caplog) == [("it waits for its slot of claims, which is not recycled yet", late[0].id)]
@@ -182,7 +182,7 @@ async def test_a_call_that_is_owed_keeps_its_slot_and_is_made_when_its_message_c
     message = at(place.clock.now(), "follow-up")
     unit = await place.store.begin([message])
     await unit.commit([Record(message.identity, calls=(Call(Verb.DELETE, "http://till/r"),))])
-    place.clock.advance(20 * WIDTH)
+    place.clock.advance(20 * WIDTH_MS)
     slot = (await place.ring.slicing()).slot(message.instant)
     assert await place.ring.recycle(slot) is Recycling.OWED
     report = await place.deliver(message)

@@ -13,7 +13,7 @@ from onceonly.model.record import Record
 from onceonly.model.ring import ANYWAY, INSTANT, Bar, read_instant
 from onceonly.ports.ring import OWED_COUNTED, Recycling, Ring, Slot, SlotState
 from onceonly.ports.store import Barred, Store
-from onceonly.testing.ring_subject import RETENTION, WIDTH, RingSubject
+from onceonly.testing.ring_subject import RETENTION_MS, WIDTH_MS, RingSubject
 from onceonly.testing.store_subject import steps
 from onceonly.testing.suite import ENDPOINT
 
@@ -117,7 +117,7 @@ class ClockRing(WrappedRings):
 
     async def begin(self, store: Store, messages: Sequence[Message], *, isolated: bool) -> WrappedUnit:
         """Bar what is older than the retention."""
-        horizon = self.now() - RETENTION - WIDTH
+        horizon = self.now() - RETENTION_MS - WIDTH_MS
         late = [message for message in messages if 0 < message.instant < horizon]
         unit = await super().begin(store, [message for message in messages if message not in late], isolated=isolated)
         unit.barred = (*unit.barred, *(Barred(message, Bar.BEHIND) for message in late))
@@ -226,7 +226,7 @@ class EdgyRing(WrappedRings):
     async def begin(self, store: Store, messages: Sequence[Message], *, isolated: bool) -> WrappedUnit:
         """Take what is there for new."""
         unit = await super().begin(store, messages, isolated=isolated)
-        edge = [message for message in unit.done if message.instant and message.instant % WIDTH == 0]
+        edge = [message for message in unit.done if message.instant and message.instant % WIDTH_MS == 0]
         unit.new, unit.done = (*unit.new, *edge), tuple(message for message in unit.done if message not in edge)
         return unit
 
@@ -274,9 +274,9 @@ class ImpatientRing(WrappedRings):
 
     async def recycle(self, ring: Ring, number: int, *, by_rows: bool) -> Recycling:
         """Move the clock."""
-        await self.pass_time(WIDTH // 2)
+        await self.pass_time(WIDTH_MS // 2)
         outcome = await ring.recycle(number, by_rows=by_rows)
-        await self.pass_time(-WIDTH // 2)
+        await self.pass_time(-WIDTH_MS // 2)
         return outcome
 
 
@@ -353,7 +353,7 @@ class StoppedRing(WrappedRings):
 
     async def now_of(self, ring: Ring) -> int:
         """Give the same."""
-        return RETENTION
+        return RETENTION_MS
 
 
 class HastyRing(WrappedRings):
@@ -361,9 +361,9 @@ class HastyRing(WrappedRings):
 
     async def remove_expired(self, ring: Ring, limit: int) -> int:
         """Be a slice ahead."""
-        await self.pass_time(WIDTH)
+        await self.pass_time(WIDTH_MS)
         gone = await ring.remove_expired(limit)
-        await self.pass_time(-WIDTH)
+        await self.pass_time(-WIDTH_MS)
         return gone
 
 

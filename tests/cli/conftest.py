@@ -89,7 +89,7 @@ def onceonly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setattr(sys, "dont_write_bytecode", True)  # it is taken for current after a change within a second
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
-    monkeypatch.setattr(dead, "HEAD_START", 1.0)
+    monkeypatch.setattr(dead, "HEAD_START_SECONDS", 1.0)
     for name in ("ONCEONLY_STORE", "ONCEONLY_TRANSPORT"):
         monkeypatch.delenv(name, raising=False)
     return Terminal(tmp_path, capsys)

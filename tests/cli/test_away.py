@@ -156,7 +156,7 @@ def test_a_command_gives_a_server_up_that_does_not_answer(
     onceonly: "Terminal", monkeypatch: pytest.MonkeyPatch, command: str, option: str
 ) -> None:
     """It took the connection, and that was all."""
-    monkeypatch.setattr(reaching, "ANSWER", 0.1)
+    monkeypatch.setattr(reaching, "ANSWER_SECONDS", 0.1)
     onceonly.write("orders.jsonl", [{"order_id": "A-1", "total": 1}])
     with socket.create_server(("127.0.0.1", 0)) as silent:
         scheme = "amqp" if option == "--transport" else "postgresql"

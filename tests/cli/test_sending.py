@@ -80,7 +80,7 @@ async def test_what_stays_unsure_is_counted(monkeypatch: pytest.MonkeyPatch) -> 
         async def send(self, sends: Sequence[Send]) -> tuple[Answer, ...]:
             raise Unknown("no answer")
 
-    monkeypatch.setattr(sending, "FIRST_PAUSE", 0)
+    monkeypatch.setattr(sending, "FIRST_PAUSE_SECONDS", 0)
     tally = Tally()
     await send_all(numbered(2), DeadLine(Live(), "shop"), to="shop", tally=tally, tick=lambda _: None)
     assert (tally.sent, tally.unsure) == (0, 2)
@@ -115,7 +115,7 @@ async def test_a_server_that_goes_away_in_between_is_waited_for_a_while(
     monkeypatch: pytest.MonkeyPatch, away: tuple[int, ...]
 ) -> None:
     """Then it is told that it is away, and not that nobody knows."""
-    monkeypatch.setattr(sending, "FIRST_PAUSE", 0)
+    monkeypatch.setattr(sending, "FIRST_PAUSE_SECONDS", 0)
     transport, tally = OftenAway(*away), Tally()
     await transport.declare([Topology(endpoint="shop")])
     sent_all = send_all(numbered(501), transport, to="shop", tally=tally, tick=lambda _: None)

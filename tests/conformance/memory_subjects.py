@@ -16,7 +16,7 @@ from onceonly.ports.documents import Documents
 from onceonly.ports.store import Resources
 from onceonly.testing.clock import ManualClock
 from onceonly.testing.documents_subject import Moment
-from onceonly.testing.ring_subject import RETENTION
+from onceonly.testing.ring_subject import RETENTION_MS
 from onceonly.testing.suite import ENDPOINT
 from onceonly_verify.passing import claimed_before
 
@@ -76,7 +76,9 @@ class MemoryRings(MemoryStores):
 
     async def store(self, endpoint: str = ENDPOINT) -> MemoryRingStore:
         """Open a store."""
-        return MemoryRingStore(self.driver, endpoint, slicing=slicing_for(RETENTION), clock=self.clock, blocking=self._blocking)
+        return MemoryRingStore(
+            self.driver, endpoint, slicing=slicing_for(RETENTION_MS), clock=self.clock, blocking=self._blocking
+        )
 
     async def ring(self) -> MemoryRing:
         """Open the ring of the endpoint."""

@@ -22,7 +22,7 @@ from onceonly.sql.store import ClaimMode, SqlDeadLetters, SqlRing, SqlStore
 from onceonly.sql.store.statements import row_of
 from onceonly.sql.store.tables import tables
 from onceonly.testing.clock import ManualClock
-from onceonly.testing.ring_subject import RETENTION
+from onceonly.testing.ring_subject import RETENTION_MS
 from onceonly.testing.suite import ENDPOINT
 
 LEASE = 30.0
@@ -145,11 +145,11 @@ class SqlRings(SqlSubject):
 
     async def store(self, endpoint: str = ENDPOINT) -> SqlStore:
         """Open a store."""
-        return SqlStore(await self.database(), endpoint, retention=RETENTION, clock=self.clock)
+        return SqlStore(await self.database(), endpoint, retention=RETENTION_MS, clock=self.clock)
 
     async def ring(self) -> SqlRing:
         """Open the ring."""
-        return SqlRing(await self.database(), retention=RETENTION, clock=self.clock)
+        return SqlRing(await self.database(), retention=RETENTION_MS, clock=self.clock)
 
     async def claim_as_before(self, *messages: Message, decided: tuple[Effect, ...] = ()) -> None:
         """Write the rows."""

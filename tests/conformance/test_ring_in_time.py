@@ -32,7 +32,7 @@ from onceonly.ports.bundle import Ports
 from onceonly.ports.dead_letters import Filter
 from onceonly.ports.store import Resources
 from onceonly.ports.transport import Topology
-from onceonly.testing.ring_subject import WIDTH, RingSubject, at, begun, recycle_all, recycled
+from onceonly.testing.ring_subject import WIDTH_MS, RingSubject, at, begun, recycle_all, recycled
 from onceonly.testing.suite import ENDPOINT
 
 OUT = "out"
@@ -81,10 +81,10 @@ class Stalled(NamedTuple):
 
 
 Event = Sent | Copied | Passed | Recycled | Worked | Stalled
-TIMES = st.sampled_from([WIDTH // 2, WIDTH, 6 * WIDTH, 12 * WIDTH, 14 * WIDTH, 16 * WIDTH])
+TIMES = st.sampled_from([WIDTH_MS // 2, WIDTH_MS, 6 * WIDTH_MS, 12 * WIDTH_MS, 14 * WIDTH_MS, 16 * WIDTH_MS])
 WHICH = st.integers(0, 3)
 EVENTS: st.SearchStrategy[Event] = st.one_of(
-    st.builds(Sent, st.sampled_from([-WIDTH, -1, 0, 1, WIDTH])),
+    st.builds(Sent, st.sampled_from([-WIDTH_MS, -1, 0, 1, WIDTH_MS])),
     st.builds(Copied, WHICH),
     st.builds(Passed, TIMES),
     st.builds(Recycled, WHICH),
@@ -92,8 +92,8 @@ EVENTS: st.SearchStrategy[Event] = st.one_of(
     st.builds(Stalled, WHICH, TIMES),
 )
 HISTORIES = st.lists(EVENTS, max_size=16)
-OWED: list[Event] = [Sent(0), Stalled(0, 16 * WIDTH), Recycled(0)]
-EARLY: list[Event] = [Sent(0), Passed(12 * WIDTH), Passed(WIDTH // 2), Recycled(0)]
+OWED: list[Event] = [Sent(0), Stalled(0, 16 * WIDTH_MS), Recycled(0)]
+EARLY: list[Event] = [Sent(0), Passed(12 * WIDTH_MS), Passed(WIDTH_MS // 2), Recycled(0)]
 
 
 class Told:
@@ -274,4 +274,4 @@ def test_a_ring_that_breaks_a_promise_is_found() -> None:
     def is_broken(events: list[Event]) -> bool:
         return asyncio.run(played(rings.LabelBlindRing(MemoryRings(blocking=True)), events)).startswith("handled twice")
 
-    assert find(HISTORIES, is_broken, settings=SOME) == [Sent(-WIDTH)]
+    assert find(HISTORIES, is_broken, settings=SOME) == [Sent(-WIDTH_MS)]

@@ -16,7 +16,7 @@ from broken_adapters.wrapped_rings import WrappedRings
 from onceonly.model.ring import Bar
 from onceonly.sql.database import Database
 from onceonly.sql.store import SqlStore
-from onceonly.testing.ring_subject import RETENTION, WIDTH, Seen, at, begun, see
+from onceonly.testing.ring_subject import RETENTION_MS, WIDTH_MS, Seen, at, begun, see
 from onceonly.testing.ring_suite import RingSuite
 from onceonly.testing.store_subject import handle
 from onceonly.testing.suite import ENDPOINT, broken, rules
@@ -189,9 +189,9 @@ async def test_a_label_that_is_read_by_an_earlier_statement_lets_a_copy_through(
     async with SqlRings.open(place) as subject:
         slicing, now = await begun(subject)
         await handle(subject, at(now))
-        await subject.pass_time(20 * WIDTH)
+        await subject.pass_time(20 * WIDTH_MS)
         ring, database = await subject.ring(), await subject.database()
-        store = SqlStore(database, ENDPOINT, retention=RETENTION, clock=subject.clock)
+        store = SqlStore(database, ENDPOINT, retention=RETENTION_MS, clock=subject.clock)
         inner: Any = database.dialect
         database.dialect = LookingBefore(inner, lambda: ring.recycle(slicing.slot(now), by_rows=True))
         assert await see(subject, at(now), store=store) == Seen(new=("m1",))  # it would be handled twice

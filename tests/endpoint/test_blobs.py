@@ -221,4 +221,4 @@ async def test_a_handler_reads_a_blob_by_the_name_that_announced_it() -> None:
 async def test_a_place_that_is_away_is_nobodys_fault() -> None:
     """The message comes again later, uncounted."""
     failed = await refused(shop(lambda place: place.read("known")), things=Shelf(is_away=True))
-    assert (failed.kind, failed.delay) == (FailureKind.LATER, blobs.AWAY)
+    assert (failed.kind, failed.delay) == (FailureKind.LATER, blobs.RETRY_SECONDS)

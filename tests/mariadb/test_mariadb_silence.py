@@ -23,9 +23,9 @@ LOST = pytest.mark.parametrize("lost", ["up", "down", "both"])
 @pytest.fixture(autouse=True)
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     """Doubt sooner than in production."""
-    monkeypatch.setattr(mariadb_watch, "SILENCE", 0.2)
-    monkeypatch.setattr(mariadb_watch, "AGAIN", 0.1)
-    monkeypatch.setattr(mariadb_watch, "CLOSING", 0.3)
+    monkeypatch.setattr(mariadb_watch, "SILENCE_SECONDS", 0.2)
+    monkeypatch.setattr(mariadb_watch, "RECHECK_SECONDS", 0.1)
+    monkeypatch.setattr(mariadb_watch, "CLOSE_SECONDS", 0.3)
 
 
 def sides(lost: str, *, new: bool) -> dict[str, bool]:
@@ -101,7 +101,7 @@ async def test_an_answer_to_a_commit_that_was_swallowed_is_unknown(url: str, dat
 @LOST
 async def test_a_server_that_swallows_everything_is_away(monkeypatch: pytest.MonkeyPatch, url: str, lost: str) -> None:
     """Also for the connection by which a silent one is checked."""
-    monkeypatch.setattr(mariadb_watch, "CHECKING", 0.3)
+    monkeypatch.setattr(mariadb_watch, "CHECK_SECONDS", 0.3)
     async with swallowing(url) as (swallower, through), opened(place(through)) as through_it:
         mine = SqlStore(through_it, "shop")
         await handle(mine, B)
@@ -148,7 +148,7 @@ async def test_behind_a_proxy_with_numbers_of_its_own_nobody_is_asked_or_ended(
     monkeypatch: pytest.MonkeyPatch, url: str
 ) -> None:
     """The number may be another client's there; a statement has a fixed limit instead."""
-    monkeypatch.setattr(mariadb_watch, "LONGEST", 0.5)
+    monkeypatch.setattr(mariadb_watch, "LONGEST_STATEMENT_SECONDS", 0.5)
     asked: list[str] = []
     monkeypatch.setattr(Side, "end", lambda *_: asked.append("end"))
     async with swallowing(url) as (swallower, through), opened(place(through)) as through_it:

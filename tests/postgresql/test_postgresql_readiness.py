@@ -69,7 +69,7 @@ async def test_an_endpoint_whose_server_begins_to_lose_commits_is_not_ready(
 ) -> None:
     """It says which setting, handles nothing meanwhile, and goes on by itself once that is put right."""
     handled: list[str] = []
-    monkeypatch.setattr(sql, "LOOK_EVERY", 0.0)
+    monkeypatch.setattr(sql, "CHECK_INTERVAL_SECONDS", 0.0)
     async with role(url) as mine:
         through = make_url(url).set(username=mine, query={"prefix": database.prefix}).render_as_string(hide_password=False)
         shop = Endpoint("shop", store=through, transport=f"memory://{mine}", janitor_interval=timedelta(hours=1))

@@ -62,7 +62,7 @@ async def test_losing_commits_is_noticed_while_it_runs(
     place = make_url(url)
     named = whose.format(database=place.database, role=role)
     await on_postgresql(f"CREATE ROLE {role} LOGIN SUPERUSER", url=url)
-    monkeypatch.setattr(sql, "LOOK_EVERY", 0.0)
+    monkeypatch.setattr(sql, "CHECK_INTERVAL_SECONDS", 0.0)
     through = place.set(username=role, query={"prefix": database.prefix}).render_as_string(hide_password=False)
     try:
         async with opened(through) as running:

@@ -22,10 +22,10 @@ PATIENCE = 60.0
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Doubt sooner: the tests wait for it."""
-    monkeypatch.setattr(postgresql_watch, "PERIOD", 0.1)
-    monkeypatch.setattr(postgresql_watch, "SILENCE", 0.5)
-    monkeypatch.setattr(postgresql_watch, "AGAIN", 0.1)
-    monkeypatch.setattr(postgresql_drivers, "CONNECTING", 3)
+    monkeypatch.setattr(postgresql_watch, "POLL_SECONDS", 0.1)
+    monkeypatch.setattr(postgresql_watch, "SILENCE_SECONDS", 0.5)
+    monkeypatch.setattr(postgresql_watch, "RECHECK_SECONDS", 0.1)
+    monkeypatch.setattr(postgresql_drivers, "CONNECT_SECONDS", 3)
 
 
 @pytest.mark.parametrize(("about", "down"), [(b"BEGIN", False), (b"BEGIN", True), (b"claim", True)])

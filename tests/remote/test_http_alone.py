@@ -134,7 +134,7 @@ async def test_a_caller_is_answered_in_time_however_long_a_message_runs_alone(
     payments: Payments, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is told to ask again; nothing was executed. What needs no responder is served as ever."""
-    monkeypatch.setattr(responders, "WAIT", 0.01)
+    monkeypatch.setattr(responders, "WAIT_SECONDS", 0.01)
     payments.let_go.set()
     async with alone():
         await payments.put()

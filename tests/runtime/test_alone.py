@@ -157,7 +157,7 @@ async def test_those_that_are_alone_let_others_in_between(monkeypatch: pytest.Mo
     """Others wait for as long as they may follow one another, and no longer."""
 
     async def order(fair: float) -> list[str]:
-        monkeypatch.setattr("onceonly.runtime.worker.alone.FAIR", fair)
+        monkeypatch.setattr("onceonly.runtime.worker.alone.FAIR_SECONDS", fair)
         crowd, said = Crowd(), list[str]()
 
         async def one_after_another() -> None:

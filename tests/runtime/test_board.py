@@ -13,7 +13,7 @@ from onceonly.runtime.processes.board import (
     FIELDS,
     HANDLED,
     KNOWN,
-    REMEMBERED,
+    REMEMBERED_MS,
     SINCE,
     TICK,
     WIDTH,
@@ -98,7 +98,7 @@ def test_old_deaths_are_overwritten_and_do_not_count(tmp_path: Path, monkeypatch
             assert row.died(seen=True)
         assert row.take_death((0).to_bytes(16)) is None
         assert row.take_death((1).to_bytes(16)) == 0
-        now += REMEMBERED
+        now += REMEMBERED_MS
         assert row.take_death((2).to_bytes(16)) is None
 
 
@@ -112,7 +112,7 @@ def test_recent_deaths_explain_what_else_was_held(tmp_path: Path, monkeypatch: p
         assert not other.explains()
         row.died(seen=True)
         assert other.explains()
-        now += REMEMBERED
+        now += REMEMBERED_MS
         assert not other.explains()
         row.enter(b"a" * 16, 0)
         row.died(seen=True)
@@ -121,7 +121,7 @@ def test_recent_deaths_explain_what_else_was_held(tmp_path: Path, monkeypatch: p
         row.enter(b"b" * 16, 0)
         row.died(seen=True)
         assert not other.explains()
-        now += REMEMBERED
+        now += REMEMBERED_MS
         row.died(seen=True)
         assert other.explains()
 

@@ -110,7 +110,7 @@ async def test_garbage_is_refused_and_the_next_one_is_answered(request_: bytes, 
 
 async def test_who_connects_and_says_nothing_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     """And so is who never ends."""
-    monkeypatch.setattr(http, "PATIENCE", 0.05)
+    monkeypatch.setattr(http, "REQUEST_SECONDS", 0.05)
     async with site() as address:
         assert await ask(address, b"", ends=False) == b""
         assert await ask(address, b"GET /live HTTP/1.1\r\n", ends=False) == b""

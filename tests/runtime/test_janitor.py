@@ -10,7 +10,7 @@ from runtime_house import FAST, SHOP, SINK, StopWhen
 
 from onceonly.model.errors import Failed
 from onceonly.model.health import Trouble
-from onceonly.model.journal import PATIENCE, Done, Journal
+from onceonly.model.journal import OVERDUE_MS, Done, Journal
 from onceonly.model.message import Send
 from onceonly.ports.transport import Topology
 from onceonly.ports.upkeep import Upkeep
@@ -330,8 +330,8 @@ def test_nothing_to_look_after_needs_no_janitor() -> None:
 def test_a_janitor_that_has_not_come_for_long_is_told() -> None:
     """After three intervals, and five minutes at least; a clock that was ahead hides nothing."""
     journal = Journal(at=NOW, interval=60_000)
-    assert not list(journal.troubles(NOW + PATIENCE))
-    (trouble,) = journal.troubles(NOW + PATIENCE + 1)
+    assert not list(journal.troubles(NOW + OVERDUE_MS))
+    (trouble,) = journal.troubles(NOW + OVERDUE_MS + 1)
     assert (trouble.part, trouble.since, trouble.stops) == ("janitor", NOW, False)
     assert "due every 1 min" in trouble.reason
     ahead = Journal(at=NOW, interval=60_000, chores={"any": Done(at=NOW)})

@@ -10,7 +10,7 @@ from onceonly.config.worker import WorkerSettings
 from onceonly.model.errors import LeftToNewer
 from onceonly.model.message import Message
 from onceonly.ports.store import Unit
-from onceonly.runtime.worker.together import WINDOW
+from onceonly.runtime.worker.together import WINDOW_SECONDS
 
 
 class OutdatedStore(MemoryStore):
@@ -36,5 +36,5 @@ async def test_what_is_left_to_a_newer_version_is_no_outage(caplog: pytest.LogCa
     worker = await house.work(WorkerSettings(batch_size=1, wait=0.05))
     assert house.noted() == ["a", "b", "c", "d", "newer"]
     assert (worker.report.newer, worker.report.retried, worker.report.dead) == (5, 0, 0)
-    assert sum(seconds != WINDOW for seconds in house.timer.slept) == 5
+    assert sum(seconds != WINDOW_SECONDS for seconds in house.timer.slept) == 5
     assert caplog.messages == ["worker started", "worker stopped"]

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onceonly.algorithms.delivery import Report
-from onceonly.runtime.worker.pace import CONTENDED_MOST, UNSURE_MOST, Pace
+from onceonly.runtime.worker.pace import CONTENDED_MOST_SECONDS, UNSURE_MOST_SECONDS, Pace
 
 
 class Fixed:
@@ -62,7 +62,7 @@ def test_an_outage_waits_longer_each_time_and_forgets_when_it_is_over() -> None:
     pace = Pace(10, Fixed(1.0))
     waits = [pace.after(Report(unsure=1), 1) for _ in range(8)]
     assert waits[:3] == [0.1, 0.2, 0.4]
-    assert waits[-1] == UNSURE_MOST
+    assert waits[-1] == UNSURE_MOST_SECONDS
     pace.after(Report(handled=1), 1)
     assert pace.after_outage() == 0.1
 
@@ -75,5 +75,5 @@ def test_limits_and_waits_stay_in_their_bounds(turns: list[str], chance: float) 
         taken = pace.limit
         wait = pace.after(Report(**{turn: taken}), taken)
         assert 1 <= pace.limit <= 64
-        assert 0 <= wait <= max(UNSURE_MOST, CONTENDED_MOST)
+        assert 0 <= wait <= max(UNSURE_MOST_SECONDS, CONTENDED_MOST_SECONDS)
         assert (wait == 0) == (turn in ("handled", "postponed"))

@@ -19,7 +19,7 @@ from onceonly.runtime.observe.crash import CrashAt, Crashed
 from onceonly.runtime.observe.observed import observed
 from onceonly.runtime.observe.observer import Call, Observers, Point, Tally
 from onceonly.runtime.processes.doorbell import Doorbell
-from onceonly.runtime.relay.relay import LEASE, PAGE
+from onceonly.runtime.relay.relay import LEASE_SECONDS, PAGE
 
 # The algorithm
 
@@ -152,7 +152,7 @@ async def test_an_outage_does_not_leave_what_was_taken_to_the_end_of_the_lease()
     post = await Post().open()
     await post.commit("a")
     await post.run(FailsAt(Point.DISPATCH, Failed("away"), Failed("away")))
-    assert post.timer.seconds() < LEASE
+    assert post.timer.seconds() < LEASE_SECONDS
 
 
 async def test_what_another_relay_has_just_taken_is_refused_all_the_same(caplog: pytest.LogCaptureFixture) -> None:

@@ -15,7 +15,7 @@ from onceonly.model.message import Message, Send
 from onceonly.model.record import Answer, Record
 from onceonly.ports.store import Unit
 from onceonly.runtime.worker.alone import Presence
-from onceonly.runtime.worker.together import WINDOW, ForgettingTogether
+from onceonly.runtime.worker.together import WINDOW_SECONDS, ForgettingTogether
 from onceonly.runtime.worker.turns import Turn, TurningStore
 from onceonly.runtime.worker.worker import IN_FLIGHT, Worker
 
@@ -168,7 +168,7 @@ async def test_who_forgets_first_waits_for_others_to_join() -> None:
     store = ForgettingTogether(slow, house.timer, enough=9)
     await asyncio.gather(*(store.forget([Record(Identity("s", name))]) for name in "abc"))
     assert slow.calls == [["a", "b", "c"]]
-    assert house.timer.slept == [WINDOW]
+    assert house.timer.slept == [WINDOW_SECONDS]
 
 
 async def test_enough_callers_wait_for_nobody_else() -> None:

@@ -10,7 +10,7 @@ from onceonly.model.errors import CommitRefused, Conflict, Failed, QueueMissing,
 from onceonly.model.health import EndpointHealth, Trouble
 from onceonly.model.journal import Done, Journal
 from onceonly.runtime.observe.observer import Call, Observers, Point
-from onceonly.runtime.observe.vitals import FADES, Vitals, keep_written, read_vitals, write_vitals
+from onceonly.runtime.observe.vitals import FAILURE_FADES_MS, Vitals, keep_written, read_vitals, write_vitals
 from onceonly.testing.clock import ManualClock
 
 
@@ -107,7 +107,7 @@ async def test_what_failed_once_and_was_not_tried_again_fades_when_others_of_its
     clock = ManualClock()
     vitals = Vitals(clock=clock)
     await called(vitals, Point.FIND, Failed("away"))
-    clock.advance(FADES + 1)
+    clock.advance(FAILURE_FADES_MS + 1)
     await called(vitals, Point.RECEIVE)
     assert troubles(vitals) == ["store"]
     await called(vitals, Point.BEGIN)

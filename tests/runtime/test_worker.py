@@ -15,7 +15,7 @@ from onceonly.ports.store import Resources, Unit
 from onceonly.runtime.observe.crash import CrashAt, Crashed
 from onceonly.runtime.observe.observer import Point, Tally
 from onceonly.runtime.processes.board import DEAD, HANDLED, HELD, KNOWN, RECEIVED, RETRIED, Board
-from onceonly.runtime.worker.together import WINDOW
+from onceonly.runtime.worker.together import WINDOW_SECONDS
 from onceonly.runtime.worker.worker import Worker, run_all, side_by_side
 
 
@@ -135,7 +135,7 @@ async def test_an_outage_of_the_store_counts_nothing_and_is_said_once(caplog: py
     assert worker.report.retried == worker.report.dead == 0
     *pauses, last = house.timer.slept
     assert pauses == sorted(pauses)
-    assert (len(pauses), last) == (5, WINDOW)
+    assert (len(pauses), last) == (5, WINDOW_SECONDS)
     assert len(messages_in(caplog, "WARNING")) == 1
     assert messages_in(caplog, "INFO") == ["worker started", "worker recovered", "worker stopped"]
 
@@ -284,7 +284,7 @@ async def test_leases_are_renewed_while_a_batch_is_in_work() -> None:
 
         async def sleep(self, seconds: float) -> None:
             """Sleep in the way the class says."""
-            if seconds == WINDOW:
+            if seconds == WINDOW_SECONDS:
                 return
             self.asked.put_nowait(seconds)
             await self.over.acquire()

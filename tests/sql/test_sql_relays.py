@@ -19,7 +19,7 @@ from onceonly.model.record import Record
 from onceonly.ports.transport import Topology
 from onceonly.runtime.environment import Surroundings
 from onceonly.runtime.processes.doorbell import Doorbell
-from onceonly.runtime.relay.relay import LONGEST_IDLE, PAGE, Relay
+from onceonly.runtime.relay.relay import LONGEST_IDLE_SECONDS, PAGE, Relay
 from onceonly.sql.database import Database
 from onceonly.sql.store import SqlStore
 from onceonly.sql.store.statements import row_of
@@ -96,7 +96,7 @@ async def test_an_idle_relay_asks_once_in_ten_seconds(database: Database) -> Non
     with asked(database) as heard:
         await relay.run(stop)
     assert len(heard) == LOOKS, heard
-    assert min(timer.slept) >= LONGEST_IDLE
+    assert min(timer.slept) >= LONGEST_IDLE_SECONDS
 
 
 async def test_relays_at_once_send_each_record_once(database: Database) -> None:

@@ -20,7 +20,7 @@ from onceonly.sql.database_clock import database_now
 from onceonly.sql.schema import check, create, drop, upgrade
 from onceonly.sql.store import SCHEMA, ClaimMode, SqlRing, SqlStore
 from onceonly.sql.store.tables import tables
-from onceonly.testing.ring_subject import RETENTION, WIDTH, at, former, name_of, stating
+from onceonly.testing.ring_subject import RETENTION_MS, WIDTH_MS, at, former, name_of, stating
 
 DAY = 86_400_000
 BEYOND_THE_FIRST_DAY = DAY * 5 // 4
@@ -200,11 +200,11 @@ async def test_what_another_store_remembers_for_is_in_no_slot_and_never_expires(
 async def test_a_longer_retention_than_was_decided_is_refused(place: str) -> None:
     """Who comes first decides; less is fine, for more was promised."""
     async with emptied(place) as database:
-        await SqlStore(database, "first", retention=RETENTION).prepare()
-        await SqlStore(database, "less", retention=RETENTION - 1).prepare()
+        await SqlStore(database, "first", retention=RETENTION_MS).prepare()
+        await SqlStore(database, "less", retention=RETENTION_MS - 1).prepare()
         with pytest.raises(SetupError, match=r"retention is 1 d, and this database keeps claims for 12 s.*prefix"):
             await SqlStore(database, "more", retention=DAY).prepare()
-        assert (await SqlRing(database, retention=RETENTION).slicing()).width == WIDTH
+        assert (await SqlRing(database, retention=RETENTION_MS).slicing()).width == WIDTH_MS
 
 
 async def test_several_who_come_first_agree(place: str) -> None:
@@ -282,9 +282,9 @@ async def test_copies_in_a_slot_cost_one_read_more(place: str) -> None:
 async def test_a_slot_that_lost_its_label_makes_its_messages_wait_and_is_recycled(place: str) -> None:
     """As when its recycling is interrupted in MariaDB: its claims are no slice's, until it is recycled again."""
     async with emptied(place) as database:
-        store, ring = SqlStore(database, "shop", retention=RETENTION), SqlRing(database, retention=RETENTION)
+        store, ring = SqlStore(database, "shop", retention=RETENTION_MS), SqlRing(database, retention=RETENTION_MS)
         slicing, now = await ring.slicing(), await ring.now()
-        old = now - 13 * WIDTH  # no slot is for it, but this one was
+        old = now - 13 * WIDTH_MS  # no slot is for it, but this one was
         number = slicing.slot(old)
         slot = own(database).slots[number]
         async with database.writing() as connection:
@@ -293,7 +293,7 @@ async def test_a_slot_that_lost_its_label_makes_its_messages_wait_and_is_recycle
         unit.abandon()
         assert [each.bar.name for each in unit.barred] == ["UNRECYCLED"]
         assert (await ring.slots())[number].state is SlotState.UNLABELLED
-        await clock_says(ring, old + WIDTH + RETENTION)
+        await clock_says(ring, old + WIDTH_MS + RETENTION_MS)
         assert await ring.recycle(number) is Recycling.RECYCLED
 
 

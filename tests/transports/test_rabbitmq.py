@@ -16,7 +16,7 @@ from rabbitmq_house import EVENT, PATIENCE, TOPOLOGY, House, Proxy, commands, id
 from onceonly.adapters.rabbitmq import census as rabbitmq_census
 from onceonly.adapters.rabbitmq import topology
 from onceonly.adapters.rabbitmq.inbox import Receipt
-from onceonly.adapters.rabbitmq.link import LONGEST_PAUSE, Channel, Link, read_address
+from onceonly.adapters.rabbitmq.link import LONGEST_PAUSE_SECONDS, Channel, Link, read_address
 from onceonly.adapters.rabbitmq.topology import Names
 from onceonly.adapters.rabbitmq.transport import RabbitMQTransport
 from onceonly.model.errors import Failed, SetupError, TryAgain, Unknown
@@ -24,7 +24,7 @@ from onceonly.model.message import Send
 from onceonly.model.record import Answer
 from onceonly.ports.transport import Depth, Topology
 from onceonly.runtime.environment import SystemChance, SystemClock
-from onceonly.runtime.worker.pace import UNSURE_MOST
+from onceonly.runtime.worker.pace import UNSURE_MOST_SECONDS
 
 
 @pytest.fixture
@@ -186,7 +186,7 @@ async def consumer_gone(transport: RabbitMQTransport) -> None:
 
 async def test_pauses_are_short_enough_to_find_a_server_within_some_seconds() -> None:
     """A worker's longest and the connection's longest together."""
-    assert UNSURE_MOST + LONGEST_PAUSE <= 3
+    assert UNSURE_MOST_SECONDS + LONGEST_PAUSE_SECONDS <= 3
 
 
 async def test_attempts_to_connect_are_spaced(house: House) -> None:

@@ -49,7 +49,7 @@ KILLED = Failure(kind=FailureKind.KILLED, reason="the process ended while the ha
 NO_COPY = "It cannot be retried: the transport refuses a copy of it, so no retry can be counted. Its original is kept here"
 MOST_HELD = 20
 """How many deaths of processes that only held a message are believed to be another's. After that it runs alone."""
-RECYCLING = 5.0
+RECYCLING_SECONDS = 5.0
 """Seconds after which a message is looked at again whose slot has not been recycled yet."""
 
 
@@ -510,7 +510,7 @@ async def _retry_or_give_up(failed: Sequence[tuple[Item, Failure]], ports: Ports
 async def _bar(barred: Sequence[tuple[Item, Bar]], ports: Ports) -> Report:
     """Have those wait whose slot can be recycled; the others are for a person, who may know whether they were handled."""
     waiting = [item for item, bar in barred if bar is Bar.UNRECYCLED]
-    later = Failure(kind=FailureKind.LATER, reason=Bar.UNRECYCLED.value, delay=RECYCLING)
+    later = Failure(kind=FailureKind.LATER, reason=Bar.UNRECYCLED.value, delay=RECYCLING_SECONDS)
     judged = [(item, _judge(item, later, ports)) for item in waiting]
     report = await retry(judged, ports, uncopied=partial(_put_back, ports=ports))
     finals = [(item, Failure(kind=FailureKind.REJECTED, reason=bar.value)) for item, bar in barred if bar is not Bar.UNRECYCLED]

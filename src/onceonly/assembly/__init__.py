@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from onceonly.sql.database import Database
     from onceonly.sql.schema import Schema
 
-SLACK = 30.0
+SLACK_SECONDS = 30.0
 """Seconds that a run may take beyond its handler's time-out and the grace time, before its process counts as dead."""
 
 __all__ = [
@@ -129,7 +129,7 @@ async def wire(  # noqa: PLR0913 - all that it must know of an endpoint, by name
             reaching = open_transport(places.transport, settings.name, surroundings=surroundings)
             transport = await stack.enter_async_context(reaching)
         handlers = make_handlers(transport.traits, blobs)
-        lasts = max(settings.timeout, longest_timeout) + settings.worker.grace + SLACK
+        lasts = max(settings.timeout, longest_timeout) + settings.worker.grace + SLACK_SECONDS
         ports = Ports(
             endpoint=settings.name,
             store=store,

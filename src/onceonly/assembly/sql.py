@@ -39,7 +39,7 @@ from onceonly.sql.store import (
 from onceonly.sql.store.enlisted import Committed, Enlisted, Home
 from onceonly.sql.store.enlisted import enlist as enlist_session
 from onceonly.sql.store.measuring import Sample, measure
-from onceonly.sql.store.slicing import RETENTION, find_slicing, refuse_more
+from onceonly.sql.store.slicing import RETENTION_MS, find_slicing, refuse_more
 from onceonly.sql.store.tables import SCHEMA as STORE
 from onceonly.systems.shared import Shared
 
@@ -222,7 +222,7 @@ async def temporary_transport(
 
 def _retention(settings: Settings) -> int:
     history = settings.plan.history
-    return RETENTION if history is None else round(history.total_seconds() * 1000)
+    return RETENTION_MS if history is None else round(history.total_seconds() * 1000)
 
 
 async def _ensure(database: Database, schema: Schema, *, creates: bool = True) -> None:

@@ -12,7 +12,7 @@ import typer
 from onceonly.assembly import look_at_ring, open_dead_letters, open_transport
 from onceonly.assembly.minting import open_mint
 from onceonly.assembly.opened import Cut
-from onceonly.cli.letters import HEAD_START, Chosen, Retried, WayBack, choose, find, moment, pages
+from onceonly.cli.letters import HEAD_START_SECONDS, Chosen, Retried, WayBack, choose, find, moment, pages
 from onceonly.cli.letters import retry as retry_letters
 from onceonly.cli.output import NEGATIVE, progress, refuse, say, show, show_json, show_table
 from onceonly.cli.places import Instead, JsonOption, Place, StoreOption, TransportOption, looked_at, place_of, transport_of
@@ -211,12 +211,12 @@ async def _retry(place: Place, chosen: Chosen, transport: str, done: Retried, *,
     async with _letters(place.dead_letters) as letters, reached("transport", transport, opening) as queue:
         total = len(chosen.keys) or await letters.count(chosen.filter)
         cut = partial(_cut_of, place.store)
-        way = WayBack(transport=queue, clock=LIVE.clock, head_start=HEAD_START, anyway=anyway, cut=cut)
+        way = WayBack(transport=queue, clock=LIVE.clock, head_start=HEAD_START_SECONDS, anyway=anyway, cut=cut)
         with progress() as bar:
             task = bar.add_task("sending back", total=total)
             await retry_letters(pages(letters, chosen), letters, way, tally=done, tick=lambda count: bar.advance(task, count))
         if done.sent:
-            say(f"waiting {HEAD_START:g} s: a message is delivered only when its letter had the time to be removed")
+            say(f"waiting {HEAD_START_SECONDS:g} s: a message is delivered only when its letter had the time to be removed")
             await asyncio.sleep(max(0.0, done.due - monotonic()))
 
 

@@ -16,16 +16,16 @@ from onceonly.runtime.processes.board import Column, Row
 
 COUNTED = 10_000
 """Records are counted up to here; more than this is a number nobody needs to know exactly."""
-PAUSE = 0.05
+POLL_SECONDS = 0.05
 """Seconds between two looks."""
-PATIENCE = 2.0
+QUIET_SECONDS = 2.0
 """Seconds to wait without a word for what others hold."""
 
 
 class Elsewhere:
     """Says once that all that is left is held by somebody else, when that lasts."""
 
-    def __init__(self, patience: float = PATIENCE) -> None:
+    def __init__(self, patience: float = QUIET_SECONDS) -> None:
         """Be patient for so many seconds."""
         self._patience = patience
         self._since: float | None = None
@@ -82,7 +82,7 @@ async def _until_drained(found: Sequence[Settings], stop: asyncio.Event, row: Ro
                 return depth.delayed
             else:
                 before = received
-            await asyncio.sleep(PAUSE)
+            await asyncio.sleep(POLL_SECONDS)
     return 0
 
 

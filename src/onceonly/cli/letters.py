@@ -21,7 +21,7 @@ PAGE = 100
 BARRED = (Bar.BEHIND.value, Bar.FUTURE.value)
 """The reasons of letters whose store cannot tell whether they were handled."""
 _FIRST, _LAST = -62_135_596_800, 253_402_300_799  # seconds since 1970: the years 1 to 9999
-HEAD_START = 2.0
+HEAD_START_SECONDS = 2.0
 """Seconds a retried message waits in its queue: time to remove its letter before it could become one again."""
 
 
@@ -58,7 +58,7 @@ class WayBack(Struct, frozen=True, kw_only=True):
 
     transport: Transport
     clock: Clock
-    head_start: float = HEAD_START
+    head_start: float = HEAD_START_SECONDS
     anyway: bool = False
     cut: Callable[[], Awaitable[Cut | None]] = nobody_knows
 

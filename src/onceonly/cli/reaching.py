@@ -9,7 +9,7 @@ from typing import TypeVar
 from onceonly.assembly import shown
 from onceonly.model.errors import Failed, TryAgain
 
-ANSWER = 15.0
+ANSWER_SECONDS = 15.0
 """Seconds that a server may take to answer a look."""
 
 ANY_TIME = math.inf
@@ -31,7 +31,7 @@ async def reached(role: str, setting: object, opening: AbstractAsyncContextManag
 async def answering(role: str, setting: object, seconds: float | None = None) -> AsyncIterator[None]:
     """Enclose a look at the place that a setting names. Raises Failed when it takes too long; TryAgain names the place."""
     place = f"{role.replace('_', ' ')} {shown(setting)}"
-    patience = ANSWER if seconds is None else seconds
+    patience = ANSWER_SECONDS if seconds is None else seconds
     limit = asyncio.timeout(patience)
     try:
         async with limit:

@@ -29,7 +29,7 @@ from onceonly.runtime.relay.relay import Relay
 from onceonly.runtime.worker.start import Patience
 from onceonly.runtime.worker.worker import side_by_side
 
-LOOKS = 5.0
+POLL_SECONDS = 5.0
 """Seconds between two looks whether the broker is there."""
 
 _log = logging.getLogger("onceonly.relay")
@@ -92,7 +92,7 @@ async def _looked_at(transport: Transport) -> AsyncIterator[None]:
 
     async def look() -> None:
         while True:
-            await LIVE.timer.sleep(LOOKS)
+            await LIVE.timer.sleep(POLL_SECONDS)
             with suppress(Exception):  # whoever observes it knows
                 await transport.declare(())
 

@@ -5,7 +5,7 @@ import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-PAUSE = 0.5
+POLL_SECONDS = 0.5
 """Seconds between two looks."""
 _SKIPPED = frozenset({"__pycache__", "node_modules", "site-packages"})
 
@@ -26,7 +26,7 @@ def changed(before: Mapping[Path, int], after: Mapping[Path, int]) -> list[Path]
     return sorted({path for path, _ in before.items() ^ after.items()})
 
 
-async def until_changed(root: Path, pause: float = PAUSE) -> list[Path]:
+async def until_changed(root: Path, pause: float = POLL_SECONDS) -> list[Path]:
     """Return as soon as files below `root` differ from what they are now; gives those that do."""
     before = await asyncio.to_thread(stamps, root)
     while True:

@@ -31,7 +31,7 @@ from onceonly.runtime.worker.worker import run_all
 
 HANGS = 2
 """A process whose event loop has not turned for half the time after which it is killed is told to hang."""
-BESIDE_GRACE = 5.0
+CLOSE_SECONDS = 5.0
 """Seconds a child gets on top of its workers' grace time, to close what it has open."""
 
 _log = logging.getLogger("onceonly")
@@ -99,7 +99,7 @@ def _supervise(plan: Plan, board: Board, *, reload: bool) -> int:
         processes=board.rows,
         board=board,
         watchdog=watchdog,
-        grace=grace + BESIDE_GRACE,
+        grace=grace + CLOSE_SECONDS,
         on_event=partial(_tell, unfit=unfit if reload else None),
     )
     names = [endpoint.name for endpoint, _ in loaded]

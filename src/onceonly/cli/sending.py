@@ -19,7 +19,7 @@ from onceonly.ports.transport import Traits
 
 BATCH = 500
 TRIES = 5
-FIRST_PAUSE = 0.1
+FIRST_PAUSE_SECONDS = 0.1
 """Seconds before an unsure send is repeated; four times as long each time. The ids stay, so repeating is safe."""
 
 
@@ -101,7 +101,7 @@ async def _send_some(batch: Sequence[Message], transport: Sender, to: str, tally
         return
     for number in range(TRIES):
         if number:
-            await asyncio.sleep(FIRST_PAUSE * 4 ** (number - 1))
+            await asyncio.sleep(FIRST_PAUSE_SECONDS * 4 ** (number - 1))
         try:
             answers = await transport.send(left)
         except Failed:

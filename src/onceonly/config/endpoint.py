@@ -30,12 +30,12 @@ from onceonly.model.retry import Retry
 from onceonly.model.wording import an
 from onceonly.systems import Role
 
-DAY = 86400.0
+DAY_SECONDS = 86400.0
 MAX_COMMIT = timedelta(seconds=30)
 LONGEST_COMMIT = timedelta(hours=1)
-MARGIN = 5.0
+MARGIN_SECONDS = 5.0
 _NEEDED = frozenset({"store", "transport"})
-ELSEWHERE = 60.0
+PREPARATION_SECONDS = 60.0
 """Seconds that a unit may wait for blobs, requests and tokens to be prepared at other services."""
 
 
@@ -105,8 +105,8 @@ class Settings:
         worker = self.worker
         handling = worker.budget + worker.concurrency * (max(self.timeout, longest_timeout) + worker.grace)
         if self.makes_things or (self.plan.tokens is not None and not self.plan.tokens_in_store):
-            handling += ELSEWHERE
-        return max(handling, self.max_commit.total_seconds()) + MARGIN
+            handling += PREPARATION_SECONDS
+        return max(handling, self.max_commit.total_seconds()) + MARGIN_SECONDS
 
     def __post_init__(self) -> None:
         """Check everything."""
@@ -181,9 +181,9 @@ class Settings:
             yield from self.retry.problems()
         else:
             yield f"retry must be a Retry(...), not {self.retry!r}"
-        if not 0 < self.timeout <= DAY:
+        if not 0 < self.timeout <= DAY_SECONDS:
             yield f"timeout must be a number of seconds above 0, a day at most, not {self.timeout!r}"
-        if not 0 < self.relay_after <= DAY:
+        if not 0 < self.relay_after <= DAY_SECONDS:
             yield f"relay_after must be a number of seconds above 0, a day at most, not {self.relay_after!r}"
         yield from self._control_problems(decided=not (wrong or undecided))
         if not isinstance(self.worker, WorkerSettings):
@@ -197,7 +197,7 @@ class Settings:
         policy: object = retry or self.retry  # what a user wrote, whatever the annotation says
         if not isinstance(chosen, History | DedupStore | Tokens) or not isinstance(policy, Retry) or policy.problems():
             return
-        if not (is_duration(self.manual_retry) and is_duration(self.max_commit)) or not 0 < timeout <= DAY:
+        if not (is_duration(self.manual_retry) and is_duration(self.max_commit)) or not 0 < timeout <= DAY_SECONDS:
             return  # told elsewhere
         promised = Promised(retry=policy, timeout=timeout, manual_retry=self.manual_retry, max_commit=self.max_commit)
         name = type(chosen).__name__

@@ -11,7 +11,7 @@ from onceonly.demo.flights import FLIGHT_DEPARTED, LEDGER, LOYALTY, MILES_FLOWN
 from onceonly.demo.options import Deduplication, Options
 from onceonly.systems import Role
 
-LEASE = 2  # seconds until a killed process's messages come back
+LEASE_SECONDS = 2  # until a killed process's messages come back
 SUBSCRIBERS = {FLIGHT_DEPARTED: (LEDGER,), MILES_FLOWN: (LOYALTY,)}
 
 
@@ -57,7 +57,7 @@ def place_of(options: Options, folder: Path) -> Place:
     beside = options.beside or ("" if inside else store)
     return Place(
         store=_own(store, prefix),
-        transport=_with(options.transport or f"sqlite:///{folder}/queue.db", f"prefix={prefix}&lease={LEASE}"),
+        transport=_with(options.transport or f"sqlite:///{folder}/queue.db", f"prefix={prefix}&lease={LEASE_SECONDS}"),
         prefix=prefix,
         deduplication=options.deduplication,
         beside=_own(beside, prefix) if is_beside and beside else "",

@@ -25,11 +25,11 @@ from onceonly.ports.transport import Depth
 from onceonly.runtime.processes.board import Board, Column
 from onceonly.runtime.processes.processes import Supervisor
 
-GRACE = 5.0
-GLANCE = 0.02  # seconds between two glances at what the processes hold
+GRACE_SECONDS = 5.0
+POLL_SECONDS = 0.02  # between two glances at what the processes hold
 GLANCES = 8  # between two looks at the queues, which cost the database something
-PATIENCE = 100.0  # seconds without anything happening
-SETTLING = 10.0  # seconds that a broker may take to notice that processes have ended
+QUIET_SECONDS = 100.0  # without anything happening
+SETTLE_SECONDS = 10.0  # for a broker to notice that processes have ended
 KILLING_SHARE = 0.9  # the kills are spread over this share of the work
 
 
@@ -131,13 +131,13 @@ class Killer:
 
 async def _until_done(stage: Stage, killer: Killer, board: Board, show: Callable[[Scene], None]) -> None:
     """Return when every queue is empty, or nothing has happened for long: the audit says what is missing then."""
-    seen, end = (0, 0), time.monotonic() + PATIENCE
+    seen, end = (0, 0), time.monotonic() + QUIET_SECONDS
     while time.monotonic() < end:
         try:
             await stage.drain_sink()
             left = {name: _all(depth) for name, depth in (await stage.depths()).items()}
         except TryAgain:  # a server is away; the workers wait for it as well
-            await asyncio.sleep(GLANCE)
+            await asyncio.sleep(POLL_SECONDS)
             continue
         show(
             Scene(
@@ -152,13 +152,13 @@ async def _until_done(stage: Stage, killer: Killer, board: Board, show: Callable
         if not any(left.values()):
             return
         if (sum(left.values()), len(stage.sunk)) != seen:
-            seen, end = (sum(left.values()), len(stage.sunk)), time.monotonic() + PATIENCE
+            seen, end = (sum(left.values()), len(stage.sunk)), time.monotonic() + QUIET_SECONDS
         for _ in range(GLANCES):
             killer.look(left[LEDGER])
-            await asyncio.sleep(GLANCE)
+            await asyncio.sleep(POLL_SECONDS)
 
 
-async def until_quiet(stage: Looking, patience: float = SETTLING) -> None:
+async def until_quiet(stage: Looking, patience: float = SETTLE_SECONDS) -> None:
     """Wait for what stopped processes still hold in the broker's eyes; what is left after `patience` seconds is left over."""
     end = time.monotonic() + patience
     while True:
@@ -168,7 +168,7 @@ async def until_quiet(stage: Looking, patience: float = SETTLING) -> None:
                 return
         if time.monotonic() >= end:
             return
-        await asyncio.sleep(GLANCE)
+        await asyncio.sleep(POLL_SECONDS)
 
 
 @asynccontextmanager
@@ -179,7 +179,7 @@ async def _supervised(place: Place, options: Options, board: Board) -> AsyncIter
         processes=options.processes,
         board=board,
         watchdog=None,
-        grace=GRACE,
+        grace=GRACE_SECONDS,
         on_event=lambda _: None,
     )
     stop = asyncio.Event()

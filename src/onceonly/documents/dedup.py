@@ -17,7 +17,7 @@ from onceonly.ports.documents import Change, Document, Documents
 from onceonly.ports.surroundings import Clock
 
 _PREFIX = "done/"
-_MARGIN = 3_600_000
+_CLOCK_MARGIN_MS = 3_600_000
 """Milliseconds for which a mark is kept beyond its retention: what clocks may differ by."""
 
 
@@ -60,8 +60,8 @@ class DocumentDedupStore:
             if before is not None and before.until >= needed and (before.body or key not in bodies):
                 return None
             body = before.body if before is not None and before.body else bodies.get(key, "")
-            mark = _encode(Mark(needed + _MARGIN, body))
-            return Change(key=key, body=mark, expected=found.version if found else "", expires=needed + _MARGIN)
+            mark = _encode(Mark(needed + _CLOCK_MARGIN_MS, body))
+            return Change(key=key, body=mark, expected=found.version if found else "", expires=needed + _CLOCK_MARGIN_MS)
 
         names = [_name(key) for key in keys]
         await compare_and_set(self._documents, names, renew, guesses=dict.fromkeys(names))

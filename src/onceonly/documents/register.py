@@ -14,7 +14,7 @@ from onceonly.model.thing import Row
 from onceonly.ports.documents import Change, Document, Version
 
 LISTED = "register/"
-_LEFT_AFTER = 3_600_000
+_UNLISTED_AFTER_MS = 3_600_000
 """Milliseconds after which a row that is still in its document may be one that nobody listed."""
 
 _encode = msgspec.json.Encoder().encode
@@ -64,7 +64,7 @@ class DocumentRegister:
 
         def opened(key: str, document: EntityDocument) -> EntityDocument:
             mine = [row for row in rows if row.unit == key and names[row.attempt] not in document.records]
-            wanted.update(_left(key, document, before=rows[0].at - _LEFT_AFTER))
+            wanted.update(_left(key, document, before=rows[0].at - _UNLISTED_AFTER_MS))
             wanted.update({row.attempt: row for row in mine})
             added = {row.attempt: Registered(names[row.attempt], row.at) for row in mine}
             return replace(document, register={**document.register, **added})

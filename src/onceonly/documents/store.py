@@ -29,11 +29,11 @@ Edit = Callable[[str, EntityDocument], EntityDocument]
 ENTITY, MESSAGE, BUCKET = "entity/", "message/", "bucket/"
 KEY, ATTEMPT = "key/", "attempt/"
 """Documents of transactions: of a client's key, and of an attempt without a key and without an entity."""
-MARGIN = 3_600_000
+CLOCK_MARGIN_MS = 3_600_000
 """Milliseconds for which things are kept beyond their time: what clocks may differ by."""
-_EARLIER = 30 * 86_400_000
+_EARLIER_HISTORY_MS = 30 * 86_400_000
 """Milliseconds for which history is kept that was left by an earlier setting."""
-_BOUND = 30 * 86_400_000
+_KEY_BINDING_MS = 30 * 86_400_000
 """Milliseconds for which it is kept where a client's key leads: longer than any answer."""
 
 
@@ -99,7 +99,7 @@ class DocumentStore:
             return kept.record(identity, unit)
         if unit.startswith((KEY, ATTEMPT)):
             now = self.clock.now()
-            tombstone = Kept("", done=max(now, 1), until=now + _BOUND)
+            tombstone = Kept("", done=max(now, 1), until=now + _KEY_BINDING_MS)
             document = replace(document, records={**document.records, attempt_name(identity): tombstone})
         change = self.change_of(unit, document, loaded.version if loaded else "")
         if (await self.documents.save([change]))[0] is None:
@@ -138,18 +138,18 @@ class DocumentStore:
         expires = 0
         is_over = not document.register and not any(each.owes for each in document.records.values())
         if is_over and key.startswith(MESSAGE) and self.history is not None:
-            expires = self.clock.now() + self.history + MARGIN
+            expires = self.clock.now() + self.history + CLOCK_MARGIN_MS
         elif document == EntityDocument() and key.startswith(ENTITY):  # left by a fence
-            expires = self.clock.now() + _BOUND + MARGIN
+            expires = self.clock.now() + _KEY_BINDING_MS + CLOCK_MARGIN_MS
         elif is_over and key.startswith((KEY, ATTEMPT)):
             until = (*(each.until for each in document.records.values()), *(each.until for each in document.keys.values()))
-            expires = MARGIN + max(self.clock.now() + (_BOUND if document.leads_to else 0), *until, 0)
+            expires = CLOCK_MARGIN_MS + max(self.clock.now() + (_KEY_BINDING_MS if document.leads_to else 0), *until, 0)
         return Change(key=key, body=encode_entity(document), expected=version, expires=expires)
 
     def trimmed(self, document: EntityDocument) -> EntityDocument:
         """Leave out what was finished longer ago than history goes back, and what transactions left up to some instant."""
-        now = self.clock.now() - MARGIN
-        oldest = now - (_EARLIER if self.history is None else self.history)
+        now = self.clock.now() - CLOCK_MARGIN_MS
+        oldest = now - (_EARLIER_HISTORY_MS if self.history is None else self.history)
         records = {
             name: each
             for name, each in document.records.items()

@@ -17,7 +17,7 @@ MAX_DATA = 64 * 1024 * 1024
 MAX_BLOBS = 100
 LONGEST_NAME = 400
 """Bytes of a name: with the attempt and the prefix of its place it is one that every place takes."""
-AWAY = 10.0
+RETRY_SECONDS = 10.0
 """Seconds until a handler is tried again whose blob cannot be read now."""
 
 _PART = re.compile(r'[^\x00-\x1f\x7f/\\:*?"<>|\ud800-\udfff]*[^\x00-\x1f\x7f/\\:*?"<>|\ud800-\udfff. ]')
@@ -74,7 +74,7 @@ class Blobs:
         try:
             return await things.read(name)
         except TryAgain as error:
-            raise RetryLater(AWAY, f"the place of blobs is away: {error}") from error
+            raise RetryLater(RETRY_SECONDS, f"the place of blobs is away: {error}") from error
 
     def end(self) -> tuple[Thing, ...]:
         """Close this and give what is to be made, in order; every later use is an error."""

@@ -11,7 +11,7 @@ from onceonly.model.message import Failure, FailureKind
 
 REASON_LIMIT = 2000
 TRACEBACK_LIMIT = 8000
-LONGEST_DELAY = timedelta(days=3650).total_seconds()
+LONGEST_DELAY_SECONDS = timedelta(days=3650).total_seconds()
 
 
 def blame(function: Function, error: BaseException, reason: str = "") -> HandlerFailed:
@@ -20,7 +20,7 @@ def blame(function: Function, error: BaseException, reason: str = "") -> Handler
         case RetryLater():
             if not math.isfinite(error.delay):
                 return failed(FailureKind.EXCEPTION, f"RetryLater needs a finite number of seconds, not {error.delay}")
-            return failed(FailureKind.LATER, text(error), delay=min(max(error.delay, 0.0), LONGEST_DELAY))
+            return failed(FailureKind.LATER, text(error), delay=min(max(error.delay, 0.0), LONGEST_DELAY_SECONDS))
         case Reject():
             return failed(FailureKind.REJECTED, text(error) or "rejected by its handler")
         case InvalidEffect():

@@ -40,11 +40,11 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Principal = Callable[[Scope], str | None]
 """Tells who calls."""
 
-LONGEST_DEADLINE = 86_400_000
+LONGEST_DEADLINE_MS = 86_400_000
 """Milliseconds ahead that a deadline may be: tombstones stand as long."""
-MARGIN = 600_000
+TOMBSTONE_MARGIN_MS = 600_000
 """Milliseconds for which a tombstone stands beyond the deadline: what a PUT may take that came just in time."""
-LONGEST_EXECUTION = 3_600_000
+LONGEST_EXECUTION_MS = 3_600_000
 
 _ID = re.compile(r"[A-Za-z0-9._~-]{1,200}")
 _NOT_KEPT = frozenset(
@@ -163,7 +163,7 @@ class HttpApp:
                 deadline = _deadline(asked, now)
                 if deadline is None:
                     return NO_DEADLINE
-                await bury(asked.key, here.calls, until=max(deadline, now) + MARGIN)
+                await bury(asked.key, here.calls, until=max(deadline, now) + TOMBSTONE_MARGIN_MS)
                 return Answered(204)
             case _:
                 answered = Answered.words(405, "there is PUT, POST, GET and DELETE")
@@ -207,7 +207,7 @@ async def _post(asked: Asked, here: Here) -> Answered:
     opening = Opening(
         endpoint=here.ports.endpoint,
         attempt=here.surroundings.ids.fresh(),
-        max_commit=LONGEST_EXECUTION,
+        max_commit=LONGEST_EXECUTION_MS,
         key=asked.key,
     )
 
@@ -281,7 +281,7 @@ def _as_read(stored: bytes) -> Answered:
 def _deadline(asked: Asked, now: int) -> int | None:
     text = asked.headers.get(DEADLINE, "")
     deadline = int(text) if text.isascii() and text.isdecimal() and len(text) < 16 else None  # noqa: PLR2004 - year 30000
-    return deadline if deadline is not None and deadline <= now + LONGEST_DEADLINE else None
+    return deadline if deadline is not None and deadline <= now + LONGEST_DEADLINE_MS else None
 
 
 async def _body(receive: Receive) -> bytes:

@@ -13,9 +13,9 @@ from typing import Any
 
 from onceonly.model.errors import HandlerStuck
 
-EARLY = 0.001
+EARLY_SECONDS = 0.001
 """Seconds by which an event loop may ring too early."""
-LAST = 1.0
+CANCEL_SECONDS = 1.0
 """Seconds that a handler has to end when its worker is cancelled: longer than that, its unit is not kept for it."""
 
 Outcome = tuple[Any, BaseException | None]
@@ -57,7 +57,7 @@ class TimeLimits:
 
     def _look(self, loop: asyncio.AbstractEventLoop) -> None:
         self._timer = None
-        now = loop.time() + EARLY
+        now = loop.time() + EARLY_SECONDS
         for run in [run for run in self._running if run.until <= now]:
             if run.expired:
                 self._running.discard(run)
@@ -120,7 +120,7 @@ class HandlerRun:
         except BaseException:  # the worker is cancelled, or the handler does not end
             turn.task.cancel()
             if turn.ended.cancelled():
-                await asyncio.wait({turn.task}, timeout=LAST)
+                await asyncio.wait({turn.task}, timeout=CANCEL_SECONDS)
             raise
         finally:
             limits.stop(self)

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar, cast
 
 from onceonly.algorithms.transaction import Ways, before_commit, begin, complete, enclosed, transact
-from onceonly.config.endpoint import DAY, LONGEST_COMMIT
+from onceonly.config.endpoint import DAY_SECONDS, LONGEST_COMMIT
 from onceonly.endpoint.envelopes import Envelopes, Origin, Wish
 from onceonly.endpoint.sending import Sending
 from onceonly.endpoint.transaction_entities import HeldEntities
@@ -300,7 +300,7 @@ def asked(
     retention: timedelta | None,
 ) -> Asked:
     """Check what a user asks for, of an endpoint that keeps answers for `retention`. Raises InvalidKey, TransactionMisused."""
-    if wait is not None and not 0 < wait <= DAY:
+    if wait is not None and not 0 < wait <= DAY_SECONDS:
         raise TransactionMisused(f"wait must be a number of seconds above 0, a day at most, not {wait!r}")
     if not isinstance(max_commit, timedelta) or not timedelta(milliseconds=1) <= max_commit <= LONGEST_COMMIT:
         raise TransactionMisused(f"max_commit must be a timedelta of 1 ms to {LONGEST_COMMIT}, not {max_commit!r}")

@@ -4,7 +4,7 @@ import msgspec
 from starlette.responses import Response
 
 MEDIA_TYPE = "application/problem+json"
-TRY_AGAIN = 1
+RETRY_AFTER_SECONDS = 1
 """Seconds after which a client may ask again."""
 
 _TITLES = {
@@ -32,5 +32,5 @@ class Refused(Exception):
     def response(self) -> Response:
         """Give the response that says it."""
         said = {"title": self.title, "status": self.status, "code": self.code, "detail": self.detail}
-        headers = {"retry-after": str(TRY_AGAIN)} if self.retry else None
+        headers = {"retry-after": str(RETRY_AFTER_SECONDS)} if self.retry else None
         return Response(msgspec.json.encode(said), self.status, headers, MEDIA_TYPE)

@@ -40,7 +40,7 @@ from onceonly.model.errors import (
 SAFE = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
 """Methods that change nothing (RFC 9110, 9.2.1): their requests get no transaction."""
 SERVER_ERROR = 500
-REACHING = 10.0
+CONNECT_SECONDS = 10.0
 """Seconds that the store may take to be reached, beside what is waited for another request with the key."""
 Respond = Callable[[Request], Awaitable[Response]]
 Principal = Callable[[Request], str | None]
@@ -165,7 +165,7 @@ class Attempt:
                 max_commit=terms.max_commit,
                 wait=terms.wait,
             )
-            async with asyncio.timeout(terms.wait + REACHING if self._key else None):
+            async with asyncio.timeout(terms.wait + CONNECT_SECONDS if self._key else None):
                 return await self._stack.enter_async_context(tx)
         except KeyReused as error:
             detail = f"this {NAME} was used before, for another request: send a new one with each new request"
@@ -173,7 +173,7 @@ class Attempt:
         except InvalidKey as error:
             raise Refused(400, "malformed-key", str(error)) from error
         except TimeoutError as error:
-            raise self._unavailable(Failed(f"the store was not reached within {REACHING:g} s")) from error
+            raise self._unavailable(Failed(f"the store was not reached within {CONNECT_SECONDS:g} s")) from error
         except Conflict as error:
             if self._key is None:
                 raise

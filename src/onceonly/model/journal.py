@@ -7,9 +7,9 @@ from msgspec import Struct
 from onceonly.model.durations import in_words
 from onceonly.model.health import Trouble
 
-PATIENCE = 300_000
+OVERDUE_MS = 300_000
 """Milliseconds that a janitor may be overdue before anybody is told, at least."""
-AGAIN = 60.0
+RETRY_SECONDS = 60.0
 """Seconds after which a chore that failed is done again, at the latest."""
 
 
@@ -58,7 +58,7 @@ class Journal(Struct, frozen=True, kw_only=True, omit_defaults=True):
         It is as well when the clock that wrote it was ahead.
         """
         done = self.chores.get(chore)
-        return done is None or not 0 <= now - done.at < (min(every, AGAIN) if done.failing_since else every) * 1000
+        return done is None or not 0 <= now - done.at < (min(every, RETRY_SECONDS) if done.failing_since else every) * 1000
 
     def is_failing(self) -> bool:
         """Tell whether some chore failed when it was done last."""
@@ -67,7 +67,7 @@ class Journal(Struct, frozen=True, kw_only=True, omit_defaults=True):
     def overdue(self, now: int) -> int:
         """Give for how many milliseconds nobody was at it, 0 while that is no matter."""
         rested = now - self.at
-        return rested if rested > max(3 * self.interval, PATIENCE) else 0
+        return rested if rested > max(3 * self.interval, OVERDUE_MS) else 0
 
     def troubles(self, now: int) -> Iterator[Trouble]:
         """Say what is wrong. Only a slot that messages are waiting for stops anything."""

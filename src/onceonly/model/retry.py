@@ -13,7 +13,7 @@ SURE = 5
 """How many equal failures in a row make one UNSURE failure the message's own."""
 BLAMED = "its unit fails with this message and is committed without its handler"
 """How the reason of an UNSURE failure begins."""
-_LOCKED_FIRST, _LOCKED_MOST = 0.25, 8.0
+_LOCKED_FIRST_SECONDS, _LOCKED_MOST_SECONDS = 0.25, 8.0
 _LOCKED_KEPT = 6
 _COMPARED = 150
 UNCOUNTED = frozenset({FailureKind.LOCKED, FailureKind.UNSURE})
@@ -112,7 +112,7 @@ def _judge_uncounted(policy: Retry, failure: Failure, *, attempts: int, history:
     if failure.kind is FailureKind.UNSURE:
         delay = 0.0 if times < SURE - 2 else 2.0 ** (times - SURE + 2)
     else:
-        delay = min(_LOCKED_FIRST * 2.0 ** (times - 1), _LOCKED_MOST) * (1 + policy.jitter * chance)
+        delay = min(_LOCKED_FIRST_SECONDS * 2.0 ** (times - 1), _LOCKED_MOST_SECONDS) * (1 + policy.jitter * chance)
     later = history[len(history) - times + 1 :][-_LOCKED_KEPT:]
     return Verdict(
         give_up=False,

@@ -25,14 +25,14 @@ from onceonly.sql.translation import NotConnected, Translating, TurnNotHad
 from onceonly.sql.urls import DEFAULT_PREFIX, Place, checked_prefix, read_url
 from onceonly.systems import system_of, systems
 
-REACHING = 25.0
+CONNECT_SECONDS = 25.0
 """Seconds for a new connection, and for all that SQLAlchemy asks on it."""
-SETTLING = 15.0
+ROLLBACK_SECONDS = 15.0
 """Seconds that a transaction waits for the rollback of those before it: a server that is silent for so long is away."""
-CLOSING = 2.0
+CLOSE_SECONDS = 2.0
 """Seconds to end transactions and connections politely."""
-SOON = 0.002  # seconds until a unit's connection is given back, unless another transaction begins before
-LOOK_EVERY = 30.0
+REUSE_SECONDS = 0.002  # until a unit's connection is given back, unless another transaction begins before
+CHECK_INTERVAL_SECONDS = 30.0
 """Seconds between two looks at a server's settings: one that stops being durable is noticed within a minute."""
 Source: TypeAlias = str | AsyncEngine | async_sessionmaker[AsyncSession]
 """What a user may name a database by."""
@@ -65,7 +65,7 @@ class Database:
         self._stranded: list[DatabaseTransaction] = []
 
     async def ready(self) -> None:
-        """Check the server before the first transaction, and every `LOOK_EVERY` seconds after that.
+        """Check the server before the first transaction, and every `CHECK_INTERVAL_SECONDS` seconds after that.
 
         Raises the driver's own errors; SetupError the first time, Unsafe later.
         """
@@ -73,7 +73,7 @@ class Database:
             async with self._preparing:
                 if not self._prepared:
                     await self._prepare()
-                    self._prepared, self._next_look = True, monotonic() + LOOK_EVERY
+                    self._prepared, self._next_look = True, monotonic() + CHECK_INTERVAL_SECONDS
         elif monotonic() >= self._next_look and not self.dialect.embedded:
             await self._look_again()
 
@@ -158,7 +158,7 @@ class Database:
         """Wait until every dropped transaction is rolled back, but not for a server that does not answer."""
         self._end_stranded()
         if self._dropping:
-            await asyncio.wait(self._dropping, timeout=None if self.dialect.embedded else SETTLING)
+            await asyncio.wait(self._dropping, timeout=None if self.dialect.embedded else ROLLBACK_SECONDS)
 
     async def close(self) -> None:
         """Roll back what was dropped, and close the connections that this library opened.
@@ -168,7 +168,7 @@ class Database:
         self._end_stranded()
         ending = asyncio.ensure_future(self._end())
         try:
-            if not self.dialect.embedded and not (await asyncio.wait([ending], timeout=CLOSING))[0]:
+            if not self.dialect.embedded and not (await asyncio.wait([ending], timeout=CLOSE_SECONDS))[0]:
                 self.dialect.hang_up()
         finally:
             await ending
@@ -180,7 +180,7 @@ class Database:
 
     async def _prepare(self) -> None:
         with self._connecting():
-            async with asyncio.timeout(None if self.dialect.embedded else 2 * REACHING):
+            async with asyncio.timeout(None if self.dialect.embedded else 2 * CONNECT_SECONDS):
                 await self.dialect.prepare(self.engine, durable=self._durable)
 
     async def _look_again(self) -> None:
@@ -192,7 +192,7 @@ class Database:
                 await self._prepare()
             except SetupError as error:
                 raise Unsafe(str(error)) from error
-            self._next_look = monotonic() + LOOK_EVERY
+            self._next_look = monotonic() + CHECK_INTERVAL_SECONDS
 
     async def _get_ready(self, *, settled: bool = True) -> None:
         """Look at the database before its first use, and let what was dropped be rolled back.
@@ -214,7 +214,7 @@ class Database:
         try:
             if self._has_idle():
                 return await self.engine.connect()
-            async with asyncio.timeout(REACHING):
+            async with asyncio.timeout(CONNECT_SECONDS):
                 return await self.engine.connect()
         except self._known:
             raise
@@ -279,7 +279,7 @@ class Database:
     def _keep(self, transaction: DatabaseTransaction) -> None:
         """Have a committed transaction's connection given back soon: what waits for the commit waits no longer for that."""
         self._stranded.append(transaction)
-        asyncio.get_running_loop().call_later(SOON, self._end_stranded)
+        asyncio.get_running_loop().call_later(REUSE_SECONDS, self._end_stranded)
 
     def _end_stranded(self) -> None:
         while self._stranded:

@@ -17,7 +17,7 @@ KEPT_OPEN = 32
 """Connections that a pool keeps once they were needed; one more than that is closed after each use, which costs far more."""
 
 
-BRIEF = 1.0
+BATCH_LOCK_SECONDS = 1.0
 """Seconds for which a unit of several messages waits for a lock: the others in it must not wait long for one."""
 
 
@@ -47,7 +47,7 @@ class Purpose(Enum):
     """What a database transaction is begun for."""
 
     UNIT = "a unit: handlers work in it, at the isolation that the user chose or the database's own"
-    BATCH = "a unit of several messages: it waits for a lock for BRIEF seconds at most, where that costs no round trip"
+    BATCH = "a unit of several messages: it waits for a lock for 1 s at most, where that costs no round trip"
     WRITING = "statements of this library that write; each sees what is committed when it starts"
     READING = "statements of this library that only read, all of them one state"
 

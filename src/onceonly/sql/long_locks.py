@@ -10,14 +10,14 @@ from enum import Enum
 FIRST, MOST = 16, 64
 """Number of units that do not wait. Each further lock time-out in a row doubles it, up to the limit."""
 CAREFUL_FOR = 200
-"""Number of units after those that wait for BRIEF at most."""
+"""Number of units after those that wait for `BATCH_LOCK_SECONDS` at most."""
 
 
 class Wait(Enum):
     """How long the handlers of a unit wait for a lock."""
 
     FULL = "as long as the unit's own time-out"
-    BRIEF = "BRIEF seconds"
+    BRIEF = "as long as a unit of several messages"
     NONE = "as little as the database can"
 
 

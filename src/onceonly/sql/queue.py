@@ -28,12 +28,12 @@ from onceonly.sql.queue_tables import SCHEMA, Statements
 
 __all__ = ["MAX_BODY", "SCHEMA", "Receipt", "SqlTransport"]
 
-LEASE = 30.0
+LEASE_SECONDS = 30.0
 MAX_BODY = 1024 * 1024
 AS_STORED = "onceonly-headers"
 """The header that keeps, as text, what was stored as a message's headers and could not be read."""
 
-_SHORTEST, _LONGEST, _GROWTH = 0.005, 0.1, 1.5  # seconds between two looks at an empty queue
+_SHORTEST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS, _GROWTH = 0.005, 0.1, 1.5  # between two looks at an empty queue
 _Part = TypeVar("_Part")
 _MANY = 500  # numbers in one statement: every database takes that many parameters
 
@@ -56,7 +56,7 @@ class SqlTransport:
         database: Database,
         endpoint: str,
         *,
-        lease: float = LEASE,
+        lease: float = LEASE_SECONDS,
         max_body: int = MAX_BODY,
         clock: Clock | None = None,
     ) -> None:
@@ -67,7 +67,7 @@ class SqlTransport:
         self._sql = Statements(database, moves_time=clock is not None)
         self._bell = _BELLS.setdefault(database, Bell())
         self._expects_more = False
-        self._pause = _SHORTEST
+        self._pause = _SHORTEST_PAUSE_SECONDS
 
     async def receive(self, limit: int, wait: float) -> tuple[Delivery, ...]:
         """Take what waits; see the port. Cancelled, it gives back what it has just taken."""
@@ -77,7 +77,7 @@ class SqlTransport:
             while True:
                 rung.clear()
                 if taken := await self._look_and_take(limit):
-                    self._pause = _SHORTEST
+                    self._pause = _SHORTEST_PAUSE_SECONDS
                     return taken
                 left = end - clock()
                 if left <= 0:
@@ -86,7 +86,7 @@ class SqlTransport:
                     async with asyncio.timeout(min(self._pause, left)):
                         await rung.wait()
                 except TimeoutError:
-                    self._pause = min(self._pause * _GROWTH, _LONGEST)
+                    self._pause = min(self._pause * _GROWTH, _LONGEST_PAUSE_SECONDS)
 
     async def send(self, sends: Sequence[Send]) -> tuple[Answer, ...]:
         """Hand over messages, all in one database transaction; see the port. REFUSED also: a body over `max_body`."""
@@ -205,7 +205,7 @@ class SqlTransport:
         )
 
     def _lease(self) -> int:
-        return int((self.traits.lease or LEASE) * 1000)
+        return int((self.traits.lease or LEASE_SECONDS) * 1000)
 
     def _moved(self) -> dict[str, int]:
         return {} if self._clock is None else {"now": self._clock.now()}

@@ -8,7 +8,7 @@ from onceonly.model.record import Record
 from onceonly.model.token import Token
 from onceonly.testing.samples import message
 from onceonly.testing.store_subject import (
-    MOMENT,
+    MOMENT_SECONDS,
     ONE_EFFECT,
     Found,
     StoreSubject,
@@ -112,7 +112,7 @@ class ForgetfulStoreSuite(Suite):
                 first = await (await subject.store()).begin([message()])
                 await write(subject, first, "first")
                 second = asyncio.create_task(_handle_and_forget(subject))
-                await asyncio.wait([second], timeout=min(self.patience, MOMENT))  # it may have to wait for the first
+                await asyncio.wait([second], timeout=min(self.patience, MOMENT_SECONDS))  # it may have to wait for the first
                 first_won = await wins(first, Record(message().identity, ONE_EFFECT))
                 first.abandon()
                 async with asyncio.timeout(self.patience):

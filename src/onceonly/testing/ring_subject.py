@@ -11,13 +11,13 @@ from onceonly.ports.store import Store
 from onceonly.testing.store_subject import StoreSubject, write
 from onceonly.testing.suite import ENDPOINT
 
-WIDTH = 1000
-RETENTION = TIME_BUCKETS * WIDTH
+WIDTH_MS = 1000
+RETENTION_MS = TIME_BUCKETS * WIDTH_MS
 SOURCE = "till"
 
 
 class RingSubject(StoreSubject, Protocol):
-    """A store under test whose claims are kept for `RETENTION` milliseconds."""
+    """A store under test whose claims are kept for `RETENTION_MS` milliseconds."""
 
     async def ring(self) -> Ring:
         """Open the ring, each time as a process of its own would."""

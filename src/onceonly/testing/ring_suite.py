@@ -8,8 +8,8 @@ from onceonly.model.record import Record
 from onceonly.model.ring import Bar
 from onceonly.ports.ring import Recycling, SlotState
 from onceonly.testing.ring_subject import (
-    RETENTION,
-    WIDTH,
+    RETENTION_MS,
+    WIDTH_MS,
     RingSubject,
     Seen,
     at,
@@ -25,7 +25,7 @@ from onceonly.testing.ring_subject import (
 from onceonly.testing.store_subject import ONE_EFFECT, handle, steps
 from onceonly.testing.suite import OTHER, Suite
 
-LONG = 20 * WIDTH
+LONG_MS = 20 * WIDTH_MS
 """After this everything may be forgotten."""
 MOMENTS = 6
 
@@ -34,7 +34,7 @@ class RingSuite(Suite):
     """Every promise of a ring. Override `open_ring`."""
 
     def open_ring(self) -> AbstractAsyncContextManager[RingSubject]:
-        """Give a store with nothing in it, whose claims are kept for `RETENTION` milliseconds, and clean up afterwards."""
+        """Give a store with nothing in it, whose claims are kept for `RETENTION_MS` milliseconds, and clean up afterwards."""
         raise NotImplementedError
 
     # What a unit finds
@@ -54,7 +54,7 @@ class RingSuite(Suite):
         """In one batch, and each message is known by itself afterwards."""
         async with self.open_ring() as subject:
             slicing, now = await begun(subject)
-            asked = [at(now + number * WIDTH, f"m{number}") for number in range(-slicing.full, slicing.slots - slicing.full)]
+            asked = [at(now + number * WIDTH_MS, f"m{number}") for number in range(-slicing.full, slicing.slots - slicing.full)]
             assert (await see(subject, *asked)).new == tuple(name_of(each.identity) for each in asked)
             await handle(subject, *asked)
             for each in asked:
@@ -65,7 +65,7 @@ class RingSuite(Suite):
         async with self.open_ring() as subject:
             slicing, now = await begun(subject)
             start = slicing.start(now)
-            asked = (at(start, "first"), at(start + WIDTH - 1, "last"))
+            asked = (at(start, "first"), at(start + WIDTH_MS - 1, "last"))
             await handle(subject, *asked)
             assert await see(subject, *asked) == Seen(done=("first", "last"))
 
@@ -73,9 +73,9 @@ class RingSuite(Suite):
         """Its claim goes from its slot."""
         async with self.open_ring() as subject:
             _, now = await begun(subject)
-            unit = await (await subject.store()).begin([at(now, "a"), at(now, "b"), at(now - WIDTH, "c")])
+            unit = await (await subject.store()).begin([at(now, "a"), at(now, "b"), at(now - WIDTH_MS, "c")])
             await unit.commit([Record(at(now, "a").identity)])
-            seen = await see(subject, at(now, "a"), at(now, "b"), at(now - WIDTH, "c"))
+            seen = await see(subject, at(now, "a"), at(now, "b"), at(now - WIDTH_MS, "c"))
             assert seen == Seen(new=("b", "c"), done=("a",))
 
     async def test_endpoints_do_not_share_claims_in_a_slot(self) -> None:
@@ -100,7 +100,7 @@ class RingSuite(Suite):
         async with self.open_ring() as subject:
             await begun(subject)
             await handle(subject, at(0))
-            await subject.pass_time(LONG)
+            await subject.pass_time(LONG_MS)
             assert await recycle_all(subject) == {Recycling.RECYCLED}
             assert await see(subject, at(0)) == Seen(done=("m1",))
 
@@ -111,7 +111,7 @@ class RingSuite(Suite):
         async with self.open_ring() as subject:
             _, now = await begun(subject)
             await handle(subject, at(now), decided=ONE_EFFECT)
-            others = [stating(at(now), each) for each in (str(now - 2 * WIDTH), str(now + 1), "1", "9" * 15, "soon", "")]
+            others = [stating(at(now), each) for each in (str(now - 2 * WIDTH_MS), str(now + 1), "1", "9" * 15, "soon", "")]
             for other in others:
                 assert await see(subject, other) == Seen(owed=("m1",))
             await (await subject.store()).forget([Record(at(now).identity, ONE_EFFECT)])
@@ -122,11 +122,11 @@ class RingSuite(Suite):
         """Its id contains no instant, so it is claimed without one."""
         async with self.open_ring() as subject:
             _, now = await begun(subject)
-            first = {"a": str(now), "b": str(now - WIDTH), "c": "soon", "d": ""}
+            first = {"a": str(now), "b": str(now - WIDTH_MS), "c": "soon", "d": ""}
             await handle(subject, *(stating(at(0, name), header) for name, header in first.items()))
-            for header in (str(now), str(now - 2 * WIDTH), "1", "9" * 15, "soon", ""):
+            for header in (str(now), str(now - 2 * WIDTH_MS), "1", "9" * 15, "soon", ""):
                 assert await see(subject, *(stating(at(0, name), header) for name in first)) == Seen(done=tuple(first))
-            assert await see(subject, stating(at(0, "a", b"other"), str(now - WIDTH))) == Seen(clashing=("a",))
+            assert await see(subject, stating(at(0, "a", b"other"), str(now - WIDTH_MS))) == Seen(clashing=("a",))
 
     async def test_a_header_puts_no_other_message_into_a_slot_that_cannot_take_it(self) -> None:
         """Neither what is claimed by its id, nor what is known already."""
@@ -141,7 +141,7 @@ class RingSuite(Suite):
         async with self.open_ring() as subject:
             _, now = await begun(subject)
             for name, id_instant in (("ours", now), ("foreign", 0)):
-                copies = [stating(at(id_instant, name), each) for each in (str(now), str(now - WIDTH), "", str(now + 1))]
+                copies = [stating(at(id_instant, name), each) for each in (str(now), str(now - WIDTH_MS), "", str(now + 1))]
                 tries = [take(subject, copy, mark=str(number)) for number, copy in enumerate(copies)]
                 done = await asyncio.gather(*tries, return_exceptions=True)
                 lost = [each for each in done if isinstance(each, BaseException)]
@@ -152,7 +152,7 @@ class RingSuite(Suite):
         """By the instant in its header, in that slot: with its effects owed, without, and with another body."""
         async with self.open_ring() as subject:
             _, now = await begun(subject)
-            old = [former(now, "a"), former(now - WIDTH, "b")]
+            old = [former(now, "a"), former(now - WIDTH_MS, "b")]
             await subject.claim_as_before(*old, decided=ONE_EFFECT)
             assert await see(subject, *old) == Seen(owed=("a", "b"))
             await (await subject.store()).forget([Record(each.identity, ONE_EFFECT) for each in old])
@@ -187,7 +187,7 @@ class RingSuite(Suite):
         async with self.open_ring() as subject:
             slicing, now = await begun(subject)
             await handle(subject, at(now))
-            future = now + slicing.slots * WIDTH
+            future = now + slicing.slots * WIDTH_MS
             asked = (at(1, "old", anyway=True), at(future, "early", anyway=True), at(now, anyway=True))
             assert await see(subject, *asked) == Seen(new=("old", "early"), done=("m1",))
             assert await take(subject, *asked, mark="x") == ("old", "early")
@@ -197,14 +197,14 @@ class RingSuite(Suite):
         """Once the slot is recycled, the store can determine whether the message is new."""
         async with self.open_ring() as subject:
             await begun(subject)
-            await subject.pass_time(LONG)
+            await subject.pass_time(LONG_MS)
             assert await see(subject, at(subject.now(), anyway=True)) == Seen(barred=(("m1", Bar.UNRECYCLED),))
 
     async def test_a_message_behind_the_horizon_is_barred(self) -> None:
         """Nothing is known of its time, and asking for it changes nothing."""
         async with self.open_ring() as subject:
             _, now = await begun(subject)
-            old = at(now - RETENTION - WIDTH)
+            old = at(now - RETENTION_MS - WIDTH_MS)
             for _ in range(2):
                 assert await see(subject, old) == Seen(barred=(("m1", Bar.BEHIND),))
             assert await take(subject, old, mark="x") == ()
@@ -213,14 +213,14 @@ class RingSuite(Suite):
         """Its slot is needed yet for what it holds."""
         async with self.open_ring() as subject:
             slicing, now = await begun(subject)
-            early = at(now + (slicing.slots - slicing.full) * WIDTH)
+            early = at(now + (slicing.slots - slicing.full) * WIDTH_MS)
             assert await see(subject, early) == Seen(barred=(("m1", Bar.FUTURE),))
 
     async def test_a_message_whose_slot_is_not_recycled_waits(self) -> None:
         """And is new once it is."""
         async with self.open_ring() as subject:
             await begun(subject)
-            await subject.pass_time(LONG)
+            await subject.pass_time(LONG_MS)
             late = at(subject.now())
             for _ in range(2):
                 assert await see(subject, late) == Seen(barred=(("m1", Bar.UNRECYCLED),))
@@ -233,8 +233,8 @@ class RingSuite(Suite):
         async with self.open_ring() as subject:
             slicing, now = await begun(subject)
             await handle(subject, at(now, "done"))
-            bad = (at(1, "behind"), at(now + slicing.slots * WIDTH, "future"))
-            asked = (at(now, "done"), *bad, at(now - WIDTH, "new"), at(0, "plain"))
+            bad = (at(1, "behind"), at(now + slicing.slots * WIDTH_MS, "future"))
+            asked = (at(now, "done"), *bad, at(now - WIDTH_MS, "new"), at(0, "plain"))
             seen = await see(subject, *asked)
             assert (seen.new, seen.done, set(seen.barred)) == (
                 ("new", "plain"),
@@ -249,7 +249,7 @@ class RingSuite(Suite):
             slicing, now = await begun(subject)
             await handle(subject, at(now))
             before = [slot.start for slot in await (await subject.ring()).slots()]
-            await subject.pass_time(slicing.slots * WIDTH)
+            await subject.pass_time(slicing.slots * WIDTH_MS)
             assert await take(subject, at(subject.now(), "late"), at(0, "plain"), mark="x") == ("plain",)
             assert [slot.start for slot in await (await subject.ring()).slots()] == before
             assert await see(subject, at(now)) == Seen(done=("m1",))
@@ -260,7 +260,7 @@ class RingSuite(Suite):
             _, now = await begun(subject)
             await handle(subject, at(now), decided=ONE_EFFECT)
             await handle(subject, at(now, "m2"))
-            await subject.pass_time(100 * LONG)
+            await subject.pass_time(100 * LONG_MS)
             assert await see(subject, at(now), at(now, "m2")) == Seen(owed=("m1",), done=("m2",))
 
     # Recycling
@@ -270,7 +270,7 @@ class RingSuite(Suite):
         async with self.open_ring() as subject:
             _, now = await begun(subject)
             await handle(subject, at(now))
-            await subject.pass_time(LONG)
+            await subject.pass_time(LONG_MS)
             assert await recycled(subject, now) is Recycling.RECYCLED
             assert await see(subject, at(now)) == Seen(barred=(("m1", Bar.BEHIND),))
 
@@ -287,7 +287,7 @@ class RingSuite(Suite):
         async with self.open_ring() as subject:
             slicing, now = await begun(subject)
             await handle(subject, at(now))
-            await subject.pass_time(slicing.start(now) + WIDTH + RETENTION - 1 - subject.now())
+            await subject.pass_time(slicing.start(now) + WIDTH_MS + RETENTION_MS - 1 - subject.now())
             assert await recycled(subject, now) is not Recycling.RECYCLED
             assert await see(subject, at(now)) == Seen(done=("m1",))
             await subject.pass_time(1)
@@ -299,9 +299,9 @@ class RingSuite(Suite):
             _, now = await begun(subject)
             await handle(subject, at(now), decided=ONE_EFFECT)
             await handle(subject, at(0, "plain"), decided=ONE_EFFECT)
-            await subject.pass_time(LONG)
+            await subject.pass_time(LONG_MS)
             assert await recycled(subject, now) is Recycling.OWED
-            assert await recycled(subject, now - WIDTH) is Recycling.RECYCLED
+            assert await recycled(subject, now - WIDTH_MS) is Recycling.RECYCLED
             assert await see(subject, at(now)) == Seen(owed=("m1",))
             await (await subject.store()).forget([Record(at(now).identity, ONE_EFFECT)])
             assert await recycled(subject, now) is Recycling.RECYCLED
@@ -310,7 +310,7 @@ class RingSuite(Suite):
         """It is busy, or the unit's commit is a Conflict: what it handles must not be forgotten."""
         async with self.open_ring() as subject:
             _, now = await begun(subject)
-            await subject.pass_time(LONG)
+            await subject.pass_time(LONG_MS)
             unit = await (await subject.store()).begin([at(now)])
             assert [name_of(each.identity) for each in unit.new] == ["m1"]
             outcome = await recycled(subject, now)
@@ -331,7 +331,7 @@ class RingSuite(Suite):
                 now = subject.now()
                 await ring.recycle(slicing.slot(now))
                 await handle(subject, at(now, f"m{moment}"), store=store)
-                await subject.pass_time(LONG)
+                await subject.pass_time(LONG_MS)
                 copy = asyncio.ensure_future(take(subject, at(now, f"m{moment}"), mark="copy", store=store))
                 await steps(4 * moment)
                 await ring.recycle(slicing.slot(now), by_rows=moment % 2 == 1)
@@ -344,7 +344,7 @@ class RingSuite(Suite):
             slicing, _ = await begun(subject)
             ring, store = await subject.ring(), await subject.store()
             for moment in range(MOMENTS):
-                await subject.pass_time(LONG)
+                await subject.pass_time(LONG_MS)
                 late = at(subject.now(), f"m{moment}")
                 recycling = asyncio.ensure_future(ring.recycle(slicing.slot(late.instant), by_rows=moment % 2 == 1))
                 await steps(4 * moment)
@@ -359,7 +359,7 @@ class RingSuite(Suite):
         """The other one finds it done, or held."""
         async with self.open_ring() as subject:
             _, now = await begun(subject)
-            await subject.pass_time(LONG)
+            await subject.pass_time(LONG_MS)
             outcomes = await asyncio.gather(*(recycled(subject, now) for _ in range(3)))
             assert outcomes.count(Recycling.RECYCLED) == 1
             assert set(outcomes) <= {Recycling.RECYCLED, Recycling.HELD, Recycling.CURRENT, Recycling.BUSY}
@@ -375,21 +375,21 @@ class RingSuite(Suite):
             assert {(slot.state, slot.owed, slot.late) for slot in fresh} == {(SlotState.CURRENT, 0, 0)}
             assert {slot.start for slot in fresh} == {slot.wanted for slot in fresh}
             await handle(subject, at(now), at(now, "m2"), decided=ONE_EFFECT)
-            await subject.pass_time(slicing.slots * WIDTH)
+            await subject.pass_time(slicing.slots * WIDTH_MS)
             slot = (await (await subject.ring()).slots())[slicing.slot(now)]
-            assert (slot.start, slot.end, slot.owed) == (slicing.start(now), slicing.start(now) + WIDTH, 2)
-            assert (slot.state, slot.wanted) == (SlotState.OLD, slicing.start(now) + slicing.slots * WIDTH)
-            assert slot.late == subject.now() - slot.wanted + (slicing.slots - slicing.full - 1) * WIDTH
+            assert (slot.start, slot.end, slot.owed) == (slicing.start(now), slicing.start(now) + WIDTH_MS, 2)
+            assert (slot.state, slot.wanted) == (SlotState.OLD, slicing.start(now) + slicing.slots * WIDTH_MS)
+            assert slot.late == subject.now() - slot.wanted + (slicing.slots - slicing.full - 1) * WIDTH_MS
 
     async def test_the_ring_tells_the_time_that_decides(self) -> None:
         """And how time is cut, the same for everybody."""
         async with self.open_ring() as subject:
             slicing, _ = await begun(subject)
             ring = await subject.ring()
-            assert (slicing.width, slicing.retention) == (WIDTH, RETENTION)
+            assert (slicing.width, slicing.retention) == (WIDTH_MS, RETENTION_MS)
             before = await ring.now()
-            await subject.pass_time(WIDTH)
-            assert await ring.now() - before >= WIDTH
+            await subject.pass_time(WIDTH_MS)
+            assert await ring.now() - before >= WIDTH_MS
 
     # Claims without an instant
 
@@ -399,7 +399,7 @@ class RingSuite(Suite):
             await begun(subject)
             await handle(subject, at(0, "a"), at(0, "b"))
             await handle(subject, at(0, "owed"), decided=ONE_EFFECT)
-            await subject.pass_time(RETENTION)
+            await subject.pass_time(RETENTION_MS)
             ring = await subject.ring()
             assert await ring.remove_expired() == 0
             assert await see(subject, at(0, "a"), at(0, "b")) == Seen(done=("a", "b"))

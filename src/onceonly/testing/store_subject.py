@@ -13,7 +13,7 @@ from onceonly.testing.samples import effects, message
 from onceonly.testing.suite import ENDPOINT
 
 LATER = 1 << 52
-MOMENT = 0.5
+MOMENT_SECONDS = 0.5
 """Seconds in which a call that waits for nothing is over."""
 ONE_EFFECT = effects()[:1]
 

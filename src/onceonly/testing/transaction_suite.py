@@ -16,13 +16,13 @@ from onceonly.model.transaction import Kept, Opening, attempt_unit
 from onceonly.ports.store import Store
 from onceonly.ports.transactions import Attempts, OpenTransaction, Transactions
 from onceonly.testing.samples import effects
-from onceonly.testing.store_subject import MOMENT
+from onceonly.testing.store_subject import MOMENT_SECONDS
 from onceonly.testing.suite import ENDPOINT, OTHER, Suite, raises
 
-LIMIT = 10_000
-TIMELY, LATE = 9, 60
+LIMIT_MS = 10_000
+TIMELY_MS, LATE_MS = 9, 60
 """Milliseconds: of a commit in time, and of one that is late where `LATE // 2` are given."""
-WAIT, WAITED = 50, 4.0
+WAIT_MS, WAITED_SECONDS = 50, 4.0
 """Milliseconds for which a key is waited for that somebody has; and seconds within which that ends on a slow machine."""
 CLIENTS = 6
 ODD_KEYS = ("k", "K", "k ", " k", "ķ", "k\u0301", "\U0001f511", "k\n", "'; --", "k" * 255)
@@ -58,7 +58,7 @@ class AttemptsSubject(TransactionSubject, Protocol):
         """Open what control messages ask, as a process of its own would."""
 
 
-def opening(attempt: str = "a1", *, key: str = "", endpoint: str = ENDPOINT, max_commit: int = LIMIT) -> Opening:
+def opening(attempt: str = "a1", *, key: str = "", endpoint: str = ENDPOINT, max_commit: int = LIMIT_MS) -> Opening:
     """Make an attempt; what is asked under a key is told by the key."""
     fingerprint = key.encode().ljust(16, b".")[:16] if key else b""
     return Opening(endpoint=endpoint, attempt=attempt, max_commit=max_commit, key=key, fingerprint=fingerprint)
@@ -139,7 +139,7 @@ class TransactionSuite(Suite):
     async def _loses_or_is_found(self, subject: TransactionSubject, opened: OpenTransaction, asked: Opening) -> None:
         record = record_of(asked, opened)
         fencing = asyncio.create_task(fence(subject, record, asked))
-        await asyncio.wait([fencing], timeout=min(self.patience, MOMENT))
+        await asyncio.wait([fencing], timeout=min(self.patience, MOMENT_SECONDS))
         won = await wins(opened, record)
         opened.abandon()
         async with asyncio.timeout(self.patience):
@@ -219,9 +219,9 @@ class TransactionSuite(Suite):
     async def test_a_late_commit_fails(self) -> None:
         """Its deadline is counted from the opening; nothing of it happens."""
         async with self.open_transactions() as subject:
-            opened = await opened_by(subject, opening(key="k", max_commit=LATE // 2))
+            opened = await opened_by(subject, opening(key="k", max_commit=LATE_MS // 2))
             await subject.write(opened, "a1", "late")
-            await subject.pass_time(LATE)
+            await subject.pass_time(LATE_MS)
             async with raises(Failed):
                 await opened.commit(record_of(opening(), opened), b"late")
             assert (await subject.read(), await kept(subject, "k")) == ({}, None)
@@ -231,7 +231,7 @@ class TransactionSuite(Suite):
         async with self.open_transactions() as subject:
             opened = await opened_by(subject, opening())
             await subject.write(opened, "a1", "done")
-            await subject.pass_time(TIMELY)
+            await subject.pass_time(TIMELY_MS)
             await opened.commit(None, None)
             assert await subject.read() == {"a1": "done"}
 
@@ -308,9 +308,9 @@ class TransactionSuite(Suite):
         """Then it is a Conflict, unless it shows at the commit; and nothing keeps the first one from being committed."""
         async with self.open_transactions() as subject:
             first = await opened_by(subject, opening("a1", key="k"))
-            second, transactions = structs.replace(opening("a2", key="k"), wait=WAIT), await subject.transactions()
+            second, transactions = structs.replace(opening("a2", key="k"), wait=WAIT_MS), await subject.transactions()
             try:
-                async with asyncio.timeout(WAITED):
+                async with asyncio.timeout(WAITED_SECONDS):
                     found = await transactions.open(second)
             except Conflict:
                 found = None
@@ -435,11 +435,11 @@ class AttemptSuite(Suite):
     async def test_a_tombstone_outlives_the_deadline(self) -> None:
         """Though the document is written again and again."""
         async with self.open_attempts() as subject:
-            asked = opening("slow", max_commit=LATE // 2)
+            asked = opening("slow", max_commit=LATE_MS // 2)
             slow = await opened_by(subject, asked)
             await subject.write(slow, "slow", "buried")
             await (await subject.attempts()).bury(asked.identity, slow.unit)
-            await subject.pass_time(LATE)
+            await subject.pass_time(LATE_MS)
             await done(subject, opening("a2"))
             assert await (await subject.attempts()).record(asked.identity, slow.unit) is not None
 

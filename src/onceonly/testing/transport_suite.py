@@ -16,8 +16,8 @@ from onceonly.testing.samples import failures, message, rich_message
 from onceonly.testing.suite import ENDPOINT, OTHER, Suite, raises
 
 EVENT = message().type
-AGES = 3600.0
-DAY = 24 * 3600 * 1000
+AGES_SECONDS = 3600.0
+DAY_MS = 24 * 3600 * 1000
 MANY = 100
 
 
@@ -123,7 +123,7 @@ class TransportSuite(Suite):
         async with self.open_transport() as subject:
             await _put(subject, "m1")
             async with asyncio.timeout(self.patience):
-                assert _ids(await (await subject.transport()).receive(MANY, AGES)) == ["m1"]
+                assert _ids(await (await subject.transport()).receive(MANY, AGES_SECONDS)) == ["m1"]
 
     async def test_receive_is_empty_when_nothing_comes(self) -> None:
         """It ends after its wait."""
@@ -137,7 +137,7 @@ class TransportSuite(Suite):
         async with self.open_transport() as subject:
             await _declare(subject)
             receiver = await subject.transport()
-            waiting = asyncio.create_task(receiver.receive(MANY, AGES))
+            waiting = asyncio.create_task(receiver.receive(MANY, AGES_SECONDS))
             await _steps(10)
             await _put(subject, "m1")
             async with asyncio.timeout(self.patience):
@@ -148,7 +148,7 @@ class TransportSuite(Suite):
         async with self.open_transport() as subject:
             await _declare(subject)
             for steps in range(12):
-                waiting = asyncio.create_task((await subject.transport()).receive(MANY, AGES))
+                waiting = asyncio.create_task((await subject.transport()).receive(MANY, AGES_SECONDS))
                 await _steps(5)
                 putting = asyncio.create_task(_put(subject, f"m{steps}"))
                 await _steps(steps)
@@ -202,7 +202,7 @@ class TransportSuite(Suite):
         """What it receives comes again when its lease has ended. What it releases or sends comes at once."""
         async with self.open_transport() as subject:
             await _put(subject, "m1", "m2")
-            ahead = await subject.ahead(ENDPOINT, DAY)
+            ahead = await subject.ahead(ENDPOINT, DAY_MS)
             taken = await self._drained(ahead, 2)
             kept = [each for each in taken if _ids([each]) == ["m2"]]
             await ahead.release([each for each in taken if each not in kept])

@@ -31,7 +31,8 @@ from onceonly.ports.surroundings import Clock
 SHARDS = 32
 """Partition keys over which items are spread. It is part of how they are stored: never change it."""
 IN_ONE_READ = 100
-FIRST_PAUSE, LONGEST_PAUSE, PAUSES = 0.05, 1.0, 8  # seconds, and how often, before asking again for what was held back
+FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, PAUSES = 0.05, 1.0, 8
+"""Before keys that were held back are requested again, and how often."""
 Item: TypeAlias = Mapping[str, Mapping[str, Any]]
 
 
@@ -102,7 +103,7 @@ class DynamoDBDocuments:
             if asked and not some:
                 if pauses == PAUSES:
                     raise Failed(f"reading from {table}: {len(asked)} keys were held back {PAUSES + 1} times; it is throttled")
-                await asyncio.sleep(min(FIRST_PAUSE * 2**pauses, LONGEST_PAUSE))
+                await asyncio.sleep(min(FIRST_PAUSE_SECONDS * 2**pauses, LONGEST_PAUSE_SECONDS))
                 pauses += 1
         return found
 

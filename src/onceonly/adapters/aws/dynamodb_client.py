@@ -40,8 +40,8 @@ DEFINITE = Definite(
     ),
 )
 _NAME = re.compile(r"[A-Za-z0-9_.-]{3,255}")
-_BETWEEN = 0.25  # seconds between two looks at a table that is being made
-_LONGEST_MAKING = 120.0
+_POLL_SECONDS = 0.25  # while a table is being created
+_CREATE_SECONDS = 120.0
 _SCHEMA = [{"AttributeName": SHARD, "KeyType": "HASH"}, {"AttributeName": KEY, "KeyType": "RANGE"}]
 _ATTRIBUTES = [{"AttributeName": name, "AttributeType": "S"} for name in (SHARD, KEY)]
 
@@ -132,11 +132,11 @@ def _shape(table: Answer) -> tuple[list[dict[str, str]], list[dict[str, str]]]:
 
 async def _ready(client: Client, place: Place) -> None:
     try:
-        async with asyncio.timeout(_LONGEST_MAKING):
+        async with asyncio.timeout(_CREATE_SECONDS):
             while not await _is_ready(client, place):  # noqa: ASYNC110 - it is another process that makes the table
-                await asyncio.sleep(_BETWEEN)
+                await asyncio.sleep(_POLL_SECONDS)
     except TimeoutError as error:
-        raise TryAgain(f"the table {place.table} is not ready after {_LONGEST_MAKING:g} s; look at it and try again") from error
+        raise TryAgain(f"the table {place.table} is not ready after {_CREATE_SECONDS:g} s; look at it and try again") from error
 
 
 async def _is_ready(client: Client, place: Place) -> bool:

@@ -24,7 +24,7 @@ VARIABLE = "AZURE_STORAGE_CONNECTION_STRING"
 BROKEN: tuple[type[Exception], ...] = (AzureError, SentTwiceError, aiohttp.ClientError, *TRIPPED)
 """All that the driver raises, also for answers that it cannot read."""
 _LARGE = 1 << 20
-_PATIENCE = 30.0  # seconds for a connection, and for each part of an answer
+_ANSWER_SECONDS = 30.0  # for a connection, and for each part of an answer
 _ENDPOINT = {"table": "TableEndpoint", "blob": "BlobEndpoint"}
 _ACCOUNT = re.compile(r"[a-z0-9]{3,24}")
 _PLAIN = re.compile(rb"[^A-Za-z0-9_/-]")
@@ -96,7 +96,9 @@ def read_address(url: str, service: str) -> Address:
 async def connected(address: Address) -> AsyncIterator[dict[str, Any]]:
     """Open a connection, and give what the driver's clients are made with; it sends no write twice."""
     async with session() as http:
-        transport = _Transport(session=http, session_owner=False, connection_timeout=_PATIENCE, read_timeout=_PATIENCE)
+        transport = _Transport(
+            session=http, session_owner=False, connection_timeout=_ANSWER_SECONDS, read_timeout=_ANSWER_SECONDS
+        )
         try:
             yield {
                 "credential": address.credential,

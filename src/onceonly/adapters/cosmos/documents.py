@@ -41,7 +41,7 @@ from onceonly.ports.surroundings import Clock
 __all__ = ["CosmosDocuments", "create", "open_documents"]
 
 _AT_ONCE = 16
-_LONGEST = 2**31 - 1  # seconds
+_LONGEST_TTL_SECONDS = 2**31 - 1
 _NESTING = Nesting(  # its numbers are those of JavaScript, and so may be the order of its fields
     least=-(2**53), greatest=2**53, whole_floats=False, is_name=lambda name: not name.isdigit() and name != "__proto__"
 )
@@ -217,7 +217,7 @@ def _item(name: str, change: Change, now: int) -> dict[str, Any]:
     body = change.body or b""
     value = nested(body, _NESTING)
     kept = {"bytes": b64encode(body).decode()} if value is None else {"body": value}
-    left = max(1, min(_LONGEST, -(-(change.expires - now) // 1000))) if change.expires else -1
+    left = max(1, min(_LONGEST_TTL_SECONDS, -(-(change.expires - now) // 1000))) if change.expires else -1
     return {"id": name, "attempt": uuid4().hex, "ttl": left, **kept}
 
 

@@ -18,7 +18,7 @@ from onceonly.model.remote import LARGEST, Call, Response, Verb
 from onceonly.model.thing import Thing
 from onceonly.ports.surroundings import Clock
 
-PATIENCE = 600_000
+ARRIVAL_MS = 600_000
 """Milliseconds within which a PUT must arrive, and for which a deleted request must not come back."""
 
 _REFUSED = frozenset({400, 404, 409, 413, 415, 422})
@@ -62,7 +62,7 @@ class HttpRemote:
     async def create(self, thing: Thing) -> None:
         """PUT a request; see the port."""
         url = url_of(thing.name)
-        headers = {**dict(thing.headers), "content-type": thing.content_type, DEADLINE: str(self._clock.now() + PATIENCE)}
+        headers = {**dict(thing.headers), "content-type": thing.content_type, DEADLINE: str(self._clock.now() + ARRIVAL_MS)}
         said = await self._ask("PUT", url, headers=headers, body=thing.data)
         if said.is_success:
             return
@@ -70,7 +70,7 @@ class HttpRemote:
         if said.status in _REFUSED:
             raise CommitRefused(words)
         if said.status == _TOO_LATE:
-            raise Failed(f"{words}; it took too long, or the clocks differ by more than {PATIENCE // 60_000} minutes")
+            raise Failed(f"{words}; it took too long, or the clocks differ by more than {ARRIVAL_MS // 60_000} minutes")
         raise Unknown(words)
 
     async def delete(self, name: str) -> None:
@@ -114,7 +114,7 @@ class HttpRemote:
             return Answer.UNKNOWN
 
     async def _delete(self, url: str) -> None:
-        said = await self._ask("DELETE", url, headers={DEADLINE: str(self._clock.now() + 2 * PATIENCE)})
+        said = await self._ask("DELETE", url, headers={DEADLINE: str(self._clock.now() + 2 * ARRIVAL_MS)})
         if not said.is_success:
             self._tell(url.rpartition("/")[0], said.words("DELETE"))
             raise Unknown(f"{_shown(url)} {said.words('DELETE')}")

@@ -33,7 +33,7 @@ OLDEST = (10, 6, 0)  # the first with SKIP LOCKED; RETURNING came with 10.5
 OLDEST_MYSQL = (8, 0, 1)
 ROWS_AT_ONCE = 10_000
 _IDLE = "onceonly_idle"
-RECYCLE = 3600  # seconds; servers close a connection that was idle for long, wait_timeout is 8 hours by default
+RECYCLE_SECONDS = 3600  # servers close idle connections, after 8 hours by default (wait_timeout)
 _DURABLE_FLUSHES = (1, 3)  # 3 is 1 with more syncs
 _NOT_ALLOWED = (1142, 1227)
 _NO_ENTRY: dict[int | None, str] = {
@@ -106,7 +106,7 @@ class MariaDB(Dialect):
             },
             pool_size=KEPT_OPEN,
             max_overflow=-1,  # a handler that needs a second connection must not wait for its own unit
-            pool_recycle=RECYCLE,
+            pool_recycle=RECYCLE_SECONDS,
             pool_reset_on_return=None,  # a ROLLBACK after each COMMIT would cost a round trip
         )
         event.listen(engine.sync_engine, "reset", reset)

@@ -8,7 +8,7 @@ from sqlalchemy.exc import DBAPIError
 
 from onceonly.adapters.mariadb.connection import code_of
 
-LONGEST_LEAD = 3600  # seconds for which a janitor that leads may be silent; by default the server waits for 8 hours
+LONGEST_LEAD_SECONDS = 3600  # of silence of a janitor that leads; the server's default is 8 hours
 _LOCKED = "onceonly_locked"
 _OURS = "SHA1(CONCAT(DATABASE(), '/', :name))"  # such locks are the whole server's, and their names short
 _NOT_HAD = (1205, 3572)
@@ -70,7 +70,7 @@ class MariaDBKeeper:
 
     def lead(self, connection: Connection, name: str) -> bool:
         """Take a lock by name. The server drops it with its connection, an hour later at most if this host vanishes."""
-        connection.exec_driver_sql(f"SET SESSION wait_timeout = {LONGEST_LEAD}")
+        connection.exec_driver_sql(f"SET SESSION wait_timeout = {LONGEST_LEAD_SECONDS}")
         return bool(connection.scalar(text(f"SELECT GET_LOCK({_OURS}, 0)"), {"name": f"{name} leader"}))
 
     def follow(self, connection: Connection, name: str) -> None:

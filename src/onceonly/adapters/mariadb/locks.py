@@ -10,7 +10,7 @@ from sqlalchemy import Connection, event
 from sqlalchemy.engine import ExceptionContext
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from onceonly.sql.dialect import BRIEF, Purpose
+from onceonly.sql.dialect import BATCH_LOCK_SECONDS, Purpose
 from onceonly.sql.long_locks import LongLocks, Wait
 
 LOCK_TIMEOUT = 1205
@@ -33,7 +33,7 @@ class Locks:
         if self._waits is None:
             return ""
         connection.info[_TELLS] = False
-        words = self._set(connection, min(self._waits, int(BRIEF)) if purpose is Purpose.BATCH else self._waits)
+        words = self._set(connection, min(self._waits, int(BATCH_LOCK_SECONDS)) if purpose is Purpose.BATCH else self._waits)
         return words and f"; {words}"
 
     def caution(self, connection: Connection, *, isolated: bool) -> str:
@@ -42,7 +42,7 @@ class Locks:
         connection.info[_TELLS] = wait is not Wait.NONE
         if self._waits is None or wait is Wait.FULL:
             return ""
-        return self._set(connection, min(self._waits, int(BRIEF)) if wait is Wait.BRIEF else 0)
+        return self._set(connection, min(self._waits, int(BATCH_LOCK_SECONDS)) if wait is Wait.BRIEF else 0)
 
     def _set(self, connection: Connection, seconds: int) -> str:
         if connection.info.get(_WAITS, self._waits) == seconds:

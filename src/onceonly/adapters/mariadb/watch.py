@@ -19,19 +19,19 @@ from asyncmy.errors import InternalError, MySQLError, OperationalError
 
 from onceonly.adapters.mariadb.cursor import interruptible
 
-CONNECTING = 10.0
+CONNECT_SECONDS = 10.0
 """Seconds for a new connection, from the first packet to the last setting."""
-SILENCE = 5.0
+SILENCE_SECONDS = 5.0
 """Seconds without an answer until a connection is checked, and between two checks."""
-CHECKING = 2.0
+CHECK_SECONDS = 2.0
 """Seconds that a check may take."""
 CHECKS = 2
 """Checks in a row that find nothing executed, or no server, after which a connection is dropped."""
-AGAIN = 1.0
+RECHECK_SECONDS = 1.0
 """Seconds between such checks."""
-LONGEST = 60.0
+LONGEST_STATEMENT_SECONDS = 60.0
 """Seconds that a statement may take where the server cannot be asked about it: a proxy numbers connections differently."""
-CLOSING = 2.0
+CLOSE_SECONDS = 2.0
 """Seconds to close a connection politely."""
 
 _KEEPALIVE = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 30_000}
@@ -68,7 +68,7 @@ class Side:
     async def check(self, parameters: Mapping[str, Any], thread: int) -> Verdict:
         """Ask the server what a silent connection does."""
         try:
-            async with asyncio.timeout(CHECKING), connect_plainly(**parameters) as other, other.cursor() as cursor:
+            async with asyncio.timeout(CHECK_SECONDS), connect_plainly(**parameters) as other, other.cursor() as cursor:
                 if not self.is_direct:
                     return Verdict.BUSY
                 await cursor.execute(_STATE, (thread,))
@@ -84,7 +84,7 @@ class Side:
     async def end(self, parameters: Mapping[str, Any], thread: int) -> None:
         """End a connection at the server, so that it keeps no locks."""
         with suppress(Exception):  # whatever it is, the server's own time-outs do the same later
-            async with asyncio.timeout(CHECKING), connect_plainly(**parameters) as other, other.cursor() as cursor:
+            async with asyncio.timeout(CHECK_SECONDS), connect_plainly(**parameters) as other, other.cursor() as cursor:
                 await cursor.execute(f"KILL {thread}")
 
 
@@ -106,13 +106,17 @@ class WatchedConnection(Connection):
     async def open(self) -> None:
         """Connect. Raises OperationalError, also for what the driver would raise by another class."""
         try:
-            async with asyncio.timeout(CONNECTING):
+            async with asyncio.timeout(CONNECT_SECONDS):
                 await self.connect()
         except MySQLError:
             raise
         except Exception as error:
             self.drop()
-            words = f"no answer for {CONNECTING:g} s" if isinstance(error, TimeoutError) else f"{type(error).__name__}: {error}"
+            words = (
+                f"no answer for {CONNECT_SECONDS:g} s"
+                if isinstance(error, TimeoutError)
+                else f"{type(error).__name__}: {error}"
+            )
             raise OperationalError(CR_CONN_HOST_ERROR, f"cannot connect to the MariaDB server ({words})") from error
         self._watch_socket()
 
@@ -150,7 +154,7 @@ class WatchedConnection(Connection):
         """Close politely, or else at once."""
         transport = self._transport
         try:
-            async with asyncio.timeout(CLOSING):
+            async with asyncio.timeout(CLOSE_SECONDS):
                 await super().ensure_closed()
         except Exception:  # noqa: BLE001 - whatever it is, the socket is dropped
             self.close()
@@ -160,7 +164,7 @@ class WatchedConnection(Connection):
 
     async def _fill_buffer(self, need: int) -> None:
         """Wait for more bytes from the server; every wait of asyncmy comes through here."""
-        watching = self._loop.call_later(SILENCE, self._doubt) if self._connected else None
+        watching = self._loop.call_later(SILENCE_SECONDS, self._doubt) if self._connected else None
         try:
             await super()._fill_buffer(need)  # type: ignore[misc]  # the same
         finally:
@@ -183,9 +187,9 @@ class WatchedConnection(Connection):
         while bad < CHECKS:
             verdict = await self._side.check(self._plain, thread)
             before, progress = progress, self._progress()
-            is_too_long = not self._side.is_direct and self._loop.time() - since > LONGEST
+            is_too_long = not self._side.is_direct and self._loop.time() - since > LONGEST_STATEMENT_SECONDS
             bad = CHECKS if is_too_long else bad + 1 if verdict is not Verdict.BUSY and progress == before else 0
-            await asyncio.sleep(AGAIN if 0 < bad < CHECKS else 0 if bad else SILENCE)
+            await asyncio.sleep(RECHECK_SECONDS if 0 < bad < CHECKS else 0 if bad else SILENCE_SECONDS)
         if self._side.is_direct:
             await self._side.end(self._plain, thread)
         self.drop()

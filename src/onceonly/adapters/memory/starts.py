@@ -10,9 +10,9 @@ from onceonly.model.identity import Identity, claim_key
 from onceonly.ports.starts import BEGUN, Deaths, Started
 from onceonly.ports.surroundings import Clock
 
-AT_ONCE = 0.001
+NO_WAIT_SECONDS = 0.001
 """Seconds that `begin` waits for another run to end: none, but a time-out needs some."""
-BUSY = 1.0
+BUSY_SECONDS = 1.0
 """Seconds after which a message whose other run may still be in progress is tried again."""
 
 
@@ -116,9 +116,9 @@ class MemoryStarts:
         span = Span(token, now, now + int(self._lasts * 1000))
         operation = Operation("start-begin", PLACE, begin, (key, attempts, span))
         try:
-            died: int | None = await self._driver.perform(operation, AT_ONCE)
+            died: int | None = await self._driver.perform(operation, NO_WAIT_SECONDS)
         except TimeoutError:
-            return Started(wait=BUSY)
+            return Started(wait=BUSY_SECONDS)
         return BEGUN if died is None else Started(died=died)
 
     async def ended(self, identity: Identity) -> None:

@@ -20,7 +20,7 @@ from onceonly.ports.transport import Depth, Topology, Traits
 MAX_BODY = 256 * 1024
 NEVER = 2**62
 """An instant that does not come: the end of a lease that only an event ends."""
-_LOOK_AGAIN = 0.02  # seconds between looks at the clock, while something waits for an instant of it
+_POLL_SECONDS = 0.02  # between looks at the clock, while something waits for an instant of it
 
 
 class Receipt(Struct, frozen=True, order=True):
@@ -211,9 +211,9 @@ class MemoryTransport:
         while True:
             operation = Operation("receive", PLACE, receive, (self._queue, limit, self._lease()))
             try:
-                taken: tuple[Delivery, ...] = await self._driver.perform(operation, max(0.0, min(patience, _LOOK_AGAIN)))
+                taken: tuple[Delivery, ...] = await self._driver.perform(operation, max(0.0, min(patience, _POLL_SECONDS)))
             except TimeoutError:
-                patience -= _LOOK_AGAIN
+                patience -= _POLL_SECONDS
                 if patience <= 0:
                     return ()
             else:

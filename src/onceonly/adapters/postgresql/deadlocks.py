@@ -12,7 +12,7 @@ from sqlalchemy.engine import ExceptionContext
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from onceonly.adapters.postgresql.drivers import Driver
-from onceonly.sql.dialect import BRIEF
+from onceonly.sql.dialect import BATCH_LOCK_SECONDS
 from onceonly.sql.long_locks import LongLocks, Wait
 
 DEADLOCK, LOCK_TIMEOUT = "40P01", "55P03"
@@ -22,7 +22,11 @@ INSTANT = "1ms"  # the least there is: while a row is locked for long, each mess
 _BE_QUICK = (
     "SELECT set_config('lock_timeout', '{0}', true) WHERE current_setting('lock_timeout')::interval NOT BETWEEN '1ms' AND '{0}'"
 )
-BE_QUICK, BE_QUICKER, BE_BRIEF = _BE_QUICK.format(MOMENT), _BE_QUICK.format(INSTANT), _BE_QUICK.format(f"{BRIEF:g}s")
+BE_QUICK, BE_QUICKER, BE_BRIEF = (
+    _BE_QUICK.format(MOMENT),
+    _BE_QUICK.format(INSTANT),
+    _BE_QUICK.format(f"{BATCH_LOCK_SECONDS:g}s"),
+)
 _CAUTIONS = {Wait.NONE: BE_QUICKER, Wait.BRIEF: BE_BRIEF, Wait.FULL: ""}
 _TELLS = "onceonly_lock_timeout_tells"
 

@@ -39,14 +39,14 @@ from onceonly.adapters.postgresql.keeper import PostgreSQLKeeper
 from onceonly.adapters.postgresql.statements import Words, keep_back, take_unsaid, unsaid
 from onceonly.adapters.postgresql.watch import Watch
 from onceonly.model.errors import Conflict, SetupError
-from onceonly.sql.dialect import BRIEF, KEPT_OPEN, Dialect, Limit, OneUpdate, Purpose, Said, State, Taking
+from onceonly.sql.dialect import BATCH_LOCK_SECONDS, KEPT_OPEN, Dialect, Limit, OneUpdate, Purpose, Said, State, Taking
 from onceonly.sql.keeper import Keeper
 from onceonly.sql.statement_events import Looks
 from onceonly.sql.translation import TooLate, translated
 from onceonly.sql.urls import POOLED, USE_POOLED
 
 OLDEST = 12
-LONGEST_IDLE = 2**31 - 1  # milliseconds: the server knows no more
+LONGEST_IDLE_MS = 2**31 - 1  # the server takes no more
 
 # https://www.postgresql.org/docs/current/errcodes-appendix.html. Connection errors (08), operator intervention (57),
 # internal and system errors (XX, 58) and all others say nothing that can be relied on.
@@ -83,7 +83,7 @@ _BEGIN = {
 _UNITS = (Purpose.UNIT, Purpose.BATCH)
 _BEGUN = (State.OPEN, State.ABORTED)
 ONE_INSERTED, TWO_INSERTED = "INSERT 0 1", "INSERT 0 2"
-_BRIEF = round(BRIEF * 1000)
+_BATCH_LOCK_MS = round(BATCH_LOCK_SECONDS * 1000)
 _IDLE = "idle_in_transaction_session_timeout"
 _PROBE = text(
     "SELECT pg_is_in_recovery(), current_setting('transaction_read_only'), current_setting('synchronous_commit'),"
@@ -175,7 +175,7 @@ class PostgreSQL(Dialect):
 
     def expect(self, longest: float) -> None:
         """End a transaction on the server when its client is silent for `longest` seconds: its host may have vanished."""
-        self._idle = max(self._idle, min(LONGEST_IDLE, round(longest * 1000)))
+        self._idle = max(self._idle, min(LONGEST_IDLE_MS, round(longest * 1000)))
         self._beginnings.clear()
 
     def _watch(self, engine: AsyncEngine) -> None:
@@ -275,8 +275,8 @@ class PostgreSQL(Dialect):
             settings[_IDLE] = self._idle
         if self._pooled and self._lock_timeout:
             settings["lock_timeout"] = self._lock_timeout
-        if purpose is Purpose.BATCH and self._is_own and not 0 < self._lock_timeout <= _BRIEF:
-            settings["lock_timeout"] = _BRIEF
+        if purpose is Purpose.BATCH and self._is_own and not 0 < self._lock_timeout <= _BATCH_LOCK_MS:
+            settings["lock_timeout"] = _BATCH_LOCK_MS
         words = "".join(f"; SET LOCAL {name} = {value}" for name, value in settings.items())
         if purpose is Purpose.BATCH and not self._is_own:
             words += f"; {BE_BRIEF}"

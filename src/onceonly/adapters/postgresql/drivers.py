@@ -18,19 +18,19 @@ from onceonly.model.errors import DriverMissing, SetupError
 from onceonly.sql.dialect import State
 from onceonly.sql.statement_events import Look
 
-CONNECTING = 10  # seconds
-IDLE, INTERVAL, COUNT = 10, 5, 3
-"""Seconds without a sign of the other side until it is asked for one, seconds between two questions, and how many there are."""
-UNACKNOWLEDGED = 20_000
+CONNECT_SECONDS = 10
+KEEPALIVE_IDLE_SECONDS, KEEPALIVE_INTERVAL_SECONDS, KEEPALIVE_COUNT = 10, 5, 3
+"""TCP keep-alive: the silence before the first probe, the time between probes, and the lost probes that end a connection."""
+UNACKNOWLEDGED_MS = 20_000
 """Milliseconds for which the other side's system may leave data unacknowledged."""
 KEEPALIVES = {
-    "tcp_keepalives_idle": f"{IDLE}",
-    "tcp_keepalives_interval": f"{INTERVAL}",
-    "tcp_keepalives_count": f"{COUNT}",
-    "tcp_user_timeout": f"{UNACKNOWLEDGED}",
+    "tcp_keepalives_idle": f"{KEEPALIVE_IDLE_SECONDS}",
+    "tcp_keepalives_interval": f"{KEEPALIVE_INTERVAL_SECONDS}",
+    "tcp_keepalives_count": f"{KEEPALIVE_COUNT}",
+    "tcp_user_timeout": f"{UNACKNOWLEDGED_MS}",
 }
 """Settings with which the server notices within 25 seconds, less than a lease, that the client's host is gone."""
-_CLOSING = 2  # seconds
+_CLOSE_SECONDS = 2
 _SAME = "SELECT 1 WHERE pg_backend_pid() = {}"  # a pooler makes up the process id that it tells a client
 _ONE = "SELECT 1"
 _ABORTED = "onceonly_aborted"
@@ -112,7 +112,7 @@ class Asyncpg:
     def connect_arguments(self) -> dict[str, Any]:
         """Name the application, and limit the time of connecting and closing."""
         own = {"server_settings": {"application_name": "onceonly"}, "connection_class": self._class}
-        return {**own, "timeout": CONNECTING}
+        return {**own, "timeout": CONNECT_SECONDS}
 
     def session_arguments(self, arguments: Mapping[str, Any], settings: Mapping[str, str], *, pooled: bool) -> dict[str, Any]:
         """Give the settings as asyncpg takes them. Behind a pooler no statement has a name, and each is prepared anew."""
@@ -124,7 +124,7 @@ class Asyncpg:
         """Compare the process id from the connection start-up with the one that the session itself reports."""
         connection = await self._loaded.connect(**arguments, statement_cache_size=0)
         try:
-            same = await connection.execute(_SAME.format(connection.get_server_pid()), timeout=CONNECTING)
+            same = await connection.execute(_SAME.format(connection.get_server_pid()), timeout=CONNECT_SECONDS)
         except BaseException:
             connection.terminate()
             raise
@@ -257,8 +257,12 @@ class Psycopg:
 
     def connect_arguments(self) -> dict[str, Any]:
         """Name the application, limit the time, and have the client's system notice that the server's host is gone."""
-        alive = {"keepalives_idle": IDLE, "keepalives_interval": INTERVAL, "keepalives_count": COUNT}
-        limits = {"connect_timeout": CONNECTING, "tcp_user_timeout": UNACKNOWLEDGED}
+        alive = {
+            "keepalives_idle": KEEPALIVE_IDLE_SECONDS,
+            "keepalives_interval": KEEPALIVE_INTERVAL_SECONDS,
+            "keepalives_count": KEEPALIVE_COUNT,
+        }
+        limits = {"connect_timeout": CONNECT_SECONDS, "tcp_user_timeout": UNACKNOWLEDGED_MS}
         own = {"application_name": "onceonly", "async_creator_fn": self._class.connect}
         return {**own, "keepalives": 1, **alive, **limits}
 
@@ -270,7 +274,7 @@ class Psycopg:
 
     async def meets_pooler(self, arguments: Mapping[str, Any]) -> bool:
         """Compare the process id from the connection start-up with the one that the session itself reports."""
-        async with asyncio.timeout(2 * CONNECTING):
+        async with asyncio.timeout(2 * CONNECT_SECONDS):
             connection = await self._connect(arguments)
             try:
                 same = await connection.execute(_SAME.format(connection.info.backend_pid), prepare=False)
@@ -401,7 +405,7 @@ def _closing_in_time(base: Any) -> Any:
 
         async def close(self, *, timeout: float | None = None) -> None:  # noqa: ASYNC109 - asyncpg's signature
             with suppress(TimeoutError):  # it is aborted then
-                await super().close(timeout=_CLOSING if timeout is None else timeout)
+                await super().close(timeout=_CLOSE_SECONDS if timeout is None else timeout)
 
     return Connection
 
@@ -429,10 +433,10 @@ def _keep_alive(driver: Any) -> None:
     if found is None or found.family not in {socket.AF_INET, socket.AF_INET6}:
         return
     options = {
-        "TCP_KEEPIDLE": IDLE,
-        "TCP_KEEPINTVL": INTERVAL,
-        "TCP_KEEPCNT": COUNT,
-        "TCP_USER_TIMEOUT": UNACKNOWLEDGED,
+        "TCP_KEEPIDLE": KEEPALIVE_IDLE_SECONDS,
+        "TCP_KEEPINTVL": KEEPALIVE_INTERVAL_SECONDS,
+        "TCP_KEEPCNT": KEEPALIVE_COUNT,
+        "TCP_USER_TIMEOUT": UNACKNOWLEDGED_MS,
     }
     with socket.socket(fileno=os.dup(found.fileno())) as own:  # an event loop may give something that has no `setsockopt`
         own.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

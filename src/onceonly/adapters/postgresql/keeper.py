@@ -3,9 +3,9 @@
 from sqlalchemy import Connection, Table, func, select
 from sqlalchemy.exc import DBAPIError
 
-PATIENCE = 100
+TABLE_LOCK_MS = 100
 """Milliseconds for which a table that shall be emptied is waited for, and who wants to use it waits behind."""
-LEADING = 30
+LEAD_MINUTES = 30
 """Minutes after which another janitor may lead although this one is not done, or its host has vanished. It guards nothing."""
 _NOT_HAD = "55P03"
 
@@ -22,7 +22,7 @@ class PostgreSQLKeeper:
     def shut(self, connection: Connection, table: Table, *, by_rows: bool) -> bool:
         """Take a lock on the table. Units have one of a kind that it excludes, until they end."""
         mode = "EXCLUSIVE" if by_rows else "ACCESS EXCLUSIVE"
-        connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{PATIENCE} ms'")
+        connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{TABLE_LOCK_MS} ms'")
         try:
             connection.exec_driver_sql(f"LOCK TABLE {_named(connection, table)} IN {mode} MODE")
         except DBAPIError as error:
@@ -46,7 +46,7 @@ class PostgreSQLKeeper:
 
         The transaction is silent while the chores are done. It has no snapshot meanwhile, so it keeps nothing from VACUUM.
         """
-        connection.exec_driver_sql(f"SET LOCAL idle_in_transaction_session_timeout = '{LEADING} min'")
+        connection.exec_driver_sql(f"SET LOCAL idle_in_transaction_session_timeout = '{LEAD_MINUTES} min'")
         return bool(connection.scalar(select(func.pg_try_advisory_xact_lock(func.hashtextextended(name, 1)))))
 
     def follow(self, connection: Connection, name: str) -> None:

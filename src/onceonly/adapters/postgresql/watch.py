@@ -13,17 +13,17 @@ from contextlib import suppress
 from enum import Enum, auto
 from typing import Any, Protocol
 
-PERIOD = 1.0
+POLL_SECONDS = 1.0
 """Seconds between two looks at the connections of an engine."""
-SILENCE = 5.0
+SILENCE_SECONDS = 5.0
 """Seconds without an answer until a connection is checked, and between two checks of one whose statement is executed."""
-CHECKING = 2.0
+CHECK_SECONDS = 2.0
 """Seconds that a check may take."""
 CHECKS = 2
 """Checks in a row that find nothing executed, or no server, after which a connection is dropped."""
-AGAIN = 1.0
+RECHECK_SECONDS = 1.0
 """Seconds between such checks."""
-LONGEST = 60.0
+LONGEST_STATEMENT_SECONDS = 60.0
 """Seconds that a statement may take at least where the server cannot be asked about it, behind a pooler."""
 
 EXECUTING = "SELECT state = 'active' OR state_change > clock_timestamp() - interval '1 s' FROM pg_stat_activity WHERE pid = {}"
@@ -89,7 +89,7 @@ class Watch:
         """Watch a new connection."""
         self._connections[id(adapted)] = adapted
         if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(PERIOD, self._look)
+            self._timer = asyncio.get_running_loop().call_later(POLL_SECONDS, self._look)
 
     def drop_all(self) -> None:
         """Close all connections at once."""
@@ -108,16 +108,16 @@ class Watch:
                 continue
             same = key in before and before[key][0] == awaited
             self._waits[key] = wait = before[key] if same else (awaited, loop.time())
-            if loop.time() - wait[1] >= SILENCE and key not in self._checks:
+            if loop.time() - wait[1] >= SILENCE_SECONDS and key not in self._checks:
                 self._checks[key] = task = asyncio.ensure_future(self._check(adapted, *wait))
                 task.add_done_callback(lambda _, key=key: self._checks.pop(key))  # type: ignore[misc]  # it is an int
         if self._connections:
-            self._timer = loop.call_later(PERIOD, self._look)
+            self._timer = loop.call_later(POLL_SECONDS, self._look)
 
     async def _check(self, adapted: Any, awaited: object, since: float) -> None:
         """Check again and again while this wait lasts, until the connection is found to be lost."""
         loop, bad = asyncio.get_running_loop(), 0
-        longest = max(LONGEST, self._longest())
+        longest = max(LONGEST_STATEMENT_SECONDS, self._longest())
         while bad < CHECKS:
             verdict = await self._verdict(adapted)
             if self._driver.is_closed(adapted) or self._driver.awaits(adapted) != awaited:
@@ -125,19 +125,19 @@ class Watch:
             is_too_long = self._is_pooled() and loop.time() - since > longest
             bad = CHECKS if is_too_long else bad + 1 if verdict is not Verdict.BUSY else 0
             if bad < CHECKS:
-                await asyncio.sleep(AGAIN if bad else SILENCE)
+                await asyncio.sleep(RECHECK_SECONDS if bad else SILENCE_SECONDS)
         session = self._driver.session(adapted)
         self._driver.drop(adapted)
         if not self._is_pooled():
             with suppress(Exception):  # whatever it is, the server's own time-outs do the same later
-                async with asyncio.timeout(CHECKING):
+                async with asyncio.timeout(CHECK_SECONDS):
                     await self._driver.ask(self._arguments, END.format(session))
 
     async def _verdict(self, adapted: Any) -> Verdict:
         """Ask the server what a silent connection does."""
         query = "SELECT true" if self._is_pooled() else EXECUTING.format(self._driver.session(adapted))
         try:
-            async with asyncio.timeout(CHECKING):
+            async with asyncio.timeout(CHECK_SECONDS):
                 executes = await self._driver.ask(self._arguments, query)
         except Exception as error:  # noqa: BLE001 - whatever it is, the server did not answer, or it refused
             return Verdict.BUSY if self._driver.answered(error) else Verdict.SILENT

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from onceonly.adapters.rabbitmq.inbox import Inbox
 from onceonly.adapters.rabbitmq.link import (
-    CLOSING,
+    CLOSE_SECONDS,
     Brought,
     Channel,
     Link,
@@ -29,9 +29,9 @@ from onceonly.adapters.rabbitmq.topology import Names, count, count_delayed
 from onceonly.model.errors import QueueMissing, TryAgain
 from onceonly.ports.transport import Depth
 
-PATIENCE = 1.0  # seconds that are given to the receivers to answer
+ANSWER_SECONDS = 1.0  # for the receivers to answer
 REPLIES = "amq.rabbitmq.reply-to"
-RECOUNT = 0.1  # seconds after which those that did not answer are counted again
+RECOUNT_SECONDS = 0.1  # until those that did not answer are counted again
 MOST_LOOKS = 5
 
 
@@ -87,7 +87,7 @@ class Census:
         """Answer no more."""
         if self._channel is not None and is_open(self._channel):
             with suppress(TryAgain):
-                async with translated("close a channel", within=CLOSING):
+                async with translated("close a channel", within=CLOSE_SECONDS):
                     await shielded(self._channel.close())
 
     async def _look(self, endpoint: str) -> "Look":
@@ -119,7 +119,7 @@ class Census:
         silent are counted again and again, and only one that is still there at the end is taken to hold a delivery.
         """
         queue, clock = self._names.queue(endpoint), asyncio.get_running_loop().time
-        end = clock() + PATIENCE
+        end = clock() + ANSWER_SECONDS
         async with self._link.errand(confirms=True) as channel, translated("ask the receivers", definite=True):
             answers = await _Answers.listening(channel)
             question = Parcel(
@@ -128,8 +128,8 @@ class Census:
             heard = False
             while True:
                 if not heard:  # returned when nobody was there to hear it: somebody may have come
-                    heard = await publish(channel, [question], PATIENCE) != [Outcome.RETURNED]
-                await answers.wait(consumers, RECOUNT)
+                    heard = await publish(channel, [question], ANSWER_SECONDS) != [Outcome.RETURNED]
+                await answers.wait(consumers, RECOUNT_SECONDS)
                 ready, consumers = await self._count(queue)
                 if _answered(answers.replies) >= consumers or clock() >= end:
                     return ready, consumers, answers.replies

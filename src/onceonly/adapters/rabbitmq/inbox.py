@@ -21,9 +21,10 @@ from onceonly.adapters.rabbitmq.link import Channel, Link, consume, is_blocked, 
 from onceonly.adapters.rabbitmq.watching import watch
 from onceonly.model.errors import SetupError, TryAgain, Unknown
 
-LINGER = 0.1  # seconds a consumer outlives its last receiver
-AT_WORK = 1.5  # the same while what it brought is in work, which is longer than the handlers of a unit usually take
-CLOSING = 2.0  # seconds to give back what waits here; then the end of the connection does it
+LINGER_SECONDS = 0.1  # that a consumer outlives its last receiver
+LINGER_AT_WORK_SECONDS = 1.5
+"""The same while what it brought is in work: longer than the handlers of a unit usually take."""
+CLOSE_SECONDS = 2.0  # to give back what waits here; then the end of the connection does it
 MOST_AHEAD = 5_000  # deliveries a consumer may bring before any is settled
 TURNS = 1  # of the loop without a new delivery: what the server has sent is handed over in the turn that reads it
 AHEAD = 4  # times what is asked for that a consumer may bring: a worker dispatches some batches while it handles another
@@ -43,7 +44,12 @@ class Inbox:
     """Deliveries of one queue, for all receivers of one process. `give_back` copies deliveries to the queue and acks them."""
 
     def __init__(
-        self, link: Link, queue: str, give_back: Callable[[list[Delivered]], Awaitable[None]], *, linger: float = AT_WORK
+        self,
+        link: Link,
+        queue: str,
+        give_back: Callable[[list[Delivered]], Awaitable[None]],
+        *,
+        linger: float = LINGER_AT_WORK_SECONDS,
     ) -> None:
         self._link = link
         self._queue = queue
@@ -186,7 +192,7 @@ class Inbox:
             watching.cancel()
         if is_open(self._channel):
             with suppress(TryAgain, SetupError, TimeoutError):
-                async with asyncio.timeout(CLOSING):
+                async with asyncio.timeout(CLOSE_SECONDS):
                     await shielded(self._stop_consuming())
 
     def _hand_out(self, limit: int, is_early: Callable[[Delivered], bool]) -> tuple[list[Delivered], bool]:
@@ -283,8 +289,8 @@ class Inbox:
     async def _rest(self) -> None:
         clock = asyncio.get_running_loop().time
         try:
-            while clock() < self._idle_since + (self._linger if self._held else LINGER) or self._is_blocked():  # noqa: ASYNC110 - waits for time, not for an event
-                await asyncio.sleep(LINGER / 2)
+            while clock() < self._idle_since + (self._linger if self._held else LINGER_SECONDS) or self._is_blocked():  # noqa: ASYNC110 - waits for time, not for an event
+                await asyncio.sleep(LINGER_SECONDS / 2)
             if not self._wanted:
                 with suppress(TryAgain, SetupError):  # a broken channel gives all back by itself
                     await shielded(self._stop_consuming())

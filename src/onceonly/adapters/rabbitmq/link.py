@@ -37,13 +37,13 @@ from onceonly.ports.surroundings import Chance
 
 DEFAULT_MAX_BODY = 1024 * 1024
 GREATEST_MAX_BODY = 128 * 1024 * 1024  # what a server takes by default
-LEAST_HEARTBEAT = 5.0  # below this RabbitMQ's makers warn of false alarms
-FIRST_PAUSE, LONGEST_PAUSE = 0.05, 1.0  # seconds between two attempts to connect
+LEAST_HEARTBEAT_SECONDS = 5.0  # below this RabbitMQ's makers warn of false alarms
+FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.05, 1.0  # between two attempts to connect
 FRAME = 131_072  # bytes of a frame that servers take, unless they say otherwise
-CONNECTING = 10.0  # seconds an attempt may take, or less by `timeout=`
-ANSWERING = 30.0  # seconds for an answer of the server, where no other limit is given
-MANY = 10 * ANSWERING  # seconds for many of them, such as those to the declarations of all levels of delay
-CLOSING = 2.0  # seconds to close something politely
+CONNECT_SECONDS = 10.0  # for an attempt, or less by `timeout=`
+ANSWER_SECONDS = 30.0  # for an answer of the server, where no other limit is given
+MANY_ANSWERS_SECONDS = 10 * ANSWER_SECONDS  # for many of them, such as those to the declarations of all levels of delay
+CLOSE_SECONDS = 2.0  # to close something politely
 LOOKS = 6  # in a heartbeat's time: so many in a row that find no byte of the server's mean that it is gone
 _PREFIX = re.compile(r"[a-z][a-z0-9_.-]{0,30}")
 _OPTIONS = ("prefix", "lease", "max_body", "timeout", "cafile", "capath", "certfile", "keyfile", "verify")
@@ -101,7 +101,7 @@ def read_address(url: str) -> Address:
     options = _checked(given, secure=parts.scheme == "amqps")
     lease, timeout = _seconds("lease", options.get("lease", "30")), _seconds("timeout", options.get("timeout", "30"))
     driver = {name: options[name] for name in _FILES if name in options}
-    driver |= {"heartbeat": str(round(max(lease, LEAST_HEARTBEAT))), "name": "onceonly"}
+    driver |= {"heartbeat": str(round(max(lease, LEAST_HEARTBEAT_SECONDS))), "name": "onceonly"}
     if not _truth("verify", options.get("verify", "true")):
         driver["no_verify_ssl"] = "1"
     return Address(
@@ -160,7 +160,7 @@ class Link:
             yield channel
         finally:
             with suppress(Unknown):
-                async with translated("close a channel", within=CLOSING):
+                async with translated("close a channel", within=CLOSE_SECONDS):
                     await shielded(channel.close())
 
     async def ready(self, seconds: float) -> bool:
@@ -186,9 +186,9 @@ class Link:
         if connection is not None:
             closing = asyncio.ensure_future(connection.close())
             closing.add_done_callback(_retrieve)
-            await asyncio.wait([closing], timeout=CLOSING)
+            await asyncio.wait([closing], timeout=CLOSE_SECONDS)
             connection.hang_up()  # harmless when it is closed
-            await asyncio.wait([closing], timeout=CLOSING)
+            await asyncio.wait([closing], timeout=CLOSE_SECONDS)
 
     async def abandon(self, channel: Channel) -> None:
         """Make sure that the server gives to others what it holds for a channel that has failed.
@@ -212,7 +212,7 @@ class Link:
                 made = await self._connect()
             except OnceOnlyError as error:
                 self._failures, self._last = self._failures + 1, error
-                pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(self._failures - 1, 30))
+                pause = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0 ** min(self._failures - 1, 30))
                 self._not_before = asyncio.get_running_loop().time() + pause * (1 + self._chance.fraction()) / 2
                 raise
             self._failures, self._last, self._connection = 0, None, made
@@ -243,7 +243,7 @@ class Link:
 
     async def _connect(self) -> "_Connection":
         place, connection = self.address.place, _Connection(self.address.url)
-        limit = min(self.address.timeout, CONNECTING)
+        limit = min(self.address.timeout, CONNECT_SECONDS)
         try:
             async with asyncio.timeout(limit), translated(f"connect to {place}", definite=True):
                 await connection.connect()
@@ -296,7 +296,7 @@ class _Heard:
 
 
 @asynccontextmanager
-async def translated(what: str, *, definite: bool = False, within: float = ANSWERING) -> AsyncIterator[None]:
+async def translated(what: str, *, definite: bool = False, within: float = ANSWER_SECONDS) -> AsyncIterator[None]:
     """Limit the time, and translate the driver's errors.
 
     They become SetupError for what a person must change; else Unknown, or Failed where `definite`, as when the time is over.

@@ -19,7 +19,7 @@ from yarl import URL
 from onceonly.adapters.rabbitmq.decoding import DELIVER, HEAD, Delivered, read_deliver, read_properties, read_size
 
 HEARTBEAT = bytes((FRAME_HEARTBEAT, 0, 0, 0, 0, 0, 0, FRAME_END))
-ALIVE = 1.0  # seconds after which the driver is told that the server lives: it does not see what is kept back
+ALIVE_SECONDS = 1.0  # after which the driver is told that the server lives: it does not see what is kept back
 _END = 1
 _KINDS = frozenset((FRAME_METHOD, FRAME_HEADER, FRAME_BODY, FRAME_HEARTBEAT))
 _CHANNELS = (20).to_bytes(2)  # the class of methods that open and close channels
@@ -50,7 +50,7 @@ class FrameReader(asyncio.StreamReader):
         self.received += 1
         passed: list[bytes] = []
         kept = self._sort(self._rest + data if self._rest else data, passed) if self._understands else 0
-        if kept and self._clock() - self._told > ALIVE:
+        if kept and self._clock() - self._told > ALIVE_SECONDS:
             self._told = self._clock()
             passed.append(HEARTBEAT)
         if not self._understands:

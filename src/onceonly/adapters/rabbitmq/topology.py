@@ -24,11 +24,11 @@ from typing import Any
 
 from msgspec import Struct
 
-from onceonly.adapters.rabbitmq.link import MANY, Channel, Link, attempt, shielded, translated
+from onceonly.adapters.rabbitmq.link import MANY_ANSWERS_SECONDS, Channel, Link, attempt, shielded, translated
 from onceonly.ports.transport import Topology
 
 LEVELS = 17  # one pass keeps a message for 36 hours; whoever must wait longer goes round again
-TICK = 1000  # milliseconds
+TICK_MS = 1000
 NEVER = 1_000_000_000  # deliveries: a limit would count conflicts; RabbitMQ 4 has one of 20 unless told otherwise
 _LONGEST = 80  # of the 127 bytes of an exchange's name, and the 255 of a routing key
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_")
@@ -44,7 +44,7 @@ class Names(Struct, frozen=True):
 
     prefix: str = ""
     levels: int = LEVELS
-    tick: int = TICK
+    tick: int = TICK_MS
 
     def queue(self, endpoint: str) -> str:
         """Name an endpoint's input queue."""
@@ -124,7 +124,7 @@ async def remove(link: Link, names: Names, topologies: Sequence[Topology]) -> No
     endpoints = [topology.endpoint for topology in topologies]
     queues = [*map(names.queue, endpoints), *map(names.missing, endpoints), *levels, names.unheard]
     events = {names.exchange(kind) for topology in topologies for kind in topology.events}
-    async with link.errand() as channel, translated("delete queues and exchanges", within=MANY):
+    async with link.errand() as channel, translated("delete queues and exchanges", within=MANY_ANSWERS_SECONDS):
         for queue in queues:
             await shielded(channel.queue_delete(queue))
         inboxes = [*map(names.inbox, endpoints), *map(names.missing, endpoints)]
@@ -141,7 +141,7 @@ async def count(link: Link, queue: str) -> tuple[int, int] | None:
 async def count_delayed(link: Link, names: Names) -> int:
     """Count what the levels keep, for whomever: they are shared."""
     total = 0
-    async with link.errand() as channel, translated("look at the levels of delay", definite=True, within=MANY):
+    async with link.errand() as channel, translated("look at the levels of delay", definite=True, within=MANY_ANSWERS_SECONDS):
         for number in reversed(range(names.levels)):  # the way that messages go: none is overtaken
             found = await shielded(channel.queue_declare(names.level(number), passive=True))
             total += found.message_count or 0
@@ -196,7 +196,7 @@ async def declare_delays(link: Link, names: Names) -> None:
 
     if await attempt(link, "look at the levels of delay", look) is not None:
         return
-    async with link.errand() as channel, translated("declare the levels of delay", definite=True, within=MANY):
+    async with link.errand() as channel, translated("declare the levels of delay", definite=True, within=MANY_ANSWERS_SECONDS):
         await shielded(channel.exchange_declare(names.level(-1), exchange_type="topic", durable=True))
         await shielded(channel.queue_declare(names.unheard, durable=True, arguments={"x-message-ttl": 0}))
         await shielded(channel.queue_bind(names.unheard, names.level(-1), "#.event"))

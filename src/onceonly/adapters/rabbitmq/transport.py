@@ -16,9 +16,9 @@ from contextlib import suppress
 from onceonly.adapters.rabbitmq import topology
 from onceonly.adapters.rabbitmq.census import Census
 from onceonly.adapters.rabbitmq.decoding import Delivered
-from onceonly.adapters.rabbitmq.inbox import AT_WORK, Inbox, Receipt
+from onceonly.adapters.rabbitmq.inbox import LINGER_AT_WORK_SECONDS, Inbox, Receipt
 from onceonly.adapters.rabbitmq.link import (
-    CLOSING,
+    CLOSE_SECONDS,
     Channel,
     Link,
     Properties,
@@ -49,7 +49,9 @@ class RabbitMQTransport:
     `unsubscribed` counts the events sent from here that nobody had subscribed to.
     """
 
-    def __init__(self, link: Link, endpoint: str, *, clock: Clock, names: Names | None = None, linger: float = AT_WORK) -> None:
+    def __init__(
+        self, link: Link, endpoint: str, *, clock: Clock, names: Names | None = None, linger: float = LINGER_AT_WORK_SECONDS
+    ) -> None:
         """Use this connection; opens nothing. `names` and `linger` are for tests, which cannot wait for seconds."""
         self.traits = Traits(lease=None, max_body=link.address.max_body)
         self.unsubscribed = 0
@@ -139,7 +141,7 @@ class RabbitMQTransport:
         await self._census.close()
         if self._publisher is not None and is_open(self._publisher):
             with suppress(Exception):  # nothing is in flight, and the connection goes as well
-                async with asyncio.timeout(CLOSING):
+                async with asyncio.timeout(CLOSE_SECONDS):
                     await self._publisher.close()
 
     def _delivery(self, message: Delivered) -> Delivery:

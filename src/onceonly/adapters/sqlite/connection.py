@@ -17,7 +17,7 @@ from onceonly.adapters.sqlite.file import DatabaseFile, Opened
 
 AHEAD = 1000
 """Rows that are fetched with their statement."""
-ENDING = 0.001  # seconds between two looks at a thread that ends
+POLL_SECONDS = 0.001  # between two looks at a thread that ends
 _ITERATED = 64  # rows at once for who iterates; the driver's own default
 
 
@@ -41,7 +41,7 @@ class Connection(aiosqlite.Connection):
             await super()._connect()
         except Exception:
             while self._thread.is_alive():  # noqa: ASYNC110 - it has been told to end, and tells nobody that it has
-                await asyncio.sleep(ENDING)
+                await asyncio.sleep(POLL_SECONDS)
             raise
         return self
 

@@ -44,7 +44,7 @@ from onceonly.sql.translation import TooLate
 OLDEST = (3, 35, 0)  # the first with RETURNING
 FULL = 2
 ROWS_AT_ONCE = 10_000  # SQLite takes 32,766 variables
-WAL_TRIES, WAL_PAUSE = 100, 0.05
+WAL_TRIES, WAL_PAUSE_SECONDS = 100, 0.05
 _OPENED = "onceonly_opened"
 _OWN_CODE = 0xFF  # an extended result code keeps the primary one in its lowest byte
 
@@ -312,7 +312,7 @@ async def _switch_to_wal(connection: AsyncConnection) -> None:
         except DBAPIError as error:
             if _code(error) not in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED) or not tries_left:
                 raise
-            await asyncio.sleep(WAL_PAUSE)
+            await asyncio.sleep(WAL_PAUSE_SECONDS)
         else:
             return
 

@@ -14,7 +14,7 @@ from onceonly.model.journal import LateSlot
 from onceonly.ports.bundle import Ports
 from onceonly.ports.ring import Recycling, Ring, Slot, SlotState
 from onceonly.ports.surroundings import Clock
-from onceonly.runtime.relay.relay import LEASE, Look
+from onceonly.runtime.relay.relay import LEASE_SECONDS, Look
 from onceonly.runtime.relay.relay import PAGE as RECORDS
 
 PAGE = 1000
@@ -71,7 +71,7 @@ async def send_old(ports: Ports, older_than: int) -> int:
     A record that stays is passed over: what keeps it is told by the relay, and by the slot that it keeps from being recycled.
     """
     look, finished = Look(), 0
-    lease = round(LEASE * 1000)
+    lease = round(LEASE_SECONDS * 1000)
     while records := await ports.store.take(older_than, RECORDS, lease=lease, after=look.behind):
         relayed = await relay(records, ports)
         look.add(records, relayed)

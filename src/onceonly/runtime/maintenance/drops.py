@@ -15,9 +15,9 @@ from onceonly.ports.upkeep import Counter
 from onceonly.runtime.environment import LIVE, Surroundings, pause
 from onceonly.runtime.worker.worker import Worker
 
-EVERY = 1.0
+WRITE_INTERVAL_SECONDS = 1.0
 """Seconds between two writes, at least."""
-LAST_WRITE = 2.0
+LAST_WRITE_SECONDS = 2.0
 """Seconds that the last write may take, at the end."""
 
 _log = logging.getLogger("onceonly.drops")
@@ -55,11 +55,11 @@ class CountedWorker:
         finally:
             ended.set()
             with suppress(TimeoutError):
-                await asyncio.wait_for(counting, LAST_WRITE)
+                await asyncio.wait_for(counting, LAST_WRITE_SECONDS)
 
     async def _count_until(self, ended: asyncio.Event) -> None:
         while not ended.is_set():
-            await pause(EVERY, self._surroundings.timer, ended)
+            await pause(WRITE_INTERVAL_SECONDS, self._surroundings.timer, ended)
             await asyncio.sleep(0)  # adapters in memory never wait; others need their turn all the same
             await self._write()
         await self._write()  # what was dropped during the last one

@@ -16,14 +16,14 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from msgspec.structs import replace
 
 from onceonly.model.errors import OnceOnlyError
-from onceonly.model.journal import AGAIN, Done, Journal, LateSlot
+from onceonly.model.journal import RETRY_SECONDS, Done, Journal, LateSlot
 from onceonly.ports.bundle import Ports
 from onceonly.runtime.environment import LIVE, Surroundings, pause
 from onceonly.runtime.maintenance.chores import PAGE, Chore, Slots, chores_of
 from onceonly.runtime.worker.pace import Pace
 from onceonly.runtime.worker.turning import run_turning
 
-SOONEST = 1.0
+SHORTEST_INTERVAL_SECONDS = 1.0
 """Seconds between two rounds, however often somebody asks for one."""
 
 _log = logging.getLogger("onceonly.janitor")
@@ -74,8 +74,8 @@ class Janitor:
             self._rung.clear()
             seconds = await self._turn()
             await asyncio.sleep(0)  # adapters in memory never wait; signals need their turn all the same
-            await pause(min(SOONEST, seconds), timer, stop)
-            await pause(seconds - SOONEST, timer, self._rung)
+            await pause(min(SHORTEST_INTERVAL_SECONDS, seconds), timer, stop)
+            await pause(seconds - SHORTEST_INTERVAL_SECONDS, timer, self._rung)
 
     async def _turn(self) -> float:
         """Do what is due; gives how long to rest."""
@@ -95,7 +95,7 @@ class Janitor:
             self._went_bad(error)
             return self._pace.after_outage()
         self._recovered()
-        rest = min(self._rest, AGAIN) if journal is not None and journal.is_failing() else self._rest
+        rest = min(self._rest, RETRY_SECONDS) if journal is not None and journal.is_failing() else self._rest
         return rest * (1 + self._surroundings.chance.fraction() / 2)
 
     async def _lead(self, is_due: Callable[[Chore, Journal | None], bool]) -> Journal | None:

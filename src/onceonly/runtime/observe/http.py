@@ -18,7 +18,7 @@ from onceonly.model.errors import SetupError
 MOST_BYTES = 8192
 """Bytes that a request may have, all its headers included."""
 MOST_CONNECTIONS = 32
-PATIENCE = 5.0
+REQUEST_SECONDS = 5.0
 """Seconds for a request to come, and for its answer to go."""
 
 _REQUEST = re.compile(rb"([A-Z]{1,16}) (/[!-~]*) HTTP/1\.[01]")
@@ -70,7 +70,7 @@ class _Site:
         self._open.add(writer)
         try:
             with suppress(TimeoutError, OSError):
-                async with asyncio.timeout(PATIENCE):
+                async with asyncio.timeout(REQUEST_SECONDS):
                     await self._converse(reader, writer)
         finally:
             self._open.discard(writer)

@@ -20,9 +20,9 @@ from onceonly.runtime.environment import LIVE
 from onceonly.runtime.observe.logs import Logs
 from onceonly.runtime.observe.observer import Call, Point
 
-FADES = 60_000
+FAILURE_FADES_MS = 60_000
 """Milliseconds after which a call that failed, and was not made again, says nothing if others of its kind work."""
-EVERY = 1.0
+POLL_SECONDS = 1.0
 """Seconds between two looks whether something has changed."""
 _NOTHING = nullcontext()
 _PARTS = {
@@ -104,7 +104,7 @@ class Vitals:
             self._working.add(call.endpoint)
         if not self._troubles:
             return  # the hot path
-        old = self._clock.now() - FADES
+        old = self._clock.now() - FAILURE_FADES_MS
         for key, trouble in tuple(self._troubles.items()):
             if key[:2] == (call.endpoint, part) and (key[2] is call.point or trouble.since < old):
                 del self._troubles[key]
@@ -144,7 +144,7 @@ def is_trouble(error: BaseException | None) -> bool:
     return isinstance(error, TryAgain | QueueMissing) or not isinstance(error, OnceOnlyError)
 
 
-async def keep_written(vitals: Vitals, path: Path, *, every: float = EVERY) -> None:
+async def keep_written(vitals: Vitals, path: Path, *, every: float = POLL_SECONDS) -> None:
     """Leave them in a file whenever they have changed, until cancelled."""
     written = vitals.endpoints()
     while True:

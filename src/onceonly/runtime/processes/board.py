@@ -15,7 +15,7 @@ from typing import Self
 WIDTH = 16  # numbers in a row: 128 bytes, two cache lines, so children do not slow one another down
 DEATHS = 64  # deaths that are remembered; an older one is overwritten
 FIELDS = 4  # numbers of a death: two of the key, the attempt count, and when
-REMEMBERED = 600_000  # milliseconds for which a death is evidence: its message comes again long before
+REMEMBERED_MS = 600_000  # for which a death is evidence: its message comes again long before
 SINCE = 2  # instants behind them: when the last death was seen that one handler explains at most, and the last of several
 BYTES = 8  # of one number; every write is one aligned store
 
@@ -124,14 +124,14 @@ class Row:
         if self._deaths is None:
             return False
         explained, unclear = self._numbers[self._deaths + DEATHS * FIELDS :][:SINCE]
-        old = _now() - REMEMBERED
+        old = _now() - REMEMBERED_MS
         return explained > old >= unclear
 
     def take_death(self, key: bytes) -> int | None:
         """Return the attempt count with which the run of a message began that ended with its process, and forget it."""
         if self._deaths is None:
             return None
-        (low, high), old, found = _halves(key), _now() - REMEMBERED, None
+        (low, high), old, found = _halves(key), _now() - REMEMBERED_MS, None
         for slot in range(self._deaths, self._deaths + DEATHS * FIELDS, FIELDS):
             if self._numbers[slot] == low and self._numbers[slot + 1] == high and self._numbers[slot + 3]:
                 if self._numbers[slot + 3] > old:

@@ -15,7 +15,8 @@ from onceonly.model.errors import SetupError
 from onceonly.runtime.processes.board import Board, Column, Row
 
 TICK_SECONDS = 0.25
-ONE_ASKING = 1.0  # seconds: a signal that comes twice within them was sent to the process and to its group, or forwarded
+SAME_SIGNAL_SECONDS = 1.0
+"""A signal that comes twice within this time was sent to the process and to its group, or forwarded."""
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 ChildMain = Callable[[asyncio.Event, Row], Coroutine[Any, Any, None]]
@@ -36,7 +37,7 @@ def run_child(index: int, board_path: str, main: ChildMain, *, tick: float = TIC
             runner.run(_child(main, row, tick))
 
 
-def run_here(main: Callable[[asyncio.Event], Awaitable[None]], *, one_asking: float = ONE_ASKING) -> None:
+def run_here(main: Callable[[asyncio.Event], Awaitable[None]], *, one_asking: float = SAME_SIGNAL_SECONDS) -> None:
     """Run `main(stop)` in this process; SIGTERM or Ctrl-C sets `stop`, and another one, later, ends it at once."""
     with suppress(asyncio.CancelledError), asyncio.Runner(loop_factory=new_event_loop) as runner:
         runner.run(_here(main, one_asking))
@@ -52,7 +53,9 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
 
 
 @contextmanager
-def stopping_on_signals(stop: asyncio.Event, hurry: Callable[[], object], *, one_asking: float = ONE_ASKING) -> Iterator[None]:
+def stopping_on_signals(
+    stop: asyncio.Event, hurry: Callable[[], object], *, one_asking: float = SAME_SIGNAL_SECONDS
+) -> Iterator[None]:
     """Let SIGTERM and SIGINT set `stop`; one that comes `one_asking` seconds after the first, or later, calls `hurry`."""
     loop = asyncio.get_running_loop()
     first: float | None = None

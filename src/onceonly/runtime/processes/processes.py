@@ -17,13 +17,13 @@ from onceonly.model.health import Pulse
 from onceonly.runtime.processes.board import Board, Column, Row
 from onceonly.runtime.processes.child import SIGNALS, begin, new_event_loop, stopping_on_signals
 
-STARTUP = 30.0  # seconds a child may take to import its program, before its first tick
-LAST_WORDS = 0.2  # seconds for a child that hangs to show where
-YOUNG = 5.0  # a child that dies earlier than this, in seconds, died at once
+STARTUP_SECONDS = 30.0  # for a child to import its program, before its first tick
+STACK_TRACE_SECONDS = 0.2  # for a child that hangs to show where
+YOUNG_SECONDS = 5.0  # a child that dies earlier than this died at once
 PROGRESS = (Column.RECEIVED, Column.KNOWN, Column.HANDLED, Column.DEAD, Column.RETRIED, Column.LOW, Column.HIGH)
 """What moves while messages are handled; LOW and HIGH with every handler that begins or ends."""
-DELAY_FIRST, DELAY_MOST = 0.1, 5.0
-DELAY_BLAMED = 0.25
+DELAY_FIRST_SECONDS, DELAY_MOST_SECONDS = 0.1, 5.0
+DELAY_BLAMED_SECONDS = 0.25
 
 _spawn = get_context("spawn")
 
@@ -122,10 +122,10 @@ class Child:
         Not for one that a message ended which is `blamed`: after a few such deaths that message is given up.
         """
         if blamed:
-            return DELAY_BLAMED
-        young = time.monotonic() - self.since < YOUNG and not self.on_purpose
+            return DELAY_BLAMED_SECONDS
+        young = time.monotonic() - self.since < YOUNG_SECONDS and not self.on_purpose
         self.young_deaths = self.young_deaths + 1 if young else 0
-        return min(DELAY_MOST, DELAY_FIRST * 2.0 ** (self.young_deaths - 1)) if self.young_deaths else 0.0
+        return min(DELAY_MOST_SECONDS, DELAY_FIRST_SECONDS * 2.0 ** (self.young_deaths - 1)) if self.young_deaths else 0.0
 
     def _over(self, sentinel: int) -> None:
         asyncio.get_running_loop().remove_reader(sentinel)
@@ -227,7 +227,7 @@ class Supervisor:
         seen = child.row.get(Column.TICK)
         period = min(1.0, (self._watchdog or 4.0) / 4)
         until = checked = time.monotonic()
-        until += STARTUP + (self._watchdog or 0.0)
+        until += STARTUP_SECONDS + (self._watchdog or 0.0)
         while not await _happens(child.ended, period):
             tick, now = child.row.get(Column.TICK), time.monotonic()
             late = now - checked > 2 * period + 1  # it was this process that did not run, or the whole machine
@@ -243,7 +243,7 @@ class Supervisor:
             elif self._watchdog is not None and now > until:
                 self._tell(ChildEventKind.UNRESPONSIVE, child)
                 child.signal(signal.SIGUSR1)  # it shows where it hangs
-                await _happens(child.ended, LAST_WORDS)
+                await _happens(child.ended, STACK_TRACE_SECONDS)
                 child.signal(signal.SIGKILL)
                 await child.ended.wait()
 

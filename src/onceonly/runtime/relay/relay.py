@@ -28,11 +28,11 @@ from onceonly.runtime.worker.together import ForgettingLater
 from onceonly.runtime.worker.turning import run_turning
 
 PAGE = 100
-LONGEST_IDLE = 10.0
+LONGEST_IDLE_SECONDS = 10.0
 """Seconds between two looks when there is nothing to find, spread by chance up to half as much again."""
-LEASE = 10.0
+LEASE_SECONDS = 10.0
 """Seconds for which others leave to a relay what it has taken. What it took before it died waits for so long."""
-MOST_REFUSED_IDLE = 60.0
+MOST_REFUSED_IDLE_SECONDS = 60.0
 """Seconds between two looks when all that is found is refused: each look sends it once more."""
 MOST_TOLD = 10_000
 """How many announced records are remembered while they cannot be sent; more are found by looking, a little later."""
@@ -64,7 +64,7 @@ class Relay:
         self._told: list[Told] = []
         self._was_told = False
         self._look_at = surroundings.timer.seconds()
-        self._idle = self._shortest = min(after, LONGEST_IDLE)
+        self._idle = self._shortest = min(after, LONGEST_IDLE_SECONDS)
         self._look = Look()
         self._refused: frozenset[Identity] = frozenset()
         self._unforgotten: BaseException | None = None
@@ -136,7 +136,7 @@ class Relay:
         await self._later.settle()  # what is on its way out of the store is not sent again
         older_than = self._surroundings.clock.now() - round(self._after * 1000)
         take = self._ports.store.take
-        records = await take(older_than, PAGE, lease=round(LEASE * 1000), after=self._look.behind)
+        records = await take(older_than, PAGE, lease=round(LEASE_SECONDS * 1000), after=self._look.behind)
         with self._told_again([record.identity for record in records]):
             relayed = await self._relay(records, self._ports)
         self._look.add(records, relayed)
@@ -176,7 +176,7 @@ class Relay:
             look.refused = [record.identity for record in await self._ports.store.find(sorted(self._refused)[:PAGE])]
         self._look = Look()
         is_stuck = bool(look.refused) and not look.finished
-        self._idle = min(MOST_REFUSED_IDLE, self._idle * 2) if is_stuck else self._shortest
+        self._idle = min(MOST_REFUSED_IDLE_SECONDS, self._idle * 2) if is_stuck else self._shortest
         self._look_at = self._surroundings.timer.seconds() + self._idle * (1 + self._surroundings.chance.fraction() / 2)
         self._tell_refused(look)
 

@@ -18,7 +18,7 @@ from onceonly.runtime.environment import Surroundings
 from onceonly.runtime.processes.board import Row
 from onceonly.runtime.worker.pace import Pace
 
-FAIR = 1.0
+FAIR_SECONDS = 1.0
 """Seconds for which units that are alone may follow one another while others wait."""
 
 
@@ -52,7 +52,7 @@ class Crowd:
         await self._alone.acquire()
         try:
             now = asyncio.get_running_loop().time()
-            if now - self._closed_since > FAIR:
+            if now - self._closed_since > FAIR_SECONDS:
                 self._closed_since = now
                 await asyncio.sleep(0)  # those who wait enter now: nothing is closed yet
             self._open.clear()

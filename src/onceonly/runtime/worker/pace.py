@@ -3,8 +3,8 @@
 from onceonly.algorithms.delivery import Report
 from onceonly.ports.surroundings import Chance
 
-CONTENDED_FIRST, CONTENDED_MOST = 0.005, 0.5
-UNSURE_FIRST, UNSURE_MOST = 0.1, 2.0  # a server that is back is found within three seconds
+CONTENDED_FIRST_SECONDS, CONTENDED_MOST_SECONDS = 0.005, 0.5
+UNSURE_FIRST_SECONDS, UNSURE_MOST_SECONDS = 0.1, 2.0  # a server that is back is found within three seconds
 
 
 class Pace:
@@ -38,12 +38,12 @@ class Pace:
         if report.unsure:
             return self.after_outage()
         self._unsure = 0
-        return self._wait(self._contended, CONTENDED_FIRST, CONTENDED_MOST) if report.contended else 0.0
+        return self._wait(self._contended, CONTENDED_FIRST_SECONDS, CONTENDED_MOST_SECONDS) if report.contended else 0.0
 
     def after_outage(self) -> float:
         """Give how long to wait when nobody knows what happened, or nothing could be taken."""
         self._unsure += 1
-        return self._wait(self._unsure, UNSURE_FIRST, UNSURE_MOST)
+        return self._wait(self._unsure, UNSURE_FIRST_SECONDS, UNSURE_MOST_SECONDS)
 
     def after_fault(self, taken: int) -> float:
         """Give how long to wait after a bug; the one delivery that provokes it is soon alone."""

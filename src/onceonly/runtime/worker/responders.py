@@ -13,7 +13,7 @@ from onceonly.ports.store import Resources
 from onceonly.runtime.processes.board import Row
 from onceonly.runtime.worker.alone import Crowd, crowd
 
-WAIT = 2.0
+WAIT_SECONDS = 2.0
 """Seconds that an execution waits while a message runs alone: units that wait are let in after 1 s, behind the present run."""
 
 
@@ -32,13 +32,13 @@ class CrowdedCalls:
         return await self._calls.put(key, request, until)
 
     async def open(self, opening: Opening) -> OpenCall | Kept:
-        """Enter the crowd, then open; see the port. Raises Failed when a message runs alone for longer than `WAIT`."""
+        """Enter the crowd, then open; see the port. Raises Failed when a message runs alone for longer than `WAIT_SECONDS`."""
         members = crowd()
         try:
-            async with asyncio.timeout(WAIT):
+            async with asyncio.timeout(WAIT_SECONDS):
                 await members.enter()  # first: an open unit holds locks that the run alone may need
         except TimeoutError as error:
-            raise Failed(f"a message has run alone in this process for more than {WAIT:g} s; ask again") from error
+            raise Failed(f"a message has run alone in this process for more than {WAIT_SECONDS:g} s; ask again") from error
         try:
             opened = await self._calls.open(opening)
         except BaseException:

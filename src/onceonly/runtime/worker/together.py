@@ -16,7 +16,7 @@ from onceonly.ports.store import Store
 from onceonly.runtime.environment import Timer, pause
 from onceonly.runtime.worker.enclosed import EnclosedStore
 
-WINDOW = 0.03
+WINDOW_SECONDS = 0.03
 """Seconds that a statement waits for others to join."""
 
 
@@ -55,7 +55,7 @@ class ForgettingTogether(EnclosedStore):
         mine.join(records, self._enough)
         async with self._one:
             if not mine.begun:
-                await pause(WINDOW, self._timer, mine.is_full)
+                await pause(WINDOW_SECONDS, self._timer, mine.is_full)
                 self._next = Round()
                 await self._forget(mine)
         if mine.error is not None:
@@ -117,7 +117,7 @@ class ForgettingLater(EnclosedStore):
     async def _forget_left(self) -> None:
         try:
             while self._left:
-                await pause(WINDOW, self._timer, self._is_full)
+                await pause(WINDOW_SECONDS, self._timer, self._is_full)
                 some, self._left = self._left, []
                 self._is_full.clear()
                 await self._forget(some)

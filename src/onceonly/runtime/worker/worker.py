@@ -28,7 +28,7 @@ from onceonly.runtime.worker.together import ForgettingTogether
 from onceonly.runtime.worker.turns import Turn, TurningStore
 from onceonly.runtime.worker.units import SideBySide
 
-LAST_RELEASE = 2.0  # seconds to give back what a stop cut off
+LAST_RELEASE_SECONDS = 2.0  # to give back what a stop cut off
 IN_FLIGHT = 8  # batches at most for each that is handled: the others are dispatched and finished
 ENOUGH = IN_FLIGHT // 2  # batches that are done: no more are waited for to forget their records together
 SIDE_BY_SIDE = 32  # units of a worker at most that run at once, where each is one entity
@@ -200,7 +200,7 @@ class Worker:
             return
         self._tell(level, "gives deliveries back", count=len(left))
         with suppress(Exception):  # their leases end by themselves
-            async with asyncio.timeout(LAST_RELEASE):
+            async with asyncio.timeout(LAST_RELEASE_SECONDS):
                 for loop in self._loops:
                     await loop.starts.close()
                 await self._transport.release(left)

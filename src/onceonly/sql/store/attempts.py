@@ -15,7 +15,7 @@ from onceonly.sql.store.scope import Scope
 from onceonly.sql.store.slicing import time_in
 from onceonly.sql.store.statements import BURIED, delete_keys, row_of
 
-MARGIN = 3_600_000
+TOMBSTONE_MARGIN_MS = 3_600_000
 """Milliseconds for which a tombstone stays after the last instant at which its attempt could be committed."""
 _OVER_AT_ONCE = 100
 """How many tombstones that are over are removed with each new one."""
@@ -25,7 +25,7 @@ def bury(connection: Connection, scope: Scope, identity: Identity, max_commit: i
     """Return the record of an attempt, or insert its tombstone. Waits for a commit that is inserting the record."""
     dialect, records = scope.database.dialect, scope.tables.records
     now = time_in(connection, scope.clock)
-    row = {**row_of(scope.endpoint, Record(identity), now + max_commit + MARGIN), "endpoint": BURIED}
+    row = {**row_of(scope.endpoint, Record(identity), now + max_commit + TOMBSTONE_MARGIN_MS), "endpoint": BURIED}
     del row["claim"]
     if dialect.insert_absent(connection, records, [row], key=["key"]):
         over = select(records.c.key).where(records.c.endpoint == BURIED, records.c.stored_at < now).limit(_OVER_AT_ONCE)

@@ -12,7 +12,7 @@ from onceonly.ports.surroundings import Clock
 from onceonly.sql.database import Database
 from onceonly.sql.dialect import Purpose
 from onceonly.sql.store.portions import KEYS_AT_ONCE
-from onceonly.sql.store.slicing import RETENTION, label_row, read_held, read_lowest, read_slicing, time_in
+from onceonly.sql.store.slicing import RETENTION_MS, label_row, read_held, read_lowest, read_slicing, time_in
 from onceonly.sql.store.statements import delete_keys
 from onceonly.sql.store.tables import tables
 
@@ -32,7 +32,7 @@ class SqlRing:
     `clock` decides what is forgotten instead of the database's own, for tests that move time.
     """
 
-    def __init__(self, database: Database, *, retention: int = RETENTION, clock: Clock | None = None) -> None:
+    def __init__(self, database: Database, *, retention: int = RETENTION_MS, clock: Clock | None = None) -> None:
         """Use the tables of this database."""
         self._database = database
         self._tables = tables(database.prefix, database.schema)

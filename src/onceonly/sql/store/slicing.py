@@ -14,9 +14,9 @@ from onceonly.sql.store.tables import THE_RING, Tables, tables
 NO_BODY = bytes(8)
 """The fingerprint beside a label."""
 
-RETENTION = 7 * 86_400_000
+RETENTION_MS = 7 * 86_400_000
 """Milliseconds for which claims are kept unless the endpoint says otherwise."""
-_DAY, _HOUR, _SECOND = 86_400_000, 3_600_000, 1000
+_DAY_MS, _HOUR_MS, _SECOND_MS = 86_400_000, 3_600_000, 1000
 
 
 def time_in(connection: Connection, clock: Clock | None) -> int:
@@ -95,7 +95,7 @@ def _too_long(retention: int, found: Slicing | None) -> str:
 
 def words(milliseconds: int) -> str:
     """Write a duration for people."""
-    for unit, name in ((_DAY, "d"), (_HOUR, "h"), (_SECOND, "s")):
+    for unit, name in ((_DAY_MS, "d"), (_HOUR_MS, "h"), (_SECOND_MS, "s")):
         if milliseconds >= unit:
             return f"{milliseconds / unit:g} {name}"
     return f"{milliseconds} ms"

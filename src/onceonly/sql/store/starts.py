@@ -11,7 +11,7 @@ from onceonly.sql.database import Database
 from onceonly.sql.database_clock import database_now
 from onceonly.sql.store.tables import tables
 
-KEPT = 7 * 24 * 3600 * 1000
+KEPT_MS = 7 * 24 * 3600 * 1000
 """Milliseconds after which a row is deleted whose message never came again."""
 
 
@@ -55,7 +55,7 @@ class SqlStarts:
         starts, now = self._starts, database_now(connection)
         row = {"key": key, "attempts": attempts, "token": token, "until": now + self._lasts}
         if self._database.dialect.insert_absent(connection, starts, [row], key=["key"]):
-            connection.execute(delete(starts).where(starts.c.until < now - KEPT))
+            connection.execute(delete(starts).where(starts.c.until < now - KEPT_MS))
             return BEGUN
         mine = starts.c.key == key
         found = connection.execute(select(starts.c.attempts, starts.c.until).where(mine).with_for_update()).one_or_none()

@@ -20,7 +20,7 @@ from onceonly.sql.store.attempts import bury
 from onceonly.sql.store.claims import OtherSlice, claim, with_fingerprints
 from onceonly.sql.store.entities import Loaded, load_all
 from onceonly.sql.store.scope import Scope
-from onceonly.sql.store.slicing import RETENTION, read_held, read_slicing, time_in
+from onceonly.sql.store.slicing import RETENTION_MS, read_held, read_slicing, time_in
 from onceonly.sql.store.statements import Found, Old, delete_keys, read_records, read_undispatched
 from onceonly.sql.store.tables import tables
 from onceonly.sql.store.taking import Taking
@@ -42,7 +42,7 @@ class SqlStore:
         *,
         keeping: ClaimMode = ClaimMode.HISTORY,
         isolation: str | None = None,
-        retention: int = RETENTION,
+        retention: int = RETENTION_MS,
         clock: Clock | None = None,
     ) -> None:
         self._database = database

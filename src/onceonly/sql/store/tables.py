@@ -43,7 +43,7 @@ from onceonly.sql.schema import Schema
 
 KEY_TEXT = 32
 THE_RING = 1
-FIRST_DAY = 24 * 3600 * 1000
+FIRST_DAY_MS = 24 * 3600 * 1000
 ENTITY_KEY_BYTES = 1024
 """How many bytes of UTF-8 the key of an entity may have."""
 
@@ -219,7 +219,7 @@ def _add_third(connection: Connection, metadata: MetaData) -> None:
     own.metadata.create_all(connection, tables=[own.ring, *own.slots, own.janitor])
     now = database_now(connection)
     if connection.scalar(select(own.ring.c.number)) is None:
-        connection.execute(insert(own.ring).values(number=THE_RING, width=0, since=now + FIRST_DAY))
+        connection.execute(insert(own.ring).values(number=THE_RING, width=0, since=now + FIRST_DAY_MS))
     _add_column(connection, own.records.c.claim)
     _add_column(connection, own.records.c.taken_at)
     if connection.dialect.name == "sqlite":
