@@ -10,8 +10,7 @@ from benchmarks.tokens.running import Job, Outcome, run
 from onceonly import WorkerSettings
 from onceonly.adapters.memory.documents import MemoryDocuments
 from onceonly.adapters.memory.world import Live
-from onceonly.documents.counter import DocumentCounter
-from onceonly.documents.journal import DocumentJournals
+from onceonly.documents.bookkeeping import DocumentCounter, DocumentJournals
 from onceonly.documents.tokens import DocumentTokens
 from onceonly.model.journal import Journal
 from onceonly.model.token import Token

@@ -10,7 +10,7 @@ from runtime_house import SHOP, House, NoChance
 from onceonly.adapters.memory.documents import MemoryDocuments
 from onceonly.adapters.memory.ring import MemoryRing, MemoryRingStore
 from onceonly.adapters.memory.world import Live
-from onceonly.documents.journal import DocumentJournals
+from onceonly.documents.bookkeeping import DocumentJournals
 from onceonly.model.errors import Failed
 from onceonly.model.journal import Journal
 from onceonly.model.message import Message

@@ -8,7 +8,7 @@ from runtime_house import FAST, SHOP, House, NoChance
 
 from onceonly.adapters.memory.documents import MemoryDocuments
 from onceonly.adapters.memory.world import Live
-from onceonly.documents.counter import DocumentCounter
+from onceonly.documents.bookkeeping import DocumentCounter
 from onceonly.model.errors import Failed, Unknown
 from onceonly.runtime.environment import Surroundings
 from onceonly.runtime.maintenance.drops import CountedWorker

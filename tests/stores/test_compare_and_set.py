@@ -8,9 +8,8 @@ import pytest
 from documents_house import Contested, Told
 
 import onceonly.documents
+from onceonly.documents.bookkeeping import DocumentCounter, DocumentStarts
 from onceonly.documents.compare_and_set import TRIES, Contended, compare_and_set
-from onceonly.documents.counter import DocumentCounter
-from onceonly.documents.starts import DocumentStarts
 from onceonly.documents.store import DocumentStore
 from onceonly.model.errors import Conflict, Failed, Unknown
 from onceonly.model.identity import Identity

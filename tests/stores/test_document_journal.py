@@ -4,7 +4,7 @@ import pytest
 
 from onceonly.adapters.memory.documents import MemoryDocuments
 from onceonly.adapters.memory.world import Live
-from onceonly.documents.journal import DocumentJournals
+from onceonly.documents.bookkeeping import DocumentJournals
 from onceonly.model.errors import SchemaTooNew
 from onceonly.model.journal import Done, Journal
 from onceonly.ports.documents import Change

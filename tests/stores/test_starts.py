@@ -3,7 +3,7 @@
 from onceonly.adapters.memory.documents import MemoryDocuments
 from onceonly.adapters.memory.starts import MemoryStarts
 from onceonly.adapters.memory.world import Live
-from onceonly.documents.starts import DocumentStarts
+from onceonly.documents.bookkeeping import DocumentStarts
 from onceonly.runtime.environment import LIVE
 from starts_contract import check
 

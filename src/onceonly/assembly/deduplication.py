@@ -10,7 +10,7 @@ from onceonly.assembly.naming import named
 from onceonly.assembly.opened import OpenedAdmission
 from onceonly.config.endpoint import Settings
 from onceonly.config.location import Location
-from onceonly.documents.counter import DocumentCounter
+from onceonly.documents.bookkeeping import DocumentCounter
 from onceonly.documents.dedup import DocumentDedupStore, ExpiredMarks
 from onceonly.documents.tokens import DocumentTokens
 from onceonly.model.errors import SetupError

@@ -10,10 +10,9 @@ from typing import NamedTuple
 from onceonly.assembly.opened import OpenedStore
 from onceonly.config.endpoint import Settings
 from onceonly.config.location import Location, locate
+from onceonly.documents.bookkeeping import DocumentJournals, DocumentStarts
 from onceonly.documents.dead_letters import DocumentDeadLetters
-from onceonly.documents.journal import DocumentJournals
 from onceonly.documents.register import DocumentRegister
-from onceonly.documents.starts import DocumentStarts
 from onceonly.documents.store import DocumentStore
 from onceonly.documents.transactions import DocumentTransactions
 from onceonly.model.errors import SetupError

@@ -14,7 +14,7 @@ from onceonly.assembly.documents import store_on, transactions_on
 from onceonly.assembly.opened import OpenedStore
 from onceonly.config.endpoint import Settings
 from onceonly.config.location import Location
-from onceonly.documents.journal import DocumentJournals
+from onceonly.documents.bookkeeping import DocumentJournals
 from onceonly.documents.register import DocumentRegister
 from onceonly.documents.transactions import DocumentTransactions
 from onceonly.model.errors import SetupError

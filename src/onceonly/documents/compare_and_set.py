@@ -1,19 +1,25 @@
-"""Compare-and-set on many documents: load, decide, write what may still be written, and repeat where another worker was first.
+"""Rounds over many documents: compare-and-set, and listing what small documents say.
 
-This is the only loop of its kind. Whatever must be written "unless somebody else was faster" is a `decide` for it.
+Compare-and-set loads, decides, writes what may still be written, and repeats where another worker was first. This is the only
+loop of its kind. Whatever must be written "unless somebody else was faster" is a `decide` for it.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import TypeVar
 
 from msgspec import Struct
 
-from onceonly.model.errors import Failed, Unknown
+from onceonly.model.errors import Failed, SchemaTooNew, Unknown
 from onceonly.ports.documents import Change, Document, Documents, Version
 
 Decide = Callable[[str, Document | None], Change | None]
 """What to write to a document as it is (None: there is none); None when it is to stay as it is."""
 Before = Callable[[Sequence[Change]], Awaitable[None]]
 """Called with the writes that come next, each time before they are sent. What it raises ends the call."""
+
+Said = TypeVar("Said")
+Read = Callable[[str, Document], Said | None]
+"""What a document says; None when it is not one of those wanted. Raises SchemaTooNew when that cannot be told."""
 
 TRIES = 20
 """How often a document is written at most while other workers keep changing it."""
@@ -80,3 +86,26 @@ async def _load(documents: Documents, keys: list[str], known: Mapping[str, Docum
     asked = [key for key in keys if key not in known]
     loaded = await documents.load(asked) if asked else {}
     return {key: known[key] if key in known else loaded.get(key) for key in keys}
+
+
+async def listed(documents: Documents, prefix: str, read: Read[Said], limit: int) -> tuple[Said, ...]:
+    """List what is wanted of the documents with this prefix, at most `limit`.
+
+    One that cannot be read is passed over, and told where there is nothing else: raises SchemaTooNew then. Raises Failed.
+    """
+    found: list[Said] = []
+    unreadable: SchemaTooNew | None = None
+    after = ""
+    while len(found) < limit and (page := await documents.keys(prefix, after=after)):
+        loaded = await documents.load(page)
+        for key in (key for key in page if key in loaded):
+            try:
+                said = read(key, loaded[key])
+            except SchemaTooNew as error:
+                unreadable = error
+            else:
+                found += [] if said is None else [said]
+        after = page[-1]
+    if unreadable is not None and not found:
+        raise unreadable
+    return tuple(found[:limit])

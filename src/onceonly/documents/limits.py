@@ -5,7 +5,7 @@ from types import MappingProxyType
 
 from msgspec.structs import replace
 
-from onceonly.documents.keys import is_text
+from onceonly.documents.encoding import is_text
 from onceonly.model.errors import CommitRefused
 from onceonly.ports.documents import Change, DocumentLimits
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import msgspec
 from msgspec.structs import asdict, replace
 
-from onceonly.documents.listing import listed
+from onceonly.documents.compare_and_set import listed
 from onceonly.documents.store import DocumentStore
 from onceonly.formats.documents import EntityDocument, Registered, decode_entity
 from onceonly.model.errors import Conflict, SchemaTooNew

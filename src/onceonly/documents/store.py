@@ -5,13 +5,14 @@ rows become final in that one write, or another worker was faster. Records are f
 nothing here is ever searched for.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import timedelta
+from typing import Any
 
 from msgspec.structs import replace
 
 from onceonly.documents.compare_and_set import Before, compare_and_set
-from onceonly.documents.resources import DocumentResources
 from onceonly.documents.size import refusal, room
 from onceonly.formats.documents import EntityDocument, Kept, decode_entity, encode_entity, is_json
 from onceonly.model.entities import Entities
@@ -254,3 +255,36 @@ class DocumentUnit:
         if self._store.history is not None and not record.owes:
             return Kept(fingerprint.hex(), done=self._store.clock.now())
         return Kept.of(fingerprint, record)
+
+
+class DocumentResources:
+    """The resources of one unit: the entities it loaded."""
+
+    def __init__(self, entities: Entities, *, isolated: bool) -> None:
+        """Offer these."""
+        self._entities = entities
+        self._isolated = isolated
+
+    def get(self, kind: type) -> object:
+        """Give the entities. Raises LookupError for any other type."""
+        if kind is Entities:
+            return self._entities
+        raise LookupError(f"a document store offers entities, no {kind.__name__}")
+
+    def attempt(self) -> AbstractAsyncContextManager[None]:
+        """Enclose one handler's work; in an isolated unit what it wrote is undone when it raises."""
+        return self._attempt()
+
+    @asynccontextmanager
+    async def _attempt(self) -> AsyncIterator[None]:
+        mark = self._entities.mark()
+        try:
+            yield
+        except BaseException:
+            if self._isolated:
+                self._entities.undo(mark)
+            raise
+
+    async def run_sync(self, function: Callable[[Callable[[type], object]], Any]) -> object:
+        """Run a synchronous handler."""
+        return function(self.get)

@@ -11,8 +11,7 @@ from typing import Literal, NamedTuple
 import msgspec
 from msgspec import Struct
 
-from onceonly.documents.compare_and_set import Decide, compare_and_set
-from onceonly.documents.listing import listed
+from onceonly.documents.compare_and_set import Decide, compare_and_set, listed
 from onceonly.model.errors import Conflict, SchemaTooNew
 from onceonly.model.identity import Identity
 from onceonly.model.token import Owner, Prepared, Token

@@ -21,8 +21,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from onceonly.documents.compare_and_set import Contended, compare_and_set
-from onceonly.documents.resources import DocumentResources
-from onceonly.documents.store import ATTEMPT, ENTITY, KEY, DocumentStore, attempt_name
+from onceonly.documents.store import ATTEMPT, ENTITY, KEY, DocumentResources, DocumentStore, attempt_name
 from onceonly.formats.documents import ClientKey, EntityDocument, decode_entity, is_json
 from onceonly.formats.documents import Kept as KeptRecord
 from onceonly.model.entities import Entities

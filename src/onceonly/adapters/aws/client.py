@@ -28,8 +28,8 @@ from botocore.loaders import create_loader  # type: ignore[import-untyped]
 from botocore.parsers import ResponseParserError  # type: ignore[import-untyped]
 from msgspec import Struct
 
+from onceonly.documents.clients import TRIPPED
 from onceonly.documents.no_retry import refuse_second, sent_once
-from onceonly.documents.tripped import TRIPPED
 from onceonly.model.errors import CommitRefused, Failed, OnceOnlyError, SetupError, Unknown
 
 AT_ONCE = 32

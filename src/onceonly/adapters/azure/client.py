@@ -16,8 +16,8 @@ from azure.core.exceptions import AzureError
 from azure.core.pipeline.transport import AioHttpTransport
 from msgspec import Struct
 
+from onceonly.documents.clients import TRIPPED
 from onceonly.documents.no_retry import SentTwiceError, sent_once, session
-from onceonly.documents.tripped import TRIPPED
 from onceonly.model.errors import DriverMissing, Failed, OnceOnlyError, SetupError, Unknown
 
 VARIABLE = "AZURE_STORAGE_CONNECTION_STRING"

@@ -24,9 +24,8 @@ from azure.cosmos.documents import ConnectionPolicy
 from azure.cosmos.exceptions import CosmosHttpResponseError
 from msgspec import Struct
 
+from onceonly.documents.clients import TRIPPED, read_options, seconds, split_url, truth
 from onceonly.documents.no_retry import SentTwiceError, sent_once, session
-from onceonly.documents.tripped import TRIPPED
-from onceonly.documents.urls import read_options, seconds, split_url, truth
 from onceonly.model.errors import DriverMissing, Failed, OnceOnlyError, SetupError, Unknown
 
 KEY_VARIABLE = "AZURE_COSMOS_KEY"

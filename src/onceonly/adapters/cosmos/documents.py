@@ -28,12 +28,11 @@ from azure.cosmos.aio import ContainerProxy
 from azure.cosmos.exceptions import CosmosHttpResponseError, CosmosResourceExistsError, CosmosResourceNotFoundError
 
 from onceonly.adapters.cosmos.client import Account, open_account, read_address, refused_setup, translated
-from onceonly.documents.bodies import Nesting, flat, nested
 from onceonly.documents.bulk import read_all, write_all
-from onceonly.documents.keys import decode, encoder, is_text
+from onceonly.documents.clients import TRIPPED
+from onceonly.documents.encoding import Nesting, decode, encoder, flat, is_text, nested
 from onceonly.documents.limits import DOCUMENT_LIMITS, check_limits
 from onceonly.documents.no_retry import SentTwiceError
-from onceonly.documents.tripped import TRIPPED
 from onceonly.model.errors import SetupError, Unknown
 from onceonly.ports.documents import Change, Document, Version
 from onceonly.ports.surroundings import Clock

@@ -18,7 +18,7 @@ from pymongo.errors import (
     WriteError,
 )
 
-from onceonly.documents.urls import seconds
+from onceonly.documents.clients import seconds
 from onceonly.model.errors import Failed, OnceOnlyError, SetupError, Unknown
 
 CONNECTIONS = 32

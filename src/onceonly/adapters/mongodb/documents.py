@@ -25,11 +25,10 @@ from pymongo.errors import BulkWriteError, PyMongoError
 from pymongo.read_concern import ReadConcern
 
 from onceonly.adapters.mongodb.client import Address, is_duplicate, open_client, read_address, refused_setup, translated
-from onceonly.documents.bodies import Nesting, flat, nested
 from onceonly.documents.bulk import Outcome, read_all, split, write_requests
-from onceonly.documents.keys import decode, encoder, is_text
+from onceonly.documents.clients import TRIPPED
+from onceonly.documents.encoding import Nesting, decode, encoder, flat, is_text, nested
 from onceonly.documents.limits import DOCUMENT_LIMITS, check_limits
-from onceonly.documents.tripped import TRIPPED
 from onceonly.model.errors import SetupError, Unknown
 from onceonly.ports.documents import Change, Document, Version
 from onceonly.ports.surroundings import Clock

@@ -28,8 +28,7 @@ from redis.exceptions import (
     ResponseError,
 )
 
-from onceonly.documents.tripped import TRIPPED
-from onceonly.documents.urls import read_options, seconds, split_url
+from onceonly.documents.clients import TRIPPED, read_options, seconds, split_url
 from onceonly.model.errors import Failed, OnceOnlyError, SetupError, Unknown
 
 DEFAULT_PREFIX = "onceonly:"

@@ -19,9 +19,9 @@ from redis.exceptions import RedisError, ResponseError
 
 from onceonly.adapters.redis.client import Address, Script, connect, open_client, read_address, refused_setup, translated
 from onceonly.documents.bulk import split, write_requests
-from onceonly.documents.keys import is_text
+from onceonly.documents.clients import TRIPPED
+from onceonly.documents.encoding import is_text
 from onceonly.documents.limits import DOCUMENT_LIMITS, check_limits
-from onceonly.documents.tripped import TRIPPED
 from onceonly.model.errors import SetupError
 from onceonly.ports.documents import Change, Document, Version
 from onceonly.ports.surroundings import Clock

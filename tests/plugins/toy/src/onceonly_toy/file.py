@@ -11,7 +11,7 @@ from typing import TypeVar
 from urllib.parse import unquote, urlsplit
 from uuid import uuid4
 
-from onceonly.documents.keys import is_text
+from onceonly.documents.encoding import is_text
 from onceonly.documents.limits import check_limits
 from onceonly.model.errors import CommitRefused, Failed, SetupError, Unknown
 from onceonly.model.thing import Thing

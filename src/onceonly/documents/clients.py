@@ -1,4 +1,4 @@
-"""Reading the URLs of document databases: options of this library, each at most once, none unknown."""
+"""What the clients of document services share: how their URLs are read, and what their drivers raise by accident."""
 
 import re
 from collections.abc import Iterable
@@ -6,6 +6,25 @@ from urllib.parse import SplitResult, parse_qsl, urlsplit
 
 from onceonly.model.errors import SetupError
 
+TRIPPED: tuple[type[Exception], ...] = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    BufferError,
+    EOFError,
+    LookupError,
+    MemoryError,
+    OSError,
+    RuntimeError,
+    StopAsyncIteration,
+    TypeError,
+    ValueError,
+)
+"""What a driver raises when it trips over a connection that was cut or garbled: errors of Python's own, of any family.
+
+Which one depends on the moment, the driver's version and the event loop. Catch these where a driver is called, and nowhere
+else; this library's own errors are not among them.
+"""
 _TRUTH = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 
 

@@ -1,4 +1,4 @@
-"""Starts on documents: one document for each run that has its process to itself, until it ends. Ordinary runs write nothing."""
+"""What processes keep in small documents of their own, beside the entities: counters, the janitor's journal, and starts."""
 
 from collections.abc import Sequence
 from uuid import uuid4
@@ -7,10 +7,83 @@ import msgspec
 from msgspec import Struct
 
 from onceonly.documents.compare_and_set import compare_and_set
+from onceonly.model.errors import SchemaTooNew
 from onceonly.model.identity import Identity, claim_key
+from onceonly.model.journal import Journal
 from onceonly.ports.documents import Change, Document, Documents
 from onceonly.ports.starts import BEGUN, NO_DEATHS, Deaths, Started
 from onceonly.ports.surroundings import Clock
+
+_encode = msgspec.json.Encoder().encode
+
+
+class Count(Struct, frozen=True):
+    """The body of a counter's document."""
+
+    count: int
+
+
+_decode_count = msgspec.json.Decoder(Count).decode
+
+
+class DocumentCounter:
+    """A counter in one document. Implements the Counter port."""
+
+    def __init__(self, documents: Documents, name: str) -> None:
+        """Use a place for documents; the key begins with `count/`."""
+        self._documents = documents
+        self._key = f"count/{name}"
+
+    async def add(self, count: int) -> None:
+        """Add to it; see the port."""
+
+        def added(key: str, found: Document | None) -> Change:
+            return Change(key=key, body=_encode(Count(self._read(found) + count)), expected=found.version if found else "")
+
+        await compare_and_set(self._documents, [self._key], added)
+
+    async def read(self) -> int:
+        """Give it; 0 where nobody ever added."""
+        return self._read((await self._documents.load([self._key])).get(self._key))
+
+    def _read(self, found: Document | None) -> int:
+        try:
+            return _decode_count(found.body).count if found else 0
+        except msgspec.DecodeError as error:
+            raise SchemaTooNew(f"{self._key!r} is no counter that this onceonly can read ({error})") from error
+
+
+_decode_journal = msgspec.json.Decoder(Journal).decode
+
+
+class DocumentJournals:
+    """The journal of one endpoint. Implements the Journals port; the key begins with `janitor/`."""
+
+    def __init__(self, documents: Documents, endpoint: str) -> None:
+        """Use a place for documents."""
+        self._documents = documents
+        self._key = f"janitor/{endpoint}"
+
+    async def read(self) -> Journal | None:
+        """Read it; see the port."""
+        found = (await self._documents.load([self._key])).get(self._key)
+        try:
+            return None if found is None else _decode_journal(found.body)
+        except msgspec.DecodeError as error:
+            raise SchemaTooNew(f"{self._key!r} is no journal that this onceonly can read ({error})") from error
+
+    async def write(self, journal: Journal) -> None:
+        """Write it; the last one stays."""
+
+        def replaced(key: str, found: Document | None) -> Change:
+            return Change(key=key, body=_encode(journal), expected=found.version if found else "")
+
+        await compare_and_set(self._documents, [self._key], replaced)
+
+    async def longest_retention(self) -> int:
+        """Give this endpoint's: nobody shares what its store keeps."""
+        journal = await self.read()
+        return journal.retention if journal else 0
 
 
 class Run(Struct, frozen=True):
@@ -21,8 +94,7 @@ class Run(Struct, frozen=True):
     until: int
 
 
-_encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(Run).decode
+_decode_run = msgspec.json.Decoder(Run).decode
 
 
 class DocumentStarts:
@@ -48,7 +120,7 @@ class DocumentStarts:
 
         def begun(key: str, document: Document | None) -> Change | None:
             nonlocal started
-            now, found = self._clock.now(), _decode(document.body) if document else None
+            now, found = self._clock.now(), _decode_run(document.body) if document else None
             expected = document.version if document else ""
             if found is None or found.attempts < attempts:
                 started = BEGUN
@@ -68,7 +140,7 @@ class DocumentStarts:
         token = self._tokens.get(key)
 
         def removed(key: str, document: Document | None) -> Change | None:
-            is_own = document is not None and _decode(document.body).token == token
+            is_own = document is not None and _decode_run(document.body).token == token
             return Change(key=key, body=None, expected=document.version) if document and is_own else None
 
         if token is not None:
@@ -79,7 +151,7 @@ class DocumentStarts:
         """Remove the document of a run whose death was counted; see the port. Raises Failed, Unknown."""
         key = self._key(identity)
         document = (await self._documents.load([key])).get(key)
-        if document is not None and _decode(document.body).attempts <= attempts:
+        if document is not None and _decode_run(document.body).attempts <= attempts:
             await self._documents.save([Change(key=key, body=None, expected=document.version)])
 
     def _key(self, identity: Identity) -> str:

@@ -1,13 +1,44 @@
-"""Which bodies a service can keep as JSON of its own, so that people can read and query them, and get back byte by byte."""
+"""How keys and bodies are written where a service does not take every text, or can show JSON to people.
 
+A byte of a key outside a safe set is written as = and two hex digits. Encoding goes byte by byte, so what begins with a prefix
+begins with it when encoded, and no two keys get one name. A JSON body is stored as a value of the service's own where it comes
+back byte by byte, so that people can read and query it.
+"""
+
+import re
 from collections.abc import Callable
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 
+_ESCAPED = re.compile(rb"=([0-9A-F]{2})")
 GREATEST = 1 << 20  # bytes; a service's own form of a body can be several times as large
 DEEPEST = 32  # every service holds this many levels
+
+
+def encoder(safe: str) -> Callable[[str], str]:
+    """Make an encoder that writes these ASCII characters as they are; "=" must not be among them."""
+    names = [chr(byte) if chr(byte) in safe else f"={byte:02X}" for byte in range(256)]
+
+    def encode(key: str) -> str:
+        return "".join([names[byte] for byte in key.encode()])
+
+    return encode
+
+
+def decode(name: str) -> str:
+    """Give the key that has this name. Raises ValueError for a name that no key has."""
+    return _ESCAPED.sub(lambda found: bytes([int(found[1], 16)]), name.encode("ascii")).decode()
+
+
+def is_text(key: str) -> bool:
+    """Tell whether a key has a form in UTF-8; no document has one that has not."""
+    try:
+        key.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 class Nesting(Struct, frozen=True, kw_only=True):
