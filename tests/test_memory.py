@@ -61,7 +61,7 @@ async def test_a_blocking_store_waits_for_a_claim_and_then_finds_it_owed() -> No
     second = asyncio.create_task(store.begin([A]))
     assert not await settled(second)
     await first.commit([record(A)])
-    assert (await second).owed == (record(A),)
+    assert (await second).found.owed == (record(A),)
 
 
 async def test_a_blocking_store_lets_the_next_in_when_a_unit_is_abandoned() -> None:
@@ -71,7 +71,7 @@ async def test_a_blocking_store_lets_the_next_in_when_a_unit_is_abandoned() -> N
     second = asyncio.create_task(store.begin([A]))
     assert not await settled(second)
     first.abandon()
-    assert (await second).new == (A,)
+    assert (await second).found.new == (A,)
 
 
 async def test_an_optimistic_store_lets_both_begin_and_refuses_the_second_commit() -> None:
@@ -92,7 +92,7 @@ async def test_a_claim_without_a_record_is_dropped_by_the_commit() -> None:
     unit = await store.begin([A, B])
     await unit.commit([record(A, effects=0)])
     unit = await store.begin([A, B])
-    assert (unit.done, unit.new) == ((A,), (B,))
+    assert (unit.found.done, unit.found.new) == ((A,), (B,))
 
 
 async def test_another_body_under_the_same_identity_clashes() -> None:
@@ -101,7 +101,7 @@ async def test_another_body_under_the_same_identity_clashes() -> None:
     await (await store.begin([A])).commit([record(A)])
     other = Message(id="a", source="here", type="T", body=b"something else")
     unit = await store.begin([other])
-    assert (unit.clashing, unit.new, unit.owed, unit.done) == ((other,), (), (), ())
+    assert (unit.found.clashing, unit.found.new, unit.found.owed, unit.found.done) == ((other,), (), (), ())
 
 
 async def test_a_unit_that_is_over_commits_nothing() -> None:
@@ -146,7 +146,7 @@ async def test_a_refused_commit_leaves_nothing_and_says_why() -> None:
     with pytest.raises(CommitRefused, match="total must not be negative"):
         await unit.commit([record(A)])
     assert store.notes() == ()
-    assert (await store.begin([A])).new == (A,)
+    assert (await store.begin([A])).found.new == (A,)
 
 
 async def test_only_a_notebook_is_offered_also_to_synchronous_handlers() -> None:
@@ -170,7 +170,7 @@ async def test_records_are_listed_oldest_first_until_they_are_forgotten() -> Non
     await store.forget([Record(B.identity)])
     await store.forget([Record(B.identity)])
     assert await store.undispatched(clock.time, 10) == (record(A),)
-    assert (await store.begin([B])).done == (B,)
+    assert (await store.begin([B])).found.done == (B,)
 
 
 async def opened(clock: Hands, *, rules: Rules | None = None) -> MemoryTransport:

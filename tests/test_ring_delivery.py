@@ -83,7 +83,8 @@ class Place:
         self.transport = MemoryTransport(self.driver, "shop", clock=self.clock)
         self.handlers = Counting(self.clock)
         self.effects = Answering()
-        self.ports = Ports("shop", self.store, self.handlers, History(), self.effects, self.transport, self.letters)
+        store, handlers = self.store, self.handlers
+        self.ports = Ports("shop", store, store, store, handlers, History(), self.effects, self.transport, self.letters)
 
     async def deliver(self, *messages: Message) -> Report:
         """Send these, and take through whatever waits."""

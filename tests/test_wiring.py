@@ -227,8 +227,8 @@ async def test_dead_letters_may_live_in_another_database(tmp_path: Path) -> None
     """As the settings say; the store's own otherwise."""
     elsewhere = f"sqlite:///{tmp_path}/dead.db"
     chosen = settings(store=f"sqlite:///{tmp_path}/shop.db", dead_letters=elsewhere)
-    async with wire(chosen, handlers) as ports, open_dead_letters(elsewhere) as dead, open_store(chosen) as (_, beside):
-        assert type(ports.dead_letters) is type(dead) is type(beside)
+    async with wire(chosen, handlers) as ports, open_dead_letters(elsewhere) as dead, open_store(chosen) as opened:
+        assert type(ports.dead_letters) is type(dead) is type(opened.dead_letters)
     assert "onceonly_schema" in tables(tmp_path / "dead.db")
 
 

@@ -148,8 +148,8 @@ async def test_tokens_at_the_url_of_the_store_are_in_the_store(tmp_path: Path) -
 @pytest.mark.parametrize(("entities", "kind"), [(False, MemoryStore), (True, DocumentStore)])
 async def test_memory_keeps_documents_where_handlers_work_on_entities(entities: bool, kind: type) -> None:  # noqa: FBT001 - pytest's
     """And notes elsewhere."""
-    async with wire(settings(), nobody, entities=entities) as ports, open_store(settings(), entities=entities) as (same, _):
-        assert type(ports.store) is type(same) is kind
+    async with wire(settings(), nobody, entities=entities) as ports, open_store(settings(), entities=entities) as same:
+        assert type(ports.store) is type(same.store) is kind
 
 
 async def test_a_place_for_blobs_brings_effects_and_a_janitor(tmp_path: Path) -> None:

@@ -14,9 +14,9 @@ from onceonly.assembly import open_database, open_finishing
 from onceonly.model.identity import Identity, outgoing_id
 from onceonly.model.message import Message, Send
 from onceonly.model.record import Record
+from onceonly.ports.store import PendingRecords
 from onceonly.runtime.processes.doorbell import Doorbell
 from onceonly.runtime.relay.relay import Relay
-from onceonly.runtime.worker.enclosed import EnclosedStore
 from onceonly.sql.store.statements import row_of
 from onceonly.sql.store.tables import tables
 
@@ -35,12 +35,17 @@ class Backlog(Struct, frozen=True, kw_only=True):
     rate: float
 
 
-class GreedyStore(EnclosedStore):
+class GreedyRecords:
     """Takes what others have taken, as relays did before they knew of each other."""
+
+    def __init__(self, inner: PendingRecords) -> None:
+        """Search these records."""
+        self._inner = inner
+        self.undispatched, self.find = inner.undispatched, inner.find
 
     async def take(self, older_than: int, limit: int, *, lease: int, after: Identity | None = None) -> tuple[Record, ...]:
         """Have no lease last."""
-        return await self._store.take(older_than, limit, lease=min(lease, 0), after=after)
+        return await self._inner.take(older_than, limit, lease=min(lease, 0), after=after)
 
 
 async def measure(places: Places, records: int, relays: int, *, shared: bool) -> Backlog:
@@ -53,7 +58,7 @@ async def measure(places: Places, records: int, relays: int, *, shared: bool) ->
         running: list[Relay] = []
         for _ in range(relays):
             ports = await stack.enter_async_context(open_finishing(shop.settings))
-            ports = ports if shared else ports._replace(store=GreedyStore(ports.store))
+            ports = ports if shared else ports._replace(pending=GreedyRecords(ports.pending))
             running.append(Relay(ports, after=AFTER, grace=10.0, doorbell=Doorbell()))
         began = time.perf_counter()
         async with asyncio.TaskGroup() as tasks:

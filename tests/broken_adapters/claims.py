@@ -11,8 +11,7 @@ from broken_adapters.wrapped_stores import WrappedStores, WrappedUnit
 from onceonly.model.identity import Identity
 from onceonly.model.message import Message, Send
 from onceonly.model.record import Record
-from onceonly.ports.store import Store
-from onceonly.testing.store_subject import StoreSubject
+from onceonly.testing.store_subject import StoreSubject, WholeStore
 from onceonly.testing.suite import ENDPOINT
 
 
@@ -27,7 +26,7 @@ class RenamingStores(WrappedStores):
         """Give the name under which a message is claimed."""
         return identity
 
-    async def begin(self, store: Store, messages: Sequence[Message], *, isolated: bool) -> WrappedUnit:
+    async def begin(self, store: WholeStore, messages: Sequence[Message], *, isolated: bool) -> WrappedUnit:
         """Begin a unit under the other names."""
         of = {self.rename(message.identity): message for message in messages}
         self.names |= {renamed: message.identity for renamed, message in of.items()}
@@ -41,7 +40,7 @@ class RenamingStores(WrappedStores):
 
     async def commit(self, unit: WrappedUnit, records: Sequence[Record]) -> None:
         """Commit under the other names."""
-        claimed = {self.names[message.identity]: message.identity for message in unit.inner.new}
+        claimed = {self.names[message.identity]: message.identity for message in unit.inner.found.new}
         await super().commit(unit, [Record(claimed.get(each.identity, each.identity), each.effects) for each in records])
 
 
@@ -68,7 +67,7 @@ class UnclaimingStore(RenamingStores):
         """Count how often it was forgotten."""
         return Identity(identity.source, f"{identity.id}#{self._forgotten[identity]}")
 
-    async def forget(self, store: Store, records: Sequence[Record]) -> None:
+    async def forget(self, store: WholeStore, records: Sequence[Record]) -> None:
         """Forget everything."""
         for record in records:
             self._forgotten[record.identity] += 1
@@ -101,7 +100,7 @@ class ShorteningStore(RenamingStores):
 class SharingStore(WrappedStores):
     """Keeps one set of claims for all endpoints."""
 
-    async def store(self, endpoint: str = ENDPOINT) -> Store:
+    async def store(self, endpoint: str = ENDPOINT) -> WholeStore:
         """Open the one store."""
         return await super().store()
 
@@ -109,7 +108,7 @@ class SharingStore(WrappedStores):
 class DenyingStore(WrappedStores):
     """Takes every message for a copy."""
 
-    async def begin(self, store: Store, messages: Sequence[Message], *, isolated: bool) -> WrappedUnit:
+    async def begin(self, store: WholeStore, messages: Sequence[Message], *, isolated: bool) -> WrappedUnit:
         """Call the new ones done."""
         unit = await super().begin(store, messages, isolated=isolated)
         unit.done, unit.new = (*unit.done, *unit.new), ()
@@ -119,7 +118,7 @@ class DenyingStore(WrappedStores):
 class SortingStore(WrappedStores):
     """Answers in the order of its claims."""
 
-    async def begin(self, store: Store, messages: Sequence[Message], *, isolated: bool) -> WrappedUnit:
+    async def begin(self, store: WholeStore, messages: Sequence[Message], *, isolated: bool) -> WrappedUnit:
         """Sort."""
         unit = await super().begin(store, messages, isolated=isolated)
         unit.new = tuple(sorted(unit.new, key=lambda message: message.identity))
@@ -129,7 +128,7 @@ class SortingStore(WrappedStores):
 class SilentStore(WrappedStores):
     """Answers about a batch without the messages that need nothing."""
 
-    async def begin(self, store: Store, messages: Sequence[Message], *, isolated: bool) -> WrappedUnit:
+    async def begin(self, store: WholeStore, messages: Sequence[Message], *, isolated: bool) -> WrappedUnit:
         """Leave out what is done."""
         unit = await super().begin(store, messages, isolated=isolated)
         unit.done = ()
@@ -139,7 +138,7 @@ class SilentStore(WrappedStores):
 class ReissuingStore(WrappedStores):
     """Gives effects fresh ids when they are dispatched again."""
 
-    async def begin(self, store: Store, messages: Sequence[Message], *, isolated: bool) -> WrappedUnit:
+    async def begin(self, store: WholeStore, messages: Sequence[Message], *, isolated: bool) -> WrappedUnit:
         """Re-issue."""
         unit = await super().begin(store, messages, isolated=isolated)
         unit.owed = tuple(Record(record.identity, tuple(map(self._reissue, record.effects))) for record in unit.owed)
@@ -152,7 +151,7 @@ class ReissuingStore(WrappedStores):
 class OnceOwingStore(WrappedStores):
     """Drops a record when it hands it out."""
 
-    async def begin(self, store: Store, messages: Sequence[Message], *, isolated: bool) -> WrappedUnit:
+    async def begin(self, store: WholeStore, messages: Sequence[Message], *, isolated: bool) -> WrappedUnit:
         """Forget what is owed."""
         unit = await super().begin(store, messages, isolated=isolated)
         await store.forget(unit.owed)
@@ -162,7 +161,7 @@ class OnceOwingStore(WrappedStores):
 class BodyBlindStore(WrappedStores):
     """Does not look at bodies."""
 
-    async def begin(self, store: Store, messages: Sequence[Message], *, isolated: bool) -> WrappedUnit:
+    async def begin(self, store: WholeStore, messages: Sequence[Message], *, isolated: bool) -> WrappedUnit:
         """Take a clash for a copy."""
         unit = await super().begin(store, messages, isolated=isolated)
         unit.done, unit.clashing = (*unit.done, *unit.clashing), ()
@@ -172,7 +171,7 @@ class BodyBlindStore(WrappedStores):
 class OverwritingStore(WrappedStores):
     """Lets another body replace the first one's record."""
 
-    async def begin(self, store: Store, messages: Sequence[Message], *, isolated: bool) -> WrappedUnit:
+    async def begin(self, store: WholeStore, messages: Sequence[Message], *, isolated: bool) -> WrappedUnit:
         """Drop the record of what clashes."""
         unit = await super().begin(store, messages, isolated=isolated)
         await store.forget([Record(message.identity) for message in unit.clashing])
@@ -182,7 +181,7 @@ class OverwritingStore(WrappedStores):
 class UnisolatedStore(WrappedStores):
     """Knows no savepoints."""
 
-    async def begin(self, store: Store, messages: Sequence[Message], *, isolated: bool) -> WrappedUnit:
+    async def begin(self, store: WholeStore, messages: Sequence[Message], *, isolated: bool) -> WrappedUnit:
         """Never isolate."""
         return await super().begin(store, messages, isolated=False)
 
@@ -190,12 +189,13 @@ class UnisolatedStore(WrappedStores):
 class EarlyClaimStore(WrappedStores):
     """Commits the claims in a transaction of their own, before the handlers run."""
 
-    async def begin(self, store: Store, messages: Sequence[Message], *, isolated: bool) -> WrappedUnit:
+    async def begin(self, store: WholeStore, messages: Sequence[Message], *, isolated: bool) -> WrappedUnit:
         """Claim and commit, then open the unit."""
         claims = await store.begin(messages)
-        await claims.commit([Record(message.identity) for message in claims.new])
+        await claims.commit([Record(message.identity) for message in claims.found.new])
         unit = await super().begin(store, [], isolated=isolated)
-        unit.new, unit.owed, unit.done, unit.clashing = claims.new, claims.owed, claims.done, claims.clashing
+        found = claims.found
+        unit.new, unit.owed, unit.done, unit.clashing = found.new, found.owed, found.done, found.clashing
         return unit
 
 
@@ -206,7 +206,7 @@ class UnsortedStore(WrappedStores):
         super().__init__(inner)
         self._locks: dict[Identity, asyncio.Lock] = defaultdict(asyncio.Lock)
 
-    async def begin(self, store: Store, messages: Sequence[Message], *, isolated: bool) -> WrappedUnit:
+    async def begin(self, store: WholeStore, messages: Sequence[Message], *, isolated: bool) -> WrappedUnit:
         """Lock one by one."""
         for message in messages:
             await self._locks[message.identity].acquire()
@@ -228,7 +228,7 @@ class StuckStore(WrappedStores):
         self._free = asyncio.Event()
         self._free.set()
 
-    async def begin(self, store: Store, messages: Sequence[Message], *, isolated: bool) -> WrappedUnit:
+    async def begin(self, store: WholeStore, messages: Sequence[Message], *, isolated: bool) -> WrappedUnit:
         """Never answer again after a cancellation."""
         await self._free.wait()
         try:

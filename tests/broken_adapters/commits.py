@@ -11,9 +11,9 @@ from onceonly.model.errors import CommitRefused, OnceOnlyError, Unknown
 from onceonly.model.identity import Identity
 from onceonly.model.message import Message
 from onceonly.model.record import Record
-from onceonly.ports.store import Resources, Store, Unit
+from onceonly.ports.store import Resources, Unit
 from onceonly.testing.samples import effects
-from onceonly.testing.store_subject import LATER, StoreSubject
+from onceonly.testing.store_subject import LATER, StoreSubject, WholeStore
 
 
 class EagerStore(WrappedStores):
@@ -188,14 +188,14 @@ class AgreeableStore(WrappedStores):
 class UnforgettingStore(WrappedStores):
     """Keeps records for ever."""
 
-    async def forget(self, store: Store, records: Sequence[Record]) -> None:
+    async def forget(self, store: WholeStore, records: Sequence[Record]) -> None:
         """Do nothing."""
 
 
 class OnceForgettingStore(WrappedStores):
     """Complains when there is nothing to forget."""
 
-    async def forget(self, store: Store, records: Sequence[Record]) -> None:
+    async def forget(self, store: WholeStore, records: Sequence[Record]) -> None:
         """Look first."""
         there = {record.identity for record in await store.undispatched(LATER, 1000)}
         if not there.issuperset(record.identity for record in records):
@@ -206,7 +206,7 @@ class OnceForgettingStore(WrappedStores):
 class SweepingStore(WrappedStores):
     """Forgets more than it was asked to."""
 
-    async def forget(self, store: Store, records: Sequence[Record]) -> None:
+    async def forget(self, store: WholeStore, records: Sequence[Record]) -> None:
         """Forget everything."""
         await store.forget(await store.undispatched(LATER, 1000))
 
@@ -214,12 +214,12 @@ class SweepingStore(WrappedStores):
 class TombstoneStore(WrappedStores):
     """Writes a claim for what it is asked to forget."""
 
-    async def forget(self, store: Store, records: Sequence[Record]) -> None:
+    async def forget(self, store: WholeStore, records: Sequence[Record]) -> None:
         """Forget, and claim."""
         await store.forget(records)
         gone = [record.identity for record in records]
         unit = await store.begin([Message(id=each.id, source=each.source, type="", body=b"") for each in gone])
-        await unit.commit([Record(message.identity) for message in unit.new])
+        await unit.commit([Record(message.identity) for message in unit.found.new])
 
 
 class FickleStore(WrappedStores):
@@ -229,7 +229,7 @@ class FickleStore(WrappedStores):
         super().__init__(inner)
         self._numbers = count()
 
-    def unit_key(self, store: Store, message: Message) -> str:
+    def unit_key(self, store: WholeStore, message: Message) -> str:
         """Count."""
         return str(next(self._numbers))
 
@@ -237,7 +237,7 @@ class FickleStore(WrappedStores):
 class BlindStore(WrappedStores):
     """Finds no record behind its fence."""
 
-    async def fence(self, store: Store, unit: str, identity: Identity, message: Message | None = None) -> Record | None:
+    async def fence(self, store: WholeStore, unit: str, identity: Identity, message: Message | None = None) -> Record | None:
         """Fence, and look at nothing."""
         await super().fence(store, unit, identity, message)
         return None
@@ -246,7 +246,7 @@ class BlindStore(WrappedStores):
 class FencelessStore(WrappedStores):
     """Looks for a record, and stops no attempt."""
 
-    async def fence(self, store: Store, unit: str, identity: Identity, message: Message | None = None) -> Record | None:
+    async def fence(self, store: WholeStore, unit: str, identity: Identity, message: Message | None = None) -> Record | None:
         """Look."""
         return next(iter(await store.find([identity])), None)
 
@@ -254,10 +254,10 @@ class FencelessStore(WrappedStores):
 class WalledStore(WrappedStores):
     """Fences by a claim, and leaves it."""
 
-    async def fence(self, store: Store, unit: str, identity: Identity, message: Message | None = None) -> Record | None:
+    async def fence(self, store: WholeStore, unit: str, identity: Identity, message: Message | None = None) -> Record | None:
         """Claim what is new."""
         found = await super().fence(store, unit, identity, message)
         if found is None and message is not None:
             claimed = await store.begin([message])
-            await claimed.commit([Record(each.identity) for each in claimed.new])
+            await claimed.commit([Record(each.identity) for each in claimed.found.new])
         return found

@@ -7,8 +7,8 @@ from onceonly.model.errors import Conflict
 from onceonly.model.identity import Identity
 from onceonly.model.message import Message
 from onceonly.model.record import Record
-from onceonly.ports.store import Store
 from onceonly.testing.forgetful_suite import ForgetfulSubject
+from onceonly.testing.store_subject import WholeStore
 from onceonly.testing.suite import ENDPOINT
 
 
@@ -25,14 +25,14 @@ class WrappedForgetful(WrappedStores):
 class RememberingForgetful(WrappedForgetful):
     """Forgets nothing: the claims stay."""
 
-    async def forget(self, store: Store, records: Sequence[Record]) -> None:
+    async def forget(self, store: WholeStore, records: Sequence[Record]) -> None:
         """Do nothing."""
 
 
 class EffectsOnlyForgetful(WrappedForgetful):
     """Says that there is nothing to forget of a message without effects."""
 
-    async def store(self, endpoint: str = ENDPOINT) -> Store:
+    async def store(self, endpoint: str = ENDPOINT) -> WholeStore:
         """Open a store."""
         return _EffectsOnly(self, await self.inner.store(endpoint))
 
@@ -46,7 +46,7 @@ class _EffectsOnly(WrappedStore):
 class TokenLosingForgetful(WrappedForgetful):
     """Gives back the effects of a record, and nothing else."""
 
-    async def begin(self, store: Store, messages: Sequence[Message], *, isolated: bool) -> WrappedUnit:
+    async def begin(self, store: WholeStore, messages: Sequence[Message], *, isolated: bool) -> WrappedUnit:
         """Strip what is owed."""
         unit = await super().begin(store, messages, isolated=isolated)
         unit.owed = tuple(Record(record.identity, record.effects, unit=record.unit) for record in unit.owed)
@@ -74,7 +74,7 @@ class SweepingForgetful(WrappedForgetful):
         await super().commit(unit, records)
         self._known += records
 
-    async def forget(self, store: Store, records: Sequence[Record]) -> None:
+    async def forget(self, store: WholeStore, records: Sequence[Record]) -> None:
         """Forget them all."""
         await super().forget(store, self._known)
 
@@ -82,7 +82,7 @@ class SweepingForgetful(WrappedForgetful):
 class TombstoneForgetful(WrappedForgetful):
     """Leaves a mark when there is nothing to forget."""
 
-    async def forget(self, store: Store, records: Sequence[Record]) -> None:
+    async def forget(self, store: WholeStore, records: Sequence[Record]) -> None:
         """Forget, or claim."""
         before = await self.traces()
         await super().forget(store, records)
@@ -93,7 +93,7 @@ class TombstoneForgetful(WrappedForgetful):
 class EarlyForgetful(WrappedForgetful):
     """Claims before its unit is committed."""
 
-    async def begin(self, store: Store, messages: Sequence[Message], *, isolated: bool) -> WrappedUnit:
+    async def begin(self, store: WholeStore, messages: Sequence[Message], *, isolated: bool) -> WrappedUnit:
         """Claim at once."""
         unit = await super().begin(store, messages, isolated=isolated)
         await _claim(store, messages[0].identity)
@@ -114,7 +114,7 @@ class OverwritingForgetful(WrappedForgetful):
 class BlindForgetful(WrappedForgetful):
     """Fences without a look."""
 
-    async def fence(self, store: Store, unit: str, identity: Identity, message: Message | None = None) -> Record | None:
+    async def fence(self, store: WholeStore, unit: str, identity: Identity, message: Message | None = None) -> Record | None:
         """Find nothing."""
         await super().fence(store, unit, identity, message)
         return None
@@ -123,7 +123,7 @@ class BlindForgetful(WrappedForgetful):
 class ClaimingForgetful(WrappedForgetful):
     """Fences by a claim, and leaves it."""
 
-    async def fence(self, store: Store, unit: str, identity: Identity, message: Message | None = None) -> Record | None:
+    async def fence(self, store: WholeStore, unit: str, identity: Identity, message: Message | None = None) -> Record | None:
         """Claim what is new."""
         found = await super().fence(store, unit, identity, message)
         if found is None:
@@ -131,6 +131,6 @@ class ClaimingForgetful(WrappedForgetful):
         return found
 
 
-async def _claim(store: Store, identity: Identity) -> None:
+async def _claim(store: WholeStore, identity: Identity) -> None:
     unit = await store.begin([Message(id=identity.id, source=identity.source, type="claimed", body=b"")])
-    await unit.commit([Record(message.identity) for message in unit.new])
+    await unit.commit([Record(message.identity) for message in unit.found.new])

@@ -5,14 +5,13 @@ from collections.abc import Sequence
 from broken_adapters.wrapped_stores import WrappedStores
 from onceonly.model.identity import Identity
 from onceonly.model.record import Record
-from onceonly.ports.store import Store
-from onceonly.testing.store_subject import LATER, StoreSubject
+from onceonly.testing.store_subject import LATER, StoreSubject, WholeStore
 
 
 class NewestFirstStore(WrappedStores):
     """Lists records the wrong way round."""
 
-    async def undispatched(self, store: Store, older_than: int, limit: int) -> tuple[Record, ...]:
+    async def undispatched(self, store: WholeStore, older_than: int, limit: int) -> tuple[Record, ...]:
         """Reverse."""
         return (await store.undispatched(older_than, 1000))[::-1][:limit]
 
@@ -20,7 +19,7 @@ class NewestFirstStore(WrappedStores):
 class OverlappingStore(WrappedStores):
     """Lists records of the very instant too."""
 
-    async def undispatched(self, store: Store, older_than: int, limit: int) -> tuple[Record, ...]:
+    async def undispatched(self, store: WholeStore, older_than: int, limit: int) -> tuple[Record, ...]:
         """Go one millisecond too far."""
         return await store.undispatched(older_than + 1, limit)
 
@@ -28,7 +27,7 @@ class OverlappingStore(WrappedStores):
 class UnlimitedStore(WrappedStores):
     """Lists all records."""
 
-    async def undispatched(self, store: Store, older_than: int, limit: int) -> tuple[Record, ...]:
+    async def undispatched(self, store: WholeStore, older_than: int, limit: int) -> tuple[Record, ...]:
         """Ignore the limit."""
         return await store.undispatched(older_than, 1000)
 
@@ -39,7 +38,7 @@ _Which = tuple[int, int]
 class GreedyStore(WrappedStores):
     """Takes what somebody else has taken: two relays send everything twice."""
 
-    async def take(self, store: Store, which: _Which, *, lease: int, after: Identity | None) -> tuple[Record, ...]:
+    async def take(self, store: WholeStore, which: _Which, *, lease: int, after: Identity | None) -> tuple[Record, ...]:
         """Have no lease last."""
         return await store.take(*which, lease=0, after=after)
 
@@ -47,7 +46,7 @@ class GreedyStore(WrappedStores):
 class HoardingStore(WrappedStores):
     """Takes for ever: what a relay held that died, nobody sends."""
 
-    async def take(self, store: Store, which: _Which, *, lease: int, after: Identity | None) -> tuple[Record, ...]:
+    async def take(self, store: WholeStore, which: _Which, *, lease: int, after: Identity | None) -> tuple[Record, ...]:
         """Have no lease end."""
         return await store.take(*which, lease=LATER, after=after)
 
@@ -55,7 +54,7 @@ class HoardingStore(WrappedStores):
 class HastyStore(WrappedStores):
     """Takes what is not old enough."""
 
-    async def take(self, store: Store, which: _Which, *, lease: int, after: Identity | None) -> tuple[Record, ...]:
+    async def take(self, store: WholeStore, which: _Which, *, lease: int, after: Identity | None) -> tuple[Record, ...]:
         """Go one millisecond too far."""
         return await store.take(which[0] + 1, which[1], lease=lease, after=after)
 
@@ -63,7 +62,7 @@ class HastyStore(WrappedStores):
 class UnlimitedTakingStore(WrappedStores):
     """Takes all records."""
 
-    async def take(self, store: Store, which: _Which, *, lease: int, after: Identity | None) -> tuple[Record, ...]:
+    async def take(self, store: WholeStore, which: _Which, *, lease: int, after: Identity | None) -> tuple[Record, ...]:
         """Ignore the limit."""
         return await store.take(which[0], 1000, lease=lease, after=after)
 
@@ -71,7 +70,7 @@ class UnlimitedTakingStore(WrappedStores):
 class FirstPageStore(WrappedStores):
     """Takes the same first records whenever it may: some that are refused for ever hide all behind them."""
 
-    async def take(self, store: Store, which: _Which, *, lease: int, after: Identity | None) -> tuple[Record, ...]:
+    async def take(self, store: WholeStore, which: _Which, *, lease: int, after: Identity | None) -> tuple[Record, ...]:
         """Ignore where to begin."""
         return await store.take(*which, lease=lease)
 
@@ -79,7 +78,7 @@ class FirstPageStore(WrappedStores):
 class ForeignTakingStore(WrappedStores):
     """Takes another endpoint's records too."""
 
-    async def take(self, store: Store, which: _Which, *, lease: int, after: Identity | None) -> tuple[Record, ...]:
+    async def take(self, store: WholeStore, which: _Which, *, lease: int, after: Identity | None) -> tuple[Record, ...]:
         """Look into both."""
         found = await store.take(*which, lease=lease, after=after)
         return found or await (await self.inner.store()).take(*which, lease=lease, after=after)
@@ -92,13 +91,13 @@ class LockingStore(WrappedStores):
         super().__init__(inner)
         self._taken: set[Identity] = set()
 
-    async def take(self, store: Store, which: _Which, *, lease: int, after: Identity | None) -> tuple[Record, ...]:
+    async def take(self, store: WholeStore, which: _Which, *, lease: int, after: Identity | None) -> tuple[Record, ...]:
         """Note what is taken."""
         found = await store.take(*which, lease=lease, after=after)
         self._taken |= {record.identity for record in found}
         return found
 
-    async def undispatched(self, store: Store, older_than: int, limit: int) -> tuple[Record, ...]:
+    async def undispatched(self, store: WholeStore, older_than: int, limit: int) -> tuple[Record, ...]:
         """Leave out what is taken."""
         return tuple(r for r in await store.undispatched(older_than, limit) if r.identity not in self._taken)
 
@@ -106,7 +105,7 @@ class LockingStore(WrappedStores):
 class LostCursorStore(WrappedStores):
     """Does not know where to go on behind a record that is gone."""
 
-    async def take(self, store: Store, which: _Which, *, lease: int, after: Identity | None) -> tuple[Record, ...]:
+    async def take(self, store: WholeStore, which: _Which, *, lease: int, after: Identity | None) -> tuple[Record, ...]:
         """Give nothing then."""
         is_known = after is None or await store.find([after])
         return await store.take(*which, lease=lease, after=after) if is_known else ()
@@ -115,7 +114,7 @@ class LostCursorStore(WrappedStores):
 class UnorderedFindStore(WrappedStores):
     """Finds records in the order in which they lie there."""
 
-    async def find(self, store: Store, identities: Sequence[Identity]) -> tuple[Record, ...]:
+    async def find(self, store: WholeStore, identities: Sequence[Identity]) -> tuple[Record, ...]:
         """Look through all of them."""
         return tuple(record for record in await store.undispatched(LATER, 1000) if record.identity in identities)
 
@@ -123,7 +122,7 @@ class UnorderedFindStore(WrappedStores):
 class InventiveStore(WrappedStores):
     """Finds an empty record where there is none."""
 
-    async def find(self, store: Store, identities: Sequence[Identity]) -> tuple[Record, ...]:
+    async def find(self, store: WholeStore, identities: Sequence[Identity]) -> tuple[Record, ...]:
         """Fill up."""
         found = {record.identity: record for record in await store.find(identities)}
         return tuple(found.get(identity, Record(identity)) for identity in identities)
@@ -132,7 +131,7 @@ class InventiveStore(WrappedStores):
 class ForeignFindStore(WrappedStores):
     """Finds the records of other endpoints."""
 
-    async def find(self, store: Store, identities: Sequence[Identity]) -> tuple[Record, ...]:
+    async def find(self, store: WholeStore, identities: Sequence[Identity]) -> tuple[Record, ...]:
         """Look into the first endpoint's."""
         return await (await self.inner.store()).find(identities)
 
@@ -140,6 +139,6 @@ class ForeignFindStore(WrappedStores):
 class EffectlessStore(WrappedStores):
     """Finds records without what is to be sent."""
 
-    async def find(self, store: Store, identities: Sequence[Identity]) -> tuple[Record, ...]:
+    async def find(self, store: WholeStore, identities: Sequence[Identity]) -> tuple[Record, ...]:
         """Lose the effects."""
         return tuple(Record(record.identity) for record in await store.find(identities))

@@ -12,9 +12,9 @@ from onceonly.model.message import Message
 from onceonly.model.record import Record
 from onceonly.model.ring import ANYWAY, INSTANT, Bar, read_instant
 from onceonly.ports.ring import OWED_COUNTED, Recycling, Ring, Slot, SlotState
-from onceonly.ports.store import Barred, Store
+from onceonly.ports.store import Barred
 from onceonly.testing.ring_subject import RETENTION_MS, WIDTH_MS, RingSubject
-from onceonly.testing.store_subject import steps
+from onceonly.testing.store_subject import WholeStore, steps
 from onceonly.testing.suite import ENDPOINT
 
 
@@ -32,7 +32,7 @@ class Unlabelled(WrappedRings):
         """Tell."""
         return False
 
-    async def begin(self, store: Store, messages: Sequence[Message], *, isolated: bool) -> WrappedUnit:
+    async def begin(self, store: WholeStore, messages: Sequence[Message], *, isolated: bool) -> WrappedUnit:
         """Call them new."""
         unit = await super().begin(store, messages, isolated=isolated)
         wrong = [each for each in unit.barred if self.is_wrongly_new(each)]
@@ -42,7 +42,7 @@ class Unlabelled(WrappedRings):
 
     async def commit(self, unit: WrappedUnit, records: Sequence[Record]) -> None:
         """Commit what there is a claim for."""
-        known = {message.identity for message in unit.inner.new}
+        known = {message.identity for message in unit.inner.found.new}
         await super().commit(unit, [record for record in records if record.identity in known])
 
 
@@ -73,7 +73,7 @@ class FarsightedRing(Unlabelled):
 class EarlierLookRing(Unlabelled):
     """Looks at the labels in an earlier step than it claims: a slot that is recycled in between lets copies through."""
 
-    async def begin(self, store: Store, messages: Sequence[Message], *, isolated: bool) -> WrappedUnit:
+    async def begin(self, store: WholeStore, messages: Sequence[Message], *, isolated: bool) -> WrappedUnit:
         """Look, wait, claim; what was fine when it was looked at is new, and not looked at again."""
         ring = await self.rings.ring()
         slicing, held = await ring.slicing(), {slot.start for slot in await ring.slots()}
@@ -89,7 +89,7 @@ class EarlierLookRing(Unlabelled):
 class LabellingRing(WrappedRings):
     """Has units label slots: whoever comes first for a slice takes its slot, whatever is in it."""
 
-    async def begin(self, store: Store, messages: Sequence[Message], *, isolated: bool) -> WrappedUnit:
+    async def begin(self, store: WholeStore, messages: Sequence[Message], *, isolated: bool) -> WrappedUnit:
         """Recycle what is not recycled, then begin again."""
         unit = await super().begin(store, messages, isolated=isolated)
         if not any(each.bar is Bar.UNRECYCLED for each in unit.barred):
@@ -104,7 +104,7 @@ class LabellingRing(WrappedRings):
 class StallingRing(WrappedRings):
     """Bars a whole batch for one message of it."""
 
-    async def begin(self, store: Store, messages: Sequence[Message], *, isolated: bool) -> WrappedUnit:
+    async def begin(self, store: WholeStore, messages: Sequence[Message], *, isolated: bool) -> WrappedUnit:
         """Keep nothing but what is barred."""
         unit = await super().begin(store, messages, isolated=isolated)
         if unit.barred:
@@ -115,7 +115,7 @@ class StallingRing(WrappedRings):
 class ClockRing(WrappedRings):
     """Refuses by a computed horizon what its slot knows yet."""
 
-    async def begin(self, store: Store, messages: Sequence[Message], *, isolated: bool) -> WrappedUnit:
+    async def begin(self, store: WholeStore, messages: Sequence[Message], *, isolated: bool) -> WrappedUnit:
         """Bar what is older than the retention."""
         horizon = self.now() - RETENTION_MS - WIDTH_MS
         late = [message for message in messages if 0 < message.instant < horizon]
@@ -127,7 +127,7 @@ class ClockRing(WrappedRings):
 class InstantlessRing(WrappedRings):
     """Puts no claim into a slot."""
 
-    async def begin(self, store: Store, messages: Sequence[Message], *, isolated: bool) -> WrappedUnit:
+    async def begin(self, store: WholeStore, messages: Sequence[Message], *, isolated: bool) -> WrappedUnit:
         """Lose the instants."""
         of = {message.identity: message for message in messages}
         unit = await super().begin(store, [dated(message, 0) for message in messages], isolated=isolated)
@@ -140,7 +140,7 @@ class InstantlessRing(WrappedRings):
 class DatingRing(WrappedRings):
     """Gives messages without an instant the one of their arrival."""
 
-    async def begin(self, store: Store, messages: Sequence[Message], *, isolated: bool) -> WrappedUnit:
+    async def begin(self, store: WholeStore, messages: Sequence[Message], *, isolated: bool) -> WrappedUnit:
         """Date them."""
         now = self.now()
         asked = [message if message.instant else dated(message, now) for message in messages]
@@ -150,7 +150,7 @@ class DatingRing(WrappedRings):
 class HeaderRing(WrappedRings):
     """Claims by the instant in the header, as older versions do."""
 
-    async def begin(self, store: Store, messages: Sequence[Message], *, isolated: bool) -> WrappedUnit:
+    async def begin(self, store: WholeStore, messages: Sequence[Message], *, isolated: bool) -> WrappedUnit:
         """Date them."""
         asked = [dated(message, read_instant(message.extension(INSTANT))) for message in messages]
         return await super().begin(store, asked, isolated=isolated)
@@ -159,7 +159,7 @@ class HeaderRing(WrappedRings):
 class TrustingRing(WrappedRings):
     """Claims by the instant in the header where the id contains none."""
 
-    async def begin(self, store: Store, messages: Sequence[Message], *, isolated: bool) -> WrappedUnit:
+    async def begin(self, store: WholeStore, messages: Sequence[Message], *, isolated: bool) -> WrappedUnit:
         """Date them."""
         asked = [dated(message, message.instant or message.former_instant) for message in messages]
         return await super().begin(store, asked, isolated=isolated)
@@ -168,7 +168,7 @@ class TrustingRing(WrappedRings):
 class UpToDateRing(WrappedRings):
     """Knows nothing of what older versions do."""
 
-    async def begin(self, store: Store, messages: Sequence[Message], *, isolated: bool) -> WrappedUnit:
+    async def begin(self, store: WholeStore, messages: Sequence[Message], *, isolated: bool) -> WrappedUnit:
         """Look in one place only."""
         return await super().begin(store, [dated(message, message.instant) for message in messages], isolated=isolated)
 
@@ -176,7 +176,7 @@ class UpToDateRing(WrappedRings):
 class StrictRing(WrappedRings):
     """Refuses also what a person has sent back."""
 
-    async def begin(self, store: Store, messages: Sequence[Message], *, isolated: bool) -> WrappedUnit:
+    async def begin(self, store: WholeStore, messages: Sequence[Message], *, isolated: bool) -> WrappedUnit:
         """Lose the mark."""
         asked = [replace(m, extensions=tuple(each for each in m.extensions if each[0] != ANYWAY)) for m in messages]
         return await super().begin(store, asked, isolated=isolated)
@@ -185,7 +185,7 @@ class StrictRing(WrappedRings):
 class ObedientRing(WrappedRings):
     """Claims what a person has sent back without its instant, whether its slot would have taken it or not."""
 
-    async def begin(self, store: Store, messages: Sequence[Message], *, isolated: bool) -> WrappedUnit:
+    async def begin(self, store: WholeStore, messages: Sequence[Message], *, isolated: bool) -> WrappedUnit:
         """Lose the instants of those."""
         asked = [dated(message, 0) if message.extension(ANYWAY) else message for message in messages]
         return await super().begin(store, asked, isolated=isolated)
@@ -194,7 +194,7 @@ class ObedientRing(WrappedRings):
 class SharingRing(WrappedRings):
     """Keeps one set of claims for all endpoints."""
 
-    async def store(self, endpoint: str = ENDPOINT) -> Store:
+    async def store(self, endpoint: str = ENDPOINT) -> WholeStore:
         """Open the one store."""
         return await super().store()
 
@@ -202,7 +202,7 @@ class SharingRing(WrappedRings):
 class ForgetfulRing(InstantlessRing):
     """Claims copies of messages with an instant under names of their own."""
 
-    async def begin(self, store: Store, messages: Sequence[Message], *, isolated: bool) -> WrappedUnit:
+    async def begin(self, store: WholeStore, messages: Sequence[Message], *, isolated: bool) -> WrappedUnit:
         """Never claim the same twice."""
         unit = await WrappedRings.begin(self, store, messages, isolated=isolated)
         with_instant = [message for message in unit.done if message.instant]
@@ -223,7 +223,7 @@ class GreedyRing(WrappedRings):
 class EdgyRing(WrappedRings):
     """Does not claim at the very beginning of a slice, where its label is."""
 
-    async def begin(self, store: Store, messages: Sequence[Message], *, isolated: bool) -> WrappedUnit:
+    async def begin(self, store: WholeStore, messages: Sequence[Message], *, isolated: bool) -> WrappedUnit:
         """Take what is there for new."""
         unit = await super().begin(store, messages, isolated=isolated)
         edge = [message for message in unit.done if message.instant and message.instant % WIDTH_MS == 0]
@@ -321,7 +321,7 @@ class RelabellingRing(WrappedRings):
         if self._is_at_it:
             self._lost |= {message.identity for message in unit.new}
 
-    async def begin(self, store: Store, messages: Sequence[Message], *, isolated: bool) -> WrappedUnit:
+    async def begin(self, store: WholeStore, messages: Sequence[Message], *, isolated: bool) -> WrappedUnit:
         """Take what was lost for new."""
         unit = await super().begin(store, messages, isolated=isolated)
         lost = [message for message in unit.done if message.identity in self._lost]
@@ -387,7 +387,7 @@ class ManyHeadedRing(WrappedRings):
 class LosingRing(WrappedRings):
     """Lets two units commit the same claim: who loses is told that it won."""
 
-    async def begin(self, store: Store, messages: Sequence[Message], *, isolated: bool) -> WrappedUnit:
+    async def begin(self, store: WholeStore, messages: Sequence[Message], *, isolated: bool) -> WrappedUnit:
         """Take those done for new, once each."""
         unit = await super().begin(store, messages, isolated=isolated)
         unit.new, unit.done = (*unit.new, *unit.done), ()
@@ -395,7 +395,7 @@ class LosingRing(WrappedRings):
 
     async def commit(self, unit: WrappedUnit, records: Sequence[Record]) -> None:
         """Swallow the conflict."""
-        known = {message.identity for message in unit.inner.new}
+        known = {message.identity for message in unit.inner.found.new}
         try:
             await super().commit(unit, [record for record in records if record.identity in known])
         except Conflict:

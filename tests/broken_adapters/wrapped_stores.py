@@ -7,22 +7,33 @@ from typing import Any
 from onceonly.model.identity import Identity
 from onceonly.model.message import Message
 from onceonly.model.record import Record
-from onceonly.ports.store import Resources, Store, Unit
-from onceonly.testing.store_subject import StoreSubject
+from onceonly.ports.store import Found, Resources, Unit
+from onceonly.testing.store_subject import StoreSubject, WholeStore
 from onceonly.testing.suite import ENDPOINT
 
 
 class WrappedUnit:
     """A unit whose calls go through a `WrappedStores`."""
 
-    def __init__(self, owner: "WrappedStores", unit: Unit, store: Store) -> None:
+    def __init__(self, owner: "WrappedStores", unit: Unit, store: WholeStore) -> None:
         self.key = unit.key
-        self.new, self.owed, self.done, self.clashing = unit.new, unit.owed, unit.done, unit.clashing
-        self.barred = unit.barred
+        found = unit.found
+        self.new, self.owed, self.done, self.clashing, self.barred = (
+            found.new,
+            found.owed,
+            found.done,
+            found.clashing,
+            found.barred,
+        )
         self.resources = owner.resources(unit)
         self.inner, self.store = unit, store
         self.is_over = False
         self._owner = owner
+
+    @property
+    def found(self) -> Found:
+        """What `begin` found, or what the wrapper says it found."""
+        return Found(self.new, self.owed, self.done, self.clashing, self.barred)
 
     async def commit(self, records: Sequence[Record]) -> None:
         """Commit, as the wrapper does it."""
@@ -38,7 +49,7 @@ class WrappedUnit:
 class WrappedStore:
     """A store whose calls go through a `WrappedStores`."""
 
-    def __init__(self, owner: "WrappedStores", inner: Store) -> None:
+    def __init__(self, owner: "WrappedStores", inner: WholeStore) -> None:
         self._owner = owner
         self._inner = inner
 
@@ -81,7 +92,7 @@ class WrappedStores:
     def __init__(self, inner: StoreSubject) -> None:
         self.inner = inner
 
-    async def store(self, endpoint: str = ENDPOINT) -> Store:
+    async def store(self, endpoint: str = ENDPOINT) -> WholeStore:
         """Open a store."""
         return WrappedStore(self, await self.inner.store(endpoint))
 
@@ -109,7 +120,7 @@ class WrappedStores:
         """Let time pass."""
         await self.inner.pass_time(milliseconds)
 
-    async def begin(self, store: Store, messages: Sequence[Message], *, isolated: bool) -> WrappedUnit:
+    async def begin(self, store: WholeStore, messages: Sequence[Message], *, isolated: bool) -> WrappedUnit:
         """Begin a unit."""
         return WrappedUnit(self, await store.begin(messages, isolated=isolated), store)
 
@@ -125,27 +136,29 @@ class WrappedStores:
         """Give a unit's resources."""
         return unit.resources
 
-    async def forget(self, store: Store, records: Sequence[Record]) -> None:
+    async def forget(self, store: WholeStore, records: Sequence[Record]) -> None:
         """Forget records."""
         await store.forget(records)
 
-    async def undispatched(self, store: Store, older_than: int, limit: int) -> tuple[Record, ...]:
+    async def undispatched(self, store: WholeStore, older_than: int, limit: int) -> tuple[Record, ...]:
         """List records."""
         return await store.undispatched(older_than, limit)
 
-    async def take(self, store: Store, which: tuple[int, int], *, lease: int, after: Identity | None) -> tuple[Record, ...]:
+    async def take(
+        self, store: WholeStore, which: tuple[int, int], *, lease: int, after: Identity | None
+    ) -> tuple[Record, ...]:
         """Take records; `which` is older than what, and how many."""
         return await store.take(*which, lease=lease, after=after)
 
-    async def find(self, store: Store, identities: Sequence[Identity]) -> tuple[Record, ...]:
+    async def find(self, store: WholeStore, identities: Sequence[Identity]) -> tuple[Record, ...]:
         """Find records."""
         return await store.find(identities)
 
-    async def fence(self, store: Store, unit: str, identity: Identity, message: Message | None = None) -> Record | None:
+    async def fence(self, store: WholeStore, unit: str, identity: Identity, message: Message | None = None) -> Record | None:
         """Fence a message."""
         return await store.fence(unit, identity, message)
 
-    def unit_key(self, store: Store, message: Message) -> str:
+    def unit_key(self, store: WholeStore, message: Message) -> str:
         """Give a message's unit key."""
         return store.unit_key(message)
 

@@ -185,5 +185,6 @@ def test_where_nothing_can_be_relayed_it_says_why(onceonly: "Terminal", what: st
 
 async def left(onceonly: "Terminal") -> int:
     """Count the records that wait."""
-    async with open_store(desk(onceonly).settings) as (store, _):
-        return len(await store.undispatched(1 << 52, 1000))
+    async with open_store(desk(onceonly).settings) as opened:
+        assert opened.pending is not None
+        return len(await opened.pending.undispatched(1 << 52, 1000))

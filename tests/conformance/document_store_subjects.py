@@ -16,7 +16,7 @@ from onceonly.model.identity import Identity
 from onceonly.model.message import Message
 from onceonly.model.record import Record
 from onceonly.ports.documents import DocumentLimits, Documents
-from onceonly.ports.store import Resources, Unit
+from onceonly.ports.store import Found, Resources, Unit
 from onceonly.sql.database import Database, open_database
 from onceonly.sql.store import SqlDocuments
 from onceonly.testing.suite import ENDPOINT
@@ -31,9 +31,9 @@ class AboutOneEntity:
 
     def __init__(self, unit: Unit) -> None:
         self.inner, self.key, self.resources = unit, unit.key, unit.resources
-        self.new, self.done, self.clashing = map(_bare, (unit.new, unit.done, unit.clashing))
-        self.owed = tuple(replace(record, unit="") for record in unit.owed)
-        self.barred = unit.barred
+        found = unit.found
+        owed = tuple(replace(record, unit="") for record in found.owed)
+        self.found = Found(_bare(found.new), owed, _bare(found.done), _bare(found.clashing), found.barred)
 
     async def commit(self, records: Sequence[Record]) -> None:
         """Commit."""

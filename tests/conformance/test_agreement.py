@@ -13,10 +13,9 @@ from sql_subjects import SqlSubject, make_tables
 from onceonly.adapters.memory.transport import Rules
 from onceonly.model.message import Message, Send
 from onceonly.model.record import Record
-from onceonly.ports.store import Store
 from onceonly.ports.transport import Topology, Transport
 from onceonly.testing.samples import effects, message
-from onceonly.testing.store_subject import LATER
+from onceonly.testing.store_subject import LATER, WholeStore
 
 SEEDS = range(6)
 STEPS = 60
@@ -167,16 +166,17 @@ async def test_the_stores_do_the_same(tmp_path: Path, seed: int) -> None:
         assert kinds == {"new", "owed", "done", "clashing"}
 
 
-async def act(store: Store, plan: str, asked: list[Message], decided: dict[Any, tuple[Send, ...]]) -> tuple[Any, ...]:
+async def act(store: WholeStore, plan: str, asked: list[Message], decided: dict[Any, tuple[Send, ...]]) -> tuple[Any, ...]:
     """Do one thing with a store; gives everything one can see of it."""
     found: tuple[Any, ...] = ()
     if plan == "forget":
         await store.forget([Record(each.identity) for each in asked])
     else:
         unit = await store.begin(asked, isolated=plan == "commit")
-        found = (unit.new, sorted(unit.owed, key=identity), unit.done, unit.clashing)
+        new = unit.found.new
+        found = (new, sorted(unit.found.owed, key=identity), unit.found.done, unit.found.clashing)
         if plan == "commit":
-            await unit.commit([Record(each.identity, decided[each.identity]) for each in unit.new if each.identity in decided])
+            await unit.commit([Record(each.identity, decided[each.identity]) for each in new if each.identity in decided])
         else:
             unit.abandon()
     waiting = sorted(await store.undispatched(LATER, 1000), key=identity)  # those of one unit are equally old

@@ -15,21 +15,10 @@ from onceonly.testing.forgetful_suite import FORGOTTEN, NOT_KEPT, ForgetfulStore
 from onceonly.testing.samples import message
 from onceonly.testing.store_suite import StoreSuite
 
-NOT_SEARCHED = "documents are not searched: a record's message comes again until it is finished"
 NO_MESSAGES = "a document store begins units for messages only: they name the document"
 WAIVED = {
     "test_a_unit_without_messages_commits_its_writes": NO_MESSAGES,
     "test_a_resource_of_an_unknown_kind_is_a_lookup_error": NO_MESSAGES,
-    "test_undispatched_lists_the_oldest_first": NOT_SEARCHED,
-    "test_undispatched_lists_only_what_is_older": NOT_SEARCHED,
-    "test_undispatched_lists_at_most_the_limit": NOT_SEARCHED,
-    "test_take_gives_each_record_once_within_the_lease": NOT_SEARCHED,
-    "test_take_gives_only_what_is_older": NOT_SEARCHED,
-    "test_take_gives_only_the_endpoints_own": NOT_SEARCHED,
-    "test_take_goes_on_behind_a_record_that_may_be_gone": NOT_SEARCHED,
-    "test_what_is_taken_is_listed_found_and_forgotten_all_the_same": NOT_SEARCHED,
-    "test_find_gives_records_in_the_order_asked": NOT_SEARCHED,
-    "test_find_leaves_out_what_has_no_record": NOT_SEARCHED,
 }
 
 

@@ -20,6 +20,7 @@ from onceonly.sql.store import SCHEMA as STORE_SCHEMA
 from onceonly.testing.dead_letter_suite import DeadLetterSuite
 from onceonly.testing.documents_suite import DocumentsSuite
 from onceonly.testing.forgetful_suite import ForgetfulStoreSuite
+from onceonly.testing.pending_suite import PendingRecordsSuite
 from onceonly.testing.ring_suite import RingSuite
 from onceonly.testing.store_suite import StoreSuite
 from onceonly.testing.transaction_suite import EntitySuite, TransactionSuite
@@ -80,7 +81,7 @@ class OnServer:
             yield subject
 
 
-class TestMariaDBStore(OnServer, StoreSuite):
+class TestMariaDBStore(OnServer, StoreSuite, PendingRecordsSuite):
     """Business data, claims and records in MariaDB."""
 
     open_store = OnServer.opened

@@ -8,12 +8,13 @@ from memory_subjects import MemoryLetters, MemoryPlace, MemoryRings, MemoryStore
 
 from onceonly.testing.dead_letter_suite import DeadLetterSuite
 from onceonly.testing.documents_suite import DocumentsSuite
+from onceonly.testing.pending_suite import PendingRecordsSuite
 from onceonly.testing.ring_suite import RingSuite
 from onceonly.testing.store_suite import StoreSuite
 from onceonly.testing.transport_suite import TransportSuite
 
 
-class TestBlockingMemoryStore(StoreSuite):
+class TestBlockingMemoryStore(StoreSuite, PendingRecordsSuite):
     """One that waits in `begin`, like SQL."""
 
     @asynccontextmanager
@@ -22,7 +23,7 @@ class TestBlockingMemoryStore(StoreSuite):
         yield MemoryStores(blocking=True)
 
 
-class TestOptimisticMemoryStore(StoreSuite):
+class TestOptimisticMemoryStore(StoreSuite, PendingRecordsSuite):
     """One that conflicts at commit, like a document store."""
 
     @asynccontextmanager
@@ -31,7 +32,7 @@ class TestOptimisticMemoryStore(StoreSuite):
         yield MemoryStores(blocking=False)
 
 
-class TestBlockingMemoryRing(RingSuite, StoreSuite):
+class TestBlockingMemoryRing(RingSuite, StoreSuite, PendingRecordsSuite):
     """One that forgets, and waits in `begin`."""
 
     @asynccontextmanager
@@ -42,7 +43,7 @@ class TestBlockingMemoryRing(RingSuite, StoreSuite):
     open_store = open_ring
 
 
-class TestOptimisticMemoryRing(RingSuite, StoreSuite):
+class TestOptimisticMemoryRing(RingSuite, StoreSuite, PendingRecordsSuite):
     """One that forgets, and conflicts at commit."""
 
     @asynccontextmanager

@@ -12,6 +12,7 @@ from sql_subjects import ForgettingSubject, SqlRings, SqlSubject, make_tables
 from onceonly.testing.dead_letter_suite import DeadLetterSuite
 from onceonly.testing.documents_suite import DocumentsSuite
 from onceonly.testing.forgetful_suite import ForgetfulStoreSuite
+from onceonly.testing.pending_suite import PendingRecordsSuite
 from onceonly.testing.ring_suite import RingSuite
 from onceonly.testing.store_suite import StoreSuite
 from onceonly.testing.transport_suite import TransportSuite
@@ -46,7 +47,7 @@ class OnServer:
             yield subject
 
 
-class TestPostgresqlStore(OnServer, StoreSuite):
+class TestPostgresqlStore(OnServer, StoreSuite, PendingRecordsSuite):
     """Business data, claims and records in PostgreSQL."""
 
     open_store = OnServer.opened

@@ -174,7 +174,7 @@ class Till:
     async def work(self, limit: int) -> None:
         """Be a worker for one batch."""
         store = await self.subject.store()
-        ports = Ports(ENDPOINT, store, self, History(), NoThings(), self.transport, self.letters)
+        ports = Ports(ENDPOINT, store, store, None, self, History(), NoThings(), self.transport, self.letters)
         await deliver(await self.transport.receive(limit, 0), ports)
 
     async def _stall(self, message: Message, time: int) -> None:
@@ -182,7 +182,7 @@ class Till:
         unit = await (await self.subject.store()).begin([message])
         await self.subject.pass_time(time)
         await recycled(self.subject, message.instant)
-        if unit.new:
+        if unit.found.new:
             decision = await self.handle(message, unit.resources)
             try:
                 await unit.commit([Record(message.identity, decision.effects)])

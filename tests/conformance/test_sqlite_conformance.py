@@ -14,6 +14,7 @@ from sql_subjects import ForgettingSubject, SqlRings, SqlSubject, make_tables
 from onceonly.testing.dead_letter_suite import DeadLetterSuite
 from onceonly.testing.documents_suite import DocumentsSuite
 from onceonly.testing.forgetful_suite import FORGOTTEN, NOT_KEPT, ForgetfulStoreSuite
+from onceonly.testing.pending_suite import PendingRecordsSuite
 from onceonly.testing.ring_suite import RingSuite
 from onceonly.testing.store_suite import StoreSuite
 from onceonly.testing.transport_suite import TransportSuite
@@ -36,7 +37,7 @@ class OnFile:
         self.file = Path(shutil.copy(empty, tmp_path))
 
 
-class TestSqliteStore(OnFile, StoreSuite):
+class TestSqliteStore(OnFile, StoreSuite, PendingRecordsSuite):
     """Business data, claims and records in one SQLite file."""
 
     @asynccontextmanager
@@ -46,7 +47,7 @@ class TestSqliteStore(OnFile, StoreSuite):
             yield subject
 
 
-class TestSqliteForgettingStore(OnFile, ForgetfulStoreSuite, StoreSuite):
+class TestSqliteForgettingStore(OnFile, ForgetfulStoreSuite, StoreSuite, PendingRecordsSuite):
     """The same for a store that another system remembers for."""
 
     waived: ClassVar[dict[str, str]] = {FORGOTTEN: NOT_KEPT}

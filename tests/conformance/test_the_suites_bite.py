@@ -24,6 +24,7 @@ from broken_adapters.wrapped_stores import WrappedStores
 from broken_adapters.wrapped_transports import WrappedTransports
 from onceonly.testing.dead_letter_suite import DeadLetterSuite
 from onceonly.testing.documents_suite import DocumentsSuite
+from onceonly.testing.pending_suite import PendingRecordsSuite
 from onceonly.testing.store_suite import StoreSuite
 from onceonly.testing.suite import Suite, broken, rules
 from onceonly.testing.transport_suite import TransportSuite
@@ -52,10 +53,8 @@ STORES = {
     commits.IdleStore: ["a_unit_without_messages_commits_its_writes"],
     claims.JoiningStore: ["ids_that_join_to_the_same_text_are_distinct"],
     commits.MuteStore: ["a_synchronous_handler_writes_in_the_unit"],
-    records.NewestFirstStore: ["undispatched_lists_the_oldest_first"],
     commits.OnceForgettingStore: ["forgetting_twice_is_fine"],
     claims.OnceOwingStore: ["looking_at_an_owed_message_changes_nothing"],
-    records.OverlappingStore: ["undispatched_lists_only_what_is_older"],
     claims.OverwritingStore: ["a_clash_leaves_the_first_message_as_it_was"],
     claims.ReissuingStore: ["owed_effects_are_identical_to_those_committed"],
     commits.RepeatableStore: ["a_unit_commits_once"],
@@ -76,8 +75,14 @@ STORES = {
     commits.UnforgettingStore: ["a_forgotten_message_is_done"],
     claims.UnisolatedStore: ["a_failed_isolated_attempt_is_undone_alone"],
     commits.VagueStore: ["a_refused_commit_leaves_nothing"],
-    records.UnlimitedStore: ["undispatched_lists_at_most_the_limit"],
     commits.WalledStore: ["a_fence_leaves_a_message_new"],
+    claims.UnsortedStore: ["overlapping_batches_do_not_deadlock"],
+}
+
+PENDING = {
+    records.NewestFirstStore: ["undispatched_lists_the_oldest_first"],
+    records.OverlappingStore: ["undispatched_lists_only_what_is_older"],
+    records.UnlimitedStore: ["undispatched_lists_at_most_the_limit"],
     records.EffectlessStore: ["find_gives_records_in_the_order_asked"],
     records.FirstPageStore: ["take_goes_on_behind_a_record_that_may_be_gone"],
     records.ForeignFindStore: ["find_looks_at_its_own_endpoint_only"],
@@ -90,7 +95,6 @@ STORES = {
     records.UnlimitedTakingStore: ["take_gives_each_record_once_within_the_lease"],
     records.ForeignTakingStore: ["take_gives_only_the_endpoints_own"],
     records.UnorderedFindStore: ["find_gives_records_in_the_order_asked"],
-    claims.UnsortedStore: ["overlapping_batches_do_not_deadlock"],
 }
 
 TRANSPORTS = {
@@ -268,7 +272,8 @@ DOCUMENTS = {
 }
 
 TABLES: tuple[tuple[type[Suite], tuple[Any, ...], type, dict[Any, list[str]]], ...] = (
-    (StoreSuite, (claims, commits, records), WrappedStores, STORES),
+    (StoreSuite, (claims, commits), WrappedStores, STORES),
+    (PendingRecordsSuite, (records,), WrappedStores, PENDING),
     (TransportSuite, (receiving, sending), WrappedTransports, TRANSPORTS),
     (DeadLetterSuite, (dead_letters,), WrappedLetters, LETTERS),
     (DocumentsSuite, (document_contents, document_writes, wrapped_documents), WrappedDocuments, DOCUMENTS),
@@ -353,6 +358,8 @@ PLAIN = [
     for suite, wrapper in (
         (StoreSuite, WrappedStores),
         (StoreSuite, claims.RenamingStores),
+        (PendingRecordsSuite, WrappedStores),
+        (PendingRecordsSuite, claims.RenamingStores),
         (TransportSuite, WrappedTransports),
         (DeadLetterSuite, WrappedLetters),
         (DocumentsSuite, WrappedDocuments),

@@ -10,9 +10,10 @@ from sql_subjects import SqlSubject
 
 from onceonly.adapters.memory.transactions import MemoryTransactions
 from onceonly.model.record import Record
-from onceonly.ports.store import Store
+from onceonly.ports.store import PendingRecords
 from onceonly.ports.transactions import OpenTransaction
 from onceonly.sql.store import SqlTransactions
+from onceonly.testing.store_subject import WholeStore
 from onceonly.testing.suite import ENDPOINT
 
 
@@ -51,7 +52,7 @@ class SqlTransacting:
         """Open them."""
         return SqlTransactions(await self.inner.database(), endpoint)
 
-    async def store(self) -> Store:
+    async def store(self) -> WholeStore:
         """Open the store."""
         return await self.inner.store()
 
@@ -68,6 +69,6 @@ class SqlTransacting:
         await asyncio.sleep(milliseconds / 1000)
 
 
-async def found_in(store: Store, record: Record) -> Record | None:
+async def found_in(store: PendingRecords, record: Record) -> Record | None:
     """Find a record by its identity."""
     return next(iter(await store.find([record.identity])), None)

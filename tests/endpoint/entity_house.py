@@ -51,9 +51,12 @@ class Counter:
         self._live = Live()
         self.documents = MemoryDocuments(self._live)
         self._sent = 0
+        store = DocumentStore(self.documents, "bank", clock=STILL.clock, history=timedelta(days=1))
         self._ports = Ports(
             endpoint="bank",
-            store=DocumentStore(self.documents, "bank", clock=STILL.clock, history=timedelta(days=1)),
+            store=store,
+            fence=store,
+            pending=None,
             handlers=host_of(made).handlers(STILL),
             admission=History(),
             effects=NoThings(),

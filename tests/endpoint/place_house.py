@@ -155,8 +155,8 @@ async def state(made: Endpoint, kind: str, key: str) -> Any:
     """Read an entity's state, by a store that asks nobody whether it may."""
     asking = replace(made.settings, deduplication=Off(), blobs=None)
     unit = unit_of(kind, key)
-    async with open_store(asking, entities=True) as (store, _):
-        probe = await store.begin([Message(id="probe", source="test", type="", body=b"", unit=unit)])
+    async with open_store(asking, entities=True) as opened:
+        probe = await opened.store.begin([Message(id="probe", source="test", type="", body=b"", unit=unit)])
         read = probe.resources.get(Entities).read(unit)  # type: ignore[attr-defined] # asked by its type
         probe.abandon()
     return None if read is None else msgspec.json.decode(read)

@@ -116,11 +116,13 @@ async def test_what_a_transaction_sends_is_noted_as_done_elsewhere(places: Place
         async with AsyncSession(engine) as session, session.begin():
             shop.enlist(session).send(Paid("ann", 5), to="audit")
         await engine.dispose()
-        (record,) = await running.till_ports.store.undispatched(SystemClock().now() + 1, 10)
+        pending = running.till_ports.pending
+        assert pending is not None
+        (record,) = await pending.undispatched(SystemClock().now() + 1, 10)
         assert (await relay([record], running.till_ports)).finished == (record,)
         await running.settle()
         assert (await state(running.audit, "Book", "ann"))["entries"] == 1
-        assert await running.till_ports.store.find([record.identity]) == ()
+        assert await pending.find([record.identity]) == ()
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -88,8 +88,9 @@ def bound(url: str | URL, **options: Any) -> Iterator[Session]:
 
 async def kept(shop: Endpoint) -> tuple[Record, ...]:
     """Read the records."""
-    async with open_store(shop.settings) as (store, _):
-        return await store.undispatched(1 << 52, 100)
+    async with open_store(shop.settings) as opened:
+        assert opened.pending is not None
+        return await opened.pending.undispatched(1 << 52, 100)
 
 
 async def test_a_message_looks_like_one_of_a_handler_without_a_cause(file: str, engine: AsyncEngine) -> None:
@@ -353,8 +354,8 @@ def test_a_session_that_moves_tables_is_refused() -> None:
 async def test_a_handlers_own_session_is_refused(file: str, engine: AsyncEngine) -> None:
     """What a handler sends goes through its context, so that it is sent once for one message."""
     shop = shop_at(f"sqlite:///{file}")
-    async with open_store(shop.settings) as (store, _):
-        unit = await store.begin([])
+    async with open_store(shop.settings) as opened:
+        unit = await opened.store.begin([])
         session = unit.resources.get(AsyncSession)
         with pytest.raises(SetupError, match="goes through its Context"):
             shop.enlist(session)

@@ -63,8 +63,9 @@ async def test_nobody_waits_for_a_broker_that_is_away_from_the_start(tmp_path: P
     async with desk.transaction() as tx:  # now there is no relay to come, so it tries, and tells that it could not
         tx.send({"name": "b"}, to="archive", type="note")
     assert "onceonly.transaction" in {record.name for record in caplog.records}
-    async with open_store(desk.settings) as (store, _):
-        assert len(await store.undispatched(1 << 52, 10)) == 2
+    async with open_store(desk.settings) as opened:
+        assert opened.pending is not None
+        assert len(await opened.pending.undispatched(1 << 52, 10)) == 2
 
 
 async def test_who_only_sends_to_rabbitmq_needs_no_queue_for_delays() -> None:

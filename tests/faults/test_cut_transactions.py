@@ -119,8 +119,9 @@ class House:
         return found
 
     async def _records(self) -> bool:
-        async with open_store(self.endpoint.settings) as (store, _):
-            return bool(await store.undispatched(LATER, 1))
+        async with open_store(self.endpoint.settings) as opened:
+            assert opened.pending is not None
+            return bool(await opened.pending.undispatched(LATER, 1))
 
 
 @asynccontextmanager

@@ -168,5 +168,6 @@ async def test_requests_are_served_while_the_broker_is_away_from_the_start(tmp_p
     async with serving(f"sqlite:///{tmp_path}/shop.db", make=APPLICATIONS[framework], transport=away) as house:
         first, retry = [await house.post("created") for _ in range(2)]
         assert (first.status_code, retry.content) == (201, first.content)
-        async with open_store(house.shop.settings) as (store, _):
-            assert len(await store.undispatched(1 << 52, 10)) == 1
+        async with open_store(house.shop.settings) as opened:
+            assert opened.pending is not None
+            assert len(await opened.pending.undispatched(1 << 52, 10)) == 1

@@ -275,7 +275,7 @@ async def test_without_history_everything_is_always_new(database: Database) -> N
     store = SqlStore(database, "shop", keeping=ClaimMode.NOTHING)
     for name in ("x", "y"):
         unit = await store.begin([A])
-        assert unit.new == (A,)
+        assert unit.found.new == (A,)
         await add(unit, name)
         await unit.commit(records(A, decided=True))
     assert await orders(database) == ["x", "y"]

@@ -43,8 +43,8 @@ async def test_a_deadlock_is_a_conflict_of_one_unit(database: Database, store: S
     assert sorted(type(outcome).__name__ for outcome in outcomes) == ["Conflict", "NoneType"]
     loser, winner = (first, second) if outcomes[0] else (second, first)
     loser.abandon()
-    await winner.commit(records(*winner.new))
-    assert await look(store, *loser.new) == {"new": [loser.new[0].id]}
+    await winner.commit(records(*winner.found.new))
+    assert await look(store, *loser.found.new) == {"new": [loser.new[0].id]}
 
 
 @pytest.mark.parametrize("isolated", [False, True])

@@ -140,7 +140,7 @@ async def test_waiting_for_another_unit_is_left_alone(store: SqlStore) -> None:
     await asyncio.wait([waiting], timeout=1.5)
     await first.commit(records(A))
     second = await waiting
-    assert [each.id for each in second.done] == ["a"]
+    assert [each.id for each in second.found.done] == ["a"]
     second.abandon()
 
 
@@ -182,7 +182,7 @@ async def test_a_host_that_vanishes_keeps_its_locks_no_longer_than_handlers_may_
         await add(vanished, "a")
         await attempt(vanished, lambda: run(vanished, "SELECT 1"))
         unit = await store.begin([A])  # waits for the claim of the one that is gone; the lock time-out is five seconds
-        assert [each.id for each in unit.new] == ["a"]
+        assert [each.id for each in unit.found.new] == ["a"]
         await unit.commit(records(A))
         with pytest.raises(TryAgain):
             await vanished.commit(records(A))

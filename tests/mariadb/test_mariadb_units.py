@@ -71,7 +71,7 @@ async def test_a_batch_of_known_messages_costs_one_read_more(database: Database,
         unit = await store.begin(messages(100))
     unit.abandon()
     assert heard == [BEGIN, CLAIM, READ_KNOWN]
-    assert len(unit.owed) == 100
+    assert len(unit.found.owed) == 100
 
 
 async def test_forgetting_a_hundred_records_costs_three_statements(database: Database, store: SqlStore) -> None:
@@ -112,7 +112,7 @@ async def test_a_claim_waits_and_then_sees_what_the_other_committed(url: str, st
         await first.commit(records(A, decided=True))
         found = await second
         found.abandon()
-        assert (found.new, found.owed) == ((B,), (Record(A.identity, ONE_EFFECT),))
+        assert (found.found.new, found.found.owed) == ((B,), (Record(A.identity, ONE_EFFECT),))
 
 
 @pytest.mark.parametrize("level", LEVELS)
@@ -131,7 +131,7 @@ async def test_a_claim_that_waited_for_a_rollback_is_new(url: str, store: SqlSto
 async def _claim_and_finish(store: SqlStore) -> str:
     try:
         unit = await store.begin([A])
-        if unit.new:
+        if unit.found.new:
             await unit.commit(records(A))
             return "new"
     except Conflict:
@@ -149,8 +149,8 @@ async def test_sorted_claims_do_not_deadlock(store: SqlStore) -> None:
             start = (number * 37 + turn * 53) % 270
             unit = await store.begin(asked[start : start + 30][:: 1 if turn % 2 else -1])
             if (number + turn) % 5:
-                await unit.commit(records(*unit.new, decided=True))
-                await store.forget([Record(each.identity) for each in unit.new])
+                await unit.commit(records(*unit.found.new, decided=True))
+                await store.forget([Record(each.identity) for each in unit.found.new])
             else:
                 unit.abandon()
 

@@ -55,7 +55,7 @@ async def test_a_claim_of_a_wary_process_waits_for_its_owner(url: str, store: Sq
         first.abandon()
         found = await second
         found.abandon()
-        assert found.new == (message(),)
+        assert found.found.new == (message(),)
 
 
 @pytest.mark.usefixtures("database")

@@ -67,7 +67,7 @@ async def test_a_lone_message_whose_slot_holds_another_slice_is_told(store: SqlS
     for _ in range(2):
         unit = await store.begin([at(1)])
         unit.abandon()
-        assert [(each.message.id, each.bar) for each in unit.barred] == [(at(1).id, Bar.BEHIND)]
+        assert [(each.message.id, each.bar) for each in unit.found.barred] == [(at(1).id, Bar.BEHIND)]
 
 
 async def test_a_lone_copy_is_owed_and_then_done(store: SqlStore) -> None:
@@ -75,11 +75,11 @@ async def test_a_lone_copy_is_owed_and_then_done(store: SqlStore) -> None:
     await handle(store, message(), decided=True)
     again = await store.begin([message()])
     again.abandon()
-    assert (again.new, [record.identity for record in again.owed]) == ((), [message().identity])
-    await store.forget(again.owed)
+    assert (again.found.new, [record.identity for record in again.found.owed]) == ((), [message().identity])
+    await store.forget(again.found.owed)
     last = await store.begin([message()])
     last.abandon()
-    assert (last.new, last.owed, last.done) == ((), (), (message(),))
+    assert (last.found.new, last.found.owed, last.found.done) == ((), (), (message(),))
 
 
 async def test_a_lone_message_that_is_given_up_is_new_again(database: Database, store: SqlStore) -> None:
@@ -156,7 +156,7 @@ async def test_a_lone_claim_whose_lock_is_not_had_costs_no_connection(url: str, 
             await SqlStore(impatient, "shop").begin([message()])
         free = await SqlStore(impatient, "shop").begin([message("free")])
         free.abandon()
-        assert (len(made), len(free.new)) == (1, 1)
+        assert (len(made), len(free.found.new)) == (1, 1)
     first.abandon()
 
 
@@ -198,4 +198,4 @@ def checked_out(database: Database) -> int:
 async def commit_only(store: SqlStore, *asked: Message) -> None:
     """Take messages through a unit that writes nothing but their records."""
     unit = await store.begin(asked)
-    await unit.commit(records(*unit.new, decided=True))
+    await unit.commit(records(*unit.found.new, decided=True))

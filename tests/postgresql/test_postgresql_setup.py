@@ -201,8 +201,8 @@ async def test_an_endpoint_chooses_the_isolation_of_its_units(url: str, database
     """For all its handlers: they share units."""
     await check(database, SCHEMA)
     settings = Settings(name="shop", store=url, transport="memory://unused", isolation="repeatable read")
-    async with open_store(settings) as (store, _):
-        unit = await store.begin([message()])
+    async with open_store(settings) as opened:
+        unit = await opened.store.begin([message()])
         level = await connection_of(unit.resources).scalar(text("SHOW transaction_isolation"))
         unit.abandon()
     assert level == "repeatable read"

@@ -62,7 +62,7 @@ async def test_a_handler_may_work_on_the_drivers_own_connection(database: Databa
             assert isinstance(own, kind)
             await own.execute("INSERT INTO orders (id, total) VALUES ('a', 0)")
         if commits:
-            await unit.commit(records(*unit.new))
+            await unit.commit(records(*unit.found.new))
         else:
             unit.abandon()
         assert await orders(database) == found
@@ -75,7 +75,7 @@ async def test_a_batch_of_known_messages_costs_one_read_more(database: Database,
         unit = await store.begin(messages(100))
     unit.abandon()
     assert heard == [CLAIM, READ_KNOWN]
-    assert len(unit.owed) == 100
+    assert len(unit.found.owed) == 100
 
 
 async def test_the_claim_is_one_text_for_any_number_of_messages(database: Database, store: SqlStore) -> None:
@@ -85,7 +85,7 @@ async def test_the_claim_is_one_text_for_any_number_of_messages(database: Databa
     for count in (1, 7, 20_000):
         unit = await store.begin(messages(count))
         unit.abandon()
-        assert len(unit.new) == count
+        assert len(unit.found.new) == count
     assert len(heard) == 1
 
 
@@ -115,7 +115,7 @@ async def test_a_claim_waits_for_the_commit_of_who_has_it(url: str, store: SqlSt
         await first.commit(records(message(), decided=True))
         found = await second
         found.abandon()
-        assert (found.new, [each.identity for each in found.owed]) == ((), [message().identity])
+        assert (found.found.new, [each.identity for each in found.found.owed]) == ((), [message().identity])
 
 
 async def test_a_claim_waits_for_who_gives_up(url: str, store: SqlStore) -> None:
@@ -127,7 +127,7 @@ async def test_a_claim_waits_for_who_gives_up(url: str, store: SqlStore) -> None
         first.abandon()
         found = await second
         found.abandon()
-        assert found.new == (message(),)
+        assert found.found.new == (message(),)
 
 
 async def test_who_waits_too_long_for_a_unit_gets_conflict(url: str, store: SqlStore) -> None:
@@ -153,7 +153,7 @@ async def test_a_deadlock_between_handlers_is_a_conflict_of_one_unit(database: D
     ended = await asyncio.gather(*crossing, return_exceptions=True)
     assert sorted(type(each) for each in ended if each is not None) == [Conflict]
     winner = units[ended.index(None)]
-    await winner.commit(records(*winner.new))
+    await winner.commit(records(*winner.found.new))
     for unit in units:
         unit.abandon()
     assert sorted(await totals(database)) == [1, 1]
@@ -184,7 +184,7 @@ async def test_the_databases_own_isolation_loses_such_an_update(database: Databa
     for unit in units:
         (await session_of(unit.resources).get_one(Order, "a")).total += 1
     for unit in units:
-        await unit.commit(records(*unit.new))
+        await unit.commit(records(*unit.found.new))
     assert await totals(database) == [1]
 
 
@@ -219,7 +219,7 @@ async def test_a_handler_that_swallows_a_database_error_has_failed(store: SqlSto
         assert await look(store, *messages(3)) == {"new": ["m0"], "done": ["m1", "m2"]}
     else:
         with pytest.raises(CommitRefused):
-            await unit.commit(records(*unit.new))
+            await unit.commit(records(*unit.found.new))
 
 
 @pytest.mark.parametrize("decided", [False, True])
@@ -261,7 +261,7 @@ async def test_without_history_everything_is_always_new(database: Database) -> N
     store = SqlStore(database, "shop", keeping=ClaimMode.NOTHING)
     for names in (("a",), ("b",), ()):
         unit = await store.begin([message()])
-        assert unit.new == (message(),)
+        assert unit.found.new == (message(),)
         await add(unit, *names)
         await unit.commit(records(message(), decided=True))
     assert await orders(database) == ["a", "b"]
@@ -286,9 +286,9 @@ async def test_units_give_their_connections_back(database: Database, store: SqlS
             unit.abandon()
         elif number:
             with pytest.raises(CommitRefused):
-                await unit.commit(records(*unit.new))
+                await unit.commit(records(*unit.found.new))
         else:
-            await unit.commit(records(*unit.new))
+            await unit.commit(records(*unit.found.new))
     await database.settle()
     assert database.engine.pool.checkedout() == 0
     assert await orders(database) == ["same"]

@@ -86,7 +86,7 @@ class Hall:
         """Put together what one process has."""
         given = {"ring": self.ring, "leader": self.ring, "journals": self.journals, "retention": WEEK, "interval": INTERVAL}
         chosen = Upkeep(**(given | upkeep))  # type: ignore[arg-type] # a test's own doubles
-        return self.house.ports._replace(store=self.store, upkeep=chosen)
+        return self.house.ports._replace(store=self.store, fence=self.store, pending=self.store, upkeep=chosen)
 
     def janitor(self, ports: Ports | None = None, *, timer: Timer | None = None) -> Janitor:
         """Make a janitor, as another process would."""
@@ -114,7 +114,7 @@ class Hall:
         """Have messages handled, whose records are left if they owe something."""
         messages = [message(name, instant) for name in names]
         unit = await self.store.begin(messages)
-        assert not unit.barred
+        assert not unit.found.barred
         await unit.commit([record_of(each.identity) for each in messages])
         if not owes:
             await self.store.forget([record_of(each.identity) for each in messages])
@@ -123,7 +123,7 @@ class Hall:
         """Tell whether a copy would be known."""
         unit = await self.store.begin([message(name, instant)])
         unit.abandon()
-        return bool(unit.done)
+        return bool(unit.found.done)
 
 
 class Bystander:

@@ -116,7 +116,9 @@ class Post:
         """Make a relay, as another process would."""
         watched = observed(ports or self.house.ports, Observers(self.tally, *observers))
         surroundings = Surroundings(clock=self.house.clock, chance=NoChance(), timer=self.timer)
-        return Relay(watched, after=AFTER, grace=5.0, doorbell=self.doorbell, surroundings=surroundings)
+        searched = watched.for_relay()
+        assert searched is not None
+        return Relay(searched, after=AFTER, grace=5.0, doorbell=self.doorbell, surroundings=surroundings)
 
     async def run(self, *observers: Observer, until: Callable[[], bool] | None = None) -> None:
         """Run a relay until a condition holds after some call; until all is sent and forgotten, when none is given."""

@@ -118,7 +118,8 @@ class House:
         self.store = MemoryStore(self.driver, SHOP, clock=self.clock)
         self.letters = MemoryDeadLetters(self.driver, clock=self.clock)
         self.transport = MemoryTransport(self.driver, SHOP, clock=self.clock, lease=LEASE)
-        self.ports = Ports(SHOP, self.store, self.handlers, History(), NoThings(), self.transport, self.letters)
+        store, handlers = self.store, self.handlers
+        self.ports = Ports(SHOP, store, store, store, handlers, History(), NoThings(), self.transport, self.letters)
         self.surroundings = Surroundings(clock=self.clock, chance=NoChance(), timer=self.timer)
 
     async def open(self, *ids: str) -> "House":

@@ -62,7 +62,7 @@ class Attic:
         stop = asyncio.Event()
         self.tokens.looked = lambda: stop.set() if until() else None
         nothing = object()
-        ports = Ports(SHOP, self.store, *[nothing] * 5, Upkeep(AFTER, self.tokens, self.effects))  # type: ignore[arg-type] # unused
+        ports = Ports(SHOP, self.store, self.store, None, *[nothing] * 5, Upkeep(AFTER, self.tokens, self.effects))  # type: ignore[arg-type] # unused
         surroundings = Surroundings(clock=self.clock, chance=NoChance(), timer=self.timer)
         async with asyncio.timeout(20):
             await Janitor(ports, grace=5.0, surroundings=surroundings).run(stop)

@@ -12,7 +12,7 @@ from onceonly.model.message import Failure, FailureKind, Message, Send
 from onceonly.model.record import Answer
 from onceonly.model.retry import Retry
 from onceonly.model.ring import Bar
-from onceonly.ports.store import Barred
+from onceonly.ports.store import Barred, Found
 from onceonly.runtime.observe.logs import JsonLines, KeyValues, Logs, log_to_stderr
 from onceonly.runtime.observe.observer import Call, Point
 
@@ -113,7 +113,7 @@ async def test_a_message_that_once_waited_for_its_slot_may_be_put_off_by_its_han
     for barred in ((Barred(message, Bar.UNRECYCLED),), ()):
         call = Call(Point.BEGIN, "shop", (message,))
         async with logs.around(call):
-            call.result = SimpleNamespace(barred=barred)
+            call.result = SimpleNamespace(found=Found(barred=tuple(barred)))
     copied = Call(Point.RETRY_COPY, "shop", (Send(message=message, to="shop", due=1),))
     async with logs.around(copied):
         copied.result = (Answer.TAKEN,)

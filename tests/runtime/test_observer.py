@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from inspect import iscoroutinefunction
+from inspect import getmembers, iscoroutinefunction
 
 import pytest
 from runtime_house import SHOP, House, ScriptedHandlers, failing
@@ -15,7 +15,7 @@ from onceonly.ports.effects import Effects
 from onceonly.ports.handlers import Handlers
 from onceonly.ports.remote import Calls, OpenCall
 from onceonly.ports.starts import Starts
-from onceonly.ports.store import Store, Unit
+from onceonly.ports.store import Fence, PendingRecords, Store, Unit
 from onceonly.ports.transactions import Attempts, OpenTransaction, Transactions
 from onceonly.ports.transport import Transport
 from onceonly.ports.upkeep import Journals
@@ -85,7 +85,8 @@ async def test_every_call_of_every_port_is_observed() -> None:
     assert await ports.dead_letters.count(Filter()) == len(await ports.dead_letters.page(Filter())) == 1
     assert await ports.dead_letters.get(letter.key) is not None
     assert await ports.dead_letters.remove([letter.key]) == 1
-    assert await ports.store.undispatched(0, 1) == await ports.store.find([]) == ()
+    assert ports.pending is not None
+    assert await ports.pending.undispatched(0, 1) == await ports.pending.find([]) == ()
     assert (await ports.transport.depth(SHOP)).waiting == 1
     await ports.transport.extend(await ports.transport.receive(1, 0.1))
     await ports.transport.declare([])
@@ -135,6 +136,8 @@ def test_a_retry_copy_is_told_from_a_message_of_the_endpoints_own(send: Send, co
 
 PORTS = {
     Store: observing.STORE,
+    Fence: observing.FENCE,
+    PendingRecords: observing.PENDING,
     Unit: {**observing.STORE["begin"].opens},
     Handlers: observing.HANDLERS,
     Admission: observing.ADMISSION,
@@ -156,5 +159,5 @@ PASSED_THROUGH = {(Starts, "died"), (OpenTransaction, "load"), (OpenCall, "reque
 @pytest.mark.parametrize("port", PORTS, ids=lambda port: port.__name__)
 def test_the_table_of_a_port_has_all_of_its_calls(port: type) -> None:
     """A call that is added to a port gets a point, or is listed here."""
-    calls = {name for name, member in vars(port).items() if iscoroutinefunction(member)}
+    calls = {name for name, member in getmembers(port) if iscoroutinefunction(member)}
     assert calls - {name for known, name in PASSED_THROUGH if known is port} == set(PORTS[port])

@@ -57,8 +57,7 @@ class CountedUnit:
     def __init__(self, unit: Unit, store: CountingStore) -> None:
         self._unit, self._store, self._open = unit, store, True
         self.key = unit.key
-        self.new, self.owed, self.done, self.clashing = unit.new, unit.owed, unit.done, unit.clashing
-        self.barred = unit.barred
+        self.found = unit.found
         self.resources = unit.resources
 
     async def commit(self, records: Sequence[Record]) -> None:
@@ -224,7 +223,7 @@ async def test_the_second_half_of_a_batch_takes_its_turn_again() -> None:
     house = House()
     turns = asyncio.Semaphore(1)
     first, second = Turn(turns), Turn(turns)
-    store = TurningStore(house.store, first, Presence())
+    store = TurningStore(house.store, first, Presence(), forgets=house.store)
     await first.take()
     unit = await store.begin([])
     await unit.commit([])

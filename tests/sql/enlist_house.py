@@ -133,8 +133,9 @@ class Shop:
 
     async def records(self) -> tuple[Record, ...]:
         """Read the committed records."""
-        async with open_store(self.endpoint.settings) as (store, _):
-            return await store.undispatched(LATER, 1000)
+        async with open_store(self.endpoint.settings) as opened:
+            assert opened.pending is not None
+            return await opened.pending.undispatched(LATER, 1000)
 
     async def killed_after_commit(self, *orders: str) -> int:
         """Let a process of its own place orders, and kill itself when it has committed; gives how it ended."""

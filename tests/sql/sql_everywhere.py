@@ -65,7 +65,7 @@ async def put(store: SqlStore, states: dict[str, bytes | None], name: str = "put
     unit = await store.begin([on(key, f"{name}-{key}") for key in states])
     for key, state in states.items():
         await write(unit, key, state)
-    await unit.commit([Record(each.identity) for each in unit.new])
+    await unit.commit([Record(each.identity) for each in unit.found.new])
 
 
 async def states(store: SqlStore, *keys: str) -> dict[str, bytes | None]:

@@ -98,8 +98,8 @@ async def add(unit: Unit, *names: str) -> None:
 async def handle(store: SqlStore, *asked: Message, decided: bool = False) -> None:
     """Take messages through a unit that adds an order for each."""
     unit = await store.begin(asked)
-    await add(unit, *(each.id for each in unit.new))
-    await unit.commit(records(*unit.new, decided=decided))
+    await add(unit, *(each.id for each in unit.found.new))
+    await unit.commit(records(*unit.found.new, decided=decided))
 
 
 async def orders(database: Database) -> list[str]:
@@ -120,10 +120,10 @@ async def look(store: SqlStore, *asked: Message) -> dict[str, list[str]]:
     unit = await store.begin(asked)
     unit.abandon()
     found = {
-        "new": [each.id for each in unit.new],
-        "owed": [each.identity.id for each in unit.owed],
-        "done": [each.id for each in unit.done],
-        "clashing": [each.id for each in unit.clashing],
+        "new": [each.id for each in unit.found.new],
+        "owed": [each.identity.id for each in unit.found.owed],
+        "done": [each.id for each in unit.found.done],
+        "clashing": [each.id for each in unit.found.clashing],
     }
     return {part: names for part, names in found.items() if names}
 

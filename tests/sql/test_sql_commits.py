@@ -19,7 +19,7 @@ async def test_a_constraint_shown_by_the_flush_refuses_the_commit(database: Data
     unit = await store.begin(messages(2))
     await add(unit, "a", "a")
     with pytest.raises(CommitRefused, match="UNIQUE"):
-        await unit.commit(records(*unit.new))
+        await unit.commit(records(*unit.found.new))
     assert await orders(database) == []
     assert await look(store, *messages(2)) == {"new": ["m0", "m1"]}
 

@@ -93,9 +93,12 @@ async def write_elsewhere(session: AsyncSession) -> None:
 def ports(database: Database) -> Ports:
     """Put the ports together; nothing is sent here."""
     driver = Live()
+    store = SqlStore(database, "shop")
     return Ports(
         endpoint="shop",
-        store=SqlStore(database, "shop"),
+        store=store,
+        fence=store,
+        pending=store,
         handlers=ShopHandlers(),
         admission=History(),
         effects=NoThings(),

@@ -143,7 +143,7 @@ async def test_they_are_saved_after_the_session_is_flushed(database: Database, s
     await write(unit, "a", b"2")
     await add(unit, "one")
     with statements(database) as heard:
-        await unit.commit([Record(each.identity) for each in unit.new])
+        await unit.commit([Record(each.identity) for each in unit.found.new])
     assert heard == [f"INSERT INTO {Order.__tablename__}", "UPDATE onceonly_entities SET", "COMMIT"]
 
 
@@ -176,7 +176,7 @@ async def test_an_entity_that_did_not_change_is_not_written(place: str) -> None:
         for state in (b"1", None):
             await write(unit, "b", state)
         with statements(database) as heard:
-            await unit.commit([Record(each.identity) for each in unit.new])
+            await unit.commit([Record(each.identity) for each in unit.found.new])
         assert heard == ["COMMIT"]
 
 
@@ -195,7 +195,7 @@ async def make(database: Database) -> bytes:
             state = b"%d" % (int(entities_of(unit.resources).read("counter") or b"0") + 1)
             await asyncio.sleep(0)
             await write(unit, "counter", state)
-            await unit.commit([Record(unit.new[0].identity)])
+            await unit.commit([Record(unit.found.new[0].identity)])
         except Conflict:
             continue
         return state
@@ -208,9 +208,9 @@ async def test_who_makes_an_entity_that_another_has_made_gets_a_conflict(server:
         second = await SqlStore(other, "shop", isolation="READ COMMITTED").begin([on("a", "second")])
         await write(first, "a", b"1")
         await write(second, "a", b"2")
-        await first.commit([Record(first.new[0].identity)])
+        await first.commit([Record(first.found.new[0].identity)])
         with pytest.raises(Conflict, match="made an entity"):
-            await second.commit([Record(second.new[0].identity)])
+            await second.commit([Record(second.found.new[0].identity)])
         assert await states(SqlStore(database, "shop"), "a") == {"a": b"1"}
 
 
@@ -223,7 +223,7 @@ async def test_who_wants_an_entity_in_use_waits_and_finds_what_became_of_it(serv
         waiting = asyncio.create_task(SqlStore(other, "shop").begin([on("a", "second")]))
         await somebody_waits(first)
         await write(first, "a", b"2")
-        await first.commit([Record(first.new[0].identity)])
+        await first.commit([Record(first.found.new[0].identity)])
         second = await waiting
         assert entities_of(second.resources).read("a") == b"2"
         second.abandon()
@@ -238,7 +238,7 @@ async def test_who_wants_another_entity_does_not_wait(server: str) -> None:
         async with asyncio.timeout(5):
             await put(SqlStore(other, "shop"), {"c": b"2"}, "second")
         await write(first, "b", None)
-        await first.commit([Record(each.identity) for each in first.new])
+        await first.commit([Record(each.identity) for each in first.found.new])
         assert await states(store, "a", "b", "c") == {"a": b"1", "b": None, "c": b"2"}
 
 
@@ -259,4 +259,4 @@ async def count(store: SqlStore, worker: str, keys: list[str]) -> None:
         unit = await store.begin([on(key, f"{worker}-{turn}-{key}") for key in keys])
         for key in keys:
             await write(unit, key, b"%d" % (int(entities_of(unit.resources).read(key) or b"0") + 1))
-        await unit.commit([Record(each.identity) for each in unit.new])
+        await unit.commit([Record(each.identity) for each in unit.found.new])

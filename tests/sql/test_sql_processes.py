@@ -35,7 +35,7 @@ async def test_of_two_processes_that_claim_one_message_one_handles(file: Path, d
         await process.communicate(b"commit\n")
         unit = await waiting
         unit.abandon()
-        assert (unit.new, [each.identity for each in unit.owed]) == ((), [message().identity])
+        assert (unit.found.new, [each.identity for each in unit.found.owed]) == ((), [message().identity])
     assert await orders(database) == ["from-the-process"]
 
 

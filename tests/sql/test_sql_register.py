@@ -114,7 +114,7 @@ async def test_a_commit_without_its_row_is_a_conflict(place: str, fate: str) -> 
         assert len(await register.old(1 << 52, 10)) == (3 if fate == "cancelled" else 2)
         found = await store.begin(asked)
         found.abandon()
-        assert found.new == tuple(asked)
+        assert found.found.new == tuple(asked)
         await put(store, {"a": b"1"})
         assert await states(store, "a") == {"a": b"1"}
 

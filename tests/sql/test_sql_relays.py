@@ -12,10 +12,10 @@ from onceonly.adapters.memory.transport import BrokerWorld, MemoryTransport
 from onceonly.adapters.memory.world import Live
 from onceonly.algorithms.admission import History
 from onceonly.algorithms.effects import NoThings
-from onceonly.assembly.opened import OpenedFinishing
 from onceonly.model.identity import Identity
 from onceonly.model.message import Send
 from onceonly.model.record import Record
+from onceonly.ports.bundle import RelayPorts
 from onceonly.ports.transport import Topology
 from onceonly.runtime.environment import Surroundings
 from onceonly.runtime.processes.doorbell import Doorbell
@@ -74,9 +74,10 @@ def asked(database: Database) -> Iterator[list[str]]:
         event.remove(engine, "before_cursor_execute", execute)
 
 
-def ports(database: Database, live: Live) -> OpenedFinishing:
+def ports(database: Database, live: Live) -> RelayPorts:
     """Give a relay's ports: the database, and a broker in memory."""
-    return OpenedFinishing(SHOP, SqlStore(database, SHOP), History(), NoThings(), MemoryTransport(live, SHOP))
+    store = SqlStore(database, SHOP)
+    return RelayPorts(SHOP, store, store, History(), NoThings(), MemoryTransport(live, SHOP))
 
 
 async def leave(database: Database, count: int) -> None:

@@ -107,7 +107,7 @@ async def test_a_constraint_met_in_a_savepoint_of_the_handlers_own_is_its_own_af
             async with session.begin_nested():
                 session.add(Order(id="a"))
         session.add(Order(id="b"))
-    await unit.commit(records(*unit.new))
+    await unit.commit(records(*unit.found.new))
     assert await orders(database) == ["a", "b"]
 
 
@@ -142,7 +142,7 @@ async def test_synchronous_handlers_share_the_units_session(database: Database, 
     await add(unit, "a")
     async with unit.resources.attempt():
         assert await unit.resources.run_sync(handler) == 3
-    await unit.commit(records(*unit.new))
+    await unit.commit(records(*unit.found.new))
     assert await orders(database) == ["a", "b", "c"]
 
 
@@ -192,7 +192,7 @@ async def test_a_commit_of_the_drivers_own_is_refused_by_the_database(
     with pytest.raises(DatabaseError, match="not authorized"):
         await attempt(unit, lambda: ending(raw.driver_connection))
     await add(unit, "b")
-    await unit.commit(records(*unit.new))
+    await unit.commit(records(*unit.found.new))
     assert await orders(database) == ["a", "b"]
     assert await look(store, *messages(2)) == {"done": ["m0", "m1"]}
 
@@ -202,7 +202,7 @@ async def test_a_connection_may_commit_again_when_its_unit_is_over(database: Dat
     for number in range(3):
         unit = await store.begin([message(f"m{number}")])
         if number == 0:
-            await unit.commit(records(*unit.new))
+            await unit.commit(records(*unit.found.new))
         elif number == 1:
             with suppress(IntegrityError):
                 await add(unit, "a", "a")
@@ -226,7 +226,7 @@ async def test_a_rollback_of_the_drivers_own_is_reported_loudly(store: SqlStore,
     with pytest.raises(CommitRefused):
         await add(unit, "too-late")
     with pytest.raises(CommitRefused, match="by other means"):
-        await unit.commit(records(*unit.new))
+        await unit.commit(records(*unit.found.new))
     assert await look(store, *messages(2)) == {"new": ["m0", "m1"]}
 
 
@@ -298,12 +298,12 @@ async def test_a_swallowed_failure_of_the_session_fails_the_handler(
         await attempt(unit, handler)
     if isolated:
         await add(unit, "c")
-        await unit.commit(records(unit.new[0], unit.new[2]))
+        await unit.commit(records(unit.found.new[0], unit.found.new[2]))
         assert await orders(database) == ["a", "c"]
-        assert await look(store, unit.new[1]) == {"new": ["m1"]}
+        assert await look(store, unit.found.new[1]) == {"new": ["m1"]}
     else:
         with pytest.raises(CommitRefused):
-            await unit.commit(records(*unit.new))
+            await unit.commit(records(*unit.found.new))
         assert await orders(database) == []
 
 
@@ -329,7 +329,7 @@ async def test_a_failed_handler_leaves_nothing_in_the_session(database: Database
         assert (await session.get_one(Order, "a")).total == 0
         assert await session.get(Order, "flushed") is None
         session.add(Order(id="c"))
-    await unit.commit(records(unit.new[0], unit.new[2]))
+    await unit.commit(records(unit.found.new[0], unit.found.new[2]))
     assert await orders(database) == ["a", "c"]
 
 
@@ -340,7 +340,7 @@ async def test_an_isolated_handler_is_blamed_for_what_its_flush_shows(database: 
     with pytest.raises(IntegrityError):
         await add(unit, "a")
     await add(unit, "c")
-    await unit.commit(records(unit.new[0], unit.new[2]))
+    await unit.commit(records(unit.found.new[0], unit.found.new[2]))
     assert await orders(database) == ["a", "c"]
 
 
@@ -355,7 +355,7 @@ async def test_work_beside_the_session_is_undone_too(database: Database, store: 
     with pytest.raises(ZeroDivisionError):
         await attempt(unit, handler)
     await add(unit, "b")
-    await unit.commit(records(unit.new[1]))
+    await unit.commit(records(unit.found.new[1]))
     assert await orders(database) == ["b"]
 
 
@@ -382,7 +382,7 @@ async def test_a_handler_that_is_cancelled_in_a_statement_is_undone_alone(databa
     with pytest.raises(asyncio.CancelledError):
         await running
     await add(unit, "c")
-    await unit.commit(records(unit.new[0], unit.new[2]))
+    await unit.commit(records(unit.found.new[0], unit.found.new[2]))
     assert await orders(database) == ["a", "c"]
 
 
@@ -434,7 +434,7 @@ async def test_reaching_for_the_units_own_savepoint_spoils_the_unit(store: SqlSt
     with pytest.raises(HandlerFailed):
         await attempt(unit, lambda: session.run_sync(lambda it: it.get_nested_transaction().rollback()))
     with pytest.raises(CommitRefused):
-        await unit.commit(records(unit.new[1]))
+        await unit.commit(records(unit.found.new[1]))
     assert await look(store, *messages(2)) == {"new": ["m0", "m1"]}
 
 

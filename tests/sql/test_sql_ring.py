@@ -41,15 +41,15 @@ def own(database: Database) -> Any:
 async def handled(store: SqlStore, *asked: Any, effects: bool = False) -> tuple[str, ...]:
     """Handle what is new; gives the names."""
     unit = await store.begin(asked)
-    await unit.commit([Record(each.identity, ONE_EFFECT if effects else ()) for each in unit.new])
-    return tuple(name_of(each.identity) for each in unit.new)
+    await unit.commit([Record(each.identity, ONE_EFFECT if effects else ()) for each in unit.found.new])
+    return tuple(name_of(each.identity) for each in unit.found.new)
 
 
 async def found(store: SqlStore, *asked: Any) -> tuple[list[str], list[str], list[str]]:
     """Tell what is new, owed and done."""
     unit = await store.begin(asked)
     unit.abandon()
-    new, owed, done = ([name_of(each.identity) for each in some] for some in (unit.new, unit.owed, unit.done))
+    new, owed, done = ([name_of(each.identity) for each in some] for some in (unit.found.new, unit.found.owed, unit.found.done))
     return new, owed, done
 
 
@@ -228,7 +228,7 @@ async def test_a_batch_costs_one_statement_for_each_slot(place: str) -> None:
             unit = await store.begin(asked)
         unit.abandon()
         claims = [words for words in heard if words.startswith("INSERT")]
-        assert len(unit.new) == 122
+        assert len(unit.found.new) == 122
         assert len(claims) == 4
         if database.dialect.name != "mysql":  # there the third word is INTO
             names = [own(database).slots[slicing.slot(here - number * slicing.width)].name for number in (2, 1, 0)]
@@ -261,7 +261,7 @@ async def test_only_messages_of_older_versions_cost_a_second_statement(place: st
             with statements(database) as heard:
                 unit = await store.begin(asked)
             unit.abandon()
-            assert len(unit.new) == len(asked)
+            assert len(unit.found.new) == len(asked)
             counts.append(len([words for words in heard if words.startswith("INSERT")]))
         assert counts == [1, 1, 3]
 
@@ -275,7 +275,7 @@ async def test_copies_in_a_slot_cost_one_read_more(place: str) -> None:
         with statements(database) as heard:
             unit = await store.begin(asked)
         unit.abandon()
-        assert len(unit.owed) == 20
+        assert len(unit.found.owed) == 20
         assert len([words for words in heard if words.startswith("SELECT")]) == 1
 
 
@@ -291,7 +291,7 @@ async def test_a_slot_that_lost_its_label_makes_its_messages_wait_and_is_recycle
             await connection.execute(update(slot).values({slot.c.key: label(slicing.start(old))[:6] + b"\1" * 10}))
         unit = await store.begin([at(slicing.wanted(number, await ring.now()))])
         unit.abandon()
-        assert [each.bar.name for each in unit.barred] == ["UNRECYCLED"]
+        assert [each.bar.name for each in unit.found.barred] == ["UNRECYCLED"]
         assert (await ring.slots())[number].state is SlotState.UNLABELLED
         await clock_says(ring, old + WIDTH_MS + RETENTION_MS)
         assert await ring.recycle(number) is Recycling.RECYCLED

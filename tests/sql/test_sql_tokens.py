@@ -48,9 +48,9 @@ async def found(store: SqlStore, *asked: Message) -> dict[str, list[str]]:
 def parts(unit: SqlUnit) -> dict[str, list[str]]:
     """Tell what a unit found."""
     named = {
-        "new": [each.id for each in unit.new],
-        "owed": [each.identity.id for each in unit.owed],
-        "done": [each.id for each in unit.done],
+        "new": [each.id for each in unit.found.new],
+        "owed": [each.identity.id for each in unit.found.owed],
+        "done": [each.id for each in unit.found.done],
     }
     return {part: names for part, names in named.items() if names}
 
@@ -79,7 +79,7 @@ async def test_what_has_effects_is_owed_until_it_is_forgotten(place: str) -> Non
         await unit.commit([record])
         again = await store.begin([a])
         again.abandon()
-        assert (again.owed, again.new, again.done) == ((record,), (), ())
+        assert (again.found.owed, again.found.new, again.found.done) == ((record,), (), ())
         assert (store.keeps(record), store.keeps(Record(a.identity))) == (True, False)
         await store.forget([record])
         assert await found(store, a) == {"done": ["a"]}
@@ -222,5 +222,5 @@ async def work(store: SqlStore, asked: list[Message]) -> list[str]:
     """Handle what is new, without ever trying again."""
     unit = await store.begin(asked)
     await asyncio.sleep(0)
-    await unit.commit([Record(each.identity) for each in unit.new])
-    return [each.id for each in unit.new]
+    await unit.commit([Record(each.identity) for each in unit.found.new])
+    return [each.id for each in unit.found.new]

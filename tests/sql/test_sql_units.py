@@ -42,13 +42,13 @@ async def test_five_hundred_messages_are_claimed_in_one_statement(database: Data
             unit = await store.begin(messages(count))
         unit.abandon()
         assert heard == ["BEGIN IMMEDIATE", CLAIM]
-        assert len(unit.new) == count
+        assert len(unit.found.new) == count
 
 
 async def test_more_messages_than_one_statement_takes_are_claimed_together(store: SqlStore) -> None:
     """Twenty thousand need two statements, in one database transaction."""
     unit = await store.begin(messages(20_000))
-    assert len(unit.new) == 20_000
+    assert len(unit.found.new) == 20_000
     unit.abandon()
     assert await look(store, message("m19999")) == {"new": ["m19999"]}
 
@@ -60,7 +60,7 @@ async def test_a_batch_of_known_messages_costs_one_read_more(database: Database,
         unit = await store.begin(messages(100))
     unit.abandon()
     assert heard == ["BEGIN IMMEDIATE", CLAIM, READ_KNOWN]
-    assert len(unit.owed) == 100
+    assert len(unit.found.owed) == 100
 
 
 async def test_messages_left_out_are_given_back_in_one_statement(database: Database, store: SqlStore) -> None:
@@ -88,7 +88,7 @@ async def test_an_isolated_unit_costs_a_savepoint_and_a_flush_for_each_handler(d
     unit = await store.begin(messages(2), isolated=True)
     with statements(database) as heard:
         await add(unit, "a", "b")
-        await unit.commit(records(*unit.new))
+        await unit.commit(records(*unit.found.new))
     one = ["SAVEPOINT sa_savepoint_{}", ADD, "RELEASE SAVEPOINT sa_savepoint_{}"]
     assert heard == [*(each.format(1) for each in one), *(each.format(2) for each in one), "COMMIT"]
 
@@ -110,7 +110,7 @@ async def test_without_history_everything_is_always_new(database: Database) -> N
     store = SqlStore(database, "shop", keeping=ClaimMode.NOTHING)
     for name in ("a", "b"):
         unit = await store.begin([message()])
-        assert [each.id for each in unit.new] == ["m1"]
+        assert [each.id for each in unit.found.new] == ["m1"]
         await add(unit, name)
         await unit.commit(records(message(), decided=True))
     assert await orders(database) == ["a", "b"]
@@ -129,7 +129,7 @@ async def test_of_two_engines_that_compete_one_handles(file: Path, store: SqlSto
         await first.commit(records(message()))
         found = await second
         found.abandon()
-        assert (found.new, found.done) == ((), (message(),))
+        assert (found.found.new, found.found.done) == ((), (message(),))
 
 
 async def test_who_waits_too_long_for_a_unit_gets_conflict(file: Path, store: SqlStore) -> None:

@@ -132,9 +132,9 @@ async def test_work_goes_on_when_the_file_is_back(file: Path, caplog: pytest.Log
         bring_back(file)
         assert list(await look(store, B)) == ["done"]
         unit = await store.begin([A])
-        for_new = [each.id for each in unit.new]
+        for_new = [each.id for each in unit.found.new]
         await add(unit, *for_new)
-        await unit.commit(records(*unit.new))
+        await unit.commit(records(*unit.found.new))
         assert list(await look(store, A, B)) == ["done"]
     assert [record.message for record in caplog.records] == ["a database file was deleted or replaced"]
 
@@ -151,7 +151,7 @@ async def test_every_connection_of_the_pool_is_made_anew(file: Path) -> None:
         for number in range(4):
             unit = await store.begin([B] if not number else [])
             await add(unit, f"row-{number}")
-            await unit.commit(records(*unit.new))
+            await unit.commit(records(*unit.found.new))
         with sqlite3.connect(file) as plain:
             assert plain.execute("SELECT count(*) FROM orders").fetchone() == (4,)
         plain.close()

@@ -224,7 +224,7 @@ async def test_a_message_that_is_known_gets_no_row() -> None:
         assert (await house.kept(), (await house.entity()).register) == ([ENTITY], {})
         await house.store(history).forget([record])
         unit = await house.store(history).begin([about()])
-        if unit.new:  # forgotten in between: without its row the attempt cannot be committed
+        if unit.found.new:  # forgotten in between: without its row the attempt cannot be committed
             with pytest.raises(Conflict):
                 await unit.commit([Record(about().identity, attempt="a1", unit=unit.key)])
 
@@ -243,5 +243,5 @@ async def test_an_owed_message_in_a_full_document_can_begin() -> None:
     with pytest.raises(CommitRefused):
         await house.register().open(rows[-1:])
     await house.register().open([row(house, "mine")])
-    assert (await house.store().begin([about()])).owed
+    assert (await house.store().begin([about()])).found.owed
     assert await house.register().cancel(rows[0])

@@ -84,7 +84,7 @@ async def test_clocks_may_differ_by_an_hour() -> None:
     await handle(house.store(), about())
     house.clock.advance(round(WEEK.total_seconds() * 1000) + 3_500_000)
     await handle(house.store(), about("m2"))
-    assert (await house.store().begin([about()])).done == (about(),)
+    assert (await house.store().begin([about()])).found.done == (about(),)
 
 
 async def test_what_an_earlier_history_knew_is_not_trimmed_at_once() -> None:
@@ -94,7 +94,7 @@ async def test_what_an_earlier_history_knew_is_not_trimmed_at_once() -> None:
     house.clock.advance(DAY)
     store = house.store(None)
     await handle(store, about("m2"))
-    assert (await store.begin([about()])).done == (about(),)
+    assert (await store.begin([about()])).found.done == (about(),)
 
 
 async def test_two_workers_may_forget_at_once() -> None:
@@ -117,7 +117,7 @@ async def test_forgetting_that_loses_every_time_ends_in_failed() -> None:
     record = await handle(quiet, about(), ONE_EFFECT)
     with pytest.raises(Failed, match="kept changing"):
         await store.forget([record])
-    assert (await quiet.begin([about()])).owed == (record,)
+    assert (await quiet.begin([about()])).found.owed == (record,)
 
 
 # Units
@@ -135,7 +135,7 @@ async def test_a_stalled_attempt_loses_to_the_fence() -> None:
             assert await house.store(history).fence(unit.key, about().identity) is None
             with pytest.raises(Conflict):
                 await unit.commit([Record(about().identity, ONE_EFFECT, unit=unit.key)])
-            assert (await store.begin([about()])).new == (about(),)
+            assert (await store.begin([about()])).found.new == (about(),)
 
 
 async def test_a_fence_that_came_too_late_finds_the_record() -> None:
@@ -167,7 +167,7 @@ async def test_a_commit_whose_answer_is_lost_is_found_again() -> None:
     house.documents.save = cut  # type: ignore[assignment, method-assign]
     with pytest.raises(Unknown):
         await unit.commit([record])
-    assert (await house.store().begin([about()])).owed == (record,)
+    assert (await house.store().begin([about()])).found.owed == (record,)
 
 
 async def test_a_unit_that_changed_nothing_still_says_what_is_done() -> None:
@@ -176,7 +176,7 @@ async def test_a_unit_that_changed_nothing_still_says_what_is_done() -> None:
         house = House()
         await handle(house.store(history), about())
         found = await house.store(history).begin([about()])
-        assert (found.new, found.done) == ((), (about(),))
+        assert (found.found.new, found.found.done) == ((), (about(),))
 
 
 @pytest.mark.parametrize("unit", ["\ud800", "k" * 2000])
@@ -258,6 +258,6 @@ async def test_another_body_is_a_clash_in_a_bucket_too() -> None:
     store = house.store(None)
     first, other = message(), message(body=b"{}")
     record = await handle(store, first, ONE_EFFECT)
-    assert (await store.begin([other])).clashing == (other,)
+    assert (await store.begin([other])).found.clashing == (other,)
     await store.forget([record])
-    assert (await store.begin([other])).new == (other,)
+    assert (await store.begin([other])).found.new == (other,)

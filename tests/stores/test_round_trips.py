@@ -86,8 +86,8 @@ class Broker:
 def bundle(store: object, admission: object, things: object = None) -> Ports:
     """Put ports together; what is never asked is not there."""
     nothing = cast("DeadLetters", None)
-    parts = (store, cast("Handlers", Shop()), admission, things or NoThings(), cast("Transport", Broker()), nothing)
-    return Ports(ENDPOINT, *parts)  # type: ignore[arg-type] # only parts of the ports are needed
+    parts = (cast("Handlers", Shop()), admission, things or NoThings(), cast("Transport", Broker()), nothing)
+    return Ports(ENDPOINT, store, store, None, *parts)  # type: ignore[arg-type] # only parts of the ports are needed
 
 
 @asynccontextmanager

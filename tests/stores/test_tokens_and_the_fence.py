@@ -13,7 +13,6 @@ from onceonly.model.record import Record
 from onceonly.model.token import TOKEN, Owner, Prepared, Token
 from onceonly.ports.bundle import Ports
 from onceonly.ports.documents import Change
-from onceonly.ports.store import Store
 from onceonly.ports.token_store import TokenStore
 from onceonly.testing.samples import message
 from onceonly.testing.suite import ENDPOINT, OTHER
@@ -45,7 +44,7 @@ class Tokens(House):
 
     async def sweep(self, limit: int = 10, tokens: TokenStore | None = None) -> int:
         """Sweep once."""
-        ports = Ports(ENDPOINT, cast("Store", self.store(None)), *cast("list[None]", [None] * 5))  # type: ignore[arg-type]
+        ports = Ports(ENDPOINT, self.store(None), self.store(None), None, *cast("list[None]", [None] * 5))  # type: ignore[arg-type]
         return await sweep(tokens or self.tokens(), LATER, limit, ports)
 
 

@@ -39,7 +39,8 @@ def forgetting_what_is_owed(_programs: Programs, _batch: Batch, ports: Ports) ->
 
 
 async def _relay(ports: Ports, *, forgetting_first: bool) -> None:
-    for record in await ports.store.undispatched(older_than=1, limit=1):
+    assert ports.pending is not None
+    for record in await ports.pending.undispatched(older_than=1, limit=1):
         if forgetting_first:
             await ports.store.forget([record])
         answers = await ports.transport.send(record.effects)

@@ -320,7 +320,7 @@ async def _is_committed_without(message: Message, ports: Ports) -> bool:
     """Commit a unit with this message and without its handler, if the message is new."""
     unit = await ports.store.begin([message])
     try:
-        if not unit.new:
+        if not unit.found.new:
             unit.abandon()
             return False
         await unit.commit(())
@@ -435,7 +435,7 @@ async def _is_committed(message: Message | None, ports: Ports) -> bool:
     if message is None:
         return False
     try:
-        return await ports.store.fence(ports.store.unit_key(message), message.identity, message) is not None
+        return await ports.fence.fence(ports.store.unit_key(message), message.identity, message) is not None
     except CommitRefused:  # its unit can never be committed
         return False
 

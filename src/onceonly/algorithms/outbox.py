@@ -60,7 +60,7 @@ async def process(messages: Sequence[Message], ports: Ports, *, isolated: bool =
     records: tuple[Record, ...] = ()
     try:
         known = _known(unit, messages, attempts)
-        asked = [message for message in messages if message not in unit.clashing]
+        asked = [message for message in messages if message not in unit.found.clashing]
         told = await ports.admission.admits(asked)  # only now: an earlier answer may be stale
         admitted = told.messages | told.clashing.intersection(record.identity for record in known)  # committed: it is sent
         attempted = await _handle(unit, admitted, attempts, ports, isolated=isolated)
@@ -92,14 +92,14 @@ async def process(messages: Sequence[Message], ports: Ports, *, isolated: bool =
         kept=tuple((r, answers[r.identity]) for r in settled if answers.get(r.identity, Answer.TAKEN) is not Answer.TAKEN),
         dropped=tuple(
             Record(m.identity, unit=unit.key, attempt=attempts.get(m.identity, ""))
-            for m in unit.new
+            for m in unit.found.new
             if m.identity not in told.messages | told.clashing
         ),
         postponed=attempted.postponed,
         failed=attempted.failed,
-        clashing=tuple(message.identity for message in unit.clashing),
-        clashing_elsewhere=tuple(message.identity for message in unit.new if message.identity in told.clashing),
-        barred=unit.barred,
+        clashing=tuple(message.identity for message in unit.found.clashing),
+        clashing_elsewhere=tuple(message.identity for message in unit.found.new if message.identity in told.clashing),
+        barred=unit.found.barred,
         handled=frozenset(record.identity for record in records),
     )
 
@@ -153,9 +153,9 @@ def _record(message: Message, decision: Decision, unit: Unit, attempts: Mapping[
 
 def _known(unit: Unit, messages: Sequence[Message], attempts: Mapping[Identity, str]) -> tuple[Record, ...]:
     """Give the records of what was handled before, with the attempts that are for nothing."""
-    bodies = {message.identity: message.fingerprint for message in messages} if unit.owed else {}
-    owed = (replace(record, fingerprint=bodies[record.identity]) for record in unit.owed)
-    done = (Record(m.identity, unit=unit.key, token=m.token, fingerprint=m.fingerprint) for m in unit.done)
+    bodies = {message.identity: message.fingerprint for message in messages} if unit.found.owed else {}
+    owed = (replace(record, fingerprint=bodies[record.identity]) for record in unit.found.owed)
+    done = (Record(m.identity, unit=unit.key, token=m.token, fingerprint=m.fingerprint) for m in unit.found.done)
     known = (*owed, *done)
     return tuple(replace(record, attempt=attempts[record.identity]) for record in known) if attempts else known
 
@@ -170,7 +170,7 @@ async def _handle(
     unit: Unit, admitted: frozenset[Identity], attempts: Mapping[Identity, str], ports: Ports, *, isolated: bool
 ) -> _Attempted:
     """Run the handlers, one after another on the unit's resources."""
-    messages = [message for message in unit.new if message.identity in admitted]
+    messages = [message for message in unit.found.new if message.identity in admitted]
     records: list[Record] = []
     failed: list[tuple[Identity, Failure]] = []
     for message in messages:

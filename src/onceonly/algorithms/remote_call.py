@@ -55,7 +55,7 @@ async def gone(error: ResponseGone, ports: Ports) -> OnceOnlyError:
     """
     message = error.message
     again = await ports.store.begin([message])
-    is_new = message in again.new
+    is_new = message in again.found.new
     again.abandon()
     if not is_new or not (await ports.admission.admits([message])).messages:
         return Conflict(f"another worker has followed the request up: {error}")

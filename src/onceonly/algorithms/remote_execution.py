@@ -18,7 +18,7 @@ from onceonly.model.identity import Identity
 from onceonly.model.record import Record
 from onceonly.model.remote import Request
 from onceonly.model.transaction import Decided, Kept, Opening, attempt_unit
-from onceonly.ports.bundle import Finishing
+from onceonly.ports.bundle import Finishing, Ports
 from onceonly.ports.remote import Calls
 from onceonly.ports.store import Resources
 
@@ -31,14 +31,15 @@ async def keep(key: str, request: Request, calls: Calls, *, deadline: int, now: 
     return deadline > now and await calls.put(key, request, deadline)
 
 
-async def execute(opening: Opening, execution: Execution, calls: Calls, ports: Finishing) -> bytes | None:
+async def execute(opening: Opening, execution: Execution, calls: Calls, ports: Ports) -> bytes | None:
     """Do what a POST asks for; gives the response, whose messages are dispatched, or None when there is no such request.
 
     Raises what the execution raises, Conflict, CommitRefused, Failed, Unknown: the caller is to ask again.
     """
     opened = await calls.open(opening)  # the response first: this fences everything below
     if isinstance(opened, Kept):
-        await _dispatch(await ports.store.find([Identity(opening.endpoint, opened.attempt)]), ports)
+        if ports.pending is not None:
+            await _dispatch(await ports.pending.find([Identity(opening.endpoint, opened.attempt)]), ports)
         return opened.answer
     records: tuple[Record, ...] = ()
     try:

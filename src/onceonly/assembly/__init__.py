@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 from onceonly.algorithms.effects import NoThings, Registered
 from onceonly.assembly.blobs import open_blobs
 from onceonly.assembly.deduplication import open_admission
-from onceonly.assembly.lasting import require_records
+from onceonly.assembly.lasting import require_records, required_records
 from onceonly.assembly.naming import named
-from onceonly.assembly.opened import Cut, OpenedAdmission, OpenedFinishing, OpenedStore
+from onceonly.assembly.opened import Cut, OpenedAdmission, OpenedStore
 from onceonly.assembly.remote import open_calls, open_peers
 from onceonly.assembly.transactions import open_transactions
 from onceonly.config.endpoint import Settings
@@ -18,7 +18,7 @@ from onceonly.model.errors import SetupError
 from onceonly.model.identity import Identity
 from onceonly.model.record import Record
 from onceonly.model.remote import HTTP
-from onceonly.ports.bundle import Ports
+from onceonly.ports.bundle import Ports, RelayPorts
 from onceonly.ports.dead_letters import DeadLetters
 from onceonly.ports.effects import Register, Things
 from onceonly.ports.handlers import Handlers
@@ -29,7 +29,7 @@ from onceonly.ports.surroundings import Clock
 from onceonly.ports.transport import Topology, Traits, Transport
 from onceonly.ports.upkeep import NOTHING, Sweeps, Upkeep
 from onceonly.runtime.environment import LIVE, Surroundings
-from onceonly.runtime.observe.observed import observed, observed_relaying
+from onceonly.runtime.observe.observed import observed, observed_relay
 from onceonly.runtime.observe.observer import Observer
 from onceonly.systems import Role, TransportService
 
@@ -109,7 +109,7 @@ async def wire(  # noqa: PLR0913 - all that it must know of an endpoint, by name
     places.transport.require_driver("transport")
     async with AsyncExitStack() as stack:
         with named(settings, "store", places.store):
-            opening = _open_store(settings, entities=entities, surroundings=surroundings)
+            opening = open_store(settings, entities=entities, surroundings=surroundings)
             opened = await stack.enter_async_context(opening)
             if opened.expect is not None:
                 opened.expect(settings.longest_silence(longest_timeout))
@@ -133,6 +133,8 @@ async def wire(  # noqa: PLR0913 - all that it must know of an endpoint, by name
         ports = Ports(
             endpoint=settings.name,
             store=store,
+            fence=opened.fence,
+            pending=opened.pending,
             handlers=handlers,
             admission=deciding.admission,
             effects=effects or NoThings(),
@@ -157,7 +159,7 @@ async def wire(  # noqa: PLR0913 - all that it must know of an endpoint, by name
 @asynccontextmanager
 async def open_finishing(
     settings: Settings, *, surroundings: Surroundings = LIVE, observer: Observer | None = None
-) -> AsyncIterator[OpenedFinishing]:
+) -> AsyncIterator[RelayPorts]:
     """Open what a relay needs in a process that does not run the endpoint, enclosed by `observer`; declares no queue.
 
     Raises SetupError, also where no record could be found: one that is kept nowhere, in another process's memory or in
@@ -168,7 +170,7 @@ async def open_finishing(
     places.transport.require_driver("transport")
     async with AsyncExitStack() as stack:
         with named(settings, "store", places.store):
-            opened = await stack.enter_async_context(_open_store(settings, entities=False, surroundings=surroundings))
+            opened = await stack.enter_async_context(open_store(settings, surroundings=surroundings))
         deciding = await open_admission(stack, settings, surroundings)
         blobs = await _open_blobs(stack, settings, opened.register)
         remote = await open_peers(stack, settings, opened.register, surroundings)
@@ -177,8 +179,9 @@ async def open_finishing(
             opening = open_transport(places.transport, settings.name, surroundings=surroundings)
             transport = await stack.enter_async_context(opening)
             await transport.declare(())  # no queue: it only connects, so that a broker which is away or refuses is told now
-        ports = OpenedFinishing(settings.name, opened.store, deciding.admission, effects or NoThings(), transport)
-        yield ports if observer is None else OpenedFinishing(settings.name, *observed_relaying(ports, observer))
+        pending = required_records(settings, opened.pending)
+        ports = RelayPorts(settings.name, opened.store, pending, deciding.admission, effects or NoThings(), transport)
+        yield ports if observer is None else observed_relay(ports, observer)
 
 
 async def _open_blobs(stack: AsyncExitStack, settings: Settings, register: Register | None) -> Things | None:
@@ -222,26 +225,20 @@ def _upkeep(settings: Settings, deciding: OpenedAdmission, things: Sweeps | None
     )
 
 
-@asynccontextmanager
-async def open_store(
-    settings: Settings, *, entities: bool = False, surroundings: Surroundings = LIVE
-) -> AsyncIterator[tuple[Store, DeadLetters]]:
-    """Open an endpoint's store, and the dead letters beside it. Raises SetupError."""
-    async with _open_store(settings, entities=entities, surroundings=surroundings) as opened:
-        yield opened.store, opened.dead_letters
-
-
 def look_at_store(settings: Settings, *, surroundings: Surroundings = LIVE) -> AbstractAsyncContextManager[OpenedStore]:
     """Open an endpoint's store with all that is beside it, only to look: nothing is made or decided. Raises SetupError."""
     store = settings.places.store
     if not store.is_sql:
-        return _open_store(settings, entities=False, surroundings=surroundings)
+        return open_store(settings, surroundings=surroundings)
     store.require_driver("store")
     opened: AbstractAsyncContextManager[OpenedStore] = _sql().look_at_store(settings, clock=surroundings.clock)
     return opened
 
 
-def _open_store(settings: Settings, *, entities: bool, surroundings: Surroundings) -> AbstractAsyncContextManager[OpenedStore]:
+def open_store(
+    settings: Settings, *, entities: bool = False, surroundings: Surroundings = LIVE
+) -> AbstractAsyncContextManager[OpenedStore]:
+    """Open an endpoint's store, and what is beside it. Raises SetupError."""
     store = settings.places.store
     store.require_driver("store")
     if store.in_process and settings.keeps_documents(entities=entities):

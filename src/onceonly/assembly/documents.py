@@ -77,7 +77,7 @@ async def open_store(settings: Settings, *, clock: Clock) -> AsyncIterator[Opene
         journals = DocumentJournals(documents, settings.name)
         letters = DocumentDeadLetters(documents, clock=clock)
         starts = partial(DocumentStarts, documents, settings.name, clock)
-        yield OpenedStore(store, letters, DocumentRegister(store), journals=journals, starts=starts)
+        yield OpenedStore(store, store, None, letters, DocumentRegister(store), journals=journals, starts=starts)
 
 
 @asynccontextmanager

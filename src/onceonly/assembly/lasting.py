@@ -2,12 +2,22 @@
 
 from onceonly.config.endpoint import Settings
 from onceonly.model.errors import SetupError
+from onceonly.ports.store import PendingRecords
 
 
 def require_records(settings: Settings) -> None:
     """Make sure that a relay in a process of its own has something to find, and somewhere to send it. Raises SetupError."""
     if reason := _reason(settings):
         raise SetupError(f"nothing can be relayed for endpoint {settings.name!r}: {reason}")
+
+
+def required_records(settings: Settings, pending: PendingRecords | None) -> PendingRecords:
+    """Return what finds the records of an opened store. Raises SetupError for a store that cannot be searched."""
+    if pending is None:
+        raise SetupError(
+            f"nothing can be relayed for endpoint {settings.name!r}: its store {settings.places.store} cannot be searched"
+        )
+    return pending
 
 
 def _reason(settings: Settings) -> str:

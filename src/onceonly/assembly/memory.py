@@ -32,7 +32,7 @@ async def open_store(settings: Settings, *, clock: Clock) -> AsyncIterator[Opene
         raise SetupError("isolation= needs a SQL store; units of the memory store never overlap")
     async with open_world(str(settings.store)) as world:
         store, letters = MemoryStore(world, settings.name, clock=clock), MemoryDeadLetters(world, clock=clock)
-        yield OpenedStore(store, letters, starts=_starts(world, settings, clock))
+        yield OpenedStore(store, store, store, letters, starts=_starts(world, settings, clock))
 
 
 @asynccontextmanager
@@ -42,7 +42,7 @@ async def open_store_on_documents(settings: Settings, *, clock: Clock) -> AsyncI
         documents = MemoryDocuments(world)
         store, journals = store_on(documents, settings, clock), DocumentJournals(documents, settings.name)
         letters, starts = MemoryDeadLetters(world, clock=clock), _starts(world, settings, clock)
-        yield OpenedStore(store, letters, DocumentRegister(store), journals=journals, starts=starts)
+        yield OpenedStore(store, store, None, letters, DocumentRegister(store), journals=journals, starts=starts)
 
 
 def _starts(world: Live, settings: Settings, clock: Clock) -> Callable[[float], Starts]:

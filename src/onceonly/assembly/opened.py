@@ -9,21 +9,24 @@ from onceonly.ports.dead_letters import DeadLetters
 from onceonly.ports.effects import Effects, Register
 from onceonly.ports.ring import Ring
 from onceonly.ports.starts import Starts
-from onceonly.ports.store import Store
+from onceonly.ports.store import Fence, PendingRecords, Records, Store
 from onceonly.ports.token_store import TokenStore
 from onceonly.ports.transport import Transport
 from onceonly.ports.upkeep import ClientKeys, Counter, Expires, Journals, Leadership
 
 
 class OpenedStore(NamedTuple):
-    """A store, the dead letters beside it, and the register of things that its commits take rows away from, if it has one.
+    """A store, its fence, the dead letters beside it, and the register of things that its commits take rows away from.
 
-    `ring` is there where the store's own claims are the history, and are forgotten in time. The others are what its janitors
-    share, as far as the store can have it: `keys` of clients, who is the `leader`, and their `journals`. `expect` takes for how
-    many seconds a unit may be without a statement.
+    `pending` is there where its records can be searched, `register` where it has one. `ring` is there where the store's own
+    claims are the history, and are forgotten in time. The others are what its janitors share, as far as the store can have it:
+    `keys` of clients, who is the `leader`, and their `journals`. `expect` takes for how many seconds a unit may be without a
+    statement.
     """
 
     store: Store
+    fence: Fence
+    pending: PendingRecords | None
     dead_letters: DeadLetters
     register: Register | None = None
     ring: Ring | None = None
@@ -46,7 +49,7 @@ class OpenedFinishing(NamedTuple):
     """What finishes the records of one endpoint, in a process that does not run it."""
 
     endpoint: str
-    store: Store
+    store: Records
     admission: Admission
     effects: Effects
     transport: Transport

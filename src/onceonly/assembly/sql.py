@@ -87,6 +87,8 @@ def _opened(database: Database, settings: Settings, clock: Clock) -> tuple[SqlSt
     ring = SqlRing(database, retention=retention, clock=mine) if keeping is ClaimMode.HISTORY else None
     return store, OpenedStore(
         store,
+        store,
+        None if keeping is ClaimMode.NOTHING else store,
         SqlDeadLetters(database),
         SqlRegister(database, settings.name),
         ring,

@@ -111,7 +111,7 @@ async def outside(
     async with AsyncExitStack() as stack:
         with named(settings, "store", settings.places.store):
             opening = open_store(settings, entities=has.entities, surroundings=surroundings)
-            store, _ = await stack.enter_async_context(opening)
+            store = (await stack.enter_async_context(opening)).store
             begun = open_transactions(settings, entities=has.entities, surroundings=surroundings)
             transactions, controls = await stack.enter_async_context(begun)
         deciding = await open_admission(stack, settings, surroundings)

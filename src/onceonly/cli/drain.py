@@ -59,8 +59,9 @@ async def unsent_records(found: Sequence[Settings]) -> int:
     """Count what is committed in these stores and not sent yet: it is too young for the relay, or refused."""
     count = 0
     for settings in found:
-        async with open_store(replace(settings, metadata=None)) as (store, _):
-            count += len(await store.undispatched(LIVE.clock.now() + 1, COUNTED))
+        async with open_store(replace(settings, metadata=None)) as opened:
+            if opened.pending is not None:
+                count += len(await opened.pending.undispatched(LIVE.clock.now() + 1, COUNTED))
     return count
 
 

@@ -21,7 +21,7 @@ from onceonly.config.endpoint import Settings
 from onceonly.formats.escaping import escape
 from onceonly.model.errors import QueueMissing, SetupError
 from onceonly.ports.dead_letters import Filter
-from onceonly.ports.store import Store
+from onceonly.ports.store import PendingRecords
 from onceonly.ports.transport import Depth, Transport
 from onceonly.runtime.environment import LIVE
 
@@ -162,19 +162,20 @@ async def _look_at_records(settings: Settings) -> tuple[int | None, int | None, 
         return None, None, None
     refuse_missing(settings.store)
     async with answering("store", settings.store), look_at_store(settings) as opened:
-        store = opened.store
+        if (pending := opened.pending) is None:
+            return 0, 0, None
         now = LIVE.clock.now()
-        records = len(await store.undispatched(now + 1, COUNTED))
-        late = len(await store.undispatched(now - round(settings.relay_after * 1000), COUNTED))
-        return records, late, await _age_of_oldest(store, now) if records else None
+        records = len(await pending.undispatched(now + 1, COUNTED))
+        late = len(await pending.undispatched(now - round(settings.relay_after * 1000), COUNTED))
+        return records, late, await _age_of_oldest(pending, now) if records else None
 
 
-async def _age_of_oldest(store: Store, now: int) -> int:
+async def _age_of_oldest(pending: PendingRecords, now: int) -> int:
     """Find the age of the oldest record by halving, in some thirty short looks: a store lists records, not their times."""
     youngest, oldest = 0, now // 1000
     while oldest - youngest > 1:
         middle = (youngest + oldest) // 2
-        if await store.undispatched(now - middle * 1000, 1):
+        if await pending.undispatched(now - middle * 1000, 1):
             youngest = middle
         else:
             oldest = middle

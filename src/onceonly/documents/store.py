@@ -21,7 +21,7 @@ from onceonly.model.identity import Identity, claim_key
 from onceonly.model.message import Message
 from onceonly.model.record import Record
 from onceonly.ports.documents import Change, Document, Documents, Version
-from onceonly.ports.store import Barred, Resources
+from onceonly.ports.store import Found, Resources
 from onceonly.ports.surroundings import Clock
 
 Edit = Callable[[str, EntityDocument], EntityDocument]
@@ -74,18 +74,6 @@ class DocumentStore:
             return self._without(document, by_unit[key])
 
         await self.edit(list(by_unit), forgotten)
-
-    async def undispatched(self, older_than: int, limit: int) -> tuple[Record, ...]:
-        """List nothing: documents are not searched; a record's message comes again until it is finished."""
-        return ()
-
-    async def take(self, older_than: int, limit: int, *, lease: int, after: Identity | None = None) -> tuple[Record, ...]:
-        """Give nothing, for the same reason."""
-        return ()
-
-    async def find(self, identities: Sequence[Identity]) -> tuple[Record, ...]:
-        """Give nothing, for the same reason."""
-        return ()
 
     async def fence(self, unit: str, identity: Identity, message: Message | None = None) -> Record | None:
         """Return a record, or else save its document, so that a save by an earlier load is refused; see the port.
@@ -213,11 +201,12 @@ class DocumentUnit:
         known = {m.identity: kept for m in messages if (kept := document.records.get(store.name_of(m.identity)))}
         same = [m for m in messages if m.identity in known and known[m.identity].body == m.fingerprint.hex()]
         records = {m.identity: known[m.identity].record(m.identity, key) for m in same}
-        self.new = tuple(m for m in messages if m.identity not in known)
-        self.owed = tuple(records[m.identity] for m in same if records[m.identity].owes)
-        self.done = tuple(m for m in same if not records[m.identity].owes)
-        self.clashing = tuple(m for m in messages if m.identity in known and m not in same)
-        self.barred: tuple[Barred, ...] = ()
+        self.found = Found(
+            new=tuple(m for m in messages if m.identity not in known),
+            owed=tuple(records[m.identity] for m in same if records[m.identity].owes),
+            done=tuple(m for m in same if not records[m.identity].owes),
+            clashing=tuple(m for m in messages if m.identity in known and m not in same),
+        )
         units = {m.unit for m in messages if m.unit}
         self._entities = Entities(dict.fromkeys(units, document.state))
         self.resources: Resources = DocumentResources(self._entities, isolated=isolated)
@@ -239,7 +228,7 @@ class DocumentUnit:
         self._is_over = True
 
     def _changed(self, records: Sequence[Record]) -> EntityDocument:
-        bodies = {message.identity: message.fingerprint for message in self.new}
+        bodies = {message.identity: message.fingerprint for message in self.found.new}
         kept = {self._store.name_of(record.identity): self._kept(bodies[record.identity], record) for record in records}
         register = dict(self._document.register)
         for record in records:

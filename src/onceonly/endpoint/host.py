@@ -168,8 +168,12 @@ class Host:
         if upkeep.drops is not None:
             in_store = upkeep.tokens is None
             worker = CountedWorker(working, upkeep.drops, endpoint=self.name, in_store=in_store, surroundings=surroundings)
-        relay = Relay(ports, after=after, grace=grace, doorbell=self.doorbell, surroundings=surroundings)
-        return worker, relay, *(() if janitor is None else (janitor,))
+        runners = [worker]
+        if (searched := ports.for_relay()) is not None:
+            runners.append(Relay(searched, after=after, grace=grace, doorbell=self.doorbell, surroundings=surroundings))
+        if janitor is not None:
+            runners.append(janitor)
+        return tuple(runners)
 
     async def run(
         self,
@@ -214,6 +218,7 @@ class Host:
                     _, *upkeep = self.runners(ports, chosen, surroundings=surroundings)
                     ready.set()
                     await run_all(upkeep, stop)
+                    await stop.wait()  # a store that cannot be searched may need no runner; the ports stay open
 
         async with beside(run, name=f"onceonly {self.name} sending"):
             yield

@@ -8,10 +8,21 @@ from onceonly.ports.effects import Effects
 from onceonly.ports.handlers import Handlers
 from onceonly.ports.remote import Calls, Responders
 from onceonly.ports.starts import NoStarts, Starts
-from onceonly.ports.store import Store
+from onceonly.ports.store import Fence, PendingRecords, Records, Store
 from onceonly.ports.transactions import Controls, Transactions
 from onceonly.ports.transport import Transport
 from onceonly.ports.upkeep import NOTHING, Upkeep
+
+
+class RelayPorts(NamedTuple):
+    """The ports of a relay: those that finish, and what finds the records."""
+
+    endpoint: str
+    store: Records
+    pending: PendingRecords
+    admission: Admission
+    effects: Effects
+    transport: Transport
 
 
 class Ports(NamedTuple):
@@ -19,6 +30,9 @@ class Ports(NamedTuple):
 
     endpoint: str
     store: Store
+    fence: Fence
+    pending: PendingRecords | None
+    """None with a store that cannot be searched, and where no record is kept."""
     handlers: Handlers
     admission: Admission
     effects: Effects
@@ -34,12 +48,18 @@ class Ports(NamedTuple):
     """What other services may have executed here; None where an endpoint has no responders."""
     starts: Starts = NoStarts()
 
+    def for_relay(self) -> RelayPorts | None:
+        """Return what a relay uses of these; None with a store that cannot be searched."""
+        if self.pending is None:
+            return None
+        return RelayPorts(self.endpoint, self.store, self.pending, self.admission, self.effects, self.transport)
+
 
 class Finishing(Protocol):
-    """The ports that finish what is committed: all of `Ports`, or only these."""
+    """The ports that finish what is committed: all of `Ports`, those of a relay, or only these."""
 
     @property
-    def store(self) -> Store:
+    def store(self) -> Records:
         """Where the records are."""
 
     @property
@@ -53,11 +73,3 @@ class Finishing(Protocol):
     @property
     def transport(self) -> Transport:
         """What takes the messages."""
-
-
-class Relaying(Finishing, Protocol):
-    """The ports of a relay: those that finish, and whose they are."""
-
-    @property
-    def endpoint(self) -> str:
-        """The endpoint's name."""

@@ -1,4 +1,4 @@
-"""Store and Unit: where business data lives, and where commit is atomic.
+"""Store, Unit, Fence and PendingRecords: where business data lives, and where commit is atomic.
 
 Outcomes of a write, no others: it returns (applied), or raises Conflict or Failed (both definite: nothing happened) or
 Unknown (it may have happened). Anything else an adapter lets through is taken as Unknown.
@@ -7,6 +7,8 @@ Unknown (it may have happened). Anything else an adapter lets through is taken a
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, NamedTuple, Protocol
+
+from msgspec import Struct
 
 from onceonly.model.identity import Identity
 from onceonly.model.message import Message
@@ -45,30 +47,35 @@ class Barred(NamedTuple):
         return self.bar is not Bar.UNRECYCLED and bool(self.message.extension(ANYWAY))
 
 
+class Found(Struct, frozen=True):
+    """What `begin` found: five disjoint tuples, together all the messages it was asked for."""
+
+    new: tuple[Message, ...] = ()
+    """Not handled before, and claimed by this unit; in the order asked."""
+    owed: tuple[Record, ...] = ()
+    """Handled before, with effects still to dispatch: a current read, made after the claim."""
+    done: tuple[Message, ...] = ()
+    """Handled before, nothing left to do."""
+    clashing: tuple[Message, ...] = ()
+    """The identity was handled with another body."""
+    barred: tuple[Barred, ...] = ()
+    """Not claimed, and nobody can tell whether they were handled: they must not be, now."""
+
+
 class Unit(Protocol):
-    """One unit of work. What `begin` found is in five disjoint tuples, together all the messages it was asked for."""
+    """One unit of work."""
 
     key: str
     """What its messages have in common: their entity's key, or empty where the store needs nothing of the kind."""
-
-    new: tuple[Message, ...]
-    """Not handled before, and claimed by this unit; in the order asked."""
-    owed: tuple[Record, ...]
-    """Handled before, with effects still to dispatch: a current read, made after the claim."""
-    done: tuple[Message, ...]
-    """Handled before, nothing left to do."""
-    clashing: tuple[Message, ...]
-    """The identity was handled with another body."""
-    barred: tuple[Barred, ...]
-    """Not claimed, and nobody can tell whether they were handled: they must not be, now."""
+    found: Found
     resources: Resources
 
     async def commit(self, records: Sequence[Record]) -> None:
         """Make business state, records and claims final in one atomic step.
 
         `records` holds one record for each handled message, also for those without effects (their claim stays, no record is
-        kept). The claim of a message in `new` that has no record here is deleted in the same step. So is the register row of
-        each attempt, if it has one; a row that is cancelled or gone is a Conflict.
+        kept). The claim of a message in `found.new` that has no record here is deleted in the same step. So is the register
+        row of each attempt, if it has one; a row that is cancelled or gone is a Conflict.
         Raises Conflict, CommitRefused, Failed, Unknown.
         """
 
@@ -76,8 +83,18 @@ class Unit(Protocol):
         """Mark the unit as given up; nothing of it ever becomes visible, and its claims are gone. Awaits nothing."""
 
 
-class Store(Protocol):
-    """The primary resource of one endpoint."""
+class Records(Protocol):
+    """What removes finished records."""
+
+    async def forget(self, records: Sequence[Record]) -> None:
+        """Drop these records; where claims are the history, those stay. Not atomic across messages.
+
+        Forgetting twice is fine. Raises Failed, Unknown.
+        """
+
+
+class Store(Records, Protocol):
+    """The primary resource of one endpoint: what handling its messages needs."""
 
     async def begin(self, messages: Sequence[Message], *, isolated: bool = False) -> Unit:
         """Open a unit and claim these messages (distinct identities) in it, all or none.
@@ -89,11 +106,30 @@ class Store(Protocol):
     def keeps(self, record: Record) -> bool:
         """Tell whether something of this finished message is left to forget."""
 
-    async def forget(self, records: Sequence[Record]) -> None:
-        """Drop these records; where claims are the history, those stay. Not atomic across messages.
+    def unit_key(self, message: Message) -> str:
+        """Tell which messages may share a unit: those with equal keys. Empty for SQL, `message.unit` for documents."""
 
-        Forgetting twice is fine. Raises Failed, Unknown.
+
+class Fence(Protocol):
+    """What makes sure that a message, before it is given up or cleaned up after, is not committed by an earlier attempt."""
+
+    async def fence(self, unit: str, identity: Identity, message: Message | None = None) -> Record | None:
+        """Return the record of this message, or make sure that no earlier attempt can be committed.
+
+        `message` is the message itself, where the caller has it. A store whose claims depend on more than the identity needs
+        it, and raises Conflict without it. A store that keeps claims may return an empty record for a message that is done.
+        `unit` may be that of an attempt at a transaction or an execution. Its identity is not a message's and it holds no
+        claim: from now on its commit is a Conflict. Raises Conflict while an attempt is under way that cannot be overtaken,
+        Failed, Unknown.
         """
+
+
+class PendingRecords(Protocol):
+    """The records with effects still to dispatch, searched: by relays, operators and remote executions.
+
+    Optional: a store that cannot be searched has none. Its records are found by the messages that come again, and by control
+    messages.
+    """
 
     async def undispatched(self, older_than: int, limit: int) -> tuple[Record, ...]:
         """List records stored before `older_than` (milliseconds since 1970), oldest first, at most `limit`.
@@ -113,16 +149,3 @@ class Store(Protocol):
 
     async def find(self, identities: Sequence[Identity]) -> tuple[Record, ...]:
         """Give the committed records of these, in the order asked; who has none is left out. Raises Failed, Unknown."""
-
-    async def fence(self, unit: str, identity: Identity, message: Message | None = None) -> Record | None:
-        """Return the record of this message, or make sure that no earlier attempt can be committed.
-
-        `message` is the message itself, where the caller has it. A store whose claims depend on more than the identity needs
-        it, and raises Conflict without it. A store that keeps claims may return an empty record for a message that is done.
-        `unit` may be that of an attempt at a transaction or an execution. Its identity is not a message's and it holds no
-        claim: from now on its commit is a Conflict. Raises Conflict while an attempt is under way that cannot be overtaken,
-        Failed, Unknown.
-        """
-
-    def unit_key(self, message: Message) -> str:
-        """Tell which messages may share a unit: those with equal keys. Empty for SQL, `message.unit` for documents."""

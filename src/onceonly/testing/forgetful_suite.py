@@ -6,11 +6,11 @@ from typing import Protocol
 
 from onceonly.model.record import Record
 from onceonly.model.token import Token
+from onceonly.ports.store import Found
 from onceonly.testing.samples import message
 from onceonly.testing.store_subject import (
     MOMENT_SECONDS,
     ONE_EFFECT,
-    Found,
     StoreSubject,
     handle,
     look,
@@ -140,7 +140,7 @@ class ForgetfulStoreSuite(Suite):
 async def _handle_and_forget(subject: StoreSubject) -> None:
     store = await subject.store()
     unit = await store.begin([message()])
-    if unit.new:
+    if unit.found.new:
         await write(subject, unit, "second")
         await unit.commit([RECORD])
     else:

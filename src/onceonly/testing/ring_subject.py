@@ -70,24 +70,24 @@ async def see(subject: RingSubject, *asked: Message, endpoint: str = ENDPOINT, s
     unit = await (store or await subject.store(endpoint)).begin(asked)
     unit.abandon()
     return Seen(
-        tuple(name_of(each.identity) for each in unit.new),
-        tuple(name_of(each.identity) for each in unit.owed),
-        tuple(name_of(each.identity) for each in unit.done),
-        tuple(name_of(each.identity) for each in unit.clashing),
-        tuple((name_of(each.message.identity), each.bar) for each in unit.barred),
+        tuple(name_of(each.identity) for each in unit.found.new),
+        tuple(name_of(each.identity) for each in unit.found.owed),
+        tuple(name_of(each.identity) for each in unit.found.done),
+        tuple(name_of(each.identity) for each in unit.found.clashing),
+        tuple((name_of(each.message.identity), each.bar) for each in unit.found.barred),
     )
 
 
 async def take(subject: RingSubject, *asked: Message, mark: str, store: Store | None = None) -> tuple[str, ...]:
     """Handle what is new of these, in one unit; gives their names."""
     unit = await (store or await subject.store()).begin(asked)
-    for each in unit.new:
+    for each in unit.found.new:
         await write(subject, unit, f"{each.id}/{mark}")
-    if unit.new:
-        await unit.commit([Record(each.identity) for each in unit.new])
+    if unit.found.new:
+        await unit.commit([Record(each.identity) for each in unit.found.new])
     else:
         unit.abandon()
-    return tuple(name_of(each.identity) for each in unit.new)
+    return tuple(name_of(each.identity) for each in unit.found.new)
 
 
 async def begun(subject: RingSubject) -> tuple[Slicing, int]:

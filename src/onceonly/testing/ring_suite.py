@@ -312,7 +312,7 @@ class RingSuite(Suite):
             _, now = await begun(subject)
             await subject.pass_time(LONG_MS)
             unit = await (await subject.store()).begin([at(now)])
-            assert [name_of(each.identity) for each in unit.new] == ["m1"]
+            assert [name_of(each.identity) for each in unit.found.new] == ["m1"]
             outcome = await recycled(subject, now)
             try:
                 await unit.commit([Record(at(now).identity)])

@@ -3,12 +3,12 @@
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from enum import Enum
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from onceonly.model.errors import Conflict
 from onceonly.model.message import Message, Send
 from onceonly.model.record import Record
-from onceonly.ports.store import Resources, Store, Unit
+from onceonly.ports.store import Fence, Found, PendingRecords, Resources, Store, Unit
 from onceonly.testing.samples import effects, message
 from onceonly.testing.suite import ENDPOINT
 
@@ -18,10 +18,25 @@ MOMENT_SECONDS = 0.5
 ONE_EFFECT = effects()[:1]
 
 
+class FencedStore(Store, Fence, Protocol):
+    """A store that is its own fence."""
+
+
+class ListedStore(FencedStore, Protocol):
+    """A store whose pending records the rules can list, as PendingRecords or because the test knows where they are."""
+
+    async def undispatched(self, older_than: int, limit: int) -> tuple[Record, ...]:
+        """List records; see the PendingRecords port."""
+
+
+class WholeStore(FencedStore, PendingRecords, Protocol):
+    """A store that can be searched."""
+
+
 class StoreSubject(Protocol):
     """A store under test, with a table of texts by key as its business data."""
 
-    async def store(self, endpoint: str = ENDPOINT) -> Store:
+    async def store(self, endpoint: str = ENDPOINT) -> ListedStore:
         """Open the store of an endpoint, each time as a process of its own would."""
 
     async def write(self, resources: Resources, key: str, value: str) -> None:
@@ -43,20 +58,18 @@ class StoreSubject(Protocol):
         """Let the store's time pass."""
 
 
-class Found(NamedTuple):
-    """What a unit's `begin` found."""
+class SearchedSubject(StoreSubject, Protocol):
+    """A store under test that can be searched."""
 
-    new: tuple[Message, ...] = ()
-    owed: tuple[Record, ...] = ()
-    done: tuple[Message, ...] = ()
-    clashing: tuple[Message, ...] = ()
+    async def store(self, endpoint: str = ENDPOINT) -> WholeStore:
+        """Open the store of an endpoint, each time as a process of its own would."""
 
 
 async def look(subject: StoreSubject, *asked: Message, endpoint: str = ENDPOINT) -> Found:
     """Look as a process of its own, and leave no trace."""
     unit = await (await subject.store(endpoint)).begin(asked)
     unit.abandon()
-    return Found(unit.new, unit.owed, unit.done, unit.clashing)
+    return unit.found
 
 
 async def undispatched(subject: StoreSubject) -> tuple[Record, ...]:
@@ -67,9 +80,9 @@ async def undispatched(subject: StoreSubject) -> tuple[Record, ...]:
 async def handle(subject: StoreSubject, *asked: Message, decided: tuple[Send, ...] = (), store: Store | None = None) -> None:
     """Handle messages as the algorithm does: the value written under each message's id is its trace."""
     unit = await (store or await subject.store()).begin(asked)
-    for each in unit.new:
+    for each in unit.found.new:
         await write(subject, unit, each.id)
-    await unit.commit([Record(each.identity, decided) for each in unit.new])
+    await unit.commit([Record(each.identity, decided) for each in unit.found.new])
 
 
 class Fenced(Enum):
@@ -121,8 +134,8 @@ async def compete(subject: StoreSubject, mark: str, *, commits: bool = True) -> 
     """Try to handle the message a first unit holds; gives what was found, None for a Conflict."""
     try:
         unit = await (await subject.store()).begin([message()])
-        found = Found(unit.new, unit.owed, unit.done, unit.clashing)
-        if not (commits and unit.new):
+        found = unit.found
+        if not (commits and unit.found.new):
             unit.abandon()
             return found
         await write(subject, unit, mark)
@@ -147,9 +160,9 @@ async def work(subject: StoreSubject, mark: str, asked: Sequence[Message]) -> No
     while True:
         try:
             unit = await store.begin(asked)
-            for each in unit.new:
+            for each in unit.found.new:
                 await write(subject, unit, f"{each.id}/{mark}")
-            await unit.commit([Record(each.identity) for each in unit.new])
+            await unit.commit([Record(each.identity) for each in unit.found.new])
         except Conflict:
             await steps(1)
         else:

@@ -4,18 +4,15 @@ import asyncio
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 
-from msgspec.structs import replace
-
 from onceonly.model.errors import CommitRefused, OnceOnlyError
-from onceonly.model.message import Send
 from onceonly.model.record import Record
+from onceonly.ports.store import Found
 from onceonly.testing.samples import effects, message, rich_message
 from onceonly.testing.store_subject import (
     LATER,
     MOMENT_SECONDS,
     ONE_EFFECT,
     Fenced,
-    Found,
     StoreSubject,
     cancel,
     compete,
@@ -32,8 +29,6 @@ from onceonly.testing.store_subject import (
     write_and_fail,
 )
 from onceonly.testing.suite import OTHER, Suite, raises
-
-LEASE_MS = 10_000
 
 
 class StoreSuite(Suite):
@@ -362,120 +357,6 @@ class StoreSuite(Suite):
         async with self.open_store() as subject:
             await (await subject.store()).forget([Record(message().identity)])
             assert await look(subject, message()) == Found(new=(message(),))
-
-    async def test_undispatched_lists_the_oldest_first(self) -> None:
-        """In the order in which they were stored."""
-        ids = ("m3", "m1", "m2")
-        async with self.open_store() as subject:
-            for name in ids:
-                await handle(subject, message(name), decided=ONE_EFFECT)
-                await subject.pass_time(1)
-            assert [record.identity.id for record in await undispatched(subject)] == list(ids)
-
-    async def test_undispatched_lists_only_what_is_older(self) -> None:
-        """A record stored at the very instant asked for is not older than it."""
-        async with self.open_store() as subject:
-            await handle(subject, message("m1"), decided=ONE_EFFECT)
-            await subject.pass_time(1)
-            between = subject.now()
-            await handle(subject, message("m2"), decided=ONE_EFFECT)
-            found = await (await subject.store()).undispatched(between, 10)
-            assert [record.identity.id for record in found] == ["m1"]
-
-    async def test_undispatched_lists_at_most_the_limit(self) -> None:
-        """And those are the oldest."""
-        async with self.open_store() as subject:
-            for name in ("m1", "m2", "m3"):
-                await handle(subject, message(name), decided=ONE_EFFECT)
-                await subject.pass_time(1)
-            found = await (await subject.store()).undispatched(LATER, 2)
-            assert [record.identity.id for record in found] == ["m1", "m2"]
-
-    async def test_take_gives_each_record_once_within_the_lease(self) -> None:
-        """Page by page, whoever takes; then nothing, until the lease is over."""
-        ids = [f"m{number}" for number in range(7)]
-        async with self.open_store() as subject:
-            await handle(subject, *map(message, ids), decided=ONE_EFFECT)
-            one, other = await subject.store(), await subject.store()
-            pages = [await store.take(LATER, 2, lease=LEASE_MS) for store in (one, other, one, other, one)]
-            assert sorted(record.identity.id for page in pages for record in page) == ids
-            assert [len(page) for page in pages] == [2, 2, 2, 1, 0]
-            await subject.pass_time(LEASE_MS + 1)
-            assert len(await other.take(LATER, 100, lease=LEASE_MS)) == len(ids)
-
-    async def test_take_gives_only_what_is_older(self) -> None:
-        """A record stored at the very instant asked for is not older than it."""
-        async with self.open_store() as subject:
-            await handle(subject, message("m1"), decided=ONE_EFFECT)
-            await subject.pass_time(1)
-            between = subject.now()
-            await handle(subject, message("m2"), decided=ONE_EFFECT)
-            found = await (await subject.store()).take(between, 10, lease=LEASE_MS)
-            assert [record.identity.id for record in found] == ["m1"]
-
-    async def test_take_gives_only_the_endpoints_own(self) -> None:
-        """And marks no others."""
-        async with self.open_store() as subject:
-            await handle(subject, message(), decided=ONE_EFFECT)
-            assert await (await subject.store("other")).take(LATER, 10, lease=LEASE_MS) == ()
-            (taken,) = await (await subject.store()).take(LATER, 10, lease=LEASE_MS)
-            assert replace(taken, fingerprint=b"") == Record(message().identity, ONE_EFFECT)
-            assert taken.fingerprint in (b"", message().fingerprint)
-
-    async def test_take_goes_on_behind_a_record_that_may_be_gone(self) -> None:
-        """In an order that is always the same, also when no lease keeps the same from being given again."""
-        ids = [f"m{number}" for number in range(7)]
-        async with self.open_store() as subject:
-            await handle(subject, *map(message, ids), decided=ONE_EFFECT)
-            store = await subject.store()
-            pages = [await store.take(LATER, 2, lease=0)]
-            while pages[-1]:
-                last = pages[-1][-1]
-                if len(pages) % 2:
-                    await store.forget([last])
-                pages.append(await store.take(LATER, 2, lease=0, after=last.identity))
-                assert len(pages) <= len(ids)
-            assert sorted(record.identity.id for page in pages for record in page) == ids
-
-    async def test_what_is_taken_is_listed_found_and_forgotten_all_the_same(self) -> None:
-        """Taking is no lock."""
-        async with self.open_store() as subject:
-            await handle(subject, message(), decided=ONE_EFFECT)
-            store = await subject.store()
-            (record,) = await store.take(LATER, 10, lease=LEASE_MS)
-            assert await store.find([record.identity]) == await undispatched(subject) == (replace(record, fingerprint=b""),)
-            await store.forget([record])
-            assert await undispatched(subject) == ()
-
-    async def test_find_gives_records_in_the_order_asked(self) -> None:
-        """With all that they were committed with."""
-        decided = (Send(message=rich_message("out-1"), to="billing"), *effects())
-        async with self.open_store() as subject:
-            for name in ("m2", "m1", "m3"):
-                await handle(subject, message(name), decided=decided)
-                await subject.pass_time(1)
-            asked = [message(name).identity for name in ("m1", "m3", "m2")]
-            assert await (await subject.store()).find(asked) == tuple(Record(identity, decided) for identity in asked)
-
-    async def test_find_leaves_out_what_has_no_record(self) -> None:
-        """Never seen, in a unit still open, given up, without effects, forgotten."""
-        names = ("never", "open", "abandoned", "done", "forgotten", "there")
-        async with self.open_store() as subject:
-            store = await subject.store()
-            (await store.begin([message("abandoned")])).abandon()
-            await handle(subject, message("done"))
-            await handle(subject, message("forgotten"), message("there"), decided=ONE_EFFECT)
-            await store.forget([Record(message("forgotten").identity)])
-            unit = await store.begin([message("open")])
-            found = await (await subject.store()).find([message(name).identity for name in names])
-            unit.abandon()
-            assert [record.identity.id for record in found] == ["there"]
-
-    async def test_find_looks_at_its_own_endpoint_only(self) -> None:
-        """What another one owes is none of its business."""
-        async with self.open_store() as subject:
-            await handle(subject, message(), decided=ONE_EFFECT)
-            assert await (await subject.store(OTHER)).find([message().identity]) == ()
 
     # Resources
 

@@ -13,10 +13,9 @@ from onceonly.model.entities import Entities
 from onceonly.model.errors import CommitRefused, Conflict, Failed, TransactionMisused
 from onceonly.model.record import Record
 from onceonly.model.transaction import Kept, Opening, attempt_unit
-from onceonly.ports.store import Store
 from onceonly.ports.transactions import Attempts, OpenTransaction, Transactions
 from onceonly.testing.samples import effects
-from onceonly.testing.store_subject import MOMENT_SECONDS
+from onceonly.testing.store_subject import MOMENT_SECONDS, FencedStore
 from onceonly.testing.suite import ENDPOINT, OTHER, Suite, raises
 
 LIMIT_MS = 10_000
@@ -35,7 +34,7 @@ class TransactionSubject(Protocol):
     async def transactions(self, endpoint: str = ENDPOINT) -> Transactions:
         """Open those of an endpoint, each time as a process of its own would."""
 
-    async def store(self) -> Store:
+    async def store(self) -> FencedStore:
         """Open the store that they belong to."""
 
     async def write(self, opened: OpenTransaction, key: str, value: str) -> None:

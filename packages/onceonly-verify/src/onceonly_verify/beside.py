@@ -124,11 +124,13 @@ def relaying(programs: Programs, batch: Batch, ports: Ports) -> Coroutine[Any, A
 
 
 async def _relay(text: str, programs: Programs, ports: Ports) -> None:
+    if ports.pending is None:
+        return
     with suppress(OnceOnlyError):  # the runtime rests, and looks again
         if text == LOOK:
-            records = await ports.store.undispatched(LATER, PAGE)
+            records = await ports.pending.undispatched(LATER, PAGE)
         else:
-            records = await ports.store.find([Identity(ports.endpoint, text)])
+            records = await ports.pending.find([Identity(ports.endpoint, text)])
         if records:
             await programs.relay.relay(records, ports)
 

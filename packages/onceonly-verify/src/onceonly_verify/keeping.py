@@ -74,6 +74,8 @@ def ports_of(workload: Workload, programs: Programs, driver: Asking, *, endpoint
     return Ports(
         endpoint=endpoint,
         store=store,
+        fence=store,
+        pending=store if is_searched else None,
         handlers=CheckedHandlers(workload, driver, programs=programs, endpoint=endpoint),
         admission=_admission_of(workload, programs, driver, endpoint=endpoint),
         effects=_effects_of(workload, programs, driver, store),

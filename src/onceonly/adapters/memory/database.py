@@ -10,7 +10,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from onceonly.adapters.memory.store import Changes, Found, MemoryStore, MemoryUnit, Note
+from onceonly.adapters.memory.store import Changes, MemoryStore, MemoryUnit, Note
 from onceonly.adapters.memory.taking import Wanted, in_order
 from onceonly.adapters.memory.world import Driver, Operation, Place, Raises, Step
 from onceonly.model.errors import CommitRefused, Conflict, Failed
@@ -18,6 +18,7 @@ from onceonly.model.identity import Identity
 from onceonly.model.message import Message
 from onceonly.model.record import Record
 from onceonly.model.token import Token
+from onceonly.ports.store import Found
 from onceonly.ports.surroundings import Clock
 
 

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from msgspec import Struct
 from msgspec.structs import replace
 
-from onceonly.adapters.memory.store import Changes, Claim, Found, MemoryStore, MemoryUnit, Note
+from onceonly.adapters.memory.store import Changes, Claim, MemoryStore, MemoryUnit, Note
 from onceonly.adapters.memory.world import Driver, Operation, Place, Raises, Step
 from onceonly.model.errors import CommitRefused, Conflict, Failed
 from onceonly.model.identity import Identity
@@ -18,7 +18,7 @@ from onceonly.model.message import Message
 from onceonly.model.record import Record
 from onceonly.model.ring import Slicing
 from onceonly.ports.ring import OWED_COUNTED, Recycling, Slot, slot_as_found
-from onceonly.ports.store import Barred
+from onceonly.ports.store import Barred, Found
 from onceonly.ports.surroundings import Clock
 
 

@@ -19,7 +19,7 @@ from onceonly.model.message import Failure, FailureKind, Message
 from onceonly.model.record import Record
 from onceonly.model.transaction import Kept, longest_commit
 from onceonly.ports.dead_letters import Filter
-from onceonly.ports.store import Barred, Resources
+from onceonly.ports.store import Found, Resources
 from onceonly.ports.surroundings import Clock
 
 Note = tuple[str, Any]
@@ -54,16 +54,6 @@ class StoreWorld(Struct, frozen=True):
     keys: tuple[tuple[str, Kept], ...] = ()
     buried: frozenset[Identity] = frozenset()
     """Attempts at transactions that were fenced."""
-
-
-class Found(Struct, frozen=True):
-    """What `begin` found, as data."""
-
-    new: tuple[Message, ...]
-    owed: tuple[Record, ...]
-    done: tuple[Message, ...]
-    clashing: tuple[Message, ...]
-    barred: tuple[Barred, ...] = ()
 
 
 class Changes(Struct, frozen=True):
@@ -240,8 +230,7 @@ class MemoryUnit:
     def __init__(self, store: "MemoryStore", token: Hashable, found: Found, *, isolated: bool) -> None:
         """Wrap what `begin` found."""
         self.key = ""
-        self.new, self.owed, self.done, self.clashing = found.new, found.owed, found.done, found.clashing
-        self.barred = found.barred
+        self.found = found
         self._notebook = Notebook()
         self.resources: Resources = MemoryResources(self._notebook, isolated=isolated)
         self._store = store

@@ -13,6 +13,7 @@ from onceonly.model.errors import TryAgain
 from onceonly.model.journal import LateSlot
 from onceonly.ports.bundle import Ports
 from onceonly.ports.ring import Recycling, Ring, Slot, SlotState
+from onceonly.ports.store import PendingRecords
 from onceonly.ports.surroundings import Clock
 from onceonly.runtime.relay.relay import LEASE_SECONDS, Look
 from onceonly.runtime.relay.relay import PAGE as RECORDS
@@ -47,7 +48,8 @@ def chores_of(ports: Ports, slots: "Slots | None", clock: Clock) -> Iterator[Cho
         return clock.now() - round(upkeep.after * 1000)
 
     if ring is not None and slots is not None:
-        yield Chore("sending old records", upkeep.interval, lambda: send_old(ports, old()), urgent=True)
+        if (pending := ports.pending) is not None:
+            yield Chore("sending old records", upkeep.interval, lambda: send_old(ports, pending, old()), urgent=True)
         yield Chore("recycling slots", upkeep.interval, slots.recycle, urgent=True)
         yield Chore("removing expired claims", upkeep.interval, lambda: ring.remove_expired(PAGE))
     if keys is not None:
@@ -65,14 +67,14 @@ def chores_of(ports: Ports, slots: "Slots | None", clock: Clock) -> Iterator[Cho
         yield Chore("removing expired marks", seldom, lambda: marks.remove_expired(PAGE))
 
 
-async def send_old(ports: Ports, older_than: int) -> int:
+async def send_old(ports: Ports, pending: PendingRecords, older_than: int) -> int:
     """Send what no relay has sent for so long, as the relay does, in one look at all of it; gives how many records are gone.
 
     A record that stays is passed over: what keeps it is told by the relay, and by the slot that it keeps from being recycled.
     """
     look, finished = Look(), 0
     lease = round(LEASE_SECONDS * 1000)
-    while records := await ports.store.take(older_than, RECORDS, lease=lease, after=look.behind):
+    while records := await pending.take(older_than, RECORDS, lease=lease, after=look.behind):
         relayed = await relay(records, ports)
         look.add(records, relayed)
         finished += len(relayed.finished)

@@ -126,7 +126,7 @@ class Logs:
 
     def _begun(self, call: Call) -> None:
         """Keep in mind which messages wait for their slot, until it is known what became of them."""
-        barred = call.result.barred if call.result is not None else ()
+        barred = call.result.found.barred if call.result is not None else ()
         if self._barred:
             self._barred.difference_update((call.endpoint, message.identity) for message in call.items)
         self._barred.update((call.endpoint, each.message.identity) for each in barred if each.bar is Bar.UNRECYCLED)

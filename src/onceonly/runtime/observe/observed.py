@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 from onceonly.algorithms.effects import NoThings
 from onceonly.model.message import Send
 from onceonly.model.remote import requested
-from onceonly.ports.bundle import Ports, Relaying
+from onceonly.ports.bundle import Ports, RelayPorts
 from onceonly.ports.starts import NoStarts
 from onceonly.runtime.observe.observer import Call, Observer, Point
 
@@ -38,13 +38,12 @@ def _is_for(endpoint: str, sends: Sequence[Send]) -> Point:
 _UNIT = {"commit": Watched(Point.COMMIT)}
 _OPENED = {"commit": Watched(Point.COMMIT, _ONE)}
 
-STORE = {
-    "begin": Watched(Point.BEGIN, opens=_UNIT),
-    "forget": Watched(Point.FORGET),
+STORE = {"begin": Watched(Point.BEGIN, opens=_UNIT), "forget": Watched(Point.FORGET)}
+FENCE = {"fence": Watched(Point.FENCE, _NOTHING)}
+PENDING = {
     "undispatched": Watched(Point.UNDISPATCHED, _NOTHING),
     "take": Watched(Point.TAKE, _NOTHING),
     "find": Watched(Point.FIND),
-    "fence": Watched(Point.FENCE, _NOTHING),
 }
 HANDLERS = {"handle": Watched(Point.HANDLE, _ONE)}
 ADMISSION = {
@@ -123,6 +122,8 @@ def observed(ports: Ports, observer: Observer | None) -> Ports:
     journals, controls = ports.upkeep.journals, ports.controls
     return ports._replace(
         store=watched(ports.store, STORE),
+        fence=watched(ports.fence, FENCE),
+        pending=None if ports.pending is None else watched(ports.pending, PENDING),
         handlers=watched(ports.handlers, HANDLERS),
         admission=watched(ports.admission, ADMISSION),
         effects=ports.effects if isinstance(ports.effects, NoThings) else watched(ports.effects, EFFECTS),
@@ -136,14 +137,18 @@ def observed(ports: Ports, observer: Observer | None) -> Ports:
     )
 
 
-def observed_relaying(ports: Relaying, observer: Observer) -> tuple[Any, Any, Any, Any]:
-    """Return the store, the admission, the effects and the transport of a relay, observed."""
-    endpoint, effects = ports.endpoint, ports.effects
-    return (
-        Observed(ports.store, STORE, endpoint, observer),
-        Observed(ports.admission, ADMISSION, endpoint, observer),
-        effects if isinstance(effects, NoThings) else Observed(effects, EFFECTS, endpoint, observer),
-        Observed(ports.transport, TRANSPORT, endpoint, observer),
+def observed_relay(ports: RelayPorts, observer: Observer) -> RelayPorts:
+    """Return the ports of a relay, observed."""
+
+    def watched(port: _Port, table: Mapping[str, Watched]) -> _Port:
+        return cast("_Port", Observed(port, table, ports.endpoint, observer))
+
+    return ports._replace(
+        store=watched(ports.store, {"forget": STORE["forget"]}),
+        pending=watched(ports.pending, PENDING),
+        admission=watched(ports.admission, ADMISSION),
+        effects=ports.effects if isinstance(ports.effects, NoThings) else watched(ports.effects, EFFECTS),
+        transport=watched(ports.transport, TRANSPORT),
     )
 
 

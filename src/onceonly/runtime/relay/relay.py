@@ -10,17 +10,12 @@ import asyncio
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple
 
 from onceonly.algorithms.relay import Relayed, relay
 from onceonly.model.errors import OnceOnlyError
 from onceonly.model.identity import Identity
 from onceonly.model.record import Record
-from onceonly.ports.admission import Admission
-from onceonly.ports.bundle import Finishing, Relaying
-from onceonly.ports.effects import Effects
-from onceonly.ports.store import Store
-from onceonly.ports.transport import Transport
+from onceonly.ports.bundle import RelayPorts
 from onceonly.runtime.environment import LIVE, Surroundings, pause
 from onceonly.runtime.processes.doorbell import Doorbell, Told
 from onceonly.runtime.worker.pace import Pace
@@ -49,12 +44,12 @@ class Relay:
     """
 
     def __init__(
-        self, ports: Relaying, *, after: float, grace: float, doorbell: Doorbell, surroundings: Surroundings = LIVE
+        self, ports: RelayPorts, *, after: float, grace: float, doorbell: Doorbell, surroundings: Surroundings = LIVE
     ) -> None:
         """Prepare to run; nothing is read before `run`."""
         self._ports = ports
         self._later = ForgettingLater(ports.store, surroundings.timer, enough=PAGE, failed=self._not_forgotten)
-        self._telling = _Telling(self._later, ports.admission, ports.effects, ports.transport)
+        self._telling = ports._replace(store=self._later)
         self._after = after
         self._grace = grace
         self._doorbell = doorbell
@@ -127,7 +122,7 @@ class Relay:
         self._told[: len(some)] = []
         unsure = [each for each in some if not isinstance(each, Record)]
         with self._told_again([_identity(each) for each in some]):
-            found = await self._ports.store.find(unsure) if unsure else ()
+            found = await self._ports.pending.find(unsure) if unsure else ()
             records = [*(each for each in some if isinstance(each, Record)), *found]
             return await self._relay(records, self._ports if self._trouble else self._telling)  # it ends with the forgetting
 
@@ -135,7 +130,7 @@ class Relay:
         """Relay the next page of old records. What stays is passed over until all behind it had its turn."""
         await self._later.settle()  # what is on its way out of the store is not sent again
         older_than = self._surroundings.clock.now() - round(self._after * 1000)
-        take = self._ports.store.take
+        take = self._ports.pending.take
         records = await take(older_than, PAGE, lease=round(LEASE_SECONDS * 1000), after=self._look.behind)
         with self._told_again([record.identity for record in records]):
             relayed = await self._relay(records, self._ports)
@@ -144,7 +139,7 @@ class Relay:
             await self._end_look()
         return relayed
 
-    async def _relay(self, records: Sequence[Record], ports: Finishing) -> Relayed:
+    async def _relay(self, records: Sequence[Record], ports: RelayPorts) -> Relayed:
         relayed = await relay(records, ports) if records else Relayed()
         self._remember([record.identity for record in relayed.unsure])
         return relayed
@@ -173,7 +168,7 @@ class Relay:
         """Learn from a whole look: how long to wait for the next, and what is refused."""
         look = self._look
         if not look.refused and self._refused:  # gone, or taken by another relay just now
-            look.refused = [record.identity for record in await self._ports.store.find(sorted(self._refused)[:PAGE])]
+            look.refused = [record.identity for record in await self._ports.pending.find(sorted(self._refused)[:PAGE])]
         self._look = Look()
         is_stuck = bool(look.refused) and not look.finished
         self._idle = min(MOST_REFUSED_IDLE_SECONDS, self._idle * 2) if is_stuck else self._shortest
@@ -213,15 +208,6 @@ class Relay:
             )
         elif known and not self._refused:
             _log.info("relay: nothing is refused any more", extra={"endpoint": self._ports.endpoint})
-
-
-class _Telling(NamedTuple):
-    """The ports that finish what commits told."""
-
-    store: Store
-    admission: Admission
-    effects: Effects
-    transport: Transport
 
 
 def _identity(told: Told) -> Identity:

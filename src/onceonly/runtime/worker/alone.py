@@ -5,15 +5,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 from weakref import WeakKeyDictionary
 
-from onceonly.model.errors import Conflict, HandlerStuck, TryAgain
+from onceonly.model.errors import Conflict, TryAgain
 from onceonly.model.identity import Identity, claim_key
-from onceonly.model.message import Delivery, Failure, Message, Unreadable
-from onceonly.model.record import Decision
-from onceonly.model.remote import Response
-from onceonly.model.retry import Verdict
-from onceonly.ports.handlers import Handlers
 from onceonly.ports.starts import NO_DEATHS, Deaths, Started, Starts
-from onceonly.ports.store import Resources
 from onceonly.runtime.environment import Surroundings
 from onceonly.runtime.processes.board import Row
 from onceonly.runtime.worker.pace import Pace
@@ -180,44 +174,3 @@ class AloneStarts:
 
     def _seen(self, identity: Identity) -> int | None:
         return None if self._row is None else self._row.take_death(claim_key(self._endpoint, identity))
-
-
-class MarkedHandlers:
-    """Handlers that mark on the board whose handler is running. The parent reads the mark when this process has died."""
-
-    def __init__(self, handlers: Handlers, row: Row, endpoint: str) -> None:
-        """Enclose these handlers, in the process of this row."""
-        self._handlers = handlers
-        self._row = row
-        self._endpoint = endpoint
-        self._attempts: dict[Identity, int] = {}
-
-    def begin_batch(self) -> None:
-        """Drop the attempt counts of the batch before: a dead letter that is sent again starts from zero."""
-        self._attempts.clear()
-
-    def read(self, delivery: Delivery) -> Message | Unreadable:
-        """Read it, and store how often it has failed: the highest count of its copies in this batch."""
-        message = self._handlers.read(delivery)
-        if delivery.attempts and not isinstance(message, Unreadable):
-            self._attempts[message.identity] = max(delivery.attempts, self._attempts.get(message.identity, 0))
-        return message
-
-    async def handle(
-        self, message: Message, resources: Resources, attempt: str = "", response: Response | None = None
-    ) -> Decision:
-        """Handle it, marked."""
-        key = claim_key(self._endpoint, message.identity)
-        attempts = self._attempts.get(message.identity, 0) if self._attempts else 0
-        self._row.enter(key, attempts)
-        try:
-            return await self._handlers.handle(message, resources, attempt, response)
-        except HandlerStuck:
-            self._row.is_stuck(key, attempts)
-            raise
-        finally:
-            self._row.leave(key, attempts)
-
-    def verdict(self, message: Message, failure: Failure, *, attempts: int, history: tuple[Failure, ...]) -> Verdict:
-        """Judge as the handlers do."""
-        return self._handlers.verdict(message, failure, attempts=attempts, history=history)

@@ -12,9 +12,8 @@ from collections.abc import Callable, Sequence
 
 from onceonly.model.errors import Unknown
 from onceonly.model.record import Record
-from onceonly.ports.store import Store
+from onceonly.ports.store import Records
 from onceonly.runtime.environment import Timer, pause
-from onceonly.runtime.worker.enclosed import EnclosedStore
 
 WINDOW_SECONDS = 0.03
 """Seconds that a statement waits for others to join."""
@@ -38,12 +37,12 @@ class Round:
             self.is_full.set()
 
 
-class ForgettingTogether(EnclosedStore):
-    """A store that forgets the records of several batches in one call. Each caller learns how the call ended."""
+class ForgettingTogether:
+    """Forgets the records of several batches in one call. Each caller learns how the call ended."""
 
-    def __init__(self, store: Store, timer: Timer, enough: int) -> None:
-        """Enclose this store, for all loops of a worker; for `enough` callers a statement waits no longer."""
-        super().__init__(store)
+    def __init__(self, store: Records, timer: Timer, enough: int) -> None:
+        """Call this store for all loops of a worker; for `enough` callers a statement waits no longer."""
+        self._store = store
         self._timer = timer
         self._enough = enough
         self._one = asyncio.Lock()
@@ -70,18 +69,18 @@ class ForgettingTogether(EnclosedStore):
             raise
 
 
-class ForgettingLater(EnclosedStore):
-    """A store whose `forget` raises nothing and waits for nothing: what many calls want forgotten goes a little later, in one.
+class ForgettingLater:
+    """Forgets, raising nothing and waiting for nothing: what many calls want forgotten goes a little later, in one.
 
     Once there are `enough` records that call waits no longer. `failed` is given the records of one that failed, which are
     there, or may be, and its error.
     """
 
     def __init__(
-        self, store: Store, timer: Timer, *, enough: int, failed: Callable[[Sequence[Record], BaseException], None]
+        self, store: Records, timer: Timer, *, enough: int, failed: Callable[[Sequence[Record], BaseException], None]
     ) -> None:
-        """Enclose this store, for one relay."""
-        super().__init__(store)
+        """Call this store, for one relay."""
+        self._store = store
         self._timer = timer
         self._enough = enough
         self._failed = failed

@@ -11,9 +11,8 @@ from contextlib import contextmanager
 
 from onceonly.model.message import Message
 from onceonly.model.record import Record
-from onceonly.ports.store import Barred, Resources, Store, Unit
+from onceonly.ports.store import Found, Records, Resources, Store, Unit
 from onceonly.runtime.worker.alone import Presence
-from onceonly.runtime.worker.enclosed import EnclosedStore
 
 
 class Turn:
@@ -55,14 +54,19 @@ class Turn:
             self._turns.release()
 
 
-class TurningStore(EnclosedStore):
-    """A store whose commits end the turn, and whose units never run while another unit has the process to itself."""
+class TurningStore:
+    """The store as one loop uses it: the only wrapper between the algorithm and the adapter, or its observer.
 
-    def __init__(self, store: Store, turn: Turn, presence: Presence) -> None:
-        """Enclose this store."""
-        super().__init__(store)
+    Its commits end the turn, its units never run while another unit has the process to itself, and `forget` is that of all
+    loops of the worker. Every other call is the store's own.
+    """
+
+    def __init__(self, store: Store, turn: Turn, presence: Presence, *, forgets: Records) -> None:
+        """Enclose `begin` of this store."""
+        self._store = store
         self._turn = turn
         self._presence = presence
+        self.keeps, self.unit_key, self.forget = store.keeps, store.unit_key, forgets.forget
 
     async def begin(self, messages: Sequence[Message], *, isolated: bool = False) -> Unit:
         """Begin; a second unit of the same batch, after the first was committed, takes the turn again.
@@ -90,11 +94,7 @@ class TurningUnit:
         self._turn = turn
         self._presence = presence
         self.key: str = unit.key
-        self.new: tuple[Message, ...] = unit.new
-        self.owed: tuple[Record, ...] = unit.owed
-        self.done: tuple[Message, ...] = unit.done
-        self.clashing: tuple[Message, ...] = unit.clashing
-        self.barred: tuple[Barred, ...] = unit.barred
+        self.found: Found = unit.found
         self.resources: Resources = unit.resources
 
     async def commit(self, records: Sequence[Record]) -> None:

@@ -16,12 +16,13 @@ from onceonly.config.worker import WorkerSettings
 from onceonly.model.errors import HandlerStuck, OnceOnlyError, WorkerStopped
 from onceonly.model.message import Delivery
 from onceonly.ports.bundle import Ports
+from onceonly.ports.store import Records
 from onceonly.runtime.environment import LIVE, Surroundings, pause
 from onceonly.runtime.observe.observed import observed
 from onceonly.runtime.observe.observer import Observer
 from onceonly.runtime.processes.board import Column, Row
-from onceonly.runtime.worker.alone import AloneStarts, MarkedHandlers, Presence
-from onceonly.runtime.worker.budget import Budgeted
+from onceonly.runtime.worker.alone import AloneStarts, Presence
+from onceonly.runtime.worker.handlers import LoopHandlers
 from onceonly.runtime.worker.pace import Pace
 from onceonly.runtime.worker.returns import PatientTransport
 from onceonly.runtime.worker.together import ForgettingTogether
@@ -68,14 +69,14 @@ class Worker:
         ports = observed(ports, observer)
         self._transport = PatientTransport(ports.transport)
         together = ForgettingTogether(ports.store, surroundings.timer, enough=ENOUGH * settings.concurrency)
-        self._ports = ports._replace(transport=self._transport, store=together)
+        self._ports = ports._replace(transport=self._transport)
         self._settings = settings
         self._surroundings = surroundings
         self._row = board
         self._ask = ask
         turns, room = asyncio.Semaphore(settings.concurrency), asyncio.Semaphore(SIDE_BY_SIDE)
         self._loops = [
-            Loop(self._ports, settings, surroundings, turn=Turn(turns), room=room, row=board)
+            Loop(self._ports, settings, surroundings, forgets=together, turn=Turn(turns), room=room, row=board)
             for _ in range(IN_FLIGHT * settings.concurrency)
         ]
         self._pace = Pace(settings.batch_size, surroundings.chance)
@@ -235,22 +236,23 @@ class Worker:
 class Loop:
     """One of a worker's loops: what it has in work, and its turn to receive."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what it shares with the other loops, by name
         self,
         ports: Ports,
         settings: WorkerSettings,
         surroundings: Surroundings,
         *,
+        forgets: Records,
         turn: Turn,
         room: asyncio.Semaphore,
         row: Row | None = None,
     ) -> None:
         """Begin with nothing in work."""
-        self._marked = None if row is None else MarkedHandlers(ports.handlers, row, ports.endpoint)
-        handlers = Budgeted(self._marked or ports.handlers, settings.budget, surroundings.timer)
+        self._handlers = LoopHandlers(ports.handlers, settings.budget, surroundings.timer, endpoint=ports.endpoint, row=row)
         presence = Presence()
         self.starts = AloneStarts(ports.starts, presence, endpoint=ports.endpoint, surroundings=surroundings, row=row)
-        self.ports = ports._replace(handlers=handlers, store=TurningStore(ports.store, turn, presence), starts=self.starts)
+        store = TurningStore(ports.store, turn, presence, forgets=forgets)
+        self.ports = ports._replace(handlers=self._handlers, store=store, starts=self.starts)
         self.turn = turn
         self.side_by_side = SideBySide(room, turn)
         self.batch: tuple[Delivery, ...] = ()
@@ -258,8 +260,7 @@ class Loop:
     def begin_batch(self, batch: tuple[Delivery, ...]) -> None:
         """Have these deliveries in work."""
         self.batch = batch
-        if self._marked is not None:
-            self._marked.begin_batch()
+        self._handlers.begin_batch()
 
 
 async def _cancel(tasks: list[asyncio.Task[Any]]) -> None:

@@ -11,12 +11,12 @@ from onceonly.model.errors import Conflict
 from onceonly.model.record import Record
 from onceonly.model.remote import Request
 from onceonly.model.transaction import Kept, Opening, key_of
+from onceonly.ports.store import Found
 from onceonly.sql.columns import DATA, INSTANT, KEY, NAME, TRANSACTIONAL
 from onceonly.sql.database import Database
 from onceonly.sql.dialect import Limit, Purpose
 from onceonly.sql.schema import Schema
 from onceonly.sql.store.scope import Scope
-from onceonly.sql.store.statements import Found
 from onceonly.sql.store.tables import tables
 from onceonly.sql.store.unit import SqlUnit
 from onceonly.sql.transaction import DatabaseTransaction

@@ -20,10 +20,11 @@ from onceonly.model.identity import Identity, claim_key
 from onceonly.model.message import Message
 from onceonly.model.record import Record
 from onceonly.model.ring import ring_key
+from onceonly.ports.store import Found
 from onceonly.sql.store.portions import chunks
 from onceonly.sql.store.scope import Scope
 from onceonly.sql.store.slicing import NO_BODY, label_row
-from onceonly.sql.store.statements import Found, delete_keys
+from onceonly.sql.store.statements import delete_keys
 from onceonly.sql.store.tables import Tables
 
 NEVER = 1 << 62

@@ -7,25 +7,13 @@ from sqlalchemy import Connection, Table, select
 
 from onceonly.formats.records import decode_record, encode_record
 from onceonly.model.identity import Identity, claim_key
-from onceonly.model.message import Message
 from onceonly.model.record import Record
-from onceonly.ports.store import Barred
 from onceonly.sql.dialect import Dialect
 from onceonly.sql.store.portions import chunks
 from onceonly.sql.store.tables import Tables
 
 BURIED = "-"
 """In the place of an endpoint's name, which this is not: the row is the tombstone of an attempt that was fenced."""
-
-
-class Found(NamedTuple):
-    """What a claim found; see the Unit port."""
-
-    new: tuple[Message, ...] = ()
-    owed: tuple[Record, ...] = ()
-    done: tuple[Message, ...] = ()
-    clashing: tuple[Message, ...] = ()
-    barred: tuple[Barred, ...] = ()
 
 
 class Old(NamedTuple):

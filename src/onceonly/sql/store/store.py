@@ -12,7 +12,7 @@ from onceonly.model.message import Message
 from onceonly.model.record import Record
 from onceonly.model.ring import SLOTS
 from onceonly.model.transaction import longest_commit
-from onceonly.ports.store import Barred
+from onceonly.ports.store import Barred, Found
 from onceonly.ports.surroundings import Clock
 from onceonly.sql.database import Database
 from onceonly.sql.dialect import Purpose, checked_isolation
@@ -21,7 +21,7 @@ from onceonly.sql.store.claims import OtherSlice, claim, with_fingerprints
 from onceonly.sql.store.entities import Loaded, load_all
 from onceonly.sql.store.scope import Scope
 from onceonly.sql.store.slicing import RETENTION_MS, read_held, read_slicing, time_in
-from onceonly.sql.store.statements import Found, Old, delete_keys, read_records, read_undispatched
+from onceonly.sql.store.statements import Old, delete_keys, read_records, read_undispatched
 from onceonly.sql.store.tables import tables
 from onceonly.sql.store.taking import Taking
 from onceonly.sql.store.tokens import consume
@@ -100,7 +100,9 @@ class SqlStore:
         try:
 
             def prepare(connection: Connection) -> tuple[Found, Loaded]:
-                found = self._claim(connection, scope, messages)._replace(barred=barred)
+                found = self._claim(connection, scope, messages)
+                if barred:
+                    found = replace(found, barred=barred)
                 loaded = load_all(connection, scope, found.new)
                 transaction.hold(connection, of_messages=True, isolated=isolated)
                 return found, loaded
@@ -141,15 +143,11 @@ class SqlStore:
 
     async def undispatched(self, older_than: int, limit: int) -> tuple[Record, ...]:
         """List records that wait, oldest first; see the port."""
-        if self._keeping is ClaimMode.NOTHING:
-            return ()
         async with self._database.reading() as connection:
             return await connection.run_sync(read_undispatched, self._tables, self._endpoint, Old(older_than, limit))
 
     async def take(self, older_than: int, limit: int, *, lease: int, after: Identity | None = None) -> tuple[Record, ...]:
         """Take records in the order of their keys; looks before where taking is a lock that others wait for. See the port."""
-        if self._keeping is ClaimMode.NOTHING:
-            return ()
         asked = self._taking.asked(older_than, limit, lease=lease, after=after)
         if self._database.dialect.single_writer:
             async with self._database.reading() as connection:
@@ -163,7 +161,7 @@ class SqlStore:
 
     async def find(self, identities: Sequence[Identity]) -> tuple[Record, ...]:
         """Give records, one statement for ten thousand; see the port."""
-        if self._keeping is ClaimMode.NOTHING or not identities:
+        if not identities:
             return ()
         by_key = {claim_key(self._endpoint, identity): identity for identity in identities}
         async with self._database.reading() as connection:
@@ -175,20 +173,22 @@ class SqlStore:
         A claim in the ring depends on the message's instant, and a token is the message's own: with these and without the
         message the store cannot tell what to wait for, and raises Conflict.
         """
+        if self._keeping is ClaimMode.NOTHING:
+            return None  # nothing is claimed or recorded, so there is nothing to find or to wait for
         longest = longest_commit(unit)
-        if longest is not None and self._keeping is not ClaimMode.NOTHING:
+        if longest is not None:
             async with self._database.autocommitting() as connection:
                 with self._database.translate(locked=Conflict):
                     return await connection.run_sync(bury, self._scope, identity, longest)
         found = await self.find([identity])
-        if found or self._keeping is ClaimMode.NOTHING:
-            return found[0] if found else None
+        if found:
+            return found[0]
         if message is None and self._keeping is not ClaimMode.UNTIL_FORGOTTEN:
             raise Conflict(f"an attempt at message {identity.id!r} may be under way: where it is claimed is not known here")
         claimed = message or Message(source=identity.source, id=identity.id, type="", body=b"")
         probe = await self.begin([replace(claimed, unit="")])  # without its entity, which is not needed
         probe.abandon()  # no other unit has the claim any more
-        done = [Record(each.identity) for each in probe.done]
+        done = [Record(each.identity) for each in probe.found.done]
         return next(iter((*await self.find([identity]), *done)), None)
 
     def unit_key(self, message: Message) -> str:

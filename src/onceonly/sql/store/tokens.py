@@ -10,10 +10,10 @@ from onceonly.model.identity import Identity, claim_key, hash_of
 from onceonly.model.message import Message
 from onceonly.model.record import Record
 from onceonly.model.token import Token
+from onceonly.ports.store import Found
 from onceonly.sql.database import Database
 from onceonly.sql.store.portions import chunks
 from onceonly.sql.store.scope import Scope
-from onceonly.sql.store.statements import Found
 from onceonly.sql.store.tables import tables
 
 

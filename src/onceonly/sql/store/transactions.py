@@ -11,10 +11,10 @@ from onceonly.config.deduplication import ClaimMode
 from onceonly.model.errors import Conflict, Failed
 from onceonly.model.record import Record
 from onceonly.model.transaction import Kept, Opening, key_of
+from onceonly.ports.store import Found
 from onceonly.sql.database import Database
 from onceonly.sql.dialect import Limit, Purpose, checked_isolation
 from onceonly.sql.store.scope import Scope
-from onceonly.sql.store.statements import Found
 from onceonly.sql.store.tables import Tables, tables
 from onceonly.sql.store.unit import SqlUnit
 from onceonly.sql.transaction import DatabaseTransaction

@@ -11,7 +11,7 @@ from onceonly.model.entities import Entities
 from onceonly.model.errors import CommitRefused, Conflict, Failed, Unknown
 from onceonly.model.record import Record
 from onceonly.model.token import Token
-from onceonly.ports.store import Resources
+from onceonly.ports.store import Found, Resources
 from onceonly.sql.dialect import Limit
 from onceonly.sql.store.attempts import is_buried
 from onceonly.sql.store.claims import record_claim, unclaim
@@ -19,7 +19,7 @@ from onceonly.sql.store.entities import Loaded, load, save
 from onceonly.sql.store.register import spend
 from onceonly.sql.store.resources import SqlResources
 from onceonly.sql.store.scope import Scope
-from onceonly.sql.store.statements import Found, row_of
+from onceonly.sql.store.statements import row_of
 from onceonly.sql.store.tokens import give
 from onceonly.sql.transaction import DatabaseTransaction
 
@@ -33,11 +33,7 @@ class SqlUnit:
 
     def __init__(self, scope: Scope, transaction: DatabaseTransaction, found: Found, *, loaded: Loaded, isolated: bool) -> None:
         self.key = ""
-        self.new = found.new
-        self.owed = found.owed
-        self.done = found.done
-        self.clashing = found.clashing
-        self.barred = found.barred
+        self.found = found
         self.resources: Resources
         self._loaded = dict(loaded)
         self._entities = Entities(loaded)
@@ -105,14 +101,14 @@ class SqlUnit:
         database, tables, endpoint, keeping = self._scope[:4]
         now = database.clock.now()
         handled = {record.identity for record in records}
-        unhandled = [message for message in self.new if message.identity not in handled]
+        unhandled = [message for message in self.found.new if message.identity not in handled]
         if keeping is ClaimMode.TOKENS:
             minted = [token for record in records for token in record.minted]
             give(connection, self._scope, [*minted, *(Token(each.token, endpoint) for each in unhandled)])
         else:
             unclaim(connection, self._scope, unhandled)
         kept = [record for record in records if record.owes or record.minted]
-        claims = {message.identity: record_claim(self._scope, message) for message in self.new} if kept else {}
+        claims = {message.identity: record_claim(self._scope, message) for message in self.found.new} if kept else {}
         rows = [row_of(endpoint, record, now, claims.get(record.identity)) for record in kept]
         database.dialect.insert_last(connection, tables.records, rows)
 

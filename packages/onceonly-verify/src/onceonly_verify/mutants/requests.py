@@ -76,7 +76,7 @@ EXECUTION: tuple[Mutant, ...] = (
     Mutant(
         "a response given again with its messages undispatched",
         (ASKED_CRASHING,),
-        (execution("execute", drop(call("_dispatch", having="store.find"))),),
+        (execution("execute", drop(call("_dispatch", having="pending.find"))),),
     ),
     Mutant("no tombstone on DELETE", (DELETED,), (calls("bury", keep_only(left(_BURIED), of=_BURIED)),)),
     Mutant("executed without a request", (ASKED,), (execution("execute", drop(branch(condition(result_of("request"))))),)),

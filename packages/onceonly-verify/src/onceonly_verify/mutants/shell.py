@@ -74,7 +74,7 @@ _COPIED = call("append", having="setdefault")
 _READ = {"message": result_of("handlers.read"), "delivery": argument("handlers.read", 0)}
 _OTHER_BODY = condition("fingerprint")
 _IDENTITY = argument("starts.begin", 0)
-_FENCED = answer("store.fence")
+_FENCED = answer("fence.fence")
 _IS_ITS_OWN = condition(result_of("_is_committed_without"))
 _LOCKED = returned("_locked")
 
@@ -233,7 +233,7 @@ if finished:
     Mutant(
         "the fence's record ignored",
         (LATE,),
-        (delivery("_is_committed", replace(returned("store.fence"), "fenced is None and False", fenced=_FENCED)),),
+        (delivery("_is_committed", replace(returned("fence.fence"), "fenced is None and False", fenced=_FENCED)),),
     ),
     Mutant(
         "a failed message kept as one that is handled",

@@ -1,0 +1,71 @@
+"""Handlers as one loop of a worker runs them: within the time budget of a unit, and marked on the board while they run.
+
+Slow handlers never hold a long transaction. The supervisor reads the mark when this process has died: it names the message
+whose handler was running.
+"""
+
+from weakref import WeakKeyDictionary
+
+from onceonly.model.errors import HandlerStuck, NotNow
+from onceonly.model.identity import Identity, claim_key
+from onceonly.model.message import Delivery, Failure, Message, Unreadable
+from onceonly.model.record import Decision
+from onceonly.model.remote import Response
+from onceonly.model.retry import Verdict
+from onceonly.ports.handlers import Handlers
+from onceonly.ports.store import Resources
+from onceonly.runtime.environment import Timer
+from onceonly.runtime.processes.board import Row
+
+
+class LoopHandlers:
+    """The only wrapper between the algorithm and the endpoint's handlers, or their observer.
+
+    `budget` is in seconds, for each unit: units may run side by side. A unit's first message always runs; what is left when the
+    time is used raises NotNow. Nothing is marked without a `row` of the board.
+    """
+
+    def __init__(self, handlers: Handlers, budget: float, timer: Timer, *, endpoint: str, row: Row | None = None) -> None:
+        """Enclose these handlers, in the process of this row."""
+        self._handlers = handlers
+        self._budget = budget
+        self._timer = timer
+        self._until: WeakKeyDictionary[Resources, float] = WeakKeyDictionary()
+        self._endpoint = endpoint
+        self._row = row
+        self._attempts: dict[Identity, int] = {}
+
+    def begin_batch(self) -> None:
+        """Drop the attempt counts of the batch before: a dead letter that is sent again starts from zero."""
+        self._attempts.clear()
+
+    def read(self, delivery: Delivery) -> Message | Unreadable:
+        """Read it, and store how often it has failed: the highest count of its copies in this batch."""
+        message = self._handlers.read(delivery)
+        if delivery.attempts and not isinstance(message, Unreadable):
+            self._attempts[message.identity] = max(delivery.attempts, self._attempts.get(message.identity, 0))
+        return message
+
+    async def handle(
+        self, message: Message, resources: Resources, attempt: str = "", response: Response | None = None
+    ) -> Decision:
+        """Handle it, or raise NotNow when this unit has used its time."""
+        now = self._timer.seconds()
+        if now >= self._until.setdefault(resources, now + self._budget):
+            raise NotNow("the unit has used its time")
+        if self._row is None:
+            return await self._handlers.handle(message, resources, attempt, response)
+        key = claim_key(self._endpoint, message.identity)
+        attempts = self._attempts.get(message.identity, 0) if self._attempts else 0
+        self._row.enter(key, attempts)
+        try:
+            return await self._handlers.handle(message, resources, attempt, response)
+        except HandlerStuck:
+            self._row.is_stuck(key, attempts)
+            raise
+        finally:
+            self._row.leave(key, attempts)
+
+    def verdict(self, message: Message, failure: Failure, *, attempts: int, history: tuple[Failure, ...]) -> Verdict:
+        """Judge as the handlers do."""
+        return self._handlers.verdict(message, failure, attempts=attempts, history=history)
