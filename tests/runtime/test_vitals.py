@@ -114,6 +114,21 @@ async def test_what_failed_once_and_was_not_tried_again_fades_when_others_of_its
     assert troubles(vitals) == []
 
 
+async def test_a_store_that_is_not_searched_is_believed_while_messages_are_received() -> None:
+    """Nothing calls it without a message, and the message that failed here may have been handled elsewhere."""
+    clock = ManualClock()
+    vitals = Vitals(clock=clock)
+    await called(vitals, Point.BEGIN, Failed("away"))
+    clock.advance(FADES)
+    await called(vitals, Point.BEGIN, Failed("still away"))
+    clock.advance(FADES)
+    await called(vitals, Point.RECEIVE)
+    assert troubles(vitals) == ["store"]
+    clock.advance(1)
+    await called(vitals, Point.RECEIVE)
+    assert troubles(vitals) == []
+
+
 async def test_what_the_journal_says_is_known_here_as_well() -> None:
     """Whichever process led; it counts for nothing until it is read."""
     clock = ManualClock()

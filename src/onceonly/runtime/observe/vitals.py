@@ -40,6 +40,7 @@ _PARTS = {
 _STOPS_NOTHING = frozenset({"janitor", "dead letters", "blobs or other services"})  # of those, only what needs them waits
 PART_OF = {point: part for part, points in _PARTS.items() for point in points}
 """Which calls tell of what."""
+_SEARCHES = frozenset({Point.TAKE, Point.FIND, Point.UNDISPATCHED})
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(tuple[EndpointHealth, ...]).decode
 
@@ -71,6 +72,9 @@ class Vitals:
         self._working: set[str] = set()
         self._troubles: dict[tuple[str, str, Point], Trouble] = {}
         self._journals: dict[str, Journal] = {}
+        self._failed_at: dict[tuple[str, str, Point], int] = {}
+        self._searched: set[str] = set()
+        """The endpoints whose store a relay searches all the time. Any other is called for messages only."""
 
     def around(self, call: Call) -> AbstractAsyncContextManager[object]:
         """Watch this call; what handlers raise is no trouble of their endpoint."""
@@ -94,6 +98,8 @@ class Vitals:
         )
         if journal is not None and error is None:
             self._journals[call.endpoint] = journal
+        if call.point in _SEARCHES:
+            self._searched.add(call.endpoint)
         if part is not None and error is None:
             self._succeeded(call, part)
         elif part is not None and is_trouble(error):
@@ -105,11 +111,15 @@ class Vitals:
         if not self._troubles:
             return  # the hot path
         old = self._clock.now() - FAILURE_FADES_MS
+        is_quiet = call.point is self._first and call.endpoint not in self._searched
         for key, trouble in tuple(self._troubles.items()):
-            if key[:2] == (call.endpoint, part) and (key[2] is call.point or trouble.since < old):
+            is_over = key[1] == part and (key[2] is call.point or trouble.since < old)
+            is_over |= key[1] == "store" and is_quiet and self._failed_at[key] < old
+            if is_over and key[0] == call.endpoint:
                 del self._troubles[key]
 
     def _failed(self, key: tuple[str, str, Point], reason: str) -> None:
+        self._failed_at[key] = self._clock.now()
         if key not in self._troubles:
             stops = key[1] not in _STOPS_NOTHING
             self._troubles[key] = Trouble(part=key[1], reason=reason, since=self._clock.now(), stops=stops)
