@@ -341,30 +341,13 @@ def _nobodys(items: Sequence[Item], error: Conflict | TryAgain) -> Ran:
 async def settle(items: Sequence[Item], ran: Ran, ports: Ports) -> Report:
     """Settle every delivery of these items."""
     of = {item.message.identity: item for item in items}
-    parts = ran.processed
-    finished = [record for part in parts for record in part.finished]
-    report = await _finish(finished, of, ran, ports)
-    report += await _drop([record for part in parts for record in part.dropped], of, ports)
-    failed = [(of[identity], failure) for part in parts for identity, failure in part.failed]
-    refused = [(of[r.identity], _refusal(r)) for part in parts for r, answer in part.kept if answer is Answer.REFUSED]
-    report += await _retry_or_give_up([*failed, *refused], ports)
-    clashing = [of[identity] for part in parts for identity in part.clashing]
-    report += await give_up([_clash(item, d, ports) for item in clashing for d in item.deliveries], ports)
-    elsewhere = [of[identity] for part in parts for identity in part.clashing_elsewhere]
-    letters = [replace(_clash(item, d, ports), gives_up=item.message) for item in elsewhere for d in item.deliveries]
-    report += await give_up(letters, ports)
-    report += await _bar([(of[barred.message.identity], barred.bar) for part in parts for barred in part.barred], ports)
-    postponed = [of[identity] for part in parts for identity in part.postponed]
-    unsure = [of[record.identity] for part in parts for record, answer in part.kept if answer is Answer.UNKNOWN]
-    await release([*postponed, *unsure, *ran.contended, *ran.unsure], ports)
-    return report + Report(
-        postponed=_count(postponed),
-        contended=_count(ran.contended),
-        outrun=_count(ran.outrun),
-        unsure=_count([*unsure, *ran.unsure]),
-        newer=_count(ran.newer),
-        trouble=ran.trouble,
-    )
+    done = _joined(ran.processed)
+    report = await _finish(done, of, ports)
+    report += await _drop(done.dropped, of, ports)
+    report += await _retry_or_give_up(_failures(done, of), ports)
+    report += await give_up(_clashes(done, of, ports), ports)
+    report += await _bar([(of[barred.message.identity], barred.bar) for barred in done.barred], ports)
+    return report + await _leave(done, ran, of, ports)
 
 
 async def retry(
@@ -469,7 +452,48 @@ class GivenUp:
         return self._verdict
 
 
-async def _finish(finished: Sequence[Record], of: Mapping[Identity, Item], ran: Ran, ports: Ports) -> Report:
+def _joined(parts: Sequence[Processed]) -> Processed:
+    """Return what became of the messages of several units."""
+    if len(parts) == 1:
+        return parts[0]
+    handled = frozenset(identity for part in parts for identity in part.handled)
+    names = [name for name in Processed.__struct_fields__ if name != "handled"]
+    return Processed(handled=handled, **{name: tuple(each for part in parts for each in getattr(part, name)) for name in names})
+
+
+def _failures(done: Processed, of: Mapping[Identity, Item]) -> list[tuple[Item, Failure]]:
+    """Return the messages that failed, and behind them those whose effects the broker refused."""
+    failed = [(of[identity], failure) for identity, failure in done.failed]
+    return failed + [(of[record.identity], _refusal(record)) for record, answer in done.kept if answer is Answer.REFUSED]
+
+
+def _clashes(done: Processed, of: Mapping[Identity, Item], ports: Ports) -> list[Letter]:
+    """Return a dead letter for each delivery with another body than that handled before.
+
+    Where admission knows of the other body, an earlier attempt at this one may still be committed, so it is fenced.
+    """
+    here = [_clash(of[identity], delivery, ports) for identity in done.clashing for delivery in of[identity].deliveries]
+    elsewhere = [of[identity] for identity in done.clashing_elsewhere]
+    return here + [replace(_clash(item, d, ports), gives_up=item.message) for item in elsewhere for d in item.deliveries]
+
+
+async def _leave(done: Processed, ran: Ran, of: Mapping[Identity, Item], ports: Ports) -> Report:
+    """Release what comes again uncounted."""
+    postponed = [of[identity] for identity in done.postponed]
+    unsure = [of[record.identity] for record, answer in done.kept if answer is Answer.UNKNOWN]
+    await release([*postponed, *unsure, *ran.contended, *ran.unsure], ports)
+    return Report(
+        postponed=_count(postponed),
+        contended=_count(ran.contended),
+        outrun=_count(ran.outrun),
+        unsure=_count([*unsure, *ran.unsure]),
+        newer=_count(ran.newer),
+        trouble=ran.trouble,
+    )
+
+
+async def _finish(done: Processed, of: Mapping[Identity, Item], ports: Ports) -> Report:
+    finished = done.finished
     if not finished:
         return Report()
     items = [of[record.identity] for record in finished]
@@ -478,9 +502,8 @@ async def _finish(finished: Sequence[Record], of: Mapping[Identity, Item], ran: 
     except (TryAgain, Conflict):
         await release(items, ports)
         return Report(unsure=_count(items))
-    fresh = frozenset(identity for part in ran.processed for identity in part.handled)
-    handled = sum(record.identity in fresh for record in finished)
-    idle = sum(not (record.owes or record.minted or record.identity in fresh) for record in finished)
+    handled = sum(record.identity in done.handled for record in finished)
+    idle = sum(not (record.owes or record.minted or record.identity in done.handled) for record in finished)
     return Report(handled=handled, known=_count(items) - handled, idle=idle)
 
 

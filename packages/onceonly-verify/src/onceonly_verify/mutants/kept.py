@@ -137,7 +137,7 @@ if saved is not None and loaded is None:
     Mutant(
         "another body given up without a fence",
         (OTHER_ENTITY,),
-        (delivery("settle", replace(argument("replace", "gives_up"), "None")),),
+        (delivery("_clashes", replace(argument("replace", "gives_up"), "None")),),
     ),
     Mutant(
         "what is owed not sent where another body is marked",

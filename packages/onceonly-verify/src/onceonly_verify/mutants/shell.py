@@ -168,11 +168,7 @@ def _renamed(delivery, ports):
                 "_finish",
                 insert_before(
                     "finish",
-                    """
-fresh = {identity for part in ran.processed for identity in part.handled}
-each = [i.deliveries if i.message.identity in fresh else i.deliveries[:1] for i in items]
-""",
-                    fresh=result_of("frozenset"),
+                    "each = [i.deliveries if i.message.identity in done.handled else i.deliveries[:1] for i in items]",
                     items=argument("release", 0),
                 ),
                 replace(argument("finish", 1), "[delivery for deliveries in each for delivery in deliveries]"),
@@ -193,10 +189,10 @@ each = [i.deliveries if i.message.identity in fresh else i.deliveries[:1] for i 
                 insert_before(
                     "_finish",
                     """
-if finished:
+if done.finished:
     await _ack([delivery for item in items for delivery in item.deliveries], ports)
 """,
-                    finished=argument("_finish", 0),
+                    done=argument("_finish", 0),
                 ),
             ),
         ),
