@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from typing import Any
 
 from runtime_house import SHOP, SINK, House, NoChance, StopWhen
 
@@ -59,6 +60,9 @@ class UnsureTransport:
     def __init__(self, inner: MemoryTransport, times: int) -> None:
         self.traits = inner.traits
         self._inner, self._times = inner, times
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
 
     async def send(self, sends: Sequence[Send]) -> tuple[Answer, ...]:
         """Send, and say less than one knows."""
