@@ -119,9 +119,9 @@ async def test_a_store_that_is_not_searched_is_believed_while_messages_are_recei
     clock = ManualClock()
     vitals = Vitals(clock=clock)
     await called(vitals, Point.BEGIN, Failed("away"))
-    clock.advance(FADES)
+    clock.advance(FAILURE_FADES_MS)
     await called(vitals, Point.BEGIN, Failed("still away"))
-    clock.advance(FADES)
+    clock.advance(FAILURE_FADES_MS)
     await called(vitals, Point.RECEIVE)
     assert troubles(vitals) == ["store"]
     clock.advance(1)
