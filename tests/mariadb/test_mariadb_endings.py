@@ -44,7 +44,7 @@ async def test_a_deadlock_is_a_conflict_of_one_unit(database: Database, store: S
     loser, winner = (first, second) if outcomes[0] else (second, first)
     loser.abandon()
     await winner.commit(records(*winner.found.new))
-    assert await look(store, *loser.found.new) == {"new": [loser.new[0].id]}
+    assert await look(store, *loser.found.new) == {"new": [loser.found.new[0].id]}
 
 
 @pytest.mark.parametrize("isolated", [False, True])
