@@ -133,7 +133,7 @@ def page(results: Results) -> str:
         ", ".join(f"{name} {version}" for name, version in results.versions.items()) + ".\n",
         _markdown(row_rows(results)),
         *(f"Not measured: {name}: {why}.\n" for name, why in results.skipped.items()),
-        *(f"Failed: {name}: {why}\n" for name, why in results.failed.items()),
+        *(f"CommitFailed: {name}: {why}\n" for name, why in results.failed.items()),
         _section("Paired ratios", ratio_rows(results)),
         "".join(f"* `{name}`: {BY_NAME[over].title} over {BY_NAME[under].title}\n" for name, (over, under) in RATIOS.items()),
         _section("End-to-end latency", latency_rows(results)),

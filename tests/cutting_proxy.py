@@ -29,7 +29,7 @@ class Cutter(Between):
         self.decide: Callable[[], str] = lambda: self.cut
         self.holds, self.may_go = asyncio.Event(), asyncio.Event()
 
-    def judge(self) -> Judge:
+    def decide_retry(self) -> Judge:
         """Look for a COMMIT of a transaction that writes."""
         reads = said = False
 

@@ -18,7 +18,7 @@ class WriteCutter(Between):
         self.cuts = 0
         self._is_write = is_write
 
-    def judge(self) -> Judge:
+    def decide_retry(self) -> Judge:
         """Look for the write, also where it comes in two pieces."""
         tail = b""
 

@@ -19,7 +19,7 @@ class Secured(NamedTuple):
 
 
 class Between:
-    """Stands between clients and one server. What cuts says where by its `judge`."""
+    """Stands between clients and one server. What cuts says where by its `decide_retry`."""
 
     def __init__(self, place: tuple[str, int], secured: Secured | None = None) -> None:
         self._place = place
@@ -27,7 +27,7 @@ class Between:
         self._serving: set[asyncio.Task[None] | None] = set()
         self._writers: set[StreamWriter] = set()
 
-    def judge(self) -> Judge:
+    def decide_retry(self) -> Judge:
         """Give what reads along one connection."""
         return lambda _: ""
 
@@ -60,9 +60,9 @@ class Between:
         await asyncio.gather(*(task for task in self._serving if task is not None))
 
     async def _up(self, client: StreamReader, server: StreamWriter, is_cut: asyncio.Event) -> None:
-        judge = self.judge()
+        decide_retry = self.decide_retry()
         while data := await client.read(1 << 16):
-            moment = judge(data)
+            moment = decide_retry(data)
             if moment == "before":
                 return
             if moment == "hold":

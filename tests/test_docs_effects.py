@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from onceonly.testing.artifact_suite import ArtifactStoreSuite
 from onceonly.testing.suite import rules
-from onceonly.testing.things_suite import ThingsSuite
 from plugin_packages import Shell, install
 
 PAGE = (Path(__file__).parent.parent / "docs" / "effects.md").read_text(encoding="utf-8")
@@ -55,7 +55,7 @@ def test_the_pages_program_creates_one_artifact_for_a_message_that_came_twice(sh
 def test_the_pages_kind_of_artifact_keeps_every_promise(shell: Shell, tmp_path: Path) -> None:
     """As a reader would see it; the suite needs the module, not the package."""
     shell.packages = tmp_path / "archive"
-    assert f"{len(rules(ThingsSuite))} passed" in run_suite(shell)
+    assert f"{len(rules(ArtifactStoreSuite))} passed" in run_suite(shell)
 
 
 def test_the_pages_suite_finds_a_broken_kind(shell: Shell, tmp_path: Path) -> None:

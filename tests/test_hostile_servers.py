@@ -14,7 +14,7 @@ from onceonly import Endpoint
 from onceonly.adapters.mariadb import watch as mariadb_watch
 from onceonly.adapters.postgresql import drivers as postgresql_drivers
 from onceonly.cli.child import wiring_of
-from onceonly.model.errors import TryAgain
+from onceonly.model.errors import RetryableError
 from onceonly.runtime.processes.child import new_event_loop
 
 TRIES = 20
@@ -93,7 +93,10 @@ CASES = [
 def test_whatever_connections_end_with_the_server_is_away(
     hostile: Hostile, system: str, behaviour: Behaviour, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """TryAgain, which names the place; not SetupError, nor an error of a driver's. In uvloop, as `onceonly run` has it."""
+    """RetryableError, which names the place; not SetupError, nor an error of a driver's.
+
+    In uvloop, as `onceonly run` has it.
+    """
     hostile.behave(behaviour)
     role, url = systems(hostile.port)[system]
     made = endpoint(role, url)
@@ -102,7 +105,7 @@ def test_whatever_connections_end_with_the_server_is_away(
     async def open_it() -> None:
         for _ in range(SLOW.get(system, TRIES) if repeats else 1):
             async with asyncio.timeout(60):
-                with pytest.raises(TryAgain, match=f"endpoint 'shop' cannot use its {role} "):
+                with pytest.raises(RetryableError, match=f"endpoint 'shop' cannot use its {role} "):
                     async with wiring_of(made, made.settings):
                         """It is not reached."""
 

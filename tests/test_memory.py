@@ -8,7 +8,7 @@ from onceonly.adapters.memory.store import MemoryDeadLetters, MemoryStore, Memor
 from onceonly.adapters.memory.transport import MemoryTransport, Rules
 from onceonly.adapters.memory.world import Live, Operation, Place
 from onceonly.model.dead_letter import DeadLetter
-from onceonly.model.errors import CommitRefused, Conflict, Failed, HandlerFailed, LockTimeout, SetupError
+from onceonly.model.errors import CommitFailed, CommitRefused, ConflictError, HandlerFailed, LockTimeout, SetupError
 from onceonly.model.message import Failure, FailureKind, Message, Send
 from onceonly.model.record import Answer, Record
 from onceonly.ports.dead_letters import Filter
@@ -81,7 +81,7 @@ async def test_an_optimistic_store_lets_both_begin_and_refuses_the_second_commit
     notebook(first).write("a", "first")
     notebook(second).write("a", "second")
     await first.commit([record(A)])
-    with pytest.raises(Conflict):
+    with pytest.raises(ConflictError):
         await second.commit([record(A)])
     assert store.notes() == (("a", "first"),)
 
@@ -110,7 +110,7 @@ async def test_a_unit_that_is_over_commits_nothing() -> None:
     unit = await store.begin([A])
     unit.abandon()
     unit.abandon()
-    with pytest.raises(Failed):
+    with pytest.raises(CommitFailed):
         await unit.commit([record(A)])
 
 

@@ -10,16 +10,16 @@ from onceonly.adapters.memory.store import MemoryDeadLetters
 from onceonly.adapters.memory.transport import MemoryTransport
 from onceonly.adapters.memory.world import Live
 from onceonly.algorithms.admission import History
-from onceonly.algorithms.delivery import Report, deliver
-from onceonly.algorithms.effects import NoThings
+from onceonly.algorithms.delivery import BatchReport, deliver
+from onceonly.algorithms.effects import NoArtifacts
 from onceonly.formats.cloudevents import message_of, take_apart
 from onceonly.model.errors import HandlerFailed
 from onceonly.model.identity import Identity
 from onceonly.model.message import Delivery, Failure, FailureKind, Message, Send, Unreadable
 from onceonly.model.record import Answer, Decision, Record
-from onceonly.model.remote import Call, Response, Verb
-from onceonly.model.retry import Retry, Verdict, judge
-from onceonly.model.ring import Bar, slicing_for
+from onceonly.model.remote import RemoteRequest, Response, Verb
+from onceonly.model.retry import Retry, RetryDecision, decide_retry
+from onceonly.model.ring import Undecidable, slicing_for
 from onceonly.ports.bundle import Ports
 from onceonly.ports.dead_letters import Filter
 from onceonly.ports.ring import Recycling
@@ -54,12 +54,12 @@ class Counting:
             raise HandlerFailed(Failure(kind=FailureKind.LATER, reason="later", delay=1))
         return Decision()
 
-    def verdict(self, message: Message, failure: Failure, *, attempts: int, history: tuple[Failure, ...]) -> Verdict:
+    def verdict(self, message: Message, failure: Failure, *, attempts: int, history: tuple[Failure, ...]) -> RetryDecision:
         """Judge by the clock."""
-        return judge(Retry(), failure, attempts=attempts, history=history, now=self.clock.now(), chance=0.0)
+        return decide_retry(Retry(), failure, attempts=attempts, history=history, now=self.clock.now(), chance=0.0)
 
 
-class Answering(NoThings):
+class Answering(NoArtifacts):
     """Other services that take every call; notes for whom."""
 
     def __init__(self) -> None:
@@ -86,7 +86,7 @@ class Place:
         store, handlers = self.store, self.handlers
         self.ports = Ports("shop", store, store, store, handlers, History(), self.effects, self.transport, self.letters)
 
-    async def deliver(self, *messages: Message) -> Report:
+    async def deliver(self, *messages: Message) -> BatchReport:
         """Send these, and take through whatever waits."""
         await self.transport.declare([Topology(endpoint="shop")])
         await self.transport.send([Send(message=message, to="shop") for message in messages])
@@ -97,8 +97,8 @@ class Place:
         return [letter.reason for letter in await self.letters.page(Filter())]
 
 
-@pytest.mark.parametrize(("instant", "bar"), [(1, Bar.BEHIND), (10**14, Bar.FUTURE)])
-async def test_what_nobody_can_judge_is_a_dead_letter_with_that_reason(instant: int, bar: Bar) -> None:
+@pytest.mark.parametrize(("instant", "bar"), [(1, Undecidable.TOO_OLD), (10**14, Undecidable.TOO_NEW)])
+async def test_what_nobody_can_judge_is_a_dead_letter_with_that_reason(instant: int, bar: Undecidable) -> None:
     """Refused, not repeated; the rest of its batch is handled."""
     place = Place()
     report = await place.deliver(at(instant, "odd"), at(place.clock.now(), "fine"))
@@ -182,7 +182,7 @@ async def test_a_call_that_is_owed_keeps_its_slot_and_is_made_when_its_message_c
     await place.ring.slots()
     message = at(place.clock.now(), "follow-up")
     unit = await place.store.begin([message])
-    await unit.commit([Record(message.identity, calls=(Call(Verb.DELETE, "http://till/r"),))])
+    await unit.commit([Record(message.identity, calls=(RemoteRequest(Verb.DELETE, "http://till/r"),))])
     place.clock.advance(20 * WIDTH_MS)
     slot = (await place.ring.slicing()).slot(message.instant)
     assert await place.ring.recycle(slot) is Recycling.OWED

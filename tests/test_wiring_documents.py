@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from onceonly import DedupStore, DriverMissing, Endpoint, History, Off, SetupError, Tokens, TryAgain, systems
+from onceonly import DedupStore, DriverMissing, Endpoint, History, Off, RetryableError, SetupError, Tokens, systems
 from onceonly.adapters.memory.documents import MemoryDocuments
 from onceonly.adapters.memory.store import MemoryStore
 from onceonly.adapters.redis import documents as redis
 from onceonly.algorithms import admission
-from onceonly.algorithms.effects import NoThings, Registered
+from onceonly.algorithms.effects import NoArtifacts, Registered
 from onceonly.assembly import open_dead_letters, open_store, wire
 from onceonly.assembly.documents import open_documents
 from onceonly.config.deduplication import Deduplication
@@ -158,7 +158,7 @@ async def test_a_place_for_blobs_brings_effects_and_a_janitor(tmp_path: Path) ->
         assert isinstance(ports.effects, Registered)
         assert Janitor in runners(ports)
     async with wire(settings(), nobody) as ports:
-        assert isinstance(ports.effects, NoThings)
+        assert isinstance(ports.effects, NoArtifacts)
         assert Janitor not in runners(ports)
 
 
@@ -206,7 +206,7 @@ def runners(ports: Ports) -> list[type]:
 )
 async def test_what_cannot_be_used_is_told_with_its_setting(changed: dict[str, Any], complaint: str) -> None:
     """And without its password."""
-    with pytest.raises((SetupError, TryAgain)) as caught:
+    with pytest.raises((SetupError, RetryableError)) as caught:
         async with wire(settings(**changed), nobody):
             pass
     assert complaint in str(caught.value)
@@ -239,7 +239,7 @@ class Opened(MemoryDocuments):
     async def check(self) -> tuple[str, ...]:
         """Warn, or be away."""
         if Opened.away:
-            raise TryAgain("away")
+            raise RetryableError("away")
         return ("its reads are slow",)
 
     @classmethod
@@ -280,7 +280,7 @@ async def test_one_place_is_opened_once_for_all_its_roles_and_closed_at_the_end(
 async def test_a_place_that_is_away_at_start_is_closed_again(counted: type[Opened]) -> None:
     """It is tried again later, with a new connection."""
     Opened.away = True
-    with pytest.raises(TryAgain):
+    with pytest.raises(RetryableError):
         async with open_documents("redis://away/0", clock=SystemClock()):
             pass
     assert (counted.count, counted.closed) == (1, 1)

@@ -15,11 +15,11 @@ from benchmarks.tokens.places import Places, opened, watched, with_queue_prefix
 from onceonly import Endpoint, WorkerSettings
 from onceonly.assembly import open_transport, temporary_transport
 from onceonly.assembly.deduplication import drops_of
-from onceonly.assembly.minting import open_mint, with_token
+from onceonly.assembly.token_issuer import open_token_issuer, with_token
 from onceonly.cli.sending import Minting, Tally, send_all
 from onceonly.model.message import Message
 from onceonly.ports.transport import Transport
-from onceonly.runtime.processes.board import DEAD, HANDLED, HELD, KNOWN, Board, Row
+from onceonly.runtime.processes.counters import DEAD, HANDLED, HELD, KNOWN, Board, Row
 
 EARLY = 1000
 """After how many messages the first census is taken."""
@@ -67,7 +67,7 @@ class Chain:
 
     async def feed(self, last: int) -> None:
         """Send all messages up to this number, never too many ahead; then wait until all are through."""
-        async with open_mint(self._till.settings) as mint:
+        async with open_token_issuer(self._till.settings) as mint:
             minting = Minting(self._transport, mint)
             again: list[Message] = []
             for first in range(self.fed + 1, last + 1, BATCH):

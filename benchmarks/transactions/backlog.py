@@ -15,7 +15,7 @@ from onceonly.model.identity import Identity, outgoing_id
 from onceonly.model.message import Message, Send
 from onceonly.model.record import Record
 from onceonly.ports.store import PendingRecords
-from onceonly.runtime.processes.doorbell import Doorbell
+from onceonly.runtime.processes.notifier import Doorbell
 from onceonly.runtime.relay.relay import Relay
 from onceonly.sql.store.statements import row_of
 from onceonly.sql.store.tables import tables

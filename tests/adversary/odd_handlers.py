@@ -20,7 +20,7 @@ from sqlalchemy.exc import IntegrityError, OperationalError
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from adversary.program import Done, effects, shop, work
-from onceonly import Conflict, Context, Failed, Reject, TryAgain, Unknown
+from onceonly import CommitFailed, ConflictError, Context, OutcomeUnknown, Reject, RetryableError
 
 __all__ = ["EITHER", "HANDLED_ODDLY", "HOSTILE", "shop"]
 
@@ -117,10 +117,10 @@ for _name, _make in {
     "an error of SQLAlchemy's": lambda: IntegrityError("INSERT", {}, ValueError("made up")),
     "an outage of SQLAlchemy's": lambda: OperationalError("SELECT", {}, ConnectionResetError("made up")),
     "Reject": lambda: Reject("no \x1b thanks"),
-    "Conflict of the library": lambda: Conflict("made up"),
-    "Failed of the library": lambda: Failed("made up"),
-    "Unknown of the library": lambda: Unknown("made up"),
-    "TryAgain of the library": lambda: TryAgain("made up"),
+    "Conflict of the library": lambda: ConflictError("made up"),
+    "Failed of the library": lambda: CommitFailed("made up"),
+    "Unknown of the library": lambda: OutcomeUnknown("made up"),
+    "TryAgain of the library": lambda: RetryableError("made up"),
 }.items():
     _raising(_name, _make)
 

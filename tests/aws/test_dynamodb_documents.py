@@ -8,7 +8,7 @@ from stand_in import Asked, Say, refuse, say_json, standing_in
 
 from onceonly.adapters.aws.dynamodb import create, open_documents
 from onceonly.adapters.aws.dynamodb_client import read_url
-from onceonly.model.errors import CommitRefused, Failed, SetupError, TryAgain, Unknown
+from onceonly.model.errors import CommitFailed, CommitRefused, OutcomeUnknown, RetryableError, SetupError
 from onceonly.ports.documents import Change
 
 TABLE = "documents"
@@ -51,7 +51,7 @@ async def test_a_read_that_is_held_back_for_ever_fails() -> None:
         return say_json(200, {"Responses": {}, "UnprocessedKeys": asked.json["RequestItems"]})
 
     async with standing_in(none) as (endpoint, asked), open_documents(url(endpoint)) as documents, asyncio.timeout(30):
-        with pytest.raises(Failed, match="throttled"):
+        with pytest.raises(CommitFailed, match="throttled"):
             await documents.load(["a", "b"])
     assert len(asked) > 3
 
@@ -59,21 +59,21 @@ async def test_a_read_that_is_held_back_for_ever_fails() -> None:
 @pytest.mark.parametrize(
     ("said", "meaning"),
     [
-        (refuse("ThrottlingException"), Failed),
-        (refuse("ProvisionedThroughputExceededException"), Failed),
-        (refuse("RequestLimitExceeded"), Failed),
-        (refuse("ResourceNotFoundException"), Failed),
-        (refuse("AccessDeniedException"), Failed),
+        (refuse("ThrottlingException"), CommitFailed),
+        (refuse("ProvisionedThroughputExceededException"), CommitFailed),
+        (refuse("RequestLimitExceeded"), CommitFailed),
+        (refuse("ResourceNotFoundException"), CommitFailed),
+        (refuse("AccessDeniedException"), CommitFailed),
         (refuse("ValidationException"), CommitRefused),
-        (refuse("SomethingNewException"), Unknown),
-        (refuse("InternalServerError", 500), Unknown),
-        (refuse("ThrottlingException", 503), Unknown),
-        (Say(502, b"<html>"), Unknown),
-        (Say(200, b"<html>", headers=""), Unknown),
-        (Say(0), Unknown),
+        (refuse("SomethingNewException"), OutcomeUnknown),
+        (refuse("InternalServerError", 500), OutcomeUnknown),
+        (refuse("ThrottlingException", 503), OutcomeUnknown),
+        (Say(502, b"<html>"), OutcomeUnknown),
+        (Say(200, b"<html>", headers=""), OutcomeUnknown),
+        (Say(0), OutcomeUnknown),
     ],
 )
-async def test_what_is_not_said_for_sure_is_unknown(said: Say, meaning: type[TryAgain]) -> None:
+async def test_what_is_not_said_for_sure_is_unknown(said: Say, meaning: type[RetryableError]) -> None:
     """And whatever is said, the write was sent once."""
     async with standing_in(lambda _: said) as (endpoint, asked), open_documents(url(endpoint)) as documents:
         for change in (
@@ -82,7 +82,7 @@ async def test_what_is_not_said_for_sure_is_unknown(said: Say, meaning: type[Try
             Change(key="a", body=None, expected="v"),
         ):
             asked.clear()
-            with pytest.raises(TryAgain) as raised:
+            with pytest.raises(RetryableError) as raised:
                 await documents.save([change])
             assert (type(raised.value), len(asked)) == (meaning, 1)
 
@@ -92,7 +92,7 @@ async def test_nobody_there_is_definite() -> None:
     async with standing_in(lambda _: Say(0)) as (endpoint, _):
         pass
     async with open_documents(url(endpoint)) as documents:
-        with pytest.raises(Failed, match="nothing was sent"):
+        with pytest.raises(CommitFailed, match="nothing was sent"):
             await documents.save([Change(key="a", body=BODY)])
 
 
@@ -106,22 +106,22 @@ async def test_a_failure_after_a_success_is_unknown() -> None:
         )
 
     async with standing_in(one) as (endpoint, _), open_documents(url(endpoint)) as documents:
-        with pytest.raises(TryAgain) as raised:
+        with pytest.raises(RetryableError) as raised:
             await documents.save([Change(key="good", body=BODY), *(Change(key=f"k{n}", body=BODY) for n in range(3))])
-    assert type(raised.value) is Unknown
+    assert type(raised.value) is OutcomeUnknown
 
 
 @pytest.mark.parametrize(
     ("code", "meaning"),
     [
-        ("ThrottlingError", Failed),
-        ("ProvisionedThroughputExceeded", Failed),
+        ("ThrottlingError", CommitFailed),
+        ("ProvisionedThroughputExceeded", CommitFailed),
         ("ValidationError", CommitRefused),
-        ("InternalServerError", Unknown),
-        ("SomethingNew", Unknown),
+        ("InternalServerError", OutcomeUnknown),
+        ("SomethingNew", OutcomeUnknown),
     ],
 )
-async def test_what_is_said_of_one_statement_counts(code: str, meaning: type[TryAgain]) -> None:
+async def test_what_is_said_of_one_statement_counts(code: str, meaning: type[RetryableError]) -> None:
     """The others were refused because of another version, so nothing was written; a number of answers that is wrong is none."""
 
     def refused(asked: Asked) -> Say:
@@ -129,8 +129,8 @@ async def test_what_is_said_of_one_statement_counts(code: str, meaning: type[Try
         return say_json(200, {"Responses": errors[: len(asked.json["Statements"])]})
 
     async with standing_in(refused) as (endpoint, asked), open_documents(url(endpoint)) as documents:
-        for number, expected in ((3, meaning), (4, Unknown)):
-            with pytest.raises(TryAgain) as raised:
+        for number, expected in ((3, meaning), (4, OutcomeUnknown)):
+            with pytest.raises(RetryableError) as raised:
                 await documents.save([Change(key=f"k{each}", body=BODY) for each in range(number)])
             assert type(raised.value) is expected
         assert [each.operation for each in asked] == ["BatchExecuteStatement"] * 2
@@ -220,6 +220,6 @@ async def test_a_write_on_a_kept_connection_is_sent_once() -> None:
     async with standing_in(silent) as (endpoint, asked), open_documents(url(endpoint)) as documents:
         await documents.save([Change(key="a", body=BODY)])
         asked.clear()
-        with pytest.raises(Unknown):
+        with pytest.raises(OutcomeUnknown):
             await documents.save([Change(key="b", body=b"{}")])
     assert len(asked) == 1

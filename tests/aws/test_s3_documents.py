@@ -8,8 +8,8 @@ from onceonly.adapters.aws.client import _SendsOnce
 from onceonly.adapters.aws.s3 import create, open_documents
 from onceonly.adapters.aws.s3_artifacts import open_artifacts
 from onceonly.adapters.aws.s3_client import encoded, opened, read_url
-from onceonly.model.errors import CommitRefused, Failed, SetupError, TryAgain, Unknown
-from onceonly.model.thing import Thing
+from onceonly.model.artifact import Artifact
+from onceonly.model.errors import CommitFailed, CommitRefused, OutcomeUnknown, RetryableError, SetupError
 from onceonly.ports.documents import Change
 
 
@@ -31,19 +31,19 @@ def is_write(request: Request) -> bool:
 @pytest.mark.parametrize(
     ("said", "meaning"),
     [
-        (refuse("ConditionalRequestConflict", 409), Failed),
-        (refuse("NoSuchBucket", 404), Failed),
-        (refuse("AccessDenied", 403), Failed),
+        (refuse("ConditionalRequestConflict", 409), CommitFailed),
+        (refuse("NoSuchBucket", 404), CommitFailed),
+        (refuse("AccessDenied", 403), CommitFailed),
         (refuse("EntityTooLarge", 400), CommitRefused),
-        (refuse("RequestTimeout", 400), Unknown),
-        (refuse("SlowDown", 503), Unknown),
-        (refuse("InternalError", 500), Unknown),
-        (Say(502, b"<html>"), Unknown),
-        (Say(200, b"<html>", headers="Unused: 1\r\n"), Unknown),
-        (Say(0), Unknown),
+        (refuse("RequestTimeout", 400), OutcomeUnknown),
+        (refuse("SlowDown", 503), OutcomeUnknown),
+        (refuse("InternalError", 500), OutcomeUnknown),
+        (Say(502, b"<html>"), OutcomeUnknown),
+        (Say(200, b"<html>", headers="Unused: 1\r\n"), OutcomeUnknown),
+        (Say(0), OutcomeUnknown),
     ],
 )
-async def test_what_s3_does_not_say_for_sure_is_unknown(said: Say, meaning: type[TryAgain]) -> None:
+async def test_what_s3_does_not_say_for_sure_is_unknown(said: Say, meaning: type[RetryableError]) -> None:
     """And whatever is said, the write was sent once."""
     async with standing_in(lambda _: said) as (endpoint, asked), open_documents(url(endpoint)) as documents:
         for change in (
@@ -52,7 +52,7 @@ async def test_what_s3_does_not_say_for_sure_is_unknown(said: Say, meaning: type
             Change(key="a", body=None, expected="v"),
         ):
             asked.clear()
-            with pytest.raises(TryAgain) as raised:
+            with pytest.raises(RetryableError) as raised:
                 await documents.save([change])
             assert (type(raised.value), len(asked)) == (meaning, 1)
 
@@ -76,7 +76,7 @@ async def test_a_write_on_a_kept_connection_is_sent_once(ministack_endpoint: str
         for change in (Change(key="b", body=b"x"), Change(key="a", body=None, expected=version or "")):
             cutter.cut, cutter.writes = "after", 0
             await documents.load(["a"])
-            with pytest.raises(Unknown):
+            with pytest.raises(OutcomeUnknown):
                 await documents.save([change])
             assert cutter.writes == 1
         assert set(await documents.load(["a", "b"])) == {"b"}
@@ -149,7 +149,7 @@ async def test_a_name_that_is_no_key_is_refused_as_a_thing(ministack_endpoint: s
     async with open_artifacts(url(ministack_endpoint, "things")) as things:
         for name in ("", "x" * 1024, "\ud800"):
             with pytest.raises(CommitRefused):
-                await things.create(Thing(kind="blob", name=name, data=b""))
+                await things.create(Artifact(kind="blob", name=name, data=b""))
             await things.delete(name)
             assert await things.read(name) is None
 

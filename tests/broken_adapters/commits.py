@@ -7,7 +7,7 @@ from itertools import count
 from typing import Any
 
 from broken_adapters.wrapped_stores import WrappedResources, WrappedStores, WrappedUnit
-from onceonly.model.errors import CommitRefused, OnceOnlyError, Unknown
+from onceonly.model.errors import CommitRefused, OnceOnlyError, OutcomeUnknown
 from onceonly.model.identity import Identity
 from onceonly.model.message import Message
 from onceonly.model.record import Record
@@ -34,7 +34,7 @@ class VagueStore(WrappedStores):
         try:
             await unit.inner.commit(records)
         except OnceOnlyError as error:
-            raise Unknown("the commit did not work") from error
+            raise OutcomeUnknown("the commit did not work") from error
 
 
 class ForgivingStore(WrappedStores):

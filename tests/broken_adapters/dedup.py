@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 
-from onceonly.model.errors import Conflict, Failed, Unknown
+from onceonly.model.errors import CommitFailed, ConflictError, OutcomeUnknown
 from onceonly.ports.dedup_store import NONE, DedupStore
 from onceonly.testing.dedup_suite import DedupSubject
 from onceonly.testing.documents_subject import Moment
@@ -104,7 +104,7 @@ class StrictDedup(WrappedDedup):
     async def add(self, store: WrappedDedupStore, keys: Sequence[bytes], bodies: Mapping[bytes, bytes]) -> None:
         """Look first."""
         if await store.inner.contains(keys):
-            raise Conflict("it is there already")
+            raise ConflictError("it is there already")
         await store.inner.add(keys, bodies)
 
 
@@ -114,7 +114,7 @@ class FussyDedup(WrappedDedup):
     async def add(self, store: WrappedDedupStore, keys: Sequence[bytes], bodies: Mapping[bytes, bytes]) -> None:
         """Refuse what is there twice."""
         if len(set(keys)) < len(keys):
-            raise Failed("a key is there twice in the request")
+            raise CommitFailed("a key is there twice in the request")
         await store.inner.add(keys, bodies)
 
 
@@ -124,7 +124,7 @@ class LockingDedup(WrappedDedup):
     async def add(self, store: WrappedDedupStore, keys: Sequence[bytes], bodies: Mapping[bytes, bytes]) -> None:
         """Lock, add, unlock."""
         if self.seen.keys() & set(keys):
-            raise Failed("somebody else is adding it")
+            raise CommitFailed("somebody else is adding it")
         self.seen.update(dict.fromkeys(keys, 1))
         await asyncio.sleep(0)
         await store.inner.add(keys, bodies)
@@ -243,15 +243,15 @@ class VagueDedup(WrappedDedup):
         """Translate."""
         try:
             await store.inner.add(keys, bodies)
-        except Unknown as error:
-            raise Failed("it did not work") from error
+        except OutcomeUnknown as error:
+            raise CommitFailed("it did not work") from error
 
     async def remove(self, store: WrappedDedupStore, keys: Sequence[bytes]) -> None:
         """Translate."""
         try:
             await store.inner.remove(keys)
-        except Unknown as error:
-            raise Failed("it did not work") from error
+        except OutcomeUnknown as error:
+            raise CommitFailed("it did not work") from error
 
 
 class HopefulDedup(WrappedDedup):
@@ -261,14 +261,14 @@ class HopefulDedup(WrappedDedup):
         """Hide it."""
         try:
             await store.inner.add(keys, bodies)
-        except Unknown:
+        except OutcomeUnknown:
             return
 
     async def remove(self, store: WrappedDedupStore, keys: Sequence[bytes]) -> None:
         """Hide it."""
         try:
             await store.inner.remove(keys)
-        except Unknown:
+        except OutcomeUnknown:
             return
 
 

@@ -8,7 +8,7 @@ from unicodedata import normalize
 from msgspec.structs import replace
 
 from broken_adapters.wrapped_documents import OneByOneDocuments, WrappedDocuments
-from onceonly.model.errors import CommitRefused, Failed
+from onceonly.model.errors import CommitFailed, CommitRefused
 from onceonly.ports.documents import Change, Document, Version
 
 
@@ -127,7 +127,7 @@ class VagueLimitDocuments(WrappedDocuments):
         try:
             return await self.inner.save(changes)
         except CommitRefused as error:
-            raise Failed(str(error)) from error
+            raise CommitFailed(str(error)) from error
 
 
 class KeyChangingDocuments(WrappedDocuments):
@@ -201,7 +201,7 @@ class StrictLoadDocuments(WrappedDocuments):
     async def load(self, keys: Sequence[str]) -> Mapping[str, Document]:
         """Refuse what is named twice."""
         if len(set(keys)) < len(keys):
-            raise Failed("the list of keys has duplicates")
+            raise CommitFailed("the list of keys has duplicates")
         return await self.inner.load(keys)
 
 
@@ -337,7 +337,7 @@ class PunctualDocuments(WrappedDocuments):
     async def save(self, changes: Sequence[Change]) -> tuple[Version | None, ...]:
         """Refuse it."""
         if any(0 < change.expires < self.now() for change in changes):
-            raise Failed("the time to live must be positive")
+            raise CommitFailed("the time to live must be positive")
         return await self.inner.save(changes)
 
 

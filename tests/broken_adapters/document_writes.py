@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from broken_adapters.wrapped_documents import CarefulDocuments, OneByOneDocuments, WrappedDocuments
 from onceonly.documents.limits import check_limits
-from onceonly.model.errors import Failed, Unknown
+from onceonly.model.errors import CommitFailed, OutcomeUnknown
 from onceonly.ports.documents import Change, Document, Version
 
 
@@ -178,7 +178,7 @@ class FussyDocuments(WrappedDocuments):
     async def save(self, changes: Sequence[Change]) -> tuple[Version | None, ...]:
         """Write something."""
         if not changes:
-            raise Failed("the list of writes must not be empty")
+            raise CommitFailed("the list of writes must not be empty")
         return await self.inner.save(changes)
 
 
@@ -279,7 +279,7 @@ class RetryingDocuments(WrappedDocuments):
         """Write again, and be refused by the own first try."""
         try:
             return await self.inner.save(changes)
-        except Unknown:
+        except OutcomeUnknown:
             return await self.inner.save(changes)
 
 
@@ -290,7 +290,7 @@ class ResignedDocuments(WrappedDocuments):
         """Say that somebody else was faster."""
         try:
             return await self.inner.save(changes)
-        except Unknown:
+        except OutcomeUnknown:
             return (None,) * len(changes)
 
 
@@ -301,8 +301,8 @@ class CertainDocuments(WrappedDocuments):
         """Say that nothing happened."""
         try:
             return await self.inner.save(changes)
-        except Unknown as error:
-            raise Failed(str(error)) from error
+        except OutcomeUnknown as error:
+            raise CommitFailed(str(error)) from error
 
 
 class FirstErrorDocuments(CarefulDocuments):

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from broken_adapters.wrapped_stores import WrappedStore, WrappedStores, WrappedUnit
-from onceonly.model.errors import Conflict
+from onceonly.model.errors import ConflictError
 from onceonly.model.identity import Identity
 from onceonly.model.message import Message
 from onceonly.model.record import Record
@@ -107,7 +107,7 @@ class OverwritingForgetful(WrappedForgetful):
         """Commit, whatever happened since."""
         try:
             await super().commit(unit, records)
-        except Conflict:
+        except ConflictError:
             await (await unit.store.begin(unit.new)).commit(records)
 
 

@@ -7,12 +7,12 @@ from msgspec.structs import replace
 
 from broken_adapters.wrapped_rings import WrappedRings
 from broken_adapters.wrapped_stores import WrappedUnit
-from onceonly.model.errors import Conflict
+from onceonly.model.errors import ConflictError
 from onceonly.model.message import Message
 from onceonly.model.record import Record
-from onceonly.model.ring import ANYWAY, INSTANT, Bar, read_instant
+from onceonly.model.ring import ANYWAY, INSTANT, Undecidable, read_instant
 from onceonly.ports.ring import OWED_COUNTED, Recycling, Ring, Slot, SlotState
-from onceonly.ports.store import Barred
+from onceonly.ports.store import UndecidableMessage
 from onceonly.testing.ring_subject import RETENTION_MS, WIDTH_MS, RingSubject
 from onceonly.testing.store_subject import WholeStore, steps
 from onceonly.testing.suite import ENDPOINT
@@ -28,7 +28,7 @@ def dated(message: Message, instant: int, former: int = 0) -> Message:
 class Unlabelled(WrappedRings):
     """Claims in no slot what `is_wrongly_new` says of it: as if its label had not been in the way."""
 
-    def is_wrongly_new(self, barred: Barred) -> bool:
+    def is_wrongly_new(self, barred: UndecidableMessage) -> bool:
         """Tell."""
         return False
 
@@ -49,7 +49,7 @@ class Unlabelled(WrappedRings):
 class LabelBlindRing(Unlabelled):
     """Never looks at a label: what is behind the horizon is new again."""
 
-    def is_wrongly_new(self, barred: Barred) -> bool:
+    def is_wrongly_new(self, barred: UndecidableMessage) -> bool:
         """Take all of them."""
         return True
 
@@ -57,17 +57,17 @@ class LabelBlindRing(Unlabelled):
 class BoldRing(Unlabelled):
     """Takes what its slot is not ready for."""
 
-    def is_wrongly_new(self, barred: Barred) -> bool:
+    def is_wrongly_new(self, barred: UndecidableMessage) -> bool:
         """Take those that should wait."""
-        return barred.bar is Bar.UNRECYCLED
+        return barred.bar is Undecidable.SLOT_NOT_READY
 
 
 class FarsightedRing(Unlabelled):
     """Takes what comes from the future."""
 
-    def is_wrongly_new(self, barred: Barred) -> bool:
+    def is_wrongly_new(self, barred: UndecidableMessage) -> bool:
         """Take those."""
-        return barred.bar is Bar.FUTURE
+        return barred.bar is Undecidable.TOO_NEW
 
 
 class EarlierLookRing(Unlabelled):
@@ -81,7 +81,7 @@ class EarlierLookRing(Unlabelled):
         await steps(8)
         return await super().begin(store, messages, isolated=isolated)
 
-    def is_wrongly_new(self, barred: Barred) -> bool:
+    def is_wrongly_new(self, barred: UndecidableMessage) -> bool:
         """Take those whose label was right, then."""
         return barred.message.identity in self._fine
 
@@ -92,7 +92,7 @@ class LabellingRing(WrappedRings):
     async def begin(self, store: WholeStore, messages: Sequence[Message], *, isolated: bool) -> WrappedUnit:
         """Recycle what is not recycled, then begin again."""
         unit = await super().begin(store, messages, isolated=isolated)
-        if not any(each.bar is Bar.UNRECYCLED for each in unit.barred):
+        if not any(each.bar is Undecidable.SLOT_NOT_READY for each in unit.barred):
             return unit
         self.abandon(unit)
         ring = await self.rings.ring()
@@ -120,7 +120,7 @@ class ClockRing(WrappedRings):
         horizon = self.now() - RETENTION_MS - WIDTH_MS
         late = [message for message in messages if 0 < message.instant < horizon]
         unit = await super().begin(store, [message for message in messages if message not in late], isolated=isolated)
-        unit.barred = (*unit.barred, *(Barred(message, Bar.BEHIND) for message in late))
+        unit.barred = (*unit.barred, *(UndecidableMessage(message, Undecidable.TOO_OLD) for message in late))
         return unit
 
 
@@ -398,5 +398,5 @@ class LosingRing(WrappedRings):
         known = {message.identity for message in unit.inner.found.new}
         try:
             await super().commit(unit, [record for record in records if record.identity in known])
-        except Conflict:
+        except ConflictError:
             return

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
-from onceonly.model.errors import Conflict, Failed, Unknown
+from onceonly.model.errors import CommitFailed, ConflictError, OutcomeUnknown
 from onceonly.model.token import Owner, Prepared, Token
 from onceonly.ports.token_store import TokenStore
 from onceonly.testing.documents_subject import Moment
@@ -161,7 +161,7 @@ class IgnoringTokens(WrappedTokens):
 
     async def prepare(self, store: WrappedTokenStore, owners: Mapping[Token, Owner]) -> None:
         """Hide it."""
-        with suppress(Conflict):
+        with suppress(ConflictError):
             await store.inner.prepare(owners)
 
 
@@ -206,7 +206,7 @@ class StrictTokens(WrappedTokens):
         """Look first."""
         ready = {each.token for each in await store.inner.prepared(LATER, 1000)}
         if not ready.issuperset(tokens):
-            raise Conflict("there is no such prepared token")
+            raise ConflictError("there is no such prepared token")
         await store.inner.activate(tokens)
 
     async def remove(self, store: WrappedTokenStore, tokens: Sequence[Token]) -> None:
@@ -234,7 +234,7 @@ class UpsertTokens(WrappedTokens):
 
     async def activate(self, store: WrappedTokenStore, tokens: Sequence[Token]) -> None:
         """Write them."""
-        with suppress(Conflict):
+        with suppress(ConflictError):
             await store.inner.prepare(dict.fromkeys(tokens, OWNER))
         await store.inner.activate(tokens)
 
@@ -248,7 +248,7 @@ class TwoStepTokens(WrappedTokens):
         for _ in range(10):
             await asyncio.sleep(0)
         for each in ready:
-            with suppress(Conflict):
+            with suppress(ConflictError):
                 await store.inner.prepare({each: OWNER})
         await store.inner.activate(tokens)
 
@@ -340,7 +340,7 @@ class LockingTokens(WrappedTokens):
 
     async def _lock(self, tokens: Sequence[Token]) -> None:
         if self._locked.intersection(tokens):
-            raise Failed("somebody else is writing it")
+            raise CommitFailed("somebody else is writing it")
         self._locked.update(tokens)
         await asyncio.sleep(0)
 
@@ -352,22 +352,22 @@ class VagueTokens(WrappedTokens):
         """Translate."""
         try:
             await store.inner.prepare(owners)
-        except Unknown as error:
-            raise Conflict("it is there already") from error
+        except OutcomeUnknown as error:
+            raise ConflictError("it is there already") from error
 
     async def activate(self, store: WrappedTokenStore, tokens: Sequence[Token]) -> None:
         """Translate."""
         try:
             await store.inner.activate(tokens)
-        except Unknown as error:
-            raise Failed("it did not work") from error
+        except OutcomeUnknown as error:
+            raise CommitFailed("it did not work") from error
 
     async def remove(self, store: WrappedTokenStore, tokens: Sequence[Token]) -> None:
         """Translate."""
         try:
             await store.inner.remove(tokens)
-        except Unknown as error:
-            raise Failed("it did not work") from error
+        except OutcomeUnknown as error:
+            raise CommitFailed("it did not work") from error
 
 
 class HopefulTokens(WrappedTokens):
@@ -375,15 +375,15 @@ class HopefulTokens(WrappedTokens):
 
     async def prepare(self, store: WrappedTokenStore, owners: Mapping[Token, Owner]) -> None:
         """Hide it."""
-        with suppress(Unknown):
+        with suppress(OutcomeUnknown):
             await store.inner.prepare(owners)
 
     async def activate(self, store: WrappedTokenStore, tokens: Sequence[Token]) -> None:
         """Hide it."""
-        with suppress(Unknown):
+        with suppress(OutcomeUnknown):
             await store.inner.activate(tokens)
 
     async def remove(self, store: WrappedTokenStore, tokens: Sequence[Token]) -> None:
         """Hide it."""
-        with suppress(Unknown):
+        with suppress(OutcomeUnknown):
             await store.inner.remove(tokens)

@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 
 from onceonly.documents.bulk import write_all
 from onceonly.documents.limits import check_limits
-from onceonly.model.errors import Failed, OnceOnlyError, Unknown
+from onceonly.model.errors import CommitFailed, OnceOnlyError, OutcomeUnknown
 from onceonly.ports.documents import Change, Document, DocumentLimits, Documents, Version
 from onceonly.testing.documents_subject import DocumentsSubject, Moment
 
@@ -106,13 +106,13 @@ class CarefulDocuments(WrappedDocuments):
         return await write_all(changes, self.save_one, at_once=3)
 
     async def save_one(self, change: Change) -> Version | None:
-        """Write one document. Raises Failed when it was not written, Unknown when it was."""
+        """Write one document. Raises CommitFailed when it was not written, OutcomeUnknown when it was."""
         before = await self.current(change.key)
         try:
             (version,) = await self.inner.save([change])
-        except Unknown as error:
+        except OutcomeUnknown as error:
             if await self.current(change.key) == before:
-                raise Failed(str(error)) from error
+                raise CommitFailed(str(error)) from error
             raise
         return version
 
@@ -146,7 +146,7 @@ class LostAnswerDocuments(WrappedDocuments):
         """Say of a write of which nothing is known that it was done."""
         try:
             return await self.inner.save(changes)
-        except Unknown:
+        except OutcomeUnknown:
             found = await self.inner.load([change.key for change in changes])
             return tuple(found[change.key].version if change.key in found else "" for change in changes)
 
@@ -154,10 +154,10 @@ class LostAnswerDocuments(WrappedDocuments):
 class LateWriteDocuments(WrappedDocuments):
     """Says of a lost write, or of one that `hold` asked for, that nothing happened; it lands with the next call of anybody.
 
-    With `says` Unknown that is what any network may do, and no fault of the adapter.
+    With `says` OutcomeUnknown that is what any network may do, and no fault of the adapter.
     """
 
-    says: type[OnceOnlyError] = Failed
+    says: type[OnceOnlyError] = CommitFailed
     _is_held = False
 
     def hold(self) -> None:
@@ -176,7 +176,7 @@ class LateWriteDocuments(WrappedDocuments):
         if not is_held:
             try:
                 return await self.inner.save(changes)
-            except Unknown:
+            except OutcomeUnknown:
                 pass
         self._late().append(tuple(changes))
         raise self.says("the write did not arrive")

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from onceonly.cli import dead_files
 from onceonly.cli.letter_lines import to_line
 from onceonly.model.dead_letter import DeadLetter
-from onceonly.model.errors import Failed
+from onceonly.model.errors import CommitFailed
 from onceonly.model.message import Message
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def test_an_export_that_fails_leaves_no_file(onceonly: "Terminal", stored: bytes
     assert stored
 
     async def fail(*_: object, **__: object) -> int:
-        raise Failed("the database is gone")
+        raise CommitFailed("the database is gone")
 
     monkeypatch.setattr(dead_files, "write_lines", fail)
     done = onceonly("dead", "export", "shop:shop", "new.jsonl")

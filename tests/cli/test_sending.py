@@ -9,7 +9,7 @@ from onceonly.adapters.memory.world import Live
 from onceonly.cli import sending
 from onceonly.cli.events import BadItem
 from onceonly.cli.sending import Tally, send_all
-from onceonly.model.errors import Failed, Unknown
+from onceonly.model.errors import CommitFailed, OutcomeUnknown
 from onceonly.model.message import Message, Send
 from onceonly.model.record import Answer
 from onceonly.ports.transport import Topology
@@ -27,7 +27,7 @@ class ForgetfulTransport(MemoryTransport):
         self.asked.append(len(sends))
         answers = await super().send(sends)
         if len(self.asked) == 1:
-            raise Unknown("the line went dead")
+            raise OutcomeUnknown("the line went dead")
         return (*answers[:-1], Answer.UNKNOWN) if len(self.asked) == 2 else answers
 
 
@@ -78,7 +78,7 @@ async def test_what_stays_unsure_is_counted(monkeypatch: pytest.MonkeyPatch) -> 
 
     class DeadLine(MemoryTransport):
         async def send(self, sends: Sequence[Send]) -> tuple[Answer, ...]:
-            raise Unknown("no answer")
+            raise OutcomeUnknown("no answer")
 
     monkeypatch.setattr(sending, "FIRST_PAUSE_SECONDS", 0)
     tally = Tally()
@@ -98,14 +98,14 @@ class OftenAway(MemoryTransport):
         """Take them, or fail."""
         self.asked += 1
         if self.asked in self.away:
-            raise Failed("nobody listens")
+            raise CommitFailed("nobody listens")
         return await super().send(sends)
 
 
 async def test_a_server_that_never_answered_is_not_waited_for() -> None:
     """Nothing was sent: somebody is looking, and wants to know."""
     transport = OftenAway(1)
-    with pytest.raises(Failed, match="nobody listens"):
+    with pytest.raises(CommitFailed, match="nobody listens"):
         await send_all(numbered(2), transport, to="shop", tally=Tally(), tick=lambda _: None)
     assert transport.asked == 1
 
@@ -122,7 +122,7 @@ async def test_a_server_that_goes_away_in_between_is_waited_for_a_while(
     if len(away) < sending.TRIES:
         await sent_all
     else:
-        with pytest.raises(Failed):
+        with pytest.raises(CommitFailed):
             await sent_all
     assert (tally.sent, tally.unsure) == (501 if len(away) < sending.TRIES else 500, 0)
 

@@ -7,7 +7,7 @@ import pytest
 from rich.console import RenderableType
 
 from onceonly.cli.watch import watch_as_json, watch_on_screen
-from onceonly.model.errors import Failed, SetupError
+from onceonly.model.errors import CommitFailed, SetupError
 
 
 class Looks:
@@ -26,10 +26,10 @@ class Looks:
 
 async def test_each_look_is_a_line_and_one_that_fails_says_why(capsys: pytest.CaptureFixture[str]) -> None:
     """The next one is looked at all the same."""
-    await watch_as_json(Looks(1, Failed("the place is away"), 3), 0, looks=3)
+    await watch_as_json(Looks(1, CommitFailed("the place is away"), 3), 0, looks=3)
     assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == [
         {"waiting": 1},
-        {"error": "the place is away (Failed)"},
+        {"error": "the place is away (CommitFailed)"},
         {"waiting": 3},
     ]
 
@@ -40,7 +40,7 @@ async def test_people_keep_seeing_what_was_there_when_a_look_fails(capsys: pytes
     def draw(seen: dict[str, int]) -> list[RenderableType]:
         return [f"waiting: {seen['waiting']}"]
 
-    await watch_on_screen(Looks(7, Failed("the \x1b[2Jplace is away")), draw, 0, looks=2)
+    await watch_on_screen(Looks(7, CommitFailed("the \x1b[2Jplace is away")), draw, 0, looks=2)
     out = capsys.readouterr().out
     assert out.count("waiting: 7") == 2
     assert "error: the \\x1b[2Jplace is away" in out

@@ -15,7 +15,7 @@ from onceonly.adapters.azure import blob as azure_blob
 from onceonly.adapters.azure import table as azure_table
 from onceonly.adapters.azure.blob_artifacts import open_artifacts
 from onceonly.ports.documents import Documents
-from onceonly.ports.effects import Things
+from onceonly.ports.effects import ArtifactStore
 from onceonly.runtime.environment import SystemClock
 from onceonly.testing.documents_subject import Moment
 
@@ -85,10 +85,10 @@ def _is_write(request: Request) -> bool:
     return request.method in WRITES
 
 
-class AzureThings(AzurePlace):
+class AzureArtifacts(AzurePlace):
     """Blobs in a folder."""
 
-    async def things(self) -> Things:
+    async def things(self) -> ArtifactStore:
         """Open it by a client of its own."""
-        opened: Things = await self._stack.enter_async_context(open_artifacts(self.url()))
+        opened: ArtifactStore = await self._stack.enter_async_context(open_artifacts(self.url()))
         return opened

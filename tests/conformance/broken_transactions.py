@@ -10,7 +10,7 @@ from onceonly.documents.transactions import DocumentTransaction, DocumentTransac
 from onceonly.formats.documents import ClientKey, EntityDocument
 from onceonly.formats.documents import Kept as KeptRecord
 from onceonly.model.entities import Entities
-from onceonly.model.errors import CommitRefused, Conflict
+from onceonly.model.errors import CommitRefused, ConflictError
 from onceonly.model.identity import Identity
 from onceonly.model.message import Message
 from onceonly.model.record import Record
@@ -152,7 +152,7 @@ class Overwriting(DocumentTransaction):
         while True:
             try:
                 await super().commit(record, answer)
-            except Conflict:
+            except ConflictError:
                 assert self._loaded is not None
                 _, version = await self._transactions.load(self.unit)
                 self._loaded, self._is_over = (self._loaded[0], version), False
@@ -333,7 +333,7 @@ class Impatient(Sound):
         """Write one that the next save leaves out."""
         document, version = await self.load(unit)
         if attempt_name(identity) in document.records:
-            raise Conflict("it has ended")
+            raise ConflictError("it has ended")
         records = {**document.records, attempt_name(identity): KeptRecord("", done=1, until=1)}
         await self.save(unit, replace(document, records=records), version)
 

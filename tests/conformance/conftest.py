@@ -1,4 +1,4 @@
-"""Failed rules show what they compared."""
+"""CommitFailed rules show what they compared."""
 
 import pytest
 
@@ -12,7 +12,7 @@ pytest.register_assert_rewrite(
     "onceonly.testing.dedup_suite",
     "onceonly.testing.token_suite",
     "onceonly.testing.transaction_suite",
-    "onceonly.testing.things_suite",
+    "onceonly.testing.artifact_suite",
     "onceonly.testing.documents_suite",
     "onceonly.testing.forgetful_suite",
     "onceonly.testing.documents_subject",

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from cutting_writes import cutting_writes
 from onceonly.ports.documents import Documents
-from onceonly.ports.surroundings import Clock
+from onceonly.ports.environment import Clock
 from onceonly.runtime.environment import SystemClock
 from standing_between import Secured
 

@@ -3,11 +3,11 @@
 from datetime import timedelta
 from typing import Any
 
-from onceonly.adapters.memory.artifacts import MemoryThings
+from onceonly.adapters.memory.artifacts import MemoryArtifacts
 from onceonly.adapters.memory.dedup import MemoryDedupStore
 from onceonly.adapters.memory.tokens import MemoryTokens
 from onceonly.adapters.memory.world import Driver, Live, Operation
-from onceonly.model.errors import Unknown
+from onceonly.model.errors import OutcomeUnknown
 from onceonly.testing.clock import ManualClock
 from onceonly.testing.documents_subject import Moment
 
@@ -29,7 +29,7 @@ class CutOnce:
         self._is_cut = True
         if self._moment == "after":
             await self._inner.perform(operation, patience)
-        raise Unknown("the connection was lost")
+        raise OutcomeUnknown("the connection was lost")
 
     def at_once(self, operation: Operation) -> Any:
         """Carry it out."""
@@ -88,9 +88,9 @@ class MemoryTokenPlace(InMemory):
         return MemoryTokens(self.cutting(moment), clock=self.clock)
 
 
-class MemoryThingsPlace(InMemory):
+class MemoryArtifactsPlace(InMemory):
     """Things in memory."""
 
-    async def things(self) -> MemoryThings:
+    async def things(self) -> MemoryArtifacts:
         """Open the place."""
-        return MemoryThings(self.driver)
+        return MemoryArtifacts(self.driver)

@@ -8,7 +8,7 @@ from onceonly.adapters.memory.ring import Dial, MemoryRing, MemoryRingStore, Rin
 from onceonly.adapters.memory.store import MemoryDeadLetters, MemoryStore, Notebook
 from onceonly.adapters.memory.transport import MemoryTransport
 from onceonly.adapters.memory.world import Live, Operation, Step
-from onceonly.model.errors import SetupError, Unknown
+from onceonly.model.errors import OutcomeUnknown, SetupError
 from onceonly.model.message import Message
 from onceonly.model.record import Effect
 from onceonly.model.ring import slicing_for
@@ -149,10 +149,10 @@ class CutDriver(Live):
         """Carry it out, and lose the answer once."""
         moment, self._moment = (self._moment, None) if operation.point == "save" else (None, self._moment)
         if moment == "before":
-            raise Unknown("the connection was cut before the write")
+            raise OutcomeUnknown("the connection was cut before the write")
         answer = await self._inner.perform(operation, patience)
         if moment == "after":
-            raise Unknown("the connection was cut before the answer")
+            raise OutcomeUnknown("the connection was cut before the answer")
         return answer
 
 

@@ -11,7 +11,7 @@ from onceonly.adapters.rabbitmq.topology import Names
 from onceonly.adapters.rabbitmq.transport import RabbitMQTransport
 from onceonly.model.errors import OnceOnlyError
 from onceonly.ports.transport import Topology
-from onceonly.runtime.environment import SystemChance
+from onceonly.runtime.environment import SystemRandomSource
 from onceonly.testing.clock import ManualClock
 from onceonly.testing.suite import ENDPOINT, OTHER
 from servers import RABBITMQ, need
@@ -50,13 +50,13 @@ class RabbitMQSubject:
 
     async def transport(self, endpoint: str = ENDPOINT) -> RabbitMQTransport:
         """Open a transport on a connection of its own."""
-        self._links.append(Link(read_address(self.url), SystemChance()))
+        self._links.append(Link(read_address(self.url), SystemRandomSource()))
         self._transports.append(RabbitMQTransport(self._links[-1], endpoint, clock=self.clock, names=self.names, linger=0.1))
         return self._transports[-1]
 
     async def ahead(self, endpoint: str, milliseconds: int) -> RabbitMQTransport:
         """Open a transport on a connection of its own, with a clock of its own."""
-        self._links.append(Link(read_address(self.url), SystemChance()))
+        self._links.append(Link(read_address(self.url), SystemRandomSource()))
         clock = ManualClock(self.clock.now() + milliseconds)
         self._transports.append(RabbitMQTransport(self._links[-1], endpoint, clock=clock, names=self.names, linger=0.1))
         return self._transports[-1]

@@ -135,7 +135,7 @@ class CutSQLite(SQLite):
 class StatementCutter(Cutter):
     """Cuts PostgreSQL's connections also at a writing statement that is no part of a transaction."""
 
-    def judge(self) -> Judge:
+    def decide_retry(self) -> Judge:
         """Read along."""
         reading = Reading()
         return lambda data: self.decide() if reading.ends_write(data) else ""

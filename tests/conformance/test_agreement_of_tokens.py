@@ -7,7 +7,7 @@ import pytest
 from memory_effect_subjects import MemoryDedup, MemoryTokenPlace
 from memory_subjects import MemoryPlace
 
-from onceonly.model.errors import Conflict
+from onceonly.model.errors import ConflictError
 from onceonly.model.identity import Identity
 from onceonly.model.token import Owner, Token
 from onceonly.testing.on_documents import dedup_and_token_subjects
@@ -25,14 +25,14 @@ async def done(call: Any, *arguments: Any) -> str:
     """Make a call; gives how it ended."""
     try:
         await call(*arguments)
-    except Conflict:
-        return "Conflict"
+    except ConflictError:
+        return "ConflictError"
     return "done"
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 async def test_the_tokens_do_the_same(seed: int) -> None:
-    """Several processes in each world; ids are used again as well, which is a Conflict in both."""
+    """Several processes in each world; ids are used again as well, which is a ConflictError in both."""
     chance = random.Random(seed)  # noqa: S311 - a history that can be repeated
     worlds = (MemoryTokenPlace(), dedup_and_token_subjects(MemoryPlace()).tokens)
     processes = [[await world.tokens() for world in worlds] for _ in range(3)]
@@ -48,7 +48,7 @@ async def test_the_tokens_do_the_same(seed: int) -> None:
         ends |= {first, *(("live",) if looks[0][0] else ()), *(("prepared",) if looks[0][1] else ())}
         for world in worlds:
             await world.pass_time(1)
-    assert ends == {"done", "Conflict", "live", "prepared"}
+    assert ends == {"done", "ConflictError", "live", "prepared"}
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -5,13 +5,13 @@ from contextlib import asynccontextmanager
 from typing import ClassVar
 
 import pytest
-from azure_subjects import AzurePlace, AzureThings
+from azure_subjects import AzureArtifacts, AzurePlace
 
 from azurite_server import Azurite
+from onceonly.testing.artifact_suite import ArtifactStoreSuite
 from onceonly.testing.dedup_suite import DedupSubject, DedupSuite
 from onceonly.testing.documents_suite import DocumentsSuite
 from onceonly.testing.on_documents import DocumentTransactionSuite, dedup_and_token_subjects
-from onceonly.testing.things_suite import ThingsSuite
 from onceonly.testing.token_suite import TokenSubject, TokenSuite
 
 
@@ -52,15 +52,15 @@ class TestAzureBlobDocuments(DocumentsSuite):
             yield subject
 
 
-class TestAzureBlobThings(ThingsSuite):
+class TestAzureBlobArtifacts(ArtifactStoreSuite):
     """A container of its own for each rule, and a folder in it."""
 
     emulator: Azurite
 
     @asynccontextmanager
-    async def open_things(self) -> AsyncIterator[AzureThings]:
+    async def open_things(self) -> AsyncIterator[AzureArtifacts]:
         """Make a container."""
-        async with AzureThings.open(self.emulator, "blob") as subject:
+        async with AzureArtifacts.open(self.emulator, "blob") as subject:
             yield subject
 
 

@@ -19,7 +19,7 @@ from onceonly.adapters.cosmos import documents as adapter
 from onceonly.adapters.cosmos.client import _SentOnce, read_address, translated
 from onceonly.adapters.cosmos.documents import create, open_documents
 from onceonly.documents.no_retry import SentTwiceError
-from onceonly.model.errors import Failed, SetupError, Unknown
+from onceonly.model.errors import CommitFailed, OutcomeUnknown, SetupError
 from onceonly.ports.documents import Change
 from onceonly.testing.clock import ManualClock
 from onceonly.testing.documents_suite import DocumentsSuite
@@ -137,7 +137,7 @@ async def test_a_service_that_is_away_is_a_definite_failure() -> None:
     away = f"cosmos://:{KEY}@127.0.0.1:{free_port()}/shop/docs?emulator=true&timeout=1"
     async with open_documents(away, clock=ManualClock()) as documents:
         for call in (documents.save([Change(key="k", body=b"1")]), documents.load(["k"]), documents.check()):
-            async with raises(Failed):
+            async with raises(CommitFailed):
                 await call
 
 
@@ -146,7 +146,7 @@ async def test_a_write_is_sent_once_whatever_is_answered(status: int) -> None:
     """The driver repeats such writes by itself, with all regions known; it must not get through with that."""
     async with answering(status) as (endpoint, seen):
         url = f"cosmos://:{KEY}@{endpoint}/shop/c?timeout=2"
-        kind = Failed if status in {429, 449} else Unknown
+        kind = CommitFailed if status in {429, 449} else OutcomeUnknown
         async with open_documents(url, clock=ManualClock()) as documents, raises(kind):
             await documents.save([Change(key="k", body=b"1")])
         assert [line for line in seen if line.startswith("POST") and "/docs" in line] == ["POST /dbs/shop/colls/c/docs/"]
@@ -173,21 +173,24 @@ async def test_the_driver_cannot_send_a_write_twice() -> None:
 @pytest.mark.parametrize(
     ("error", "kind"),
     [
-        (CosmosHttpResponseError(status_code=429), Failed),
-        (CosmosHttpResponseError(status_code=413), Failed),
-        (CosmosHttpResponseError(status_code=500), Unknown),
-        (CosmosHttpResponseError(status_code=503), Unknown),
-        (CosmosHttpResponseError(status_code=408), Unknown),
-        (ServiceRequestError("x", error=ClientConnectorError(SimpleNamespace(host="h", port=1, ssl=None), OSError())), Failed),  # type: ignore[arg-type]
-        (ServiceRequestError("x", error=ServerDisconnectedError()), Unknown),
-        (ServiceResponseError("x"), Unknown),
-        (SentTwiceError("x"), Unknown),
+        (CosmosHttpResponseError(status_code=429), CommitFailed),
+        (CosmosHttpResponseError(status_code=413), CommitFailed),
+        (CosmosHttpResponseError(status_code=500), OutcomeUnknown),
+        (CosmosHttpResponseError(status_code=503), OutcomeUnknown),
+        (CosmosHttpResponseError(status_code=408), OutcomeUnknown),
+        (
+            ServiceRequestError("x", error=ClientConnectorError(SimpleNamespace(host="h", port=1, ssl=None), OSError())),
+            CommitFailed,
+        ),  # type: ignore[arg-type]
+        (ServiceRequestError("x", error=ServerDisconnectedError()), OutcomeUnknown),
+        (ServiceResponseError("x"), OutcomeUnknown),
+        (SentTwiceError("x"), OutcomeUnknown),
     ],
 )
 def test_only_what_the_service_said_for_sure_is_definite(error: Exception, kind: type[Exception]) -> None:
-    """Everything else is Unknown; but a read that failed has changed nothing."""
+    """Everything else is OutcomeUnknown; but a read that failed has changed nothing."""
     assert type(translated(error)) is kind
-    assert type(translated(error, reads=True)) is Failed
+    assert type(translated(error, reads=True)) is CommitFailed
 
 
 @pytest.mark.parametrize(

@@ -7,14 +7,14 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
 import pytest
-from memory_effect_subjects import MemoryDedup, MemoryThingsPlace, MemoryTokenPlace
+from memory_effect_subjects import MemoryArtifactsPlace, MemoryDedup, MemoryTokenPlace
 from memory_subjects import MemoryPlace
 from sql_documents_subjects import SqlitePlace, SqlPlace, make_documents_table
 
-from onceonly.adapters.folder.artifacts import FolderThings
+from onceonly.adapters.folder.artifacts import FolderArtifacts
+from onceonly.testing.artifact_suite import ArtifactStoreSuite
 from onceonly.testing.dedup_suite import DedupSubject, DedupSuite
 from onceonly.testing.on_documents import DocumentDedupSuite, DocumentTokenSuite, DocumentTransactionSuite
-from onceonly.testing.things_suite import ThingsSuite
 from onceonly.testing.token_suite import TokenSubject, TokenSuite
 
 
@@ -154,13 +154,13 @@ class TestTransactionsInMariadbDocuments(InMariadb, DocumentTransactionSuite):
     """The ones for every service, here."""
 
 
-class TestMemoryThings(ThingsSuite):
+class TestMemoryArtifacts(ArtifactStoreSuite):
     """The ones that the model checker makes and unmakes."""
 
     @asynccontextmanager
-    async def open_things(self) -> AsyncIterator[MemoryThingsPlace]:
+    async def open_things(self) -> AsyncIterator[MemoryArtifactsPlace]:
         """Open a new world."""
-        yield MemoryThingsPlace()
+        yield MemoryArtifactsPlace()
 
 
 class Folder:
@@ -169,12 +169,12 @@ class Folder:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    async def things(self) -> FolderThings:
+    async def things(self) -> FolderArtifacts:
         """Open the folder."""
-        return FolderThings(self._folder)
+        return FolderArtifacts(self._folder)
 
 
-class TestFolderThings(ThingsSuite):
+class TestFolderArtifacts(ArtifactStoreSuite):
     """Files in a local folder."""
 
     @pytest.fixture(autouse=True)

@@ -14,7 +14,7 @@ from onceonly.adapters.memory.documents import MemoryDocuments
 from onceonly.adapters.memory.world import Live
 from onceonly.documents.dead_letters import DocumentDeadLetters
 from onceonly.model.dead_letter import DeadLetter
-from onceonly.model.errors import Unknown
+from onceonly.model.errors import OutcomeUnknown
 from onceonly.ports.dead_letters import Filter
 from onceonly.ports.documents import Change, DocumentLimits, Documents
 from onceonly.testing.clock import ManualClock
@@ -87,7 +87,7 @@ class Cut(MemoryDocuments):
             return await super().save(changes)
         if self.applied:
             await super().save(changes)
-        raise Unknown("cut")
+        raise OutcomeUnknown("cut")
 
 
 def letter(name: str, body: bytes = b"{}") -> DeadLetter:
@@ -119,7 +119,7 @@ async def test_adding_again_repairs_what_a_crash_left(at: int, applied: bool) ->
     await on(MemoryDocuments(driver)).add(letter("m2"))
     try:
         await on(Cut(driver, at, applied=applied)).add(letter("m3"))
-    except Unknown:
+    except OutcomeUnknown:
         await on(MemoryDocuments(driver)).add(letter("m4"))
         await on(MemoryDocuments(driver)).add(letter("m3"))
         await on(MemoryDocuments(driver)).add(letter("m3"))
@@ -175,7 +175,7 @@ async def test_a_removal_that_was_cut_off_leaves_no_letter_to_be_seen() -> None:
     driver = Live()
     await on(MemoryDocuments(driver)).add(letter("m1"))
     await on(MemoryDocuments(driver)).add(letter("m2"))
-    with pytest.raises(Unknown):
+    with pytest.raises(OutcomeUnknown):
         await on(Cut(driver, 2, applied=False)).remove([letter("m1").key])
     assert await ids(on(MemoryDocuments(driver))) == ["m2"]
     assert await on(MemoryDocuments(driver)).count(ALL) == 1
@@ -216,7 +216,7 @@ async def test_a_letter_that_came_back_after_a_cut_off_removal_is_listed_once() 
     """Crash here: 1 the letter is gone, 2 its entry is there, 3 the letter is added again, under another entry."""
     driver = Live()
     await on(MemoryDocuments(driver)).add(letter("m1"))
-    with pytest.raises(Unknown):
+    with pytest.raises(OutcomeUnknown):
         await on(Cut(driver, 2, applied=False)).remove([letter("m1").key])
     await on(MemoryDocuments(driver)).add(letter("m1"))
     assert await ids(on(MemoryDocuments(driver))) == ["m1"]

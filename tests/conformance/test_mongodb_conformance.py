@@ -23,7 +23,7 @@ from pymongo.errors import (
 from onceonly.adapters.mongodb import documents as adapter
 from onceonly.adapters.mongodb.client import read_address, translated
 from onceonly.adapters.mongodb.documents import MongoDBDocuments, create, open_documents
-from onceonly.model.errors import Failed, SetupError, Unknown
+from onceonly.model.errors import CommitFailed, OutcomeUnknown, SetupError
 from onceonly.ports.documents import Change
 from onceonly.testing.clock import ManualClock
 from onceonly.testing.documents_suite import DocumentsSuite
@@ -154,11 +154,11 @@ async def test_a_server_that_is_away_is_a_definite_failure() -> None:
     """Nothing was sent."""
     away = f"mongodb://127.0.0.1:{free_port()}/shop?timeout=0.2"
     async with open_documents(away, clock=ManualClock()) as documents:
-        async with raises(Failed):
+        async with raises(CommitFailed):
             await documents.save([Change(key="k", body=b"1"), Change(key="l", body=b"1", expected="v")])
-        async with raises(Failed):
+        async with raises(CommitFailed):
             await documents.load(["k"])
-        async with raises(Failed):
+        async with raises(CommitFailed):
             await documents.check()
     del documents
     gc.collect()
@@ -167,29 +167,29 @@ async def test_a_server_that_is_away_is_a_definite_failure() -> None:
 @pytest.mark.parametrize(
     ("error", "kind"),
     [
-        (AutoReconnect("lost"), Unknown),
-        (ServerSelectionTimeoutError("nobody"), Failed),
-        (NotPrimaryError("moved", {"ok": 0, "code": 10107}), Failed),
-        (NotPrimaryError("moved", {"ok": 1, "writeConcernError": {"code": 10107}, "code": 10107}), Unknown),
-        (NotPrimaryError("stepped down meanwhile", {"ok": 0, "code": 11602}), Unknown),
-        (OperationFailure("no right", 13, {"ok": 0, "code": 13}), Failed),
-        (OperationFailure("what", 1, {"ok": 0, "code": 1}), Unknown),
-        (WTimeoutError("not confirmed", 64, {"ok": 1, "code": 64}), Unknown),
-        (WriteError("does not validate", 121, {"code": 121}), Failed),
-        (WriteError("what", 8, {"code": 8}), Unknown),
+        (AutoReconnect("lost"), OutcomeUnknown),
+        (ServerSelectionTimeoutError("nobody"), CommitFailed),
+        (NotPrimaryError("moved", {"ok": 0, "code": 10107}), CommitFailed),
+        (NotPrimaryError("moved", {"ok": 1, "writeConcernError": {"code": 10107}, "code": 10107}), OutcomeUnknown),
+        (NotPrimaryError("stepped down meanwhile", {"ok": 0, "code": 11602}), OutcomeUnknown),
+        (OperationFailure("no right", 13, {"ok": 0, "code": 13}), CommitFailed),
+        (OperationFailure("what", 1, {"ok": 0, "code": 1}), OutcomeUnknown),
+        (WTimeoutError("not confirmed", 64, {"ok": 1, "code": 64}), OutcomeUnknown),
+        (WriteError("does not validate", 121, {"code": 121}), CommitFailed),
+        (WriteError("what", 8, {"code": 8}), OutcomeUnknown),
     ],
 )
 def test_only_what_the_server_said_for_sure_is_definite(error: Exception, kind: type[Exception]) -> None:
-    """Everything else is Unknown; but a read that failed has changed nothing."""
+    """Everything else is OutcomeUnknown; but a read that failed has changed nothing."""
     assert type(translated(error)) is kind
-    assert type(translated(error, reads=True)) is Failed
+    assert type(translated(error, reads=True)) is CommitFailed
 
 
 def test_many_inserts_are_unknown_when_their_majority_is_not_confirmed() -> None:
     """Also those without an error of their own; otherwise each has its own answer."""
     duplicate = {"index": 1, "code": 11000}
     unconfirmed = BulkWriteError({"writeErrors": [duplicate], "writeConcernErrors": [{"code": 64}]})
-    with pytest.raises(Unknown):
+    with pytest.raises(OutcomeUnknown):
         adapter._answers(unconfirmed, ["a", "b"])
     assert adapter._answers(BulkWriteError({"writeErrors": [duplicate]}), ["a", "b"]) == ["a", None]
 

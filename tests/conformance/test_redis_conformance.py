@@ -14,7 +14,7 @@ from redis.exceptions import ConnectionError, OutOfMemoryError, ReadOnlyError, R
 from onceonly.adapters.redis import documents as adapter
 from onceonly.adapters.redis.client import translated
 from onceonly.adapters.redis.documents import RedisDocuments, create, open_documents
-from onceonly.model.errors import Failed, SetupError, Unknown
+from onceonly.model.errors import CommitFailed, OutcomeUnknown, SetupError
 from onceonly.ports.documents import Change
 from onceonly.testing.clock import ManualClock
 from onceonly.testing.documents_suite import DocumentsSuite
@@ -113,7 +113,7 @@ async def test_a_server_that_is_away_is_a_definite_failure() -> None:
     url = f"redis://127.0.0.1:{free_port()}/0"
     async with open_documents(url, clock=ManualClock()) as documents:
         for call in (documents.save([Change(key="k", body=b"1")]), documents.load(["k"]), documents.check()):
-            async with raises(Failed):
+            async with raises(CommitFailed):
                 await call
 
 
@@ -177,12 +177,12 @@ async def test_a_full_server_takes_nothing_and_says_so() -> None:
         async with open_documents(url, clock=ManualClock()) as documents:
             (version,) = await documents.save([Change(key="k", body=b"1")])
             held: list[str] = ["k"]
-            async with raises(Failed):
+            async with raises(CommitFailed):
                 for number in range(100):
                     await documents.save([Change(key=f"{number}", body=b"x" * 100_000)])
                     held.append(f"{number}")
             assert set(await documents.keys("")) == set(held)
-            async with raises(Failed):
+            async with raises(CommitFailed):
                 large = b"x" * 100_000
                 await documents.save([Change(key="l", body=large), Change(key="k", body=large, expected=version or "")])
             assert {key: each.version for key, each in (await documents.load(["k", "l"])).items()} == {"k": version}
@@ -192,19 +192,19 @@ async def test_a_full_server_takes_nothing_and_says_so() -> None:
 @pytest.mark.parametrize(
     ("error", "kind"),
     [
-        (ConnectionError("lost"), Unknown),
-        (TimeoutError("no answer"), Unknown),
-        (ResponseError("WRONGTYPE"), Unknown),
-        (ResponseError("BUSYKEY"), Unknown),
-        (ResponseError("BUSY Redis is busy running a script"), Failed),
-        (ReadOnlyError("You can't write against a read only replica."), Failed),
-        (OutOfMemoryError("command not allowed"), Failed),
+        (ConnectionError("lost"), OutcomeUnknown),
+        (TimeoutError("no answer"), OutcomeUnknown),
+        (ResponseError("WRONGTYPE"), OutcomeUnknown),
+        (ResponseError("BUSYKEY"), OutcomeUnknown),
+        (ResponseError("BUSY Redis is busy running a script"), CommitFailed),
+        (ReadOnlyError("You can't write against a read only replica."), CommitFailed),
+        (OutOfMemoryError("command not allowed"), CommitFailed),
     ],
 )
 def test_only_what_the_server_said_for_sure_is_definite(error: Exception, kind: type[Exception]) -> None:
-    """Everything else is Unknown; but a read that failed has changed nothing."""
+    """Everything else is OutcomeUnknown; but a read that failed has changed nothing."""
     assert type(translated(error)) is kind
-    assert type(translated(error, reads=True)) is Failed
+    assert type(translated(error, reads=True)) is CommitFailed
 
 
 @pytest.mark.parametrize(

@@ -20,14 +20,14 @@ from onceonly.adapters.memory.transport import MemoryTransport
 from onceonly.adapters.memory.world import Live
 from onceonly.algorithms.admission import History
 from onceonly.algorithms.delivery import deliver
-from onceonly.algorithms.effects import NoThings
+from onceonly.algorithms.effects import NoArtifacts
 from onceonly.formats.cloudevents import message_of, take_apart
-from onceonly.model.errors import Conflict, TryAgain
+from onceonly.model.errors import ConflictError, RetryableError
 from onceonly.model.message import Delivery, Failure, Message, Send, Unreadable
 from onceonly.model.record import Decision, Record
 from onceonly.model.remote import Response
-from onceonly.model.retry import Retry, Verdict, judge
-from onceonly.model.ring import Bar
+from onceonly.model.retry import Retry, RetryDecision, decide_retry
+from onceonly.model.ring import Undecidable
 from onceonly.ports.bundle import Ports
 from onceonly.ports.dead_letters import Filter
 from onceonly.ports.store import Resources
@@ -128,9 +128,9 @@ class Till:
         await self.subject.write(resources, f"{message.id}/{self._runs}", "")
         return Decision((Send(message=Message(id=message.id, source=ENDPOINT, type="done", body=b"{}"), to=OUT),))
 
-    def verdict(self, message: Message, failure: Failure, *, attempts: int, history: tuple[Failure, ...]) -> Verdict:
+    def verdict(self, message: Message, failure: Failure, *, attempts: int, history: tuple[Failure, ...]) -> RetryDecision:
         """Judge by the subject's time."""
-        return judge(Retry(), failure, attempts=attempts, history=history, now=self.subject.now(), chance=0.0)
+        return decide_retry(Retry(), failure, attempts=attempts, history=history, now=self.subject.now(), chance=0.0)
 
     async def play(self, events: Sequence[Event]) -> None:
         """Let these happen, and bring everything to rest; last come two very late copies of each message."""
@@ -174,7 +174,7 @@ class Till:
     async def work(self, limit: int) -> None:
         """Be a worker for one batch."""
         store = await self.subject.store()
-        ports = Ports(ENDPOINT, store, store, None, self, History(), NoThings(), self.transport, self.letters)
+        ports = Ports(ENDPOINT, store, store, None, self, History(), NoArtifacts(), self.transport, self.letters)
         await deliver(await self.transport.receive(limit, 0), ports)
 
     async def _stall(self, message: Message, time: int) -> None:
@@ -186,7 +186,7 @@ class Till:
             decision = await self.handle(message, unit.resources)
             try:
                 await unit.commit([Record(message.identity, decision.effects)])
-            except (Conflict, TryAgain):
+            except (ConflictError, RetryableError):
                 unit.abandon()
         else:
             unit.abandon()
@@ -201,7 +201,7 @@ class Till:
         letters = await self.letters.page(Filter(), limit=1000)
         for letter in letters:
             instant = letter.message.instant if letter.message else 0
-            if letter.reason != Bar.BEHIND.value or not slicing.may_forget(slicing.start(instant), letter.at):
+            if letter.reason != Undecidable.TOO_OLD.value or not slicing.may_forget(slicing.start(instant), letter.at):
                 return f"refused without need: {letter.message} for {letter.reason!r}"
             if letter.attempts:
                 return f"counted: {letter.message} has {letter.attempts} failures"

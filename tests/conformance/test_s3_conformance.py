@@ -12,11 +12,11 @@ from cutting_http import Request
 from onceonly.adapters.aws.s3 import create, open_documents
 from onceonly.adapters.aws.s3_artifacts import open_artifacts
 from onceonly.adapters.aws.s3_client import opened, read_url
-from onceonly.model.thing import Thing
-from onceonly.ports.effects import Things
+from onceonly.model.artifact import Artifact
+from onceonly.ports.effects import ArtifactStore
+from onceonly.testing.artifact_suite import ArtifactStoreSuite
 from onceonly.testing.documents_suite import DocumentsSuite
 from onceonly.testing.on_documents import DocumentDedupSuite, DocumentTokenSuite
-from onceonly.testing.things_suite import ThingsSuite
 
 
 def is_write(request: Request) -> bool:
@@ -65,12 +65,12 @@ class S3Blobs:
     def __init__(self, url: str, stack: AsyncExitStack) -> None:
         self._url, self._stack = url, stack
 
-    async def things(self) -> Things:
+    async def things(self) -> ArtifactStore:
         """Open it."""
         return await self._stack.enter_async_context(open_artifacts(self._url))
 
 
-class TestS3Things(ThingsSuite):
+class TestS3Artifacts(ArtifactStoreSuite):
     """A bucket for each test."""
 
     @pytest.fixture(autouse=True)
@@ -90,6 +90,6 @@ class TestS3Things(ThingsSuite):
         url = S3.url(f"t{uuid4().hex[:16]}", self._endpoint)
         await create(url)
         async with open_artifacts(url) as things, opened(read_url(url)) as client:
-            await things.create(Thing(kind="blob", name="2026/a-b.pdf", data=b"%PDF", content_type="application/pdf"))
+            await things.create(Artifact(kind="blob", name="2026/a-b.pdf", data=b"%PDF", content_type="application/pdf"))
             found = await client.head_object(Bucket=read_url(url).bucket, Key="docs/2026/a-b.pdf")
         assert (found["ContentType"], found["ContentLength"]) == ("application/pdf", 4)

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 import pytest
 from document_store_subjects import DocumentStores
-from memory_effect_subjects import MemoryDedup, MemoryThingsPlace, MemoryTokenPlace
+from memory_effect_subjects import MemoryArtifactsPlace, MemoryDedup, MemoryTokenPlace
 from memory_subjects import MemoryPlace
 
 from broken_adapters import dedup, forgetful, things, tokens
@@ -19,12 +19,12 @@ from broken_adapters.wrapped_documents import (
     WrappedDocuments,
     WrappedPlace,
 )
-from onceonly.model.errors import Unknown
+from onceonly.model.errors import OutcomeUnknown
+from onceonly.testing.artifact_suite import ArtifactStoreSuite
 from onceonly.testing.dedup_suite import DedupSuite
 from onceonly.testing.forgetful_suite import ForgetfulStoreSuite
 from onceonly.testing.on_documents import dedup_and_token_subjects
 from onceonly.testing.suite import Suite, broken, rules
-from onceonly.testing.things_suite import ThingsSuite
 from onceonly.testing.token_suite import TokenSuite
 
 DEDUP = {
@@ -98,20 +98,20 @@ TOKENS = {
 }
 
 THINGS = {
-    things.StrictThings: ["what_was_never_made_has_no_data", "unmaking_what_is_not_there_is_harmless"],
-    things.CachingThings: ["what_was_made_is_there_for_everybody", "what_was_unmade_is_gone_for_everybody"],
-    things.PrivateThings: ["what_was_made_is_there_for_everybody"],
-    things.NullThings: ["data_may_be_empty"],
-    things.ShortThings: ["data_may_be_large"],
-    things.TidyingThings: ["names_are_exact"],
-    things.OnceThings: ["making_the_same_again_is_fine"],
-    things.NumberingThings: ["making_the_same_again_is_fine"],
-    things.KeepingThings: ["what_was_unmade_is_gone_for_everybody"],
-    things.SweepingThings: ["unmaking_leaves_others"],
-    things.BaseNameThings: ["everything_made_is_listed"],
-    things.FolderThings: ["a_list_holds_what_begins_with_the_prefix"],
-    things.GrowingThings: ["a_thing_is_there_whole_or_not_at_all"],
-    things.ReservingThings: ["a_cancelled_making_may_be_made_again"],
+    things.StrictArtifacts: ["what_was_never_made_has_no_data", "unmaking_what_is_not_there_is_harmless"],
+    things.CachingArtifacts: ["what_was_made_is_there_for_everybody", "what_was_unmade_is_gone_for_everybody"],
+    things.PrivateArtifacts: ["what_was_made_is_there_for_everybody"],
+    things.NullArtifacts: ["data_may_be_empty"],
+    things.ShortArtifacts: ["data_may_be_large"],
+    things.TidyingArtifacts: ["names_are_exact"],
+    things.OnceArtifacts: ["making_the_same_again_is_fine"],
+    things.NumberingArtifacts: ["making_the_same_again_is_fine"],
+    things.KeepingArtifacts: ["what_was_unmade_is_gone_for_everybody"],
+    things.SweepingArtifacts: ["unmaking_leaves_others"],
+    things.BaseNameArtifacts: ["everything_made_is_listed"],
+    things.FolderArtifacts: ["a_list_holds_what_begins_with_the_prefix"],
+    things.GrowingArtifacts: ["a_thing_is_there_whole_or_not_at_all"],
+    things.ReservingArtifacts: ["a_cancelled_making_may_be_made_again"],
 }
 
 FORGETFUL = {
@@ -130,14 +130,14 @@ FORGETFUL = {
 TABLES: tuple[tuple[type[Suite], Any, type, dict[Any, list[str]]], ...] = (
     (DedupSuite, dedup, dedup.WrappedDedup, DEDUP),
     (TokenSuite, tokens, tokens.WrappedTokens, TOKENS),
-    (ThingsSuite, things, things.WrappedThings, THINGS),
+    (ArtifactStoreSuite, things, things.WrappedArtifacts, THINGS),
     (ForgetfulStoreSuite, forgetful, forgetful.WrappedForgetful, FORGETFUL),
 )
 PASSING_ON = {
     dedup.WrappedDedup,
     dedup.DroppingDedup,
     tokens.WrappedTokens,
-    things.WrappedThings,
+    things.WrappedArtifacts,
     forgetful.WrappedForgetful,
 }
 BITES = [
@@ -152,7 +152,7 @@ PLAIN = [
         (DedupSuite, dedup.WrappedDedup),
         (DedupSuite, dedup.DroppingDedup),
         (TokenSuite, tokens.WrappedTokens),
-        (ThingsSuite, things.WrappedThings),
+        (ArtifactStoreSuite, things.WrappedArtifacts),
         (ForgetfulStoreSuite, forgetful.WrappedForgetful),
     )
     for rule in rules(suite)
@@ -178,7 +178,7 @@ class Bent(Suite):
     @asynccontextmanager
     async def open_things(self) -> AsyncIterator[Any]:
         """Wrap things in memory."""
-        yield self.wrapper(MemoryThingsPlace())
+        yield self.wrapper(MemoryArtifactsPlace())
 
     @asynccontextmanager
     async def open_forgetful_store(self) -> AsyncIterator[Any]:
@@ -219,7 +219,7 @@ async def test_a_new_adapter_that_is_only_wrapped_keeps_the_rule(suite: type[Sui
 class UnsureDocuments(LateWriteDocuments):
     """Says of a lost write that it does not know; the write lands later, once more if it had arrived, as on any network."""
 
-    says = Unknown
+    says = OutcomeUnknown
 
 
 ON_DOCUMENTS: dict[tuple[type[Suite], type[WrappedDocuments]], set[str]] = {

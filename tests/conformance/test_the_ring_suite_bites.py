@@ -13,7 +13,7 @@ from sqlalchemy.util import await_only
 
 from broken_adapters import rings
 from broken_adapters.wrapped_rings import WrappedRings
-from onceonly.model.ring import Bar
+from onceonly.model.ring import Undecidable
 from onceonly.sql.database import Database
 from onceonly.sql.store import SqlStore
 from onceonly.testing.ring_subject import RETENTION_MS, WIDTH_MS, Seen, at, begun, see
@@ -196,4 +196,4 @@ async def test_a_label_that_is_read_by_an_earlier_statement_lets_a_copy_through(
         database.dialect = LookingBefore(inner, lambda: ring.recycle(slicing.slot(now), by_rows=True))
         assert await see(subject, at(now), store=store) == Seen(new=("m1",))  # it would be handled twice
         database.dialect = inner
-        assert await see(subject, at(now), store=store) == Seen(barred=(("m1", Bar.BEHIND),))
+        assert await see(subject, at(now), store=store) == Seen(barred=(("m1", Undecidable.TOO_OLD),))

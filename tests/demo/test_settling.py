@@ -1,7 +1,7 @@
 """The audit begins when the queues have come to rest: a broker notices the end of a process a little later."""
 
 from onceonly.demo.run import until_quiet
-from onceonly.model.errors import Failed
+from onceonly.model.errors import CommitFailed
 from onceonly.ports.transport import Depth
 
 EMPTY, HELD = Depth(waiting=0, held=0, delayed=0), Depth(waiting=0, held=1, delayed=0)
@@ -22,7 +22,7 @@ class Settling:
         look = self.looks[min(self.seen, len(self.looks) - 1)]
         self.seen += 1
         if look is None:
-            raise Failed("away")
+            raise CommitFailed("away")
         return {"ledger": EMPTY, "sink": look}
 
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from onceonly.adapters.folder.artifacts import FolderThings
-from onceonly.model.errors import CommitRefused, Failed, Unknown
-from onceonly.model.thing import Thing
+from onceonly.adapters.folder.artifacts import FolderArtifacts
+from onceonly.model.artifact import Artifact
+from onceonly.model.errors import CommitFailed, CommitRefused, OutcomeUnknown
+from onceonly.testing.artifact_suite import thing
 from onceonly.testing.store_subject import steps
-from onceonly.testing.things_suite import thing
 
 ESCAPES = (
     "",
@@ -52,7 +52,7 @@ def everything(folder: Path) -> list[str]:
 @pytest.mark.parametrize("name", ESCAPES)
 async def test_a_name_that_is_none_is_refused(folder: Path, name: str) -> None:
     """It is never made, so it is never there, and unmaking it is harmless; nothing outside is touched."""
-    things, before = FolderThings(folder), everything(folder.parent)
+    things, before = FolderArtifacts(folder), everything(folder.parent)
     with pytest.raises(CommitRefused, match="no name of a file"):
         await things.create(thing(name))
     assert await things.read(name) is None
@@ -63,7 +63,7 @@ async def test_a_name_that_is_none_is_refused(folder: Path, name: str) -> None:
 async def test_a_link_that_leads_out_is_not_followed(folder: Path) -> None:
     """Neither to write, nor to read, nor to remove."""
     (folder / "link").symlink_to(folder.parent / "outside")
-    things = FolderThings(folder)
+    things = FolderArtifacts(folder)
     with pytest.raises(CommitRefused):
         await things.create(thing("link/b"))
     assert await things.read("link/a") is None
@@ -73,7 +73,7 @@ async def test_a_link_that_leads_out_is_not_followed(folder: Path) -> None:
 
 async def test_a_name_that_the_system_does_not_take_is_refused(folder: Path) -> None:
     """A path that is too long, a file below a file, a file where a folder is: for ever, so it is not tried again."""
-    things = FolderThings(folder)
+    things = FolderArtifacts(folder)
     await things.create(thing("a/b"))
     for name in ("/".join(["x" * 250] * 20), "a/b/c", "a"):
         with pytest.raises(CommitRefused, match="does not take the name"):
@@ -85,7 +85,7 @@ async def test_a_name_that_the_system_does_not_take_is_refused(folder: Path) -> 
 
 async def test_a_name_with_other_data_is_refused(folder: Path) -> None:
     """A name belongs to one attempt; the first data stays."""
-    things = FolderThings(folder)
+    things = FolderArtifacts(folder)
     await things.create(thing("a", b"first"))
     with pytest.raises(CommitRefused, match="other data"):
         await things.create(thing("a", b"second"))
@@ -94,7 +94,7 @@ async def test_a_name_with_other_data_is_refused(folder: Path) -> None:
 
 async def test_what_a_dead_process_was_writing_goes_with_the_thing(folder: Path) -> None:
     """Whoever cleans up knows the name only."""
-    things = FolderThings(folder)
+    things = FolderArtifacts(folder)
     left = things._write(thing("invoices/a"))
     things._write(thing("invoices/b"))
     assert await things.names() == ()
@@ -105,7 +105,7 @@ async def test_what_a_dead_process_was_writing_goes_with_the_thing(folder: Path)
 
 async def test_empty_folders_do_not_stay(folder: Path) -> None:
     """Those that are not empty do."""
-    things = FolderThings(folder)
+    things = FolderArtifacts(folder)
     for name in ("a/b/c/1", "a/2"):
         await things.create(thing(name))
     await things.delete("a/b/c/1")
@@ -114,7 +114,7 @@ async def test_empty_folders_do_not_stay(folder: Path) -> None:
     assert everything(folder) == [".making"]
 
 
-class Vanishing(FolderThings):
+class Vanishing(FolderArtifacts):
     """In a folder that others tidy up as well: what was just made, and is empty, is gone a few times."""
 
     def __init__(self, folder: Path, times: int) -> None:
@@ -137,16 +137,16 @@ async def test_a_folder_that_vanishes_is_made_again(folder: Path) -> None:
 
 async def test_a_folder_that_vanishes_again_and_again_is_unknown(folder: Path) -> None:
     """It ends some time, and leaves nothing."""
-    with pytest.raises(Unknown, match="or not"):
+    with pytest.raises(OutcomeUnknown, match="or not"):
         await Vanishing(folder, 10).create(thing("a/b"))
     assert everything(folder) == [".making"]
 
 
 async def test_a_folder_that_is_not_there_is_an_error_for_every_call(folder: Path) -> None:
     """It may only not be mounted: then nothing is made below, and nothing is said to be gone."""
-    things = FolderThings(folder / "mounted")
+    things = FolderArtifacts(folder / "mounted")
     for call in (things.create(thing("a")), things.delete("a"), things.read("a"), things.names()):
-        with pytest.raises(Failed, match="mount"):
+        with pytest.raises(CommitFailed, match="mount"):
             await call
     assert everything(folder) == []
 
@@ -154,19 +154,19 @@ async def test_a_folder_that_is_not_there_is_an_error_for_every_call(folder: Pat
 async def test_what_cannot_be_written_failed(folder: Path) -> None:
     """Definite: nobody sees anything of it."""
     (folder / ".making").write_bytes(b"in the way")
-    with pytest.raises(Failed, match="could not be written"):
-        await FolderThings(folder).create(thing("a"))
-    assert await FolderThings(folder).names() == (".making",)
+    with pytest.raises(CommitFailed, match="could not be written"):
+        await FolderArtifacts(folder).create(thing("a"))
+    assert await FolderArtifacts(folder).names() == (".making",)
 
 
-class Hesitant(FolderThings):
+class Hesitant(FolderArtifacts):
     """Waits, with the data written and no name given yet."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
         self.waits, self.may_go_on = threading.Event(), threading.Event()
 
-    def _write(self, thing: Thing) -> Path:
+    def _write(self, thing: Artifact) -> Path:
         making = super()._write(thing)
         self.waits.set()
         self.may_go_on.wait(30)
@@ -189,7 +189,7 @@ async def test_a_cancelled_call_ends_when_its_thread_has(folder: Path) -> None:
     assert await things.names() == ()
 
 
-class Synced(FolderThings):
+class Synced(FolderArtifacts):
     """Tells what is synced to the disk, and what is there at that moment."""
 
     def __init__(self, folder: Path) -> None:
@@ -211,7 +211,7 @@ async def test_every_folder_on_the_way_is_synced(folder: Path) -> None:
     assert things.told == ["inside"]
 
 
-class Unsyncable(FolderThings):
+class Unsyncable(FolderArtifacts):
     """On a disk that does not say whether it kept what it was told to keep."""
 
     def _sync(self, folder: Path) -> None:
@@ -221,8 +221,8 @@ class Unsyncable(FolderThings):
 async def test_what_may_not_be_on_the_disk_is_unknown(folder: Path) -> None:
     """It is there now, and may be gone after a power cut."""
     things = Unsyncable(folder)
-    with pytest.raises(Unknown, match="power cut"):
+    with pytest.raises(OutcomeUnknown, match="power cut"):
         await things.create(thing("a"))
     assert await things.read("a") is not None
-    with pytest.raises(Unknown, match="power cut"):
+    with pytest.raises(OutcomeUnknown, match="power cut"):
         await things.delete("a")

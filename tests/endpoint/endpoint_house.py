@@ -12,7 +12,7 @@ from onceonly.formats.cloudevents import arrival
 from onceonly.model.errors import HandlerFailed
 from onceonly.model.message import Delivery, Failure, Message, Send, Unreadable
 from onceonly.ports.store import Resources
-from onceonly.runtime.environment import Surroundings
+from onceonly.runtime.environment import Environment
 
 NOW = 1_750_000_000_000
 
@@ -25,7 +25,7 @@ class StandingClock:
         return NOW
 
 
-class NoChance:
+class FixedRandomSource:
     """Chance without surprise."""
 
     def fraction(self) -> float:
@@ -33,7 +33,7 @@ class NoChance:
         return 0.0
 
 
-STILL = Surroundings(clock=StandingClock(), chance=NoChance())
+STILL = Environment(clock=StandingClock(), chance=FixedRandomSource())
 
 
 def endpoint(**settings: Any) -> Endpoint:

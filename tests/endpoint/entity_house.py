@@ -14,8 +14,8 @@ from onceonly.adapters.memory.store import MemoryDeadLetters
 from onceonly.adapters.memory.transport import MemoryTransport
 from onceonly.adapters.memory.world import Live
 from onceonly.algorithms.admission import History
-from onceonly.algorithms.delivery import Report, deliver
-from onceonly.algorithms.effects import NoThings
+from onceonly.algorithms.delivery import BatchReport, deliver
+from onceonly.algorithms.effects import NoArtifacts
 from onceonly.documents.store import ENTITY, DocumentStore
 from onceonly.endpoint.host import host_of
 from onceonly.formats.bodies import encode_body, type_name
@@ -59,7 +59,7 @@ class Counter:
             pending=None,
             handlers=host_of(made).handlers(STILL),
             admission=History(),
-            effects=NoThings(),
+            effects=NoArtifacts(),
             transport=MemoryTransport(self._live, "bank", clock=STILL.clock),
             dead_letters=MemoryDeadLetters(self._live, clock=STILL.clock),
         )
@@ -71,7 +71,7 @@ class Counter:
         name = type_name(type(body)) or "dict"
         return Message(id=f"m{self._sent}", source="web", type=name, body=encoded, datacontenttype=content_type)
 
-    async def deliver(self, *bodies: object) -> Report:
+    async def deliver(self, *bodies: object) -> BatchReport:
         """Deliver these in one batch; gives what became of them."""
         messages = [body if isinstance(body, Message) else self.message(body) for body in bodies]
         transport = self._ports.transport

@@ -11,10 +11,10 @@ import msgspec
 from redis.asyncio import Redis
 
 from onceonly import Context, Endpoint, Off, message
-from onceonly.algorithms.delivery import Report, deliver
+from onceonly.algorithms.delivery import BatchReport, deliver
 from onceonly.assembly import open_store
 from onceonly.assembly.documents import open_documents
-from onceonly.assembly.minting import open_mint, with_token
+from onceonly.assembly.token_issuer import open_token_issuer, with_token
 from onceonly.config.deduplication import Deduplication
 from onceonly.formats.entities import unit_of
 from onceonly.model.entities import Entities
@@ -121,14 +121,14 @@ class Chain:
     async def send_with_tokens(self, *messages: Message) -> list[Message]:
         """Mint tokens, then send; gives the messages as they were sent."""
         stamped = [with_token(message) for message in messages]
-        async with open_mint(self.till.settings) as mint:
+        async with open_token_issuer(self.till.settings) as mint:
             await mint.add([Token(message.token, TILL) for message in stamped])
         await self.send(*stamped)
         return stamped
 
-    async def settle(self) -> Report:
+    async def settle(self) -> BatchReport:
         """Deliver until nothing waits, six at once; gives what became of all."""
-        report = Report()
+        report = BatchReport()
         for ports in (self.till_ports, self.audit_ports):
             while batch := await ports.transport.receive(6, 0):
                 report += await deliver(batch, ports)

@@ -13,11 +13,11 @@ from onceonly import Context, Endpoint, InvalidEffect
 from onceonly.endpoint import blobs
 from onceonly.endpoint.blobs import Blobs
 from onceonly.endpoint.host import host_of
-from onceonly.model.errors import HandlerFailed, Unknown
+from onceonly.model.artifact import Artifact
+from onceonly.model.errors import HandlerFailed, OutcomeUnknown
 from onceonly.model.message import Failure, FailureKind
 from onceonly.model.record import Decision
-from onceonly.model.thing import Thing
-from onceonly.ports.effects import Things
+from onceonly.ports.effects import ArtifactStore
 
 ATTEMPT = "a" * 32
 
@@ -36,7 +36,7 @@ class Shelf:
         self._is_away = is_away
         self._data = data
 
-    async def create(self, thing: Thing) -> None:
+    async def create(self, thing: Artifact) -> None:
         """Make none: handlers only capture."""
         raise AssertionError(thing.name)
 
@@ -47,7 +47,7 @@ class Shelf:
     async def read(self, name: str) -> bytes | None:
         """Give what is there."""
         if self._is_away:
-            raise Unknown("no answer")
+            raise OutcomeUnknown("no answer")
         return self._data.get(name)
 
     async def names(self, prefix: str = "") -> tuple[str, ...]:
@@ -67,12 +67,12 @@ def shop(work: Callable[[Blobs], Awaitable[object]], **settings: Any) -> Endpoin
     return made
 
 
-async def decided(made: Endpoint, *, attempt: str = ATTEMPT, things: Things | None = None) -> Decision:
+async def decided(made: Endpoint, *, attempt: str = ATTEMPT, things: ArtifactStore | None = None) -> Decision:
     """Run the handler."""
     return await host_of(made).handlers(STILL, blobs=things).handle(incoming(), await resources(), attempt)
 
 
-async def refused(made: Endpoint, *, attempt: str = ATTEMPT, things: Things | None = None) -> Failure:
+async def refused(made: Endpoint, *, attempt: str = ATTEMPT, things: ArtifactStore | None = None) -> Failure:
     """Run the handler, which must fail, and say how."""
     with pytest.raises(HandlerFailed) as caught:
         await decided(made, attempt=attempt, things=things)
@@ -88,8 +88,8 @@ async def test_what_is_created_is_decided_under_the_attempts_own_name() -> None:
 
     decision = await decided(shop(work))
     assert decision.things == (
-        Thing(kind="blob", name=f"{ATTEMPT}/b.txt", data=b"2"),
-        Thing(kind="blob", name=f"{ATTEMPT}/bills/1.pdf", data=b"1", content_type="application/pdf"),
+        Artifact(kind="blob", name=f"{ATTEMPT}/b.txt", data=b"2"),
+        Artifact(kind="blob", name=f"{ATTEMPT}/bills/1.pdf", data=b"1", content_type="application/pdf"),
     )
     assert f"{ATTEMPT}/bills/1.pdf".encode() in decision.effects[0].message.body
 

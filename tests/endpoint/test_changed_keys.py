@@ -11,10 +11,10 @@ from msgspec.structs import replace
 from place_house import fresh_place
 
 from onceonly import Context, Endpoint, entity, message
-from onceonly.algorithms.delivery import Report, deliver
+from onceonly.algorithms.delivery import BatchReport, deliver
 from onceonly.algorithms.outbox import process
 from onceonly.config.deduplication import Deduplication, DedupStore, History
-from onceonly.model.errors import Unknown
+from onceonly.model.errors import OutcomeUnknown
 from onceonly.model.message import Delivery, Message, Send
 from onceonly.model.record import Answer
 from onceonly.ports.bundle import Ports
@@ -84,7 +84,7 @@ class Deployment:
             yield opened
 
 
-async def take(ports: Ports, *messages: Message) -> Report:
+async def take(ports: Ports, *messages: Message) -> BatchReport:
     """Send these, and let this version take all that waits."""
     await ports.transport.send([Send(message=each, to="till") for each in messages])
     return await deliver(await ports.transport.receive(10, 0), ports)
@@ -95,14 +95,14 @@ class Cut:
 
     async def send(self, sends: Sequence[Send]) -> tuple[Answer, ...]:
         """Fail."""
-        raise Unknown("away")
+        raise OutcomeUnknown("away")
 
 
 async def die_after_the_commit(ports: Ports) -> None:
     """Handle the payment up to its commit: what it sends is owed."""
     read = ports.handlers.read(await arrived(ports))
     assert isinstance(read, Message)
-    with pytest.raises(Unknown):
+    with pytest.raises(OutcomeUnknown):
         await process([read], ports._replace(transport=cast("Transport", Cut())))
 
 

@@ -11,8 +11,8 @@ import pytest
 from endpoint_house import NOW, STILL, endpoint, incoming, resources
 
 from onceonly import Context, InvalidEffect, message
-from onceonly.endpoint.envelopes import LATEST, Envelopes
 from onceonly.endpoint.host import host_of
+from onceonly.endpoint.message_builder import LATEST, MessageBuilder
 from onceonly.model.identity import Identity, outgoing_id
 from onceonly.model.message import Message, Send
 
@@ -34,7 +34,7 @@ class Charge:
 
 def context(arrived: Message | None = None, *, max_body: int = 1000) -> Context:
     """Make a context that stands by itself."""
-    return Context(Envelopes("shop", max_body=max_body), arrived or incoming(), now=NOW)
+    return Context(MessageBuilder("shop", max_body=max_body), arrived or incoming(), now=NOW)
 
 
 def captured(act: Callable[[Context], None], arrived: Message | None = None) -> Send:
@@ -125,7 +125,7 @@ def test_a_handler_that_may_be_committed_twice_sends_the_same_ids_whenever_it_ru
     arrived = incoming(id=outgoing_id("till", Identity("", ""), 0, 5_000_000), source="till")
     ids = set()
     for now in (NOW, NOW + 7_000_000):
-        used = Context(Envelopes("shop", max_body=1000), arrived, now=now, repeats=True)
+        used = Context(MessageBuilder("shop", max_body=1000), arrived, now=now, repeats=True)
         used.publish(Placed("1"), **options)
         (send,) = used.end().effects
         ids.add(send.message.id)
@@ -138,7 +138,7 @@ def test_without_an_instant_to_count_from_the_ids_of_such_a_handler_contain_none
     """The message of another sender has none, whatever its header says."""
     ids = set()
     for now in (NOW, NOW + 7_000_000):
-        used = Context(Envelopes("shop", max_body=1000), incoming(onceonlytime=str(now)), now=now, repeats=True)
+        used = Context(MessageBuilder("shop", max_body=1000), incoming(onceonlytime=str(now)), now=now, repeats=True)
         used.publish(Placed("1"), **options)
         (send,) = used.end().effects
         ids.add(send.message.id)

@@ -9,18 +9,18 @@ from msgspec.structs import replace
 from transaction_house import House, Paid, deposit
 
 from onceonly import (
+    CommitFailed,
     ControlMessages,
     Endpoint,
-    Failed,
     InvalidHandler,
+    OutcomeUnknown,
     SetupError,
     Tokens,
-    Unknown,
 )
 from onceonly.algorithms.control import CONTROL, control_of
-from onceonly.algorithms.delivery import Report, deliver
+from onceonly.algorithms.delivery import BatchReport, deliver
 from onceonly.endpoint.host import host_of
-from onceonly.model.errors import TryAgain
+from onceonly.model.errors import RetryableError
 from onceonly.model.message import Send
 from onceonly.model.record import Answer
 from onceonly.ports.dead_letters import Filter
@@ -39,7 +39,7 @@ async def house() -> AsyncIterator[House]:
 class Away:
     """A transport whose broker is away, or answers badly, whenever it is to send control messages."""
 
-    def __init__(self, inner: Any, answer: Answer | type[TryAgain]) -> None:
+    def __init__(self, inner: Any, answer: Answer | type[RetryableError]) -> None:
         self._inner, self._answer = inner, answer
         self.traits = inner.traits
 
@@ -50,15 +50,15 @@ class Away:
         return (self._answer,) * len(sends)
 
 
-@pytest.mark.parametrize("answer", [Failed, Unknown, Answer.REFUSED, Answer.UNKNOWN])
+@pytest.mark.parametrize("answer", [CommitFailed, OutcomeUnknown, Answer.REFUSED, Answer.UNKNOWN])
 async def test_without_a_broker_nothing_is_committed(house: House, answer: Any) -> None:
     """The caller is told so, and that nothing happened; the key is free for the next attempt."""
     broken = house.ports._replace(transport=Away(house.ports.transport, answer))
-    with host_of(house.bank).bind(broken, surroundings=house.surroundings):
-        with pytest.raises(Failed) as raised:
+    with host_of(house.bank).bind(broken, environment=house.environment):
+        with pytest.raises(CommitFailed) as raised:
             async with house.bank.transaction(idempotency_key="k") as tx:
                 await deposit(tx)
-        assert answer is Failed or "nothing was committed" in str(raised.value)
+        assert answer is CommitFailed or "nothing was committed" in str(raised.value)
     assert await house.balance() == 0
     async with house.bank.transaction(idempotency_key="k") as tx:
         await deposit(tx)
@@ -85,7 +85,7 @@ async def test_a_control_message_that_cannot_be_read_is_a_dead_letter(house: Hou
     house.clock.advance(41_000)
     (found,) = await house.ports.transport.receive(10, 0)
     report = await deliver([_with_body(found, b"{}")], house.ports)
-    assert report == Report(dead=1)
+    assert report == BatchReport(dead=1)
     (letter,) = await house.ports.dead_letters.page(Filter())
     assert "a control message that cannot be followed" in letter.reason
 
@@ -132,7 +132,7 @@ async def test_another_endpoints_worker_finishes_what_one_left_that_only_sends(h
     """Its process died after the commit; with a client's key and without."""
     for number, key in enumerate((None, "k")):
         web = sending_only(house, processed_by="bank")
-        async with web.opened(surroundings=house.surroundings, observer=CrashAt("after-commit")):
+        async with web.opened(environment=house.environment, observer=CrashAt("after-commit")):
             with pytest.raises(Crashed):
                 async with web.transaction(idempotency_key=key) as tx:
                     await deposit(tx, key=f"A{number}")
@@ -145,8 +145,8 @@ async def test_another_endpoints_worker_finishes_what_one_left_that_only_sends(h
 async def test_a_control_message_to_an_endpoint_that_is_nowhere_ends_the_transaction(house: House) -> None:
     """With the name of the queue that is missing."""
     web = sending_only(house, processed_by="nobody")
-    async with web.opened(surroundings=house.surroundings):
-        with pytest.raises(Failed, match="is there a queue of endpoint 'nobody'"):
+    async with web.opened(environment=house.environment):
+        with pytest.raises(CommitFailed, match="is there a queue of endpoint 'nobody'"):
             async with web.transaction() as tx:
                 await deposit(tx)
     assert await house.balance() == 0

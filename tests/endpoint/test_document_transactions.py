@@ -10,9 +10,9 @@ import pytest
 from transaction_house import Account, Deposit, House, Order, deposit, pay
 
 from onceonly import (
+    CommitFailed,
     CommitRefused,
-    Conflict,
-    Failed,
+    ConflictError,
     KeyReused,
     Transaction,
     TransactionMisused,
@@ -165,7 +165,7 @@ async def test_of_attempts_at_once_with_one_key_one_is_committed(house: House) -
         while True:
             try:
                 return await house.bank.transact(place, idempotency_key="k")
-            except Conflict:
+            except ConflictError:
                 await asyncio.sleep(0)
 
     assert len(set(await asyncio.gather(*(insist() for _ in range(8))))) == 1
@@ -182,7 +182,7 @@ async def test_two_that_change_one_entity_do_not_overwrite_each_other(house: Hou
             await deposit(tx)
             await asyncio.create_task(pay(house, 7))
 
-    with pytest.raises(Conflict, match="not done, nothing happened, try again"):
+    with pytest.raises(ConflictError, match="not done, nothing happened, try again"):
         await lose()
     assert await house.balance() == 7
 
@@ -224,7 +224,7 @@ async def test_an_attempt_that_was_given_up_cannot_be_committed(house: House) ->
             opened: Any = tx._opened
             await house.ports.controls.attempts.bury(tx._opening.identity, opened.unit)
 
-    with pytest.raises(Conflict, match="nothing happened"):
+    with pytest.raises(ConflictError, match="nothing happened"):
         await be_late()
     assert await house.balance() == 0
 
@@ -237,7 +237,7 @@ async def test_a_commit_that_is_late_fails(house: House) -> None:
             await deposit(tx)
             house.clock.advance(5001)
 
-    with pytest.raises(Failed, match="not committed within"):
+    with pytest.raises(CommitFailed, match="not committed within"):
         await be_late()
     assert await house.pass_time(41) == [CONTROL]
     assert await house.pass_time(51) == [CONTROL]

@@ -15,12 +15,12 @@ from onceonly.algorithms.delivery import deliver
 from onceonly.algorithms.relay import relay
 from onceonly.algorithms.sweeper import sweep
 from onceonly.assembly import look_at_store
-from onceonly.assembly.minting import with_token
+from onceonly.assembly.token_issuer import with_token
 from onceonly.config.deduplication import Deduplication
 from onceonly.model.message import Message, Send
 from onceonly.model.record import Record
 from onceonly.runtime.environment import SystemClock
-from onceonly.runtime.maintenance.drops import dropped
+from onceonly.runtime.maintenance.dropped import dropped
 
 COUNT = 6
 

@@ -10,19 +10,19 @@ import pytest
 from endpoint_house import NOW, STILL, effects, endpoint, failure, incoming, resources
 
 from onceonly import (
+    CommitFailed,
     CommitRefused,
-    Conflict,
+    ConflictError,
     Context,
-    Failed,
     InvalidEffect,
+    OutcomeUnknown,
     Reject,
     Retry,
     RetryLater,
-    Unknown,
 )
 from onceonly.adapters.memory.store import Notebook
 from onceonly.endpoint.host import host_of
-from onceonly.model.errors import HandlerFailed, NotNow
+from onceonly.model.errors import BudgetExceeded, HandlerFailed
 from onceonly.model.message import Failure, FailureKind
 from onceonly.runtime.observe.crash import Crashed
 
@@ -211,10 +211,10 @@ async def test_an_effect_that_can_never_be_sent_rejects_the_message() -> None:
 @pytest.mark.parametrize(
     "error",
     [
-        Conflict("x"),
-        Failed("x"),
-        Unknown("x"),
-        NotNow("x"),
+        ConflictError("x"),
+        CommitFailed("x"),
+        OutcomeUnknown("x"),
+        BudgetExceeded("x"),
         CommitRefused("x"),
         HandlerFailed(Failure(kind=FailureKind.LATER, reason="x")),
         SystemExit(3),
@@ -351,7 +351,9 @@ class RefusingResources:
         return function(self.get)
 
 
-@pytest.mark.parametrize("error", [CommitRefused("x"), Conflict("x"), Failed("x"), Unknown("x"), HandlerFailed(ABORTED)])
+@pytest.mark.parametrize(
+    "error", [CommitRefused("x"), ConflictError("x"), CommitFailed("x"), OutcomeUnknown("x"), HandlerFailed(ABORTED)]
+)
 async def test_what_the_attempt_finds_out_at_its_end_reaches_the_algorithm(error: Exception) -> None:
     """It is the store's word: on the unit as a whole, or that the handler left the transaction aborted."""
     shop = endpoint()

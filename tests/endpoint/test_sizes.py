@@ -11,7 +11,7 @@ from onceonly.adapters.memory.transport import MemoryTransport
 from onceonly.adapters.memory.world import Live
 from onceonly.cli.letters import moment
 from onceonly.cli.sending import Tally, send_all
-from onceonly.endpoint.envelopes import Envelopes, Origin, Wish
+from onceonly.endpoint.message_builder import MessageBuilder, Origin, SendOptions
 from onceonly.formats.cloudevents import HISTORY, arrival
 from onceonly.formats.records import decode_letter, encode_letter
 from onceonly.model.dead_letter import DeadLetter
@@ -109,10 +109,10 @@ def test_every_number_can_be_shown_as_an_instant(at: int) -> None:
 @pytest.mark.parametrize("name", ["x" * 256, "ö" * 128, "a\0b", "a\nb", "a\x9bb", "\ud800"])
 def test_what_can_never_be_sent_is_refused_when_it_is_captured(name: str) -> None:
     """So that nothing is committed that could never be sent."""
-    envelopes = Envelopes("shop", max_body=100)
+    envelopes = MessageBuilder("shop", max_body=100)
     with pytest.raises(InvalidEffect, match="its type"):
-        envelopes.seal({}, Wish("", name, None, None), Origin(Identity("s", "1"), 0), now=1)
-    longest = envelopes.seal({}, Wish("", "x" * 255, None, None), Origin(Identity("s", "1"), 0), now=1)
+        envelopes.seal({}, SendOptions("", name, None, None), Origin(Identity("s", "1"), 0), now=1)
+    longest = envelopes.seal({}, SendOptions("", "x" * 255, None, None), Origin(Identity("s", "1"), 0), now=1)
     assert longest.message.type == "x" * 255
 
 

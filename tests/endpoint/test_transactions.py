@@ -12,7 +12,7 @@ from endpoint_house import STILL, endpoint
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from onceonly import (
-    Conflict,
+    ConflictError,
     Endpoint,
     InvalidEffect,
     InvalidKey,
@@ -27,11 +27,11 @@ from onceonly.adapters.memory.store import MemoryStore, Notebook
 from onceonly.adapters.memory.transactions import MemoryTransactions
 from onceonly.adapters.memory.world import Live
 from onceonly.algorithms.admission import History
-from onceonly.algorithms.transaction import Transacted, Ways, begin, complete, enclosed, transact
+from onceonly.algorithms.transaction import Transacted, TransactionPorts, begin, complete, enclosed, transact
 from onceonly.endpoint.host import host_of
 from onceonly.endpoint.transactions import asked
 from onceonly.formats.answers import encode_answer, request_fingerprint
-from onceonly.model.errors import Failed, Unknown
+from onceonly.model.errors import CommitFailed, OutcomeUnknown
 from onceonly.model.identity import hash_of
 from onceonly.model.record import Record
 from onceonly.model.transaction import LONGEST_KEY, Decided, Kept, Opening, scoped_key
@@ -281,22 +281,22 @@ async def test_a_conflict_without_a_winner_is_told_as_not_done() -> None:
     """The block itself lost a race, and there is no key, or nothing under it."""
 
     async def lose(_opened: OpenTransaction) -> Decided:
-        raise Conflict("a serialization failure")
+        raise ConflictError("a serialization failure")
 
     ways, _ = optimistic()
     for key in ("k", ""):
-        with pytest.raises(Conflict, match=r"not done.*a serialization failure"):
+        with pytest.raises(ConflictError, match=r"not done.*a serialization failure"):
             await transact(opening("one", key=key), lose, ways)
     assert (await transact(opening("two"), deciding(b"done"), ways)).answer == b"done"
 
 
 async def test_the_block_that_lost_does_not_pass_its_own_answer_off_as_the_kept_one(shop: Endpoint) -> None:
-    """It may have returned that already; so the `async with` form says Conflict, and the next attempt gets the answer."""
+    """It may have returned that already; so the `async with` form says ConflictError, and the next attempt gets the answer."""
     async with shop.opened() as ports:
         assert ports.transactions is not None
-        rival = Ways(Optimistic(ports.transactions), ports.admission)
+        rival = TransactionPorts(Optimistic(ports.transactions), ports.admission)
         with host_of(shop).bind(ports._replace(transactions=rival.transactions)):
-            with pytest.raises(Conflict, match="committed first: try again"):
+            with pytest.raises(ConflictError, match="committed first: try again"):
                 await _win_inside(shop)
             async with shop.transaction(idempotency_key="k") as tx:
                 assert (tx.is_known, tx.answer) == (True, "of the winner")
@@ -315,7 +315,7 @@ async def test_after_an_unknown_commit_nothing_else_is_done() -> None:
 
         async def commit(self, record: Record | None, answer: bytes | None) -> None:
             await self._inner.commit(record, answer)
-            raise Unknown("no answer")
+            raise OutcomeUnknown("no answer")
 
         def abandon(self) -> None:
             self._inner.abandon()
@@ -332,8 +332,8 @@ async def test_after_an_unknown_commit_nothing_else_is_done() -> None:
             calls.append("kept")
             return await super().kept(key)
 
-    ways = Ways(Listening(Live(), "shop"), History())
-    with pytest.raises(Unknown):
+    ways = TransactionPorts(Listening(Live(), "shop"), History())
+    with pytest.raises(OutcomeUnknown):
         await transact(opening("one"), deciding(b"first"), ways)
     assert calls == ["open"]
     assert await transact(opening("two"), deciding(b"second"), ways) == Transacted(answer=b"first", is_known=True)
@@ -346,25 +346,25 @@ async def test_what_is_not_answered_before_the_commit_has_failed() -> None:
         """Answers nobody."""
 
         async def open(self, opening: Opening) -> Any:
-            raise Unknown("no answer")
+            raise OutcomeUnknown("no answer")
 
     class NotPreparing(History):
         """Cannot say whether it has prepared anything."""
 
         async def prepare(self, records: Sequence[Record]) -> tuple[Record, ...]:
-            raise Unknown("no answer")
+            raise OutcomeUnknown("no answer")
 
     driver = Live()
     for transactions, admission in ((Away(driver, "shop"), History()), (MemoryTransactions(driver, "shop"), NotPreparing())):
-        with pytest.raises(Failed, match="nothing was committed: no answer"):
-            await transact(opening("one"), deciding(b"first"), Ways(transactions, admission))
+        with pytest.raises(CommitFailed, match="nothing was committed: no answer"):
+            await transact(opening("one"), deciding(b"first"), TransactionPorts(transactions, admission))
     assert await MemoryTransactions(driver, "shop").kept("k") is None
 
 
 async def test_who_waits_for_a_key_may_say_for_how_long(shop: Endpoint) -> None:
-    """Then it is a Conflict, and nothing happened; who has waited in vain may ask again."""
+    """Then it is a ConflictError, and nothing happened; who has waited in vain may ask again."""
     async with shop.transaction(idempotency_key="k") as first:
-        with pytest.raises(Conflict, match=r"not done, nothing happened, try again: .* for 20 ms"):
+        with pytest.raises(ConflictError, match=r"not done, nothing happened, try again: .* for 20 ms"):
             await shop.transact(returning("second"), idempotency_key="k", wait=0.02)
         first.answer = "first"
     assert await shop.transact(returning("third"), idempotency_key="k", wait=0.02) == "first"
@@ -389,7 +389,7 @@ async def test_a_transaction_that_is_over_cannot_be_committed() -> None:
             opened.abandon()
         else:
             await opened.commit(None, None)
-        with pytest.raises(Failed, match="is over"):
+        with pytest.raises(CommitFailed, match="is over"):
             await opened.commit(None, b"again")
     assert (await transactions.kept("k0"), await transactions.kept("k1")) == (Kept("a0", b"same"), None)
 
@@ -402,7 +402,7 @@ async def test_an_exception_gives_the_transaction_up() -> None:
     with pytest.raises(ZeroDivisionError):
         async with enclosed(opened):
             notebook(opened.resources).write("a", 1 // 0)
-    with pytest.raises(Failed):
+    with pytest.raises(CommitFailed):
         await opened.commit(None, None)
     assert store.notes() == ()
 
@@ -433,7 +433,7 @@ class Losing:
 
     async def commit(self, record: Record | None, answer: bytes | None) -> None:
         """Lose."""
-        raise Conflict("the key is there")
+        raise ConflictError("the key is there")
 
 
 def _keyless(opening: Opening) -> Opening:
@@ -445,10 +445,10 @@ def opening(attempt: str, asked: bytes = b"same", *, key: str = "k") -> Opening:
     return Opening(endpoint="shop", attempt=attempt, max_commit=1000, key=key, fingerprint=asked)
 
 
-def optimistic() -> tuple[Ways, MemoryStore]:
+def optimistic() -> tuple[TransactionPorts, MemoryStore]:
     """Make transactions that do not wait, and the store they belong to."""
     driver = Live()
-    return Ways(MemoryTransactions(driver, "shop", blocking=False), History()), MemoryStore(driver, "shop")
+    return TransactionPorts(MemoryTransactions(driver, "shop", blocking=False), History()), MemoryStore(driver, "shop")
 
 
 def deciding(answer: bytes) -> Any:

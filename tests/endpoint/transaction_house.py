@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any
 from uuid import uuid4
 
-from endpoint_house import NoChance
+from endpoint_house import FixedRandomSource
 
 from onceonly import (
     ControlMessages,
@@ -18,7 +18,7 @@ from onceonly.algorithms.delivery import deliver
 from onceonly.formats.cloudevents import take_apart
 from onceonly.ports.bundle import Ports
 from onceonly.ports.transport import Topology
-from onceonly.runtime.environment import Surroundings
+from onceonly.runtime.environment import Environment
 from onceonly.testing.clock import ManualClock
 
 QUICK = ControlMessages(delays=(timedelta(seconds=40), timedelta(seconds=50)), max_commit=timedelta(seconds=60))
@@ -60,7 +60,7 @@ class House:
 
     def __init__(self, **settings: Any) -> None:
         self.clock = ManualClock()
-        self.surroundings = Surroundings(clock=self.clock, chance=NoChance())
+        self.environment = Environment(clock=self.clock, chance=FixedRandomSource())
         place = f"memory://{uuid4().hex}"
         self.bank = Endpoint("bank", **{"store": place, "transport": place, "control": QUICK} | settings)
         self.handled: list[str] = []
@@ -74,7 +74,7 @@ class House:
     @asynccontextmanager
     async def opened(self, observer: Any = None) -> AsyncIterator[Endpoint]:
         """Open it, and a queue beside it."""
-        async with self.bank.opened(surroundings=self.surroundings, observer=observer) as self.ports:
+        async with self.bank.opened(environment=self.environment, observer=observer) as self.ports:
             await self.ports.transport.declare([Topology(endpoint="bank"), Topology(endpoint="sink")])
             yield self.bank
 

@@ -78,7 +78,7 @@ class Cutting(Between):
     is_away = False
     cuts = 0
 
-    def judge(self) -> Judge:
+    def decide_retry(self) -> Judge:
         """Cut before the server gets a COMMIT."""
 
         def when(said: bytes) -> str:

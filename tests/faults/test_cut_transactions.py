@@ -16,7 +16,7 @@ from sqlalchemy import MetaData, String, select
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from cutting_proxy import Cutter, cutting
-from onceonly import Conflict, Endpoint, Failed, Transaction, TryAgain
+from onceonly import CommitFailed, ConflictError, Endpoint, RetryableError, Transaction
 from onceonly.assembly import open_database, open_store, open_transport, schemas
 from onceonly.ports.transport import Topology, Transport
 from onceonly.sql.database import Database
@@ -84,7 +84,7 @@ class House:
         while len(answers) < (3 if key else 1):
             try:
                 answers.append(await self.endpoint.transact(book, idempotency_key=key, request=name))
-            except (TryAgain, Conflict):
+            except (RetryableError, ConflictError):
                 continue
         return answers
 
@@ -206,7 +206,7 @@ async def a_commit_held_up_fails(url: str) -> None:
         while time.monotonic() - since <= limit.total_seconds():
             assert await house.rows() == {}
         house.cutter.may_go.set()
-        with pytest.raises(Failed, match="not committed within 2000 ms"):
+        with pytest.raises(CommitFailed, match="not committed within 2000 ms"):
             await late
         assert await house.rows() == {}
         assert await house.endpoint.transact(book, idempotency_key="k", max_commit=limit) == "booked"

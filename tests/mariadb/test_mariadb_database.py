@@ -14,7 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker, create_asyn
 
 from onceonly.adapters.mariadb.dialect import MariaDB
 from onceonly.model.dead_letter import DeadLetter
-from onceonly.model.errors import CommitRefused, Failed, SetupError, TryAgain
+from onceonly.model.errors import CommitFailed, CommitRefused, RetryableError, SetupError
 from onceonly.model.record import Record
 from onceonly.sql.database import Database, open_database
 from onceonly.sql.queue import SCHEMA as QUEUE
@@ -52,7 +52,7 @@ async def test_a_database_that_cannot_be_entered_is_a_set_up_error(url: str, use
     with pytest.raises(SetupError, match=says) as refused:
         await read_nothing(f"mysql://{user}@{server.host}:{server.port}/{database}")
     assert "geheim" not in repr(refused.value)
-    with pytest.raises(TryAgain):
+    with pytest.raises(RetryableError):
         await read_nothing(f"mysql://{user}@{server.host}:1/{database}")
 
 
@@ -128,7 +128,7 @@ async def test_no_error_repeats_a_password(own: str, wrong: str) -> None:
     """A wrong one, and a server that is not there."""
     port = own.rpartition(":")[2].partition("/")[0]
     place = f"mysql://{wrong if ':1' in wrong[-2:] else f'{wrong}:{port}'}/test"
-    with pytest.raises((Failed, SetupError)) as failed:
+    with pytest.raises((CommitFailed, SetupError)) as failed:
         await read_nothing(place)
     causes: list[BaseException | None] = [failed.value]
     while causes[-1] is not None:

@@ -19,7 +19,7 @@ from sql_house import (
 from sqlalchemy.exc import DBAPIError, OperationalError
 
 from onceonly.adapters.mariadb.dialect import MariaDB
-from onceonly.model.errors import CommitRefused, Conflict, Failed, HandlerFailed, Unknown
+from onceonly.model.errors import CommitFailed, CommitRefused, ConflictError, HandlerFailed, OutcomeUnknown
 from onceonly.model.identity import claim_key
 from onceonly.model.record import Record
 from onceonly.sql.database import Database
@@ -40,7 +40,7 @@ async def test_a_deadlock_is_a_conflict_of_one_unit(database: Database, store: S
         attempt(second, lambda: run(second, "UPDATE orders SET total = 2 WHERE id = 'x'")),
         return_exceptions=True,
     )
-    assert sorted(type(outcome).__name__ for outcome in outcomes) == ["Conflict", "NoneType"]
+    assert sorted(type(outcome).__name__ for outcome in outcomes) == ["ConflictError", "NoneType"]
     loser, winner = (first, second) if outcomes[0] else (second, first)
     loser.abandon()
     await winner.commit(records(*winner.found.new))
@@ -65,9 +65,9 @@ async def test_after_a_swallowed_deadlock_nothing_more_is_written(database: Data
         await winning
         await run(first, "INSERT INTO orders (id) VALUES ('written after the deadlock')")
 
-    with pytest.raises(Conflict, match="rolled this unit back"):
+    with pytest.raises(ConflictError, match="rolled this unit back"):
         await attempt(first, swallow)
-    with pytest.raises((CommitRefused, Conflict)):
+    with pytest.raises((CommitRefused, ConflictError)):
         await first.commit(records(A))
     second.abandon()
     await database.settle()
@@ -87,7 +87,7 @@ async def test_a_lock_that_was_not_had_is_a_conflict_of_the_unit(url: str, store
             with suppress(*([DBAPIError] if swallowed else [])):
                 await run(unit, "UPDATE orders SET total = 2 WHERE id = 'x'")
 
-        with pytest.raises(HandlerFailed if swallowed else Conflict):
+        with pytest.raises(HandlerFailed if swallowed else ConflictError):
             await attempt(unit, update)
         with pytest.raises(CommitRefused):
             await unit.commit(records(B))
@@ -101,9 +101,9 @@ async def test_who_waits_too_long_for_a_claim_gets_conflict_and_to_forget_gets_f
     async with opened(place(url, timeout=1)) as impatient:
         unit = await store.begin([A])
         await run(unit, "DELETE FROM house_records")
-        with pytest.raises(Conflict, match="Lock wait timeout"):
+        with pytest.raises(ConflictError, match="Lock wait timeout"):
             await SqlStore(impatient, "shop").begin([A])
-        with pytest.raises(Failed, match="Lock wait timeout"):
+        with pytest.raises(CommitFailed, match="Lock wait timeout"):
             await SqlStore(impatient, "shop").forget([Record(B.identity)])
         unit.abandon()
 
@@ -179,7 +179,7 @@ async def test_a_connection_killed_before_the_commit_leaves_unknown(url: str, da
     await add(unit, "a")
     await session_of(unit.resources).flush()
     await on_mariadb(f"KILL {await thread_of(unit)}", url=url)
-    with pytest.raises(Unknown):
+    with pytest.raises(OutcomeUnknown):
         await unit.commit(records(A))
     assert await look(store, A) == {"new": ["a"]}
     assert await orders(database) == []
@@ -188,12 +188,12 @@ async def test_a_connection_killed_before_the_commit_leaves_unknown(url: str, da
 
 
 async def test_a_connection_killed_under_a_handler_is_no_fault_of_it(url: str, store: SqlStore) -> None:
-    """It is Failed, which counts nothing: COMMIT was not said."""
+    """It is CommitFailed, which counts nothing: COMMIT was not said."""
     unit = await store.begin([A])
     await on_mariadb(f"KILL {await thread_of(unit)}", url=url)
-    with pytest.raises(Failed) as lost:
+    with pytest.raises(CommitFailed) as lost:
         await attempt(unit, lambda: run(unit, "SELECT 1"))
-    assert type(lost.value) is Failed
+    assert type(lost.value) is CommitFailed
     unit.abandon()
     assert await look(store, A) == {"new": ["a"]}
 
@@ -254,4 +254,4 @@ def test_what_the_server_does_not_say_for_sure_is_unknown(code: int) -> None:
     """A lost connection, a shutdown, an interruption, a COMMIT that failed, a code nobody knows."""
     for committing in (True, False):
         error = OperationalError("COMMIT", None, Exception(code, "something"))
-        assert type(translated(error, MariaDB(), committing=committing)) is Unknown
+        assert type(translated(error, MariaDB(), committing=committing)) is OutcomeUnknown

@@ -10,7 +10,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 
 from onceonly.adapters.mariadb import watch as mariadb_watch
 from onceonly.adapters.mariadb.watch import Side, Verdict
-from onceonly.model.errors import Failed, TryAgain, Unknown
+from onceonly.model.errors import CommitFailed, OutcomeUnknown, RetryableError
 from onceonly.sql.database import Database
 from onceonly.sql.store import SqlStore
 from servers import free_port
@@ -50,14 +50,14 @@ async def test_bytes_swallowed_on_open_connections_end_one_attempt(url: str, dat
         swallower.swallow(**sides(lost, new=False))
         async with asyncio.timeout(ENDS):
             if when == "idle":
-                with pytest.raises(TryAgain):
+                with pytest.raises(RetryableError):
                     await mine.begin([A])
             elif when == "statement":
-                with pytest.raises(Failed):
+                with pytest.raises(CommitFailed):
                     await attempt(unit, lambda: run(unit, "SELECT 1"))
                 unit.abandon()
             elif when == "commit":
-                with pytest.raises(TryAgain):
+                with pytest.raises(RetryableError):
                     await unit.commit(records(A))
             else:
                 unit.abandon()
@@ -91,7 +91,7 @@ async def test_an_answer_to_a_commit_that_was_swallowed_is_unknown(url: str, dat
 
         transaction._dialect.commit = commit  # type: ignore[method-assign]
         async with asyncio.timeout(ENDS):
-            with pytest.raises(Unknown):
+            with pytest.raises(OutcomeUnknown):
                 await unit.commit(records(A))
         transaction._dialect.commit = said  # type: ignore[method-assign]
         assert await look(store, A) == {"done": ["a"]}
@@ -108,7 +108,7 @@ async def test_a_server_that_swallows_everything_is_away(monkeypatch: pytest.Mon
         unit = await mine.begin([A])
         swallower.swallow(**sides(lost, new=True))
         async with asyncio.timeout(ENDS):
-            with pytest.raises(Failed):
+            with pytest.raises(CommitFailed):
                 await attempt(unit, lambda: run(unit, "SELECT 1"))
             unit.abandon()
             await through_it.settle()
@@ -159,7 +159,7 @@ async def test_behind_a_proxy_with_numbers_of_its_own_nobody_is_asked_or_ended(
         unit = await mine.begin([A])
         swallower.swallow(new=False)
         async with asyncio.timeout(ENDS):
-            with pytest.raises(Failed):
+            with pytest.raises(CommitFailed):
                 await attempt(unit, lambda: run(unit, "SELECT 1"))
         unit.abandon()
         assert asked == []
@@ -184,7 +184,7 @@ async def test_a_host_that_vanishes_keeps_its_locks_no_longer_than_handlers_may_
         unit = await store.begin([A])  # waits for the claim of the one that is gone; the lock time-out is five seconds
         assert [each.id for each in unit.found.new] == ["a"]
         await unit.commit(records(A))
-        with pytest.raises(TryAgain):
+        with pytest.raises(RetryableError):
             await vanished.commit(records(A))
 
 

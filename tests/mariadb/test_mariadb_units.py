@@ -22,7 +22,7 @@ from sql_house import (
 from sqlalchemy import event, text
 from sqlalchemy.exc import DBAPIError
 
-from onceonly.model.errors import Conflict, HandlerFailed, LockTimeout
+from onceonly.model.errors import ConflictError, HandlerFailed, LockTimeout
 from onceonly.model.identity import claim_key
 from onceonly.model.message import FailureKind
 from onceonly.model.record import Record
@@ -134,7 +134,7 @@ async def _claim_and_finish(store: SqlStore) -> str:
         if unit.found.new:
             await unit.commit(records(A))
             return "new"
-    except Conflict:
+    except ConflictError:
         return "conflict"
     unit.abandon()
     return "done"
@@ -191,7 +191,7 @@ async def test_a_claim_that_waits_too_long_is_a_conflict_and_changes_nothing(url
     """Its owner may be slow. No handler has met a lock."""
     async with opened(place(url)) as other:
         first = await SqlStore(other, "shop").begin([A])
-        with pytest.raises(Conflict) as raised:
+        with pytest.raises(ConflictError) as raised:
             await store.begin([A, B])
         assert not isinstance(raised.value, LockTimeout)
         first.abandon()
@@ -222,7 +222,7 @@ async def test_a_lock_time_out_without_its_savepoint_ends_the_unit(url: str, sto
             await run(unit, "UPDATE orders SET total = 2 WHERE id = 'locked'")
         with pytest.raises(DBAPIError, match="SAVEPOINT"):
             await run(unit, "ROLLBACK TO SAVEPOINT gone")
-        with pytest.raises(Conflict, match="rolled this unit back"):
+        with pytest.raises(ConflictError, match="rolled this unit back"):
             await run(unit, "INSERT INTO orders (id) VALUES ('c')")
         unit.abandon()
         holder.abandon()

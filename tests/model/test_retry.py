@@ -5,14 +5,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onceonly.model.message import Failure, FailureKind
-from onceonly.model.retry import BLAMED, HISTORY_KEPT, SURE, Retry, Verdict, is_doubted, judge
+from onceonly.model.retry import BLAMED, HISTORY_KEPT, SURE, Retry, RetryDecision, decide_retry, is_doubted
 
 BOOM = Failure(kind=FailureKind.EXCEPTION, reason="boom", traceback="...")
 
 
-def decide(policy: Retry, failure: Failure = BOOM, *, attempts: int = 0, chance: float = 0.0) -> Verdict:
+def decide(policy: Retry, failure: Failure = BOOM, *, attempts: int = 0, chance: float = 0.0) -> RetryDecision:
     """Judge one failure at instant 1,000,000."""
-    return judge(policy, failure, attempts=attempts, history=(), now=1_000_000, chance=chance)
+    return decide_retry(policy, failure, attempts=attempts, history=(), now=1_000_000, chance=chance)
 
 
 def test_immediate_retries_come_first_then_growing_delays_then_the_end() -> None:
@@ -49,13 +49,13 @@ def test_a_rejected_message_is_given_up_at_once() -> None:
 def test_retry_later_counts_nothing() -> None:
     """Asked for by the handler: same count, same history, due later."""
     later = Failure(kind=FailureKind.LATER, reason="later", delay=5)
-    assert decide(Retry(), later, attempts=3) == Verdict(give_up=False, due=1_005_000, attempts=3, history=())
+    assert decide(Retry(), later, attempts=3) == RetryDecision(give_up=False, due=1_005_000, attempts=3, history=())
 
 
 def test_the_history_keeps_the_last_failures_with_their_instants() -> None:
     """Old ones make room, so a copy's headers stay small."""
     history = tuple(Failure(kind=FailureKind.EXCEPTION, reason=str(n)) for n in range(HISTORY_KEPT))
-    verdict = judge(Retry(immediate=99), BOOM, attempts=10, history=history, now=77, chance=0)
+    verdict = decide_retry(Retry(immediate=99), BOOM, attempts=10, history=history, now=77, chance=0)
     assert len(verdict.history) == HISTORY_KEPT
     assert (verdict.history[0].reason, verdict.history[-1].reason, verdict.history[-1].at) == ("1", "boom", 77)
 
@@ -73,12 +73,12 @@ UNSURE = Failure(kind=FailureKind.UNSURE, reason=f"{BLAMED}: Failed: backend 471
 LOCKED = Failure(kind=FailureKind.LOCKED, reason="LockTimeout: canceling statement due to lock timeout")
 
 
-def fail(*failures: Failure, policy: Retry = Retry(immediate=1, delayed=0, jitter=0)) -> list[Verdict]:  # noqa: B008 - frozen
+def fail(*failures: Failure, policy: Retry = Retry(immediate=1, delayed=0, jitter=0)) -> list[RetryDecision]:  # noqa: B008 - frozen
     """Judge one failure after another, of one message, at instant 1,000,000."""
-    verdicts: list[Verdict] = []
+    verdicts: list[RetryDecision] = []
     attempts, history = 0, tuple[Failure, ...]()
     for failure in failures:
-        verdicts.append(judge(policy, failure, attempts=attempts, history=history, now=1_000_000, chance=0.0))
+        verdicts.append(decide_retry(policy, failure, attempts=attempts, history=history, now=1_000_000, chance=0.0))
         attempts, history = verdicts[-1].attempts, verdicts[-1].history
     return verdicts
 

@@ -9,8 +9,8 @@ from onceonly.model.message import Message
 from onceonly.model.ring import (
     INSTANT,
     LATEST_INSTANT,
-    Bar,
     Slicing,
+    Undecidable,
     instant_of,
     label,
     read_instant,
@@ -61,11 +61,11 @@ def test_what_was_handled_within_the_retention_is_never_forgotten(instant: int, 
 def test_labels_are_judged(instant: int, now: int, slicing: Slicing) -> None:
     """The message's slice: nothing is the matter. A newer one: behind. An older one or none: wait, or too early."""
     start, lap = slicing.start(instant), slicing.slots * slicing.width
-    assert slicing.judge(instant, start, now) is None
-    assert slicing.judge(instant, start + lap, now) is Bar.BEHIND
+    assert slicing.decide_retry(instant, start, now) is None
+    assert slicing.decide_retry(instant, start + lap, now) is Undecidable.TOO_OLD
     ahead = start > slicing.start(now) + (slicing.slots - slicing.full - 1) * slicing.width
     for held in (start - lap, None):
-        assert slicing.judge(instant, held, now) is (Bar.FUTURE if ahead else Bar.UNRECYCLED)
+        assert slicing.decide_retry(instant, held, now) is (Undecidable.TOO_NEW if ahead else Undecidable.SLOT_NOT_READY)
 
 
 @given(st.integers(1, LATEST_INSTANT - 60_000), st.text(), st.text())

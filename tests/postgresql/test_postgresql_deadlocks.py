@@ -8,7 +8,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from onceonly.adapters.postgresql.deadlocks import WARY_FOR
-from onceonly.model.errors import Conflict, HandlerFailed, LockTimeout
+from onceonly.model.errors import ConflictError, HandlerFailed, LockTimeout
 from onceonly.sql.database import Database
 from onceonly.sql.dialect import Purpose
 from onceonly.sql.long_locks import FIRST
@@ -33,7 +33,7 @@ async def test_a_lock_that_a_wary_unit_does_not_get_is_a_conflict(url: str, stor
         await add(first, "a")
         await connection_of(first.resources).execute(text("LOCK TABLE orders"))
         second = await store.begin([message("m2")])
-        with pytest.raises(Conflict, match="lock timeout"):
+        with pytest.raises(ConflictError, match="lock timeout"):
             await attempt(
                 second, lambda: connection_of(second.resources).execute(text("INSERT INTO orders (id, total) VALUES ('b', 1)"))
             )
@@ -117,7 +117,7 @@ async def test_a_claim_that_waits_too_long_is_a_conflict_and_changes_nothing(url
     """Its owner may be slow. No handler has met a lock."""
     async with opened(url) as other:
         first = await SqlStore(other, "shop").begin(messages(1))
-        with pytest.raises(Conflict) as raised:
+        with pytest.raises(ConflictError) as raised:
             await store.begin(messages(2))
         assert not isinstance(raised.value, LockTimeout)
         first.abandon()
@@ -133,7 +133,7 @@ async def lose(store: SqlStore, sqlstate: str, *, isolated: bool = False) -> Non
     """Have a handler raise what the server raises when a race was lost."""
     unit = await store.begin(messages(1), isolated=isolated)
     raised = text(f"DO $$ BEGIN RAISE SQLSTATE '{sqlstate}'; END $$")
-    with pytest.raises((Conflict, HandlerFailed)):
+    with pytest.raises((ConflictError, HandlerFailed)):
         await attempt(unit, lambda: connection_of(unit.resources).execute(raised))
     unit.abandon()
 

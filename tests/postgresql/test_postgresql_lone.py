@@ -11,10 +11,10 @@ from sqlalchemy import QueuePool, event
 from sqlalchemy.dialects.postgresql import insert
 
 from onceonly.adapters.postgresql.statements import LONGEST
-from onceonly.model.errors import CommitRefused, Conflict, Failed
+from onceonly.model.errors import CommitFailed, CommitRefused, ConflictError
 from onceonly.model.message import Message, Send
 from onceonly.model.record import Record
-from onceonly.model.ring import Bar
+from onceonly.model.ring import Undecidable
 from onceonly.model.transaction import Opening
 from onceonly.sql.database import Database
 from onceonly.sql.database_clock import database_now
@@ -67,7 +67,7 @@ async def test_a_lone_message_whose_slot_holds_another_slice_is_told(store: SqlS
     for _ in range(2):
         unit = await store.begin([at(1)])
         unit.abandon()
-        assert [(each.message.id, each.bar) for each in unit.found.barred] == [(at(1).id, Bar.BEHIND)]
+        assert [(each.message.id, each.bar) for each in unit.found.barred] == [(at(1).id, Undecidable.TOO_OLD)]
 
 
 async def test_a_lone_copy_is_owed_and_then_done(store: SqlStore) -> None:
@@ -128,10 +128,10 @@ async def test_a_lone_record_that_is_there_already_fails_its_unit_and_refuses_no
         await connection.execute(insert(tables("onceonly_").records).values(row_of("shop", record, 0)))
     unit = await store.begin([message()])
     await add(unit, "a")
-    with pytest.raises(Failed) as raised:
+    with pytest.raises(CommitFailed) as raised:
         await unit.commit([record])
     unit.abandon()
-    assert type(raised.value) is Failed  # a refused commit is a kind of it
+    assert type(raised.value) is CommitFailed  # a refused commit is a kind of it
     assert (await orders(database), await counted(database, "claims")) == ([], 0)
 
 
@@ -147,12 +147,12 @@ async def test_a_deferred_constraint_refuses_the_commit_of_a_lone_message(databa
 
 
 async def test_a_lone_claim_whose_lock_is_not_had_costs_no_connection(url: str, store: SqlStore) -> None:
-    """It is a Conflict, as ever, and rolled back: the next unit has the connection."""
+    """It is a ConflictError, as ever, and rolled back: the next unit has the connection."""
     first = await store.begin([message()])
     async with opened(f"{url}?timeout=0.05") as impatient:
         made: list[object] = []
         event.listen(impatient.engine.sync_engine, "connect", lambda connection, _: made.append(connection))
-        with pytest.raises(Conflict):
+        with pytest.raises(ConflictError):
             await SqlStore(impatient, "shop").begin([message()])
         free = await SqlStore(impatient, "shop").begin([message("free")])
         free.abandon()

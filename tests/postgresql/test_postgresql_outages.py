@@ -1,4 +1,4 @@
-"""What cannot be known is Unknown: a connection cut before COMMIT and one cut after it look the same to every driver."""
+"""What cannot be known is OutcomeUnknown: a connection cut before COMMIT and one cut after it look the same to every driver."""
 
 import asyncio
 
@@ -9,7 +9,7 @@ from sqlalchemy import insert, text
 from sqlalchemy.exc import DBAPIError
 
 from cutting_proxy import cutting
-from onceonly.model.errors import CommitRefused, Conflict, Failed, LockTimeout, OnceOnlyError, Unable, Unknown
+from onceonly.model.errors import CommitFailed, CommitRefused, ConflictError, LockTimeout, OnceOnlyError, OutcomeUnknown, Unable
 from onceonly.sql.database import Database
 from onceonly.sql.store import SqlStore
 from onceonly.sql.translation import translated
@@ -24,7 +24,7 @@ async def test_a_connection_cut_at_commit_is_unknown(
         unit = await SqlStore(far, "shop").begin([message()])
         await add(unit, "a")
         cutter.cut = moment
-        with pytest.raises(Unknown):
+        with pytest.raises(OutcomeUnknown):
             await unit.commit(records(message(), decided=True))
         cutter.cut = ""
         assert await until_found(store, found) == found
@@ -45,7 +45,7 @@ async def test_a_write_cut_at_commit_is_unknown(url: str, database: Database, mo
     async with cutting(url) as (cutter, through), opened(through) as far:
         assert await orders(far) == []
         cutter.cut = moment
-        with pytest.raises(Unknown):
+        with pytest.raises(OutcomeUnknown):
             await write(far)
     assert await orders(database) == (["a"] if moment == "after" else [])
 
@@ -57,7 +57,7 @@ async def test_a_connection_that_the_server_ends_is_unknown_and_replaced(databas
         unit.abandon()
     await database.settle()
     await end_connections(database)
-    with pytest.raises(Unknown):
+    with pytest.raises(OutcomeUnknown):
         await store.begin([message()])
     await handle(store, message())
     assert await orders(database) == ["m1"]
@@ -71,9 +71,9 @@ async def test_a_handler_whose_connection_is_ended_is_not_to_blame(database: Dat
         await end_connections(database)
         await session_of(unit.resources).execute(text("SELECT 1"))
 
-    with pytest.raises(Failed) as lost:
+    with pytest.raises(CommitFailed) as lost:
         await attempt(unit, handler)
-    assert type(lost.value) is Failed
+    assert type(lost.value) is CommitFailed
     unit.abandon()
     assert await look(store, message()) == {"new": ["m1"]}
 
@@ -83,9 +83,9 @@ async def test_a_connection_that_is_lost_before_commit_is_said_has_failed(databa
     unit = await store.begin([message()])
     session_of(unit.resources).add(Order(id="a", total=1))
     await end_connections(database)
-    with pytest.raises(Failed) as lost:
+    with pytest.raises(CommitFailed) as lost:
         await unit.commit(records(message()))
-    assert type(lost.value) is Failed
+    assert type(lost.value) is CommitFailed
     assert await look(store, message()) == {"new": ["m1"]}
 
 
@@ -93,7 +93,7 @@ async def test_no_server_is_no_reason_to_know_anything(url: str) -> None:
     """Nobody listens there; neither does an error show the password."""
     nobody = url.replace("root@", "root:geheim@").replace(":5432", ":1")
     async with opened(nobody) as database:
-        with pytest.raises(Unknown) as refused:
+        with pytest.raises(OutcomeUnknown) as refused:
             await SqlStore(database, "shop").begin([message()])
     assert "geheim" not in repr(refused.value)
 
@@ -120,31 +120,31 @@ async def test_a_cancelled_commit_leaves_a_usable_store(database: Database, stor
 async def test_errors_are_classified_by_an_allow_list(database: Database) -> None:
     """By their SQLSTATE: what they mean in a statement, and at COMMIT."""
     expected: dict[str, tuple[type[OnceOnlyError], type[OnceOnlyError]]] = {
-        "40001": (Conflict, Conflict),
-        "40P01": (Conflict, Conflict),
+        "40001": (ConflictError, ConflictError),
+        "40P01": (ConflictError, ConflictError),
         "55P03": (LockTimeout, LockTimeout),
         "23505": (CommitRefused, CommitRefused),
         "25P02": (CommitRefused, CommitRefused),
         "P0001": (CommitRefused, CommitRefused),
-        "22003": (CommitRefused, Unknown),
-        "42P01": (CommitRefused, Unknown),
-        "53100": (Unable, Unknown),
-        "26000": (Unknown, Unknown),
-        "42P05": (Unknown, Unknown),
-        "25006": (Unable, Unknown),
-        "40003": (Unknown, Unknown),
-        "08006": (Unknown, Unknown),
-        "57P01": (Unknown, Unknown),
-        "57P03": (Unknown, Unknown),
-        "XX000": (Unknown, Unknown),
-        "58030": (Unknown, Unknown),
-        "": (Unknown, Unknown),
+        "22003": (CommitRefused, OutcomeUnknown),
+        "42P01": (CommitRefused, OutcomeUnknown),
+        "53100": (Unable, OutcomeUnknown),
+        "26000": (OutcomeUnknown, OutcomeUnknown),
+        "42P05": (OutcomeUnknown, OutcomeUnknown),
+        "25006": (Unable, OutcomeUnknown),
+        "40003": (OutcomeUnknown, OutcomeUnknown),
+        "08006": (OutcomeUnknown, OutcomeUnknown),
+        "57P01": (OutcomeUnknown, OutcomeUnknown),
+        "57P03": (OutcomeUnknown, OutcomeUnknown),
+        "XX000": (OutcomeUnknown, OutcomeUnknown),
+        "58030": (OutcomeUnknown, OutcomeUnknown),
+        "": (OutcomeUnknown, OutcomeUnknown),
     }
 
     def outcome(state: str, *, committing: bool) -> type[OnceOnlyError]:
         cause = type("ServerError", (Exception,), {"sqlstate": state or None})("what the server said")
         error = DBAPIError("COMMIT", None, cause)
-        return type(translated(error, database.dialect, locked=Conflict, refused=CommitRefused, committing=committing))
+        return type(translated(error, database.dialect, locked=ConflictError, refused=CommitRefused, committing=committing))
 
     assert {state: (outcome(state, committing=False), outcome(state, committing=True)) for state in expected} == expected
 
@@ -158,7 +158,7 @@ async def test_what_asyncpg_raises_when_it_has_lost_track_is_unknown(database: D
         with database.translate():
             raise asyncpg.InternalClientError("got result for unknown protocol state 3")
 
-    with pytest.raises(Unknown):
+    with pytest.raises(OutcomeUnknown):
         lose_track()
 
 
@@ -183,5 +183,5 @@ async def until_found(store: SqlStore, expected: dict[str, list[str]]) -> dict[s
         while True:
             try:
                 return await look(store, message())
-            except Conflict:
+            except ConflictError:
                 assert expected == {"new": ["m1"]}

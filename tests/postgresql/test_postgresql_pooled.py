@@ -10,7 +10,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import create_async_engine
 
-from onceonly.model.errors import CommitRefused, Conflict, SetupError, Unknown
+from onceonly.model.errors import CommitRefused, ConflictError, OutcomeUnknown, SetupError
 from onceonly.model.message import Send
 from onceonly.ports.transport import Topology
 from onceonly.sql.database import Database
@@ -160,8 +160,8 @@ async def test_an_engine_of_the_users_that_is_made_for_it_works(pooled: str, dat
 async def test_a_statement_that_a_pooler_lost_names_the_option(database: Database) -> None:
     """A pooler may come between after the start. No message is to blame."""
     cause = type("ServerError", (Exception,), {"sqlstate": "26000"})('prepared statement "__asyncpg_stmt_1__" does not exist')
-    error = translated(DBAPIError("SELECT", None, cause), database.dialect, locked=Conflict, refused=CommitRefused)
-    assert type(error) is Unknown
+    error = translated(DBAPIError("SELECT", None, cause), database.dialect, locked=ConflictError, refused=CommitRefused)
+    assert type(error) is OutcomeUnknown
     assert "pgbouncer=true" in str(error)
 
 

@@ -16,8 +16,8 @@ from onceonly.cli.health import Desk
 from onceonly.endpoint.host import host_of
 from onceonly.model.health import Pulse, Verdict
 from onceonly.model.message import Message, Send
+from onceonly.runtime.observe.health_state import Vitals
 from onceonly.runtime.observe.observer import Call
-from onceonly.runtime.observe.vitals import Vitals
 from onceonly.sql import database as sql
 from onceonly.sql.database import Database
 from servers import on_postgresql

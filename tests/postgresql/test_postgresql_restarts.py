@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 from sql_house import add, handle, look, message, opened, orders, records
 
-from onceonly.model.errors import Failed, SetupError, TryAgain, Unknown
+from onceonly.model.errors import CommitFailed, OutcomeUnknown, RetryableError, SetupError
 from onceonly.sql.schema import check
 from onceonly.sql.store import SCHEMA, SqlStore
 from servers import OwnPostgresql, own_postgresql
@@ -29,10 +29,13 @@ async def test_a_restart_in_the_middle_of_a_unit_loses_nothing(server: OwnPostgr
         unit = await store.begin([message(names[1])])
         await add(unit, names[1])
         server.stop(how)
-        with pytest.raises(TryAgain) as ended:
+        with pytest.raises(RetryableError) as ended:
             await unit.commit(records(message(names[1])))
-        assert type(ended.value) in {Failed, Unknown}  # as COMMIT was said or not when it was noticed; no message is to blame
-        with pytest.raises(Unknown):
+        assert type(ended.value) in {
+            CommitFailed,
+            OutcomeUnknown,
+        }  # as COMMIT was said or not when it was noticed; no message is to blame
+        with pytest.raises(OutcomeUnknown):
             await store.begin([message(names[2])])
         server.start()
         found = {"new": [names[1]], "owed": [names[0]]}

@@ -10,7 +10,7 @@ from sqlalchemy import insert, inspect, make_url, text
 from sqlalchemy.ext.asyncio import AsyncEngine, async_sessionmaker, create_async_engine
 
 from onceonly.assembly import Settings, open_store
-from onceonly.model.errors import Conflict, SchemaMissing, SetupError, Unsafe
+from onceonly.model.errors import ConflictError, SchemaMissing, SetupError, Unsafe
 from onceonly.sql import database as sql
 from onceonly.sql.database import Database, open_database
 from onceonly.sql.queue import SCHEMA as QUEUE
@@ -185,7 +185,7 @@ async def test_a_users_factory_brings_its_isolation(url: str, database: Database
                 pass
         await add(first, "b")
         await first.commit(records(message()))
-        with pytest.raises(Conflict):
+        with pytest.raises(ConflictError):
             await second
     await engine.dispose()
 

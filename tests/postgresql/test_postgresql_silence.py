@@ -9,7 +9,7 @@ from sqlalchemy import text
 
 from onceonly.adapters.postgresql import drivers as postgresql_drivers
 from onceonly.adapters.postgresql import watch as postgresql_watch
-from onceonly.model.errors import TryAgain, Unknown
+from onceonly.model.errors import OutcomeUnknown, RetryableError
 from onceonly.sql.database import Database
 from onceonly.sql.store import SqlStore
 from pgbouncer_server import pgbouncer
@@ -35,7 +35,7 @@ async def test_a_begin_that_is_not_answered_ends(url: str, store: SqlStore, abou
         await far.ready()
         swallower.about, swallower.down = about, down
         near = SqlStore(far, "shop")
-        with pytest.raises(TryAgain):
+        with pytest.raises(RetryableError):
             await near.begin([message()])
         assert swallower.swallowed.is_set()
         swallower.about = b""
@@ -56,7 +56,7 @@ async def test_a_commit_that_is_not_answered_is_unknown(
         unit = await near.begin([message()])
         await add(unit, "a")
         swallower.about, swallower.down = b"COMMIT", down
-        with pytest.raises(Unknown):
+        with pytest.raises(OutcomeUnknown):
             await unit.commit(records(message(), decided=True))
         swallower.about = b""
         assert await look(near, message()) == found
@@ -148,9 +148,9 @@ async def test_a_server_that_is_silent_altogether(url: str, database: Database) 
         near = SqlStore(far, "shop")
         unit = await near.begin([message()])
         swallower.everything = True
-        with pytest.raises(TryAgain):
+        with pytest.raises(RetryableError):
             await unit.commit(records(message(), decided=True))
-        with pytest.raises(TryAgain):
+        with pytest.raises(RetryableError):
             await near.begin([message("m2")])
         swallower.everything = False
         await far.settle()

@@ -23,7 +23,7 @@ from sql_house import (
 )
 from sqlalchemy import event, select, text, update
 
-from onceonly.model.errors import CommitRefused, Conflict, Failed, HandlerFailed, SetupError
+from onceonly.model.errors import CommitFailed, CommitRefused, ConflictError, HandlerFailed, SetupError
 from onceonly.model.record import Record
 from onceonly.sql.database import Database
 from onceonly.sql.store import ClaimMode, SqlStore
@@ -134,7 +134,7 @@ async def test_who_waits_too_long_for_a_unit_gets_conflict(url: str, store: SqlS
     """Definite: nothing of it happened."""
     async with opened(url + "?timeout=0.05") as impatient:
         unit = await store.begin([message()])
-        with pytest.raises(Conflict, match="lock timeout"):
+        with pytest.raises(ConflictError, match="lock timeout"):
             await SqlStore(impatient, "shop").begin([message()])
         unit.abandon()
         assert await look(SqlStore(impatient, "shop"), message()) == {"new": ["m1"]}
@@ -151,7 +151,7 @@ async def test_a_deadlock_between_handlers_is_a_conflict_of_one_unit(database: D
         for unit, name in zip(units, ("b", "a"), strict=True)
     ]
     ended = await asyncio.gather(*crossing, return_exceptions=True)
-    assert sorted(type(each) for each in ended if each is not None) == [Conflict]
+    assert sorted(type(each) for each in ended if each is not None) == [ConflictError]
     winner = units[ended.index(None)]
     await winner.commit(records(*winner.found.new))
     for unit in units:
@@ -170,7 +170,7 @@ async def test_a_chosen_isolation_turns_a_lost_update_into_a_conflict(database: 
             for order in read:
                 order.total += 1
             await first.commit(records(message("m1")))
-            with pytest.raises(Conflict):
+            with pytest.raises(ConflictError):
                 await second.commit(records(message("m2")))
             assert await look(store, message("m2")) == {"new": ["m2"]}
             await forget_all(database)
@@ -195,7 +195,7 @@ async def test_above_read_committed_a_claim_that_was_committed_meanwhile_is_a_co
     second = asyncio.create_task(strict.begin([message()]))
     await until_waiting(database)
     await first.commit(records(message(), decided=True))
-    with pytest.raises(Conflict):
+    with pytest.raises(ConflictError):
         await second
     assert await look(strict, message()) == {"owed": ["m1"]}
 
@@ -273,7 +273,7 @@ async def test_who_waits_too_long_to_forget_gets_failed(database: Database, url:
     await handle(store, message(), decided=True)
     async with opened(url + "?timeout=0.05") as impatient, database.writing() as connection:
         await connection.execute(text("SELECT * FROM onceonly_records FOR UPDATE"))
-        with pytest.raises(Failed, match="lock timeout"):
+        with pytest.raises(CommitFailed, match="lock timeout"):
             await SqlStore(impatient, "shop").forget([Record(message().identity)])
 
 

@@ -15,7 +15,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from onceonly.config.deduplication import Tokens
 from onceonly.config.endpoint import Settings
 from onceonly.config.worker import WorkerSettings
-from onceonly.model.errors import Conflict, TryAgain
+from onceonly.model.errors import ConflictError, RetryableError
 from onceonly.model.peer import Peer
 from onceonly.sql.database import Database
 from onceonly.sql.store import SqlStore
@@ -32,7 +32,7 @@ async def test_a_unit_that_is_silent_for_too_long_is_ended(url: str, database: D
         await add(vanished, "lost")
         assert await until_free(store) == {"new": ["m1"]}
         await handle(store, message())
-        with pytest.raises(TryAgain):
+        with pytest.raises(RetryableError):
             await vanished.commit(records(message()))
         await far.settle()
     assert await orders(database) == ["m1"]
@@ -128,7 +128,7 @@ async def until_free(store: SqlStore) -> dict[str, list[str]]:
         while True:
             try:
                 return await look(store, message())
-            except Conflict:
+            except ConflictError:
                 continue
 
 

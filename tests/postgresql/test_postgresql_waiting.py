@@ -11,7 +11,7 @@ from sql_house import opened
 from sqlalchemy.engine import make_url
 from sqlalchemy.ext.asyncio import create_async_engine
 
-from onceonly.model.errors import Conflict, Failed
+from onceonly.model.errors import CommitFailed, ConflictError
 from onceonly.model.transaction import Kept, Opening
 from onceonly.runtime.environment import LIVE
 from onceonly.sql.database import Database, open_database
@@ -85,7 +85,7 @@ async def test_a_key_that_somebody_has_is_waited_for_as_long_as_asked(database: 
     first = await begun(transactions, asking("a1"))
     clock = asyncio.get_running_loop().time
     since = clock()
-    with pytest.raises(Conflict, match=f"had this idempotency key, .* for {WAIT} ms"):
+    with pytest.raises(ConflictError, match=f"had this idempotency key, .* for {WAIT} ms"):
         await transactions.open(asking("a2"))
     assert clock() - since >= WAIT / 1000
     await first.commit(None, b"first")
@@ -96,7 +96,7 @@ async def test_a_key_that_somebody_has_is_waited_for_as_long_as_asked(database: 
 
 
 async def test_without_a_server_nothing_was_done_for_sure(url: str) -> None:
-    """Nobody listens there: COMMIT was never said, so it is not Unknown."""
+    """Nobody listens there: COMMIT was never said, so it is not OutcomeUnknown."""
     async with opened(url.replace(":5432", ":1")) as nowhere:
-        with pytest.raises(Failed):
+        with pytest.raises(CommitFailed):
             await SqlTransactions(nowhere, "shop").open(asking("a1"))

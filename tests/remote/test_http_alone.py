@@ -16,7 +16,7 @@ from onceonly import Endpoint, Reject
 from onceonly.endpoint.host import host_of
 from onceonly.model.message import Message, Send
 from onceonly.runtime.environment import LIVE
-from onceonly.runtime.processes.board import Board, Column, Row
+from onceonly.runtime.processes.counters import Board, Column, Row
 from onceonly.runtime.worker import responders
 from onceonly.runtime.worker.alone import crowd
 

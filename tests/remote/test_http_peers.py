@@ -7,12 +7,12 @@ from contextlib import asynccontextmanager, suppress
 
 import pytest
 
-from onceonly import CommitRefused, Failed, Peer, SetupError, Unknown
+from onceonly import CommitFailed, CommitRefused, OutcomeUnknown, Peer, SetupError
 from onceonly.adapters.http.remote import HttpRemote, open_remote
+from onceonly.model.artifact import Artifact
 from onceonly.model.peer import MOST, name_of, url_of
 from onceonly.model.record import Answer
-from onceonly.model.remote import HTTP, LARGEST, Call, Verb
-from onceonly.model.thing import Thing
+from onceonly.model.remote import HTTP, LARGEST, RemoteRequest, Verb
 from onceonly.runtime.environment import LIVE
 
 OURS = "onceonly-http: 1\r\n"
@@ -45,10 +45,10 @@ class Scene:
             await reader.read()
         writer.close()
 
-    def thing(self, headers: Mapping[str, str] | None = None) -> Thing:
+    def thing(self, headers: Mapping[str, str] | None = None) -> Artifact:
         """Make a request, as a thing."""
         sent = (("onceonly-operation", "Charge"), *(headers or {}).items())
-        return Thing(kind=HTTP, name=name_of("attempt", 0, self.url), data=b"{}", headers=sent)
+        return Artifact(kind=HTTP, name=name_of("attempt", 0, self.url), data=b"{}", headers=sent)
 
     @property
     def request(self) -> str:
@@ -73,16 +73,16 @@ async def playing(*, seconds: float = 10.0, headers: object = None) -> AsyncIter
         (answer(204), None),
         (answer(404), CommitRefused),
         (answer(413, body=b"too large"), CommitRefused),
-        (answer(410), Failed),
-        (answer(503), Unknown),
-        (answer(501), Unknown),
-        (answer(401), Unknown),
-        (answer(204, headers=""), Unknown),
-        (answer(404, headers=""), Unknown),
-        (answer(204, headers="onceonly-http: 2\r\n"), Unknown),
-        (answer(302, headers=OURS + "location: /elsewhere\r\n"), Unknown),
-        (b"SSH-2.0-OpenSSH\r\n", Unknown),
-        (b"HTTP/1.1 204 No", Unknown),
+        (answer(410), CommitFailed),
+        (answer(503), OutcomeUnknown),
+        (answer(501), OutcomeUnknown),
+        (answer(401), OutcomeUnknown),
+        (answer(204, headers=""), OutcomeUnknown),
+        (answer(404, headers=""), OutcomeUnknown),
+        (answer(204, headers="onceonly-http: 2\r\n"), OutcomeUnknown),
+        (answer(302, headers=OURS + "location: /elsewhere\r\n"), OutcomeUnknown),
+        (b"SSH-2.0-OpenSSH\r\n", OutcomeUnknown),
+        (b"HTTP/1.1 204 No", OutcomeUnknown),
     ],
 )
 async def test_a_put_counts_only_when_it_was_taken_for_sure(answered: bytes, error: type[Exception] | None) -> None:
@@ -122,7 +122,7 @@ async def test_a_post_is_over_only_when_it_was_answered_for_sure(answered: bytes
     """4xx is an answer: what it says is for the handler."""
     async with playing() as scene:
         scene.answer = answered
-        assert await scene.remote.perform([Call(Verb.POST, scene.request)]) == (taken,)
+        assert await scene.remote.perform([RemoteRequest(Verb.POST, scene.request)]) == (taken,)
         assert bool(scene.told[-1]) is (taken is Answer.UNKNOWN)
 
 
@@ -131,8 +131,8 @@ async def test_a_post_is_over_only_when_it_was_answered_for_sure(answered: bytes
     [
         (answer(200, OURS + "onceonly-status: 422\r\n", b'{"a":1}'), (422, {"a": 1})),
         (answer(404), None),
-        (answer(404, headers=""), Unknown),
-        (answer(200), Unknown),
+        (answer(404, headers=""), OutcomeUnknown),
+        (answer(200), OutcomeUnknown),
         (answer(200, OURS + "onceonly-status: 200\r\n", bytes(LARGEST + 1)), CommitRefused),
     ],
 )
@@ -151,15 +151,15 @@ async def test_a_response_is_read_or_known_to_be_missing(answered: bytes, expect
 async def test_a_service_that_never_answers_is_given_up_on_in_time() -> None:
     """What it was asked may have happened."""
     async with playing(seconds=0.2) as scene:
-        with pytest.raises(Unknown, match=r"no answer to PUT within 0\.2 s"):
+        with pytest.raises(OutcomeUnknown, match=r"no answer to PUT within 0\.2 s"):
             await scene.remote.create(scene.thing())
-        assert await scene.remote.perform([Call(Verb.DELETE, scene.request)]) == (Answer.UNKNOWN,)
+        assert await scene.remote.perform([RemoteRequest(Verb.DELETE, scene.request)]) == (Answer.UNKNOWN,)
 
 
 async def test_a_service_that_is_away_is_unknown() -> None:
     """Nobody listens."""
     async with open_remote([Peer("http://127.0.0.1:1/x")], clock=LIVE.clock, tell=lambda *_: None) as remote:
-        assert await remote.perform([Call(Verb.POST, "http://127.0.0.1:1/x/r")]) == (Answer.UNKNOWN,)
+        assert await remote.perform([RemoteRequest(Verb.POST, "http://127.0.0.1:1/x/r")]) == (Answer.UNKNOWN,)
 
 
 async def test_only_peers_are_asked() -> None:
@@ -176,8 +176,8 @@ async def test_a_call_at_a_service_that_is_no_peer_any_more_waits_and_is_told() 
     """It was committed under an earlier setting; calls at others are made all the same."""
     async with playing() as scene:
         scene.answer = answer(204)
-        calls = [Call(Verb.POST, "http://old.example/x/r"), Call(Verb.DELETE, "http://old.example/x/r")]
-        answers = await scene.remote.perform([*calls, Call(Verb.POST, scene.request)])
+        calls = [RemoteRequest(Verb.POST, "http://old.example/x/r"), RemoteRequest(Verb.DELETE, "http://old.example/x/r")]
+        answers = await scene.remote.perform([*calls, RemoteRequest(Verb.POST, scene.request)])
         assert answers == (Answer.UNKNOWN, Answer.UNKNOWN, Answer.TAKEN)
         assert len(scene.asked) == 1
         assert [told for told in scene.told if "none of the endpoint's peers" in told] == scene.told[:2]
@@ -191,7 +191,7 @@ async def test_the_headers_of_a_peer_are_asked_for_each_time() -> None:
         await scene.remote.create(scene.thing())
         await scene.remote.delete(scene.thing().name)
         assert ["Bearer first" in scene.asked[0], "Bearer second" in scene.asked[1]] == [True, True]
-        with pytest.raises(Unknown, match="headers cannot be told"):
+        with pytest.raises(OutcomeUnknown, match="headers cannot be told"):
             await scene.remote.delete(scene.thing().name)
 
 

@@ -5,20 +5,20 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 from relay_house import PassingTimer, record_of
-from runtime_house import SHOP, House, NoChance
+from runtime_house import SHOP, FixedRandomSource, House
 
 from onceonly.adapters.memory.documents import MemoryDocuments
 from onceonly.adapters.memory.ring import MemoryRing, MemoryRingStore
 from onceonly.adapters.memory.world import Live
 from onceonly.documents.bookkeeping import DocumentJournals
-from onceonly.model.errors import Failed
+from onceonly.model.errors import CommitFailed
 from onceonly.model.journal import Journal
 from onceonly.model.message import Message
 from onceonly.model.ring import INSTANT, slicing_for
 from onceonly.ports.bundle import Ports
 from onceonly.ports.ring import Recycling, Slot
 from onceonly.ports.upkeep import Upkeep
-from onceonly.runtime.environment import Surroundings, Timer
+from onceonly.runtime.environment import Environment, Timer
 from onceonly.runtime.maintenance.janitor import Janitor
 
 WEEK = 7 * 86_400_000
@@ -49,14 +49,14 @@ class WatchedRing:
         await self.looked()
         if self.failures:
             self.failures -= 1
-            raise Failed("the place is away")
+            raise CommitFailed("the place is away")
         return await self._inner.slots()
 
     async def recycle(self, number: int, *, by_rows: bool = False) -> Recycling:
         """Recycle, unless somebody reads it."""
         self.recycled.append((number, by_rows))
         if number in self.forbidden:
-            raise Failed("permission denied")
+            raise CommitFailed("permission denied")
         if self.busy and not by_rows:
             self.busy -= 1
             return Recycling.BUSY
@@ -90,8 +90,8 @@ class Hall:
 
     def janitor(self, ports: Ports | None = None, *, timer: Timer | None = None) -> Janitor:
         """Make a janitor, as another process would."""
-        surroundings = Surroundings(clock=self.clock, chance=NoChance(), timer=timer or self.timer)
-        return Janitor(ports or self.ports(), grace=5.0, surroundings=surroundings)
+        environment = Environment(clock=self.clock, chance=FixedRandomSource(), timer=timer or self.timer)
+        return Janitor(ports or self.ports(), grace=5.0, environment=environment)
 
     async def round(self) -> Journal:
         """Have a janitor do all its chores once."""

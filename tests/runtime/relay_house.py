@@ -5,17 +5,17 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-from runtime_house import SHOP, SINK, House, NoChance, StopWhen
+from runtime_house import SHOP, SINK, FixedRandomSource, House, StopWhen
 
 from onceonly.adapters.memory.transport import MemoryTransport
 from onceonly.model.identity import Identity, outgoing_id
 from onceonly.model.message import Message, Send
 from onceonly.model.record import Answer, Record
 from onceonly.ports.bundle import Ports
-from onceonly.runtime.environment import Surroundings, Timer
+from onceonly.runtime.environment import Environment, Timer
 from onceonly.runtime.observe.observed import observed
 from onceonly.runtime.observe.observer import Call, Observer, Observers, Point, Tally
-from onceonly.runtime.processes.doorbell import Doorbell
+from onceonly.runtime.processes.notifier import Doorbell
 from onceonly.runtime.relay.relay import Relay
 from onceonly.testing.clock import ManualClock
 
@@ -119,10 +119,10 @@ class Post:
     def relay(self, *observers: Observer, ports: Ports | None = None) -> Relay:
         """Make a relay, as another process would."""
         watched = observed(ports or self.house.ports, Observers(self.tally, *observers))
-        surroundings = Surroundings(clock=self.house.clock, chance=NoChance(), timer=self.timer)
+        environment = Environment(clock=self.house.clock, chance=FixedRandomSource(), timer=self.timer)
         searched = watched.for_relay()
         assert searched is not None
-        return Relay(searched, after=AFTER, grace=5.0, doorbell=self.doorbell, surroundings=surroundings)
+        return Relay(searched, after=AFTER, grace=5.0, doorbell=self.doorbell, environment=environment)
 
     async def run(self, *observers: Observer, until: Callable[[], bool] | None = None) -> None:
         """Run a relay until a condition holds after some call; until all is sent and forgotten, when none is given."""

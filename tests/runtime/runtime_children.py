@@ -9,8 +9,8 @@ import threading
 from typing import Any
 
 from onceonly.model.errors import SchemaMissing
-from onceonly.runtime.processes.board import HANDLED, Board, Row
 from onceonly.runtime.processes.child import run_child
+from onceonly.runtime.processes.counters import HANDLED, Board, Row
 from onceonly.runtime.processes.processes import ChildEvent, ChildEventKind, Supervisor
 
 TICK = 0.02

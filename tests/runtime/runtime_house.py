@@ -10,18 +10,18 @@ from onceonly.adapters.memory.store import MemoryDeadLetters, MemoryStore, Noteb
 from onceonly.adapters.memory.transport import BrokerWorld, MemoryTransport
 from onceonly.adapters.memory.world import Live, Operation
 from onceonly.algorithms.admission import History
-from onceonly.algorithms.effects import NoThings
+from onceonly.algorithms.effects import NoArtifacts
 from onceonly.config.worker import WorkerSettings
 from onceonly.formats.cloudevents import message_of, take_apart
 from onceonly.model.errors import HandlerFailed
 from onceonly.model.identity import outgoing_id
 from onceonly.model.message import Delivery, Failure, FailureKind, Message, Send, Unreadable
 from onceonly.model.record import Decision
-from onceonly.model.retry import Retry, Verdict, judge
+from onceonly.model.retry import Retry, RetryDecision, decide_retry
 from onceonly.ports.bundle import Ports
 from onceonly.ports.store import Resources
 from onceonly.ports.transport import Topology
-from onceonly.runtime.environment import Surroundings
+from onceonly.runtime.environment import Environment
 from onceonly.runtime.observe.observer import Call, Observer, Observers
 from onceonly.runtime.worker.worker import Worker
 from onceonly.testing.clock import ManualClock
@@ -60,12 +60,12 @@ class ScriptedHandlers:
         out = Message(id=outgoing_id(SHOP, message.identity, 0), source=SHOP, type="done", body=message.id.encode())
         return Decision((Send(message=out),))
 
-    def verdict(self, message: Message, failure: Failure, *, attempts: int, history: tuple[Failure, ...]) -> Verdict:
+    def verdict(self, message: Message, failure: Failure, *, attempts: int, history: tuple[Failure, ...]) -> RetryDecision:
         """Judge at time zero."""
-        return judge(self.retry, failure, attempts=attempts, history=history, now=0, chance=0.0)
+        return decide_retry(self.retry, failure, attempts=attempts, history=history, now=0, chance=0.0)
 
 
-class NoChance:
+class FixedRandomSource:
     """Always the same number."""
 
     def fraction(self) -> float:
@@ -119,8 +119,8 @@ class House:
         self.letters = MemoryDeadLetters(self.driver, clock=self.clock)
         self.transport = MemoryTransport(self.driver, SHOP, clock=self.clock, lease=LEASE)
         store, handlers = self.store, self.handlers
-        self.ports = Ports(SHOP, store, store, store, handlers, History(), NoThings(), self.transport, self.letters)
-        self.surroundings = Surroundings(clock=self.clock, chance=NoChance(), timer=self.timer)
+        self.ports = Ports(SHOP, store, store, store, handlers, History(), NoArtifacts(), self.transport, self.letters)
+        self.environment = Environment(clock=self.clock, chance=FixedRandomSource(), timer=self.timer)
 
     async def open(self, *ids: str) -> "House":
         """Declare the queues and send one message for each id."""
@@ -135,7 +135,7 @@ class House:
 
     def worker(self, settings: WorkerSettings = FAST, observer: Observer | None = None, ports: Ports | None = None) -> Worker:
         """Make a worker of this house."""
-        return Worker(ports or self.ports, settings, observer=observer, surroundings=self.surroundings)
+        return Worker(ports or self.ports, settings, observer=observer, environment=self.environment)
 
     async def work(
         self,

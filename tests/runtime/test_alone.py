@@ -11,7 +11,7 @@ from onceonly.adapters.memory.starts import MemoryStarts
 from onceonly.adapters.memory.world import Live
 from onceonly.algorithms.delivery import MOST_HELD
 from onceonly.config.worker import WorkerSettings
-from onceonly.model.errors import Failed
+from onceonly.model.errors import CommitFailed
 from onceonly.model.identity import Identity, claim_key
 from onceonly.model.message import FailureKind, Message, Send
 from onceonly.ports.starts import BEGUN, NO_DEATHS, Deaths, Started
@@ -19,7 +19,7 @@ from onceonly.ports.store import Resources
 from onceonly.runtime.environment import LIVE
 from onceonly.runtime.observe.observed import observed
 from onceonly.runtime.observe.observer import Call, Point
-from onceonly.runtime.processes.board import Board, Column
+from onceonly.runtime.processes.counters import Board, Column
 from onceonly.runtime.worker.alone import AloneStarts, Crowd, Presence
 from onceonly.runtime.worker.worker import Worker, run_all
 from starts_contract import MESSAGE
@@ -34,7 +34,7 @@ class Unsteady(MemoryStarts):
         """Fail as the class says."""
         self.failures -= 1
         if self.failures >= 0:
-            raise Failed("connection refused")
+            raise CommitFailed("connection refused")
         await super().ended(identity)
 
 
@@ -52,9 +52,9 @@ class NoWait:
 
 def alone(starts: MemoryStarts, presence: Presence | None = None, board: Board | None = None) -> AloneStarts:
     """Enclose them."""
-    surroundings = LIVE._replace(timer=NoWait())
+    environment = LIVE._replace(timer=NoWait())
     row = board.row(0) if board is not None else None
-    return AloneStarts(starts, presence or Presence(), endpoint="shop", surroundings=surroundings, row=row)
+    return AloneStarts(starts, presence or Presence(), endpoint="shop", environment=environment, row=row)
 
 
 async def test_one_that_is_alone_waits_for_all_others_and_keeps_new_ones_out() -> None:
@@ -118,7 +118,7 @@ async def test_no_handler_runs_beside_one_that_is_alone() -> None:
     ports = house.ports._replace(starts=MemoryStarts(Live(), "shop"))
     stop = asyncio.Event()
     settings = WorkerSettings(wait=0.05, grace=5.0, batch_size=1, concurrency=2)
-    workers = [Worker(ports, settings, surroundings=house.surroundings) for _ in range(2)]
+    workers = [Worker(ports, settings, environment=house.environment) for _ in range(2)]
     working = asyncio.create_task(run_all(workers, stop))
     await house.settled()
     stop.set()
@@ -146,7 +146,7 @@ async def test_several_of_one_batch_run_one_after_another() -> None:
     ports = house.ports._replace(starts=MemoryStarts(Live(), "shop"))
     stop = asyncio.Event()
     settings = WorkerSettings(wait=0.05, grace=5.0, batch_size=8, concurrency=1)
-    working = asyncio.create_task(Worker(ports, settings, surroundings=house.surroundings).run(stop))
+    working = asyncio.create_task(Worker(ports, settings, environment=house.environment).run(stop))
     await house.settled()
     stop.set()
     await working
@@ -214,7 +214,7 @@ async def test_what_a_process_only_held_runs_with_the_others_where_its_death_was
         board.row(0).died(seen=seen)
         stop = asyncio.Event()
         ports = observed(house.ports._replace(starts=MemoryStarts(Live(), "shop")), WritesCopiesDown())
-        worker = Worker(ports, WorkerSettings(wait=0.05, grace=5.0), surroundings=house.surroundings, board=board.row(0))
+        worker = Worker(ports, WorkerSettings(wait=0.05, grace=5.0), environment=house.environment, board=board.row(0))
         working = asyncio.create_task(worker.run(stop))
         await house.settled()
         stop.set()
@@ -237,7 +237,7 @@ async def test_a_dead_letter_that_is_sent_again_is_marked_with_no_deaths(tmp_pat
 
         house = await House(ScriptedHandlers(script)).open()
         stop = asyncio.Event()
-        worker = Worker(house.ports, WorkerSettings(wait=0.05, grace=5.0), surroundings=house.surroundings, board=row)
+        worker = Worker(house.ports, WorkerSettings(wait=0.05, grace=5.0), environment=house.environment, board=row)
         worker._loops = worker._loops[:1]  # both deliveries come to the same one
         working = asyncio.create_task(worker.run(stop))
         for attempts in (7, 0):

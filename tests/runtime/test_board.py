@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from onceonly.runtime.processes.board import (
+from onceonly.runtime.processes.counters import (
     BYTES,
     DEATHS,
     FIELDS,
@@ -89,7 +89,7 @@ def test_a_handler_that_does_not_end_is_named_whatever_else_was_running(tmp_path
 def test_old_deaths_are_overwritten_and_do_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A list of a fixed size; evidence whose message did not come again in time says nothing about a later run."""
     now = 1_000_000_000
-    monkeypatch.setattr("onceonly.runtime.processes.board._now", lambda: now)
+    monkeypatch.setattr("onceonly.runtime.processes.counters._now", lambda: now)
     with Board.create(tmp_path / "board", 1) as board:
         row = board.row(0)
         for number in range(DEATHS + 1):
@@ -105,7 +105,7 @@ def test_old_deaths_are_overwritten_and_do_not_count(tmp_path: Path, monkeypatch
 def test_recent_deaths_explain_what_else_was_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A death of one handler or none does; one of several handlers does not, and neither do deaths of long ago."""
     now = 1_000_000_000
-    monkeypatch.setattr("onceonly.runtime.processes.board._now", lambda: now)
+    monkeypatch.setattr("onceonly.runtime.processes.counters._now", lambda: now)
     with Board.create(tmp_path / "board", 2) as board:
         row, other = board.row(0), board.row(1)
         row.died(seen=False)
@@ -130,7 +130,7 @@ def test_what_was_counted_survives_sigkill(tmp_path: Path) -> None:
     """The process kills itself right after counting, without closing anything."""
     Board.create(tmp_path / "board", 1).close()
     program = (
-        "import os, signal, sys; from onceonly.runtime.processes.board import *; "
+        "import os, signal, sys; from onceonly.runtime.processes.counters import *; "
         "Board.open(sys.argv[1]).row(0).add(HANDLED, 42); os.kill(os.getpid(), signal.SIGKILL)"
     )
     ended = subprocess.run([sys.executable, "-c", program, str(tmp_path / "board")], check=False)

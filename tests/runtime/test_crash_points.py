@@ -7,7 +7,7 @@ import pytest
 from runtime_house import FAST, House, ScriptedHandlers, failing
 
 from onceonly.adapters.memory.store import MemoryStore
-from onceonly.model.errors import Conflict, SetupError
+from onceonly.model.errors import ConflictError, SetupError
 from onceonly.model.message import FailureKind, Message
 from onceonly.ports.dead_letters import Filter
 from onceonly.ports.store import Resources, Unit
@@ -16,7 +16,7 @@ from onceonly.runtime.observe.observer import Point
 
 
 class StoreThatLosesOnce(MemoryStore):
-    """Answers the first `begin` of one message with Conflict, so that something is released."""
+    """Answers the first `begin` of one message with ConflictError, so that something is released."""
 
     lost = False
 
@@ -24,7 +24,7 @@ class StoreThatLosesOnce(MemoryStore):
         """Fail as the class says."""
         if not self.lost:
             self.lost = True
-            raise Conflict("another worker has it")
+            raise ConflictError("another worker has it")
         return await super().begin(messages, isolated=isolated)
 
 

@@ -4,14 +4,14 @@ import asyncio
 
 import pytest
 from relay_house import PassingTimer
-from runtime_house import FAST, SHOP, House, NoChance
+from runtime_house import FAST, SHOP, FixedRandomSource, House
 
 from onceonly.adapters.memory.documents import MemoryDocuments
 from onceonly.adapters.memory.world import Live
 from onceonly.documents.bookkeeping import DocumentCounter
-from onceonly.model.errors import Failed, Unknown
-from onceonly.runtime.environment import Surroundings
-from onceonly.runtime.maintenance.drops import CountedWorker
+from onceonly.model.errors import CommitFailed, OutcomeUnknown
+from onceonly.runtime.environment import Environment
+from onceonly.runtime.maintenance.dropped import CountedWorker
 from onceonly.runtime.worker.worker import Worker
 
 
@@ -28,7 +28,7 @@ class Meter:
         """Add, or fail."""
         self.failures -= 1
         if self.failures >= 0:
-            raise Failed("the place is away")
+            raise CommitFailed("the place is away")
         await self.inner.add(count)
         self.writes.append(count)
         self.written.set()
@@ -41,9 +41,9 @@ class Meter:
 async def run(house: House, meter: Meter, stop: asyncio.Event) -> Worker:
     """Run a counted worker of this house until it is stopped."""
     worker = house.worker(FAST)
-    surroundings = Surroundings(clock=house.clock, chance=NoChance(), timer=PassingTimer())
+    environment = Environment(clock=house.clock, chance=FixedRandomSource(), timer=PassingTimer())
     async with asyncio.timeout(20):
-        await CountedWorker(worker, meter, endpoint=SHOP, in_store=True, surroundings=surroundings).run(stop)
+        await CountedWorker(worker, meter, endpoint=SHOP, in_store=True, environment=environment).run(stop)
     return worker
 
 
@@ -114,7 +114,7 @@ class Lossy(Meter):
         if not self.writes:
             self.writes.append(0)
             await self.inner.add(count)
-            raise Unknown("cut")
+            raise OutcomeUnknown("cut")
         await super().add(count)
 
 
@@ -145,11 +145,9 @@ async def test_what_is_dropped_during_the_last_write_is_counted_as_well() -> Non
             await super().run(stop)
             asyncio.get_running_loop().call_soon(meter.opened.set)
 
-    worker = WorkerThatOpens(house.ports, FAST, surroundings=house.surroundings)
-    surroundings = Surroundings(clock=house.clock, chance=NoChance(), timer=PassingTimer())
-    running = asyncio.create_task(
-        CountedWorker(worker, meter, endpoint=SHOP, in_store=True, surroundings=surroundings).run(stop)
-    )
+    worker = WorkerThatOpens(house.ports, FAST, environment=house.environment)
+    environment = Environment(clock=house.clock, chance=FixedRandomSource(), timer=PassingTimer())
+    running = asyncio.create_task(CountedWorker(worker, meter, endpoint=SHOP, in_store=True, environment=environment).run(stop))
     await meter.begun.wait()
     await house.send("m1")
     await house.settled()

@@ -8,13 +8,13 @@ import pytest
 from janitor_house import INTERVAL, NOW, WEEK, WIDTH, Bystander, Hall, message
 from runtime_house import FAST, SHOP, SINK, StopWhen
 
-from onceonly.model.errors import Failed
+from onceonly.model.errors import CommitFailed
 from onceonly.model.health import Trouble
 from onceonly.model.journal import OVERDUE_MS, Done, Journal
 from onceonly.model.message import Send
 from onceonly.ports.transport import Topology
 from onceonly.ports.upkeep import Upkeep
-from onceonly.runtime.maintenance.chores import PAGE
+from onceonly.runtime.maintenance.tasks import PAGE
 from onceonly.runtime.worker.worker import Worker
 
 
@@ -187,10 +187,10 @@ async def test_a_chore_that_fails_is_noted_and_keeps_no_other_from_being_done(ca
     hall.ring.failures = 1
     journal = await hall.round()
     failed = journal.chores["recycling slots"]
-    assert (failed.failing_since, failed.reason) == (hall.clock.now(), "Failed: the place is away")
+    assert (failed.failing_since, failed.reason) == (hall.clock.now(), "CommitFailed: the place is away")
     assert journal.chores["removing expired claims"].count == 1
     assert list(journal.troubles(hall.clock.now())) == [
-        Trouble(part="janitor", reason="recycling slots: Failed: the place is away", since=hall.clock.now(), stops=False)
+        Trouble(part="janitor", reason="recycling slots: CommitFailed: the place is away", since=hall.clock.now(), stops=False)
     ]
     since = hall.clock.now()
     hall.clock.advance(1000)
@@ -209,7 +209,7 @@ async def test_a_slot_that_cannot_be_recycled_keeps_no_other_from_it() -> None:
     hall.ring.forbidden, hall.ring.recycled = {10}, []
     journal = await hall.round()
     assert len(hall.ring.recycled) == 13
-    assert journal.chores["recycling slots"].reason == "Failed: permission denied"
+    assert journal.chores["recycling slots"].reason == "CommitFailed: permission denied"
     (late,) = journal.late
     assert (late.number, late.reason) == (*hall.ring.forbidden, "permission denied")
 
@@ -248,7 +248,7 @@ class FailingJournals(CountedJournals):
         """Read, or fail."""
         self._times -= 1
         if self._times >= 0:
-            raise Failed("the place is away")
+            raise CommitFailed("the place is away")
         return await super().read()
 
 
@@ -288,14 +288,14 @@ async def test_a_worker_whose_message_waits_for_its_slot_asks() -> None:
 
     ports = hall.ports()
     async with asyncio.timeout(20):
-        await Worker(ports, FAST, surroundings=hall.house.surroundings, ask=ask).run(hall.stop)
+        await Worker(ports, FAST, environment=hall.house.environment, ask=ask).run(hall.stop)
     assert hall.house.handlers.started == []
     await hall.round()
     hall.clock.advance(10_000)
     stop = asyncio.Event()
     handled = StopWhen(stop, lambda: bool(hall.house.handlers.started) and hall.house.idle())
     async with asyncio.timeout(20):
-        await Worker(ports, FAST, surroundings=hall.house.surroundings, observer=handled).run(stop)
+        await Worker(ports, FAST, environment=hall.house.environment, observer=handled).run(stop)
     assert hall.house.handlers.started == ["m"]
 
 

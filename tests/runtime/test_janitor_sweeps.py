@@ -6,24 +6,24 @@ from collections.abc import Callable, Sequence
 
 import pytest
 from relay_house import PassingTimer
-from runtime_house import SHOP, NoChance
+from runtime_house import SHOP, FixedRandomSource
 
-from onceonly.adapters.memory.artifacts import MemoryThings
+from onceonly.adapters.memory.artifacts import MemoryArtifacts
 from onceonly.adapters.memory.documents import MemoryDocuments
 from onceonly.adapters.memory.world import Live
 from onceonly.algorithms.effects import Registered
 from onceonly.documents.register import DocumentRegister
 from onceonly.documents.store import DocumentStore
 from onceonly.documents.tokens import DocumentTokens
-from onceonly.model.errors import Failed
+from onceonly.model.artifact import Artifact
+from onceonly.model.errors import CommitFailed
 from onceonly.model.identity import Identity
 from onceonly.model.message import Message
 from onceonly.model.record import Record
-from onceonly.model.thing import Thing
 from onceonly.model.token import Owner, Prepared, Token
 from onceonly.ports.bundle import Ports
 from onceonly.ports.upkeep import Upkeep
-from onceonly.runtime.environment import Surroundings, SystemIds
+from onceonly.runtime.environment import Environment, SystemIdGenerator
 from onceonly.runtime.maintenance.janitor import Janitor
 from onceonly.testing.clock import ManualClock
 
@@ -48,9 +48,9 @@ class Attic:
         self.documents = MemoryDocuments(live)
         self.store = DocumentStore(self.documents, SHOP, clock=self.clock, history=None)
         self.tokens = WatchedTokens(self.documents, clock=self.clock)
-        self.things = MemoryThings(live)
+        self.things = MemoryArtifacts(live)
         register = DocumentRegister(self.store)
-        self.effects = Registered(self.store, register, {"blob": self.things}, ids=SystemIds(), clock=self.clock)
+        self.effects = Registered(self.store, register, {"blob": self.things}, ids=SystemIdGenerator(), clock=self.clock)
         self.unit = self.store.unit_key(message())
 
     async def prepare(self, *tokens: Token) -> None:
@@ -63,9 +63,9 @@ class Attic:
         self.tokens.looked = lambda: stop.set() if until() else None
         nothing = object()
         ports = Ports(SHOP, self.store, self.store, None, *[nothing] * 5, Upkeep(AFTER, self.tokens, self.effects))  # type: ignore[arg-type] # unused
-        surroundings = Surroundings(clock=self.clock, chance=NoChance(), timer=self.timer)
+        environment = Environment(clock=self.clock, chance=FixedRandomSource(), timer=self.timer)
         async with asyncio.timeout(20):
-            await Janitor(ports, grace=5.0, surroundings=surroundings).run(stop)
+            await Janitor(ports, grace=5.0, environment=environment).run(stop)
 
     async def left(self) -> list[str]:
         """List the tokens there are."""
@@ -90,7 +90,7 @@ class WatchedTokens(DocumentTokens):
         self.looks.append(older_than)
         self.looked()
         if len(self.looks) <= self.failures:
-            raise Failed("the place is away")
+            raise CommitFailed("the place is away")
         return await super().prepared(older_than, limit)
 
 
@@ -147,10 +147,10 @@ async def test_what_an_attempt_made_is_unmade_once_it_is_old() -> None:
     """With its register row; a young attempt's stays."""
     attic = Attic()
     attempts = [(await attic.effects.register([message()]))[ORDER]]
-    await attic.things.create(Thing(kind="blob", name=f"{attempts[0]}/receipt", data=b"1"))
+    await attic.things.create(Artifact(kind="blob", name=f"{attempts[0]}/receipt", data=b"1"))
     attic.clock.advance(OLD // 2)
     attempts += [(await attic.effects.register([message()]))[ORDER]]
-    await attic.things.create(Thing(kind="blob", name=f"{attempts[1]}/receipt", data=b"1"))
+    await attic.things.create(Artifact(kind="blob", name=f"{attempts[1]}/receipt", data=b"1"))
     attic.clock.advance(OLD // 2 + 1)
     await attic.run(attic.looks(1))
     assert await attic.things.names() == (f"{attempts[1]}/receipt",)
@@ -183,7 +183,7 @@ async def test_tokens_that_are_away_keep_nothing_else_from_being_swept() -> None
     """Attempts are in the store, which answers."""
     attic = Attic()
     attempt = (await attic.effects.register([message()]))[ORDER]
-    await attic.things.create(Thing(kind="blob", name=f"{attempt}/receipt", data=b"1"))
+    await attic.things.create(Artifact(kind="blob", name=f"{attempt}/receipt", data=b"1"))
     attic.tokens.failures = 1_000_000
     attic.clock.advance(OLD)
     await attic.run(attic.looks(2))

@@ -7,10 +7,10 @@ from runtime_house import House
 
 from onceonly.adapters.memory.store import MemoryStore
 from onceonly.config.worker import WorkerSettings
-from onceonly.model.errors import LeftToNewer
+from onceonly.model.errors import UpgradeRequired
 from onceonly.model.message import Message
 from onceonly.ports.store import Unit
-from onceonly.runtime.worker.together import WINDOW_SECONDS
+from onceonly.runtime.worker.batched_delete import WINDOW_SECONDS
 
 
 class OutdatedStore(MemoryStore):
@@ -23,7 +23,7 @@ class OutdatedStore(MemoryStore):
         if any(message.id == "newer" for message in messages):
             self.failures -= 1
             if self.failures >= 0:
-                raise LeftToNewer("document 'entity/newer' was written by a newer onceonly")
+                raise UpgradeRequired("document 'entity/newer' was written by a newer onceonly")
         return await super().begin(messages, isolated=isolated)
 
 

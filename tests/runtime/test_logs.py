@@ -7,12 +7,12 @@ from types import SimpleNamespace
 import pytest
 from runtime_house import House, ScriptedHandlers, failing
 
-from onceonly.model.errors import LeftToNewer, TryAgain, Unknown
+from onceonly.model.errors import OutcomeUnknown, RetryableError, UpgradeRequired
 from onceonly.model.message import Failure, FailureKind, Message, Send
 from onceonly.model.record import Answer
 from onceonly.model.retry import Retry
-from onceonly.model.ring import Bar
-from onceonly.ports.store import Barred, Found
+from onceonly.model.ring import Undecidable
+from onceonly.ports.store import Found, UndecidableMessage
 from onceonly.runtime.observe.logs import JsonLines, KeyValues, Logs, log_to_stderr
 from onceonly.runtime.observe.observer import Call, Point
 
@@ -63,25 +63,31 @@ async def test_an_outage_is_said_once_and_its_end_once(caplog: pytest.LogCapture
     caplog.set_level("INFO")
     logs = Logs()
     for _ in range(10):
-        with pytest.raises(Unknown):
+        with pytest.raises(OutcomeUnknown):
             async with logs.around(Call(Point.BEGIN, "shop")):
-                raise Unknown("connection refused")
+                raise OutcomeUnknown("connection refused")
     for _ in range(2):
         async with logs.around(Call(Point.BEGIN, "shop")):
             pass
     assert [record.getMessage() for record in entries(caplog)] == ["begin fails", "begin works again"]
-    assert KeyValues().format(entries(caplog)[0]).endswith('begin fails endpoint=shop reason="Unknown: connection refused"')
+    assert (
+        KeyValues().format(entries(caplog)[0]).endswith('begin fails endpoint=shop reason="OutcomeUnknown: connection refused"')
+    )
 
 
 async def test_what_is_left_to_a_newer_version_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
     """However often it comes, and whatever works in between; and it hides no outage."""
     caplog.set_level("INFO")
     logs = Logs()
-    for error in (LeftToNewer("document 'entity/a' ..."), LeftToNewer("document 'entity/b' ..."), Unknown("cut")):
+    for error in (
+        UpgradeRequired("document 'entity/a' ..."),
+        UpgradeRequired("document 'entity/b' ..."),
+        OutcomeUnknown("cut"),
+    ):
         for _ in range(3):
             async with logs.around(Call(Point.BEGIN, "shop")):
                 pass
-            with pytest.raises(TryAgain):
+            with pytest.raises(RetryableError):
                 async with logs.around(Call(Point.BEGIN, "shop")):
                     raise error
             if error.args == ("cut",):
@@ -110,7 +116,7 @@ async def test_a_message_that_once_waited_for_its_slot_may_be_put_off_by_its_han
     """What its latest unit found is what counts: the copy of an earlier one was perhaps not taken."""
     caplog.set_level("INFO")
     logs, message = Logs(), Message(id="a", source="test", type="order", body=b"{}")
-    for barred in ((Barred(message, Bar.UNRECYCLED),), ()):
+    for barred in ((UndecidableMessage(message, Undecidable.SLOT_NOT_READY),), ()):
         call = Call(Point.BEGIN, "shop", (message,))
         async with logs.around(call):
             call.result = SimpleNamespace(found=Found(barred=tuple(barred)))

@@ -13,7 +13,7 @@ from onceonly.ports.admission import Admission
 from onceonly.ports.dead_letters import DeadLetters, Filter
 from onceonly.ports.effects import Effects
 from onceonly.ports.handlers import Handlers
-from onceonly.ports.remote import Calls, OpenCall
+from onceonly.ports.remote import OpenRemoteRequest, RemoteRequests
 from onceonly.ports.starts import Starts
 from onceonly.ports.store import Fence, PendingRecords, Store, Unit
 from onceonly.ports.transactions import Attempts, OpenTransaction, Transactions
@@ -147,12 +147,12 @@ PORTS = {
     Starts: observing.STARTS,
     Transactions: observing.TRANSACTIONS,
     OpenTransaction: {**observing.TRANSACTIONS["open"].opens},
-    Calls: observing.CALLS,
-    OpenCall: {**observing.CALLS["open"].opens},
+    RemoteRequests: observing.CALLS,
+    OpenRemoteRequest: {**observing.CALLS["open"].opens},
     Attempts: observing.ATTEMPTS,
     Journals: observing.JOURNALS,
 }
-PASSED_THROUGH = {(Starts, "died"), (OpenTransaction, "load"), (OpenCall, "request"), (Journals, "longest_retention")}
+PASSED_THROUGH = {(Starts, "died"), (OpenTransaction, "load"), (OpenRemoteRequest, "request"), (Journals, "longest_retention")}
 """Calls that only read what the observed call beside them has decided."""
 
 

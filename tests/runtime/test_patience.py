@@ -7,10 +7,10 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
 
-from onceonly.model.errors import Failed, OnceOnlyError, SetupError, Unknown
-from onceonly.runtime.environment import LIVE, Surroundings
-from onceonly.runtime.worker.pace import UNSURE_MOST_SECONDS
-from onceonly.runtime.worker.start import Patience
+from onceonly.model.errors import CommitFailed, OnceOnlyError, OutcomeUnknown, SetupError
+from onceonly.runtime.environment import LIVE, Environment
+from onceonly.runtime.worker.backpressure import UNSURE_MOST_SECONDS
+from onceonly.runtime.worker.startup import Patience
 
 
 class NotingTimer:
@@ -54,14 +54,14 @@ class Server:
 
 def patience(stop: asyncio.Event, timer: NotingTimer, away: asyncio.Event | None = None) -> Patience:
     """Make the patience of an endpoint's start."""
-    surroundings: Surroundings = LIVE._replace(timer=timer)
-    return Patience(stop, endpoint="shop", surroundings=surroundings, away=away)
+    environment: Environment = LIVE._replace(timer=timer)
+    return Patience(stop, endpoint="shop", environment=environment, away=away)
 
 
 async def test_a_server_that_is_away_is_waited_for_and_told_once(caplog: pytest.LogCaptureFixture) -> None:
     """Whatever is said later is that it works now; the delays grow to their cap."""
     stop, away = asyncio.Event(), asyncio.Event()
-    timer, server = NotingTimer(stop), Server(*(Failed("nobody listens"), Unknown("no answer")) * 6)
+    timer, server = NotingTimer(stop), Server(*(CommitFailed("nobody listens"), OutcomeUnknown("no answer")) * 6)
     with caplog.at_level(logging.INFO, "onceonly"):
         async with AsyncExitStack() as stack:
             assert await patience(stop, timer, away).enter(stack, server.opened) == "ports"
@@ -90,7 +90,7 @@ async def test_a_server_that_is_there_is_not_worth_a_word(caplog: pytest.LogCapt
 async def test_a_stop_ends_the_waiting() -> None:
     """Nothing is open then, and nothing is raised."""
     stop = asyncio.Event()
-    timer, server = NotingTimer(stop, enough=3), Server(*[Failed("nobody listens")] * 100)
+    timer, server = NotingTimer(stop, enough=3), Server(*[CommitFailed("nobody listens")] * 100)
     async with AsyncExitStack() as stack:
         assert await patience(stop, timer).enter(stack, server.opened) is None
     assert len(server.errors) == 97
@@ -131,7 +131,7 @@ async def test_a_time_out_of_the_servers_own_is_raised() -> None:
 async def test_a_wrong_set_up_is_raised_at_once(before: int, caplog: pytest.LogCaptureFixture) -> None:
     """Also when it shows only after the server came; then it is logged as well, for nobody may be looking any more."""
     stop = asyncio.Event()
-    timer, server = NotingTimer(stop), Server(*[Failed("nobody listens")] * before, SetupError("the password is wrong"))
+    timer, server = NotingTimer(stop), Server(*[CommitFailed("nobody listens")] * before, SetupError("the password is wrong"))
     async with AsyncExitStack() as stack:
         with pytest.raises(SetupError, match="the password is wrong"):
             await patience(stop, timer).enter(stack, server.opened)

@@ -13,8 +13,8 @@ import pytest
 import runtime_children
 from runtime_children import broken, idle, misconfigured, stubborn, stuck
 
-from onceonly.runtime.processes.board import HANDLED, HELD, Board
 from onceonly.runtime.processes.child import stopping_on_signals
+from onceonly.runtime.processes.counters import HANDLED, HELD, Board
 from onceonly.runtime.processes.processes import ChildEvent, ChildEventKind, Supervisor
 
 STARTED, REPLACED, DIED = ChildEventKind.STARTED, ChildEventKind.REPLACED, ChildEventKind.DIED

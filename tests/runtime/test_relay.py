@@ -11,14 +11,14 @@ from relay_house import FailsAt, Post, StandingTimer, UnsureTransport, record_of
 from runtime_house import SHOP, HastyTimer, StopWhen
 
 from onceonly.algorithms.relay import relay
-from onceonly.model.errors import Failed, Unknown
+from onceonly.model.errors import CommitFailed, OutcomeUnknown
 from onceonly.model.identity import Identity, outgoing_id
 from onceonly.model.record import Record
 from onceonly.ports.transport import Topology
 from onceonly.runtime.observe.crash import CrashAt, Crashed
 from onceonly.runtime.observe.observed import observed
 from onceonly.runtime.observe.observer import Call, Observers, Point, Tally
-from onceonly.runtime.processes.doorbell import Doorbell
+from onceonly.runtime.processes.notifier import Doorbell
 from onceonly.runtime.relay.relay import LEASE_SECONDS, PAGE
 
 # The algorithm
@@ -42,8 +42,8 @@ async def test_a_failed_call_is_not_made_again_in_place(point: Point, applied: b
     """The record is found again, and everything that was sent has the same id."""
     post = await Post().open()
     (identity,) = await post.commit("a")
-    failing = FailsAt(point, Unknown("lost"), after=applied)
-    with pytest.raises(Unknown):
+    failing = FailsAt(point, OutcomeUnknown("lost"), after=applied)
+    with pytest.raises(OutcomeUnknown):
         await relay([record_of(identity)], observed(post.house.ports, Observers(post.tally, failing)))
     assert post.tally.calls.get(point, 0) == 1
     await post.run()
@@ -151,7 +151,7 @@ async def test_an_outage_does_not_leave_what_was_taken_to_the_end_of_the_lease()
     """Whoever took it tries again, as soon as the broker is back."""
     post = await Post().open()
     await post.commit("a")
-    await post.run(FailsAt(Point.DISPATCH, Failed("away"), Failed("away")))
+    await post.run(FailsAt(Point.DISPATCH, CommitFailed("away"), CommitFailed("away")))
     assert post.timer.seconds() < LEASE_SECONDS
 
 
@@ -309,7 +309,7 @@ async def test_an_outage_is_said_once_and_waited_out_with_growing_delays(
     post = await Post().open()
     await post.commit("a")
     with caplog.at_level(logging.INFO):
-        await post.run(FailsAt(point, *[Failed("away")] * 4), until=lambda: "relay recovered" in told(caplog))
+        await post.run(FailsAt(point, *[CommitFailed("away")] * 4), until=lambda: "relay recovered" in told(caplog))
     assert told(caplog) == ["relay cannot dispatch; trying again with growing delays", "relay recovered"]
     assert post.timer.seconds() >= (0.1 + 0.2 + 0.4 + 0.8) / 2
     assert post.left() == []
@@ -319,7 +319,7 @@ async def test_what_a_commit_announced_in_an_outage_goes_out_when_it_is_over() -
     """Soon after, and not only when the record is old."""
     post = await Post(HastyTimer()).open()
     identities = await post.commit("a", old=False)
-    running = asyncio.create_task(post.run(FailsAt(Point.DISPATCH, *[Failed("away")] * 3)))
+    running = asyncio.create_task(post.run(FailsAt(Point.DISPATCH, *[CommitFailed("away")] * 3)))
     await asyncio.sleep(0)
     post.doorbell.ring(identities)
     await running
@@ -330,7 +330,7 @@ async def test_a_second_outage_is_waited_out_as_the_first_one_was() -> None:
     """Delays begin short again."""
     timer = HastyTimer()
     post = await Post(timer).open()
-    failing = FailsAt(Point.DISPATCH, Failed("away"), Failed("away"), None, Failed("away"))
+    failing = FailsAt(Point.DISPATCH, CommitFailed("away"), CommitFailed("away"), None, CommitFailed("away"))
     running = asyncio.create_task(post.run(failing, until=lambda: len(post.wire()) == 2 and not post.left()))
     for name in ("a", "b"):
         post.doorbell.ring(await post.commit(name, old=False))
@@ -343,7 +343,7 @@ async def test_a_second_outage_is_waited_out_as_the_first_one_was() -> None:
 async def test_commits_in_an_outage_do_not_make_it_try_more_often() -> None:
     """They only add to the trouble."""
     post = await Post(StandingTimer()).open()
-    running = asyncio.create_task(post.relay(FailsAt(Point.DISPATCH, *[Failed("away")] * 9)).run(post.stop))
+    running = asyncio.create_task(post.relay(FailsAt(Point.DISPATCH, *[CommitFailed("away")] * 9)).run(post.stop))
     await asyncio.sleep(0)
     for name in "abcde":
         post.doorbell.ring(await post.commit(name, old=False))

@@ -9,7 +9,7 @@ import pytest
 from relay_house import FailsAt, Post, StandingTimer
 from runtime_house import SHOP, HastyTimer
 
-from onceonly.model.errors import Failed
+from onceonly.model.errors import CommitFailed
 from onceonly.model.identity import Identity, outgoing_id
 from onceonly.runtime.observe.crash import CrashAt, Crashed
 from onceonly.runtime.observe.observer import Call, Observer, Point
@@ -104,7 +104,7 @@ async def test_what_could_not_be_forgotten_is_found_and_sent_again(caplog: pytes
     """Under the same id; that something is wrong is said, and when it is over."""
     post = await Post(HastyTimer()).open()
     with caplog.at_level(logging.INFO):
-        running = await started(post, FailsAt(Point.FORGET, Failed("away")))
+        running = await started(post, FailsAt(Point.FORGET, CommitFailed("away")))
         await tell(post, "a")
         await until(post.is_empty)
         await until(lambda: "relay recovered" in caplog.messages)

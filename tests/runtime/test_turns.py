@@ -9,14 +9,14 @@ from runtime_house import HastyTimer, House
 from onceonly.adapters.memory.store import MemoryStore
 from onceonly.adapters.memory.transport import MemoryTransport
 from onceonly.config.worker import WorkerSettings
-from onceonly.model.errors import Conflict, Unknown
+from onceonly.model.errors import ConflictError, OutcomeUnknown
 from onceonly.model.identity import Identity
 from onceonly.model.message import Message, Send
 from onceonly.model.record import Answer, Record
 from onceonly.ports.store import Unit
 from onceonly.runtime.worker.alone import Presence
-from onceonly.runtime.worker.together import WINDOW_SECONDS, ForgettingTogether
-from onceonly.runtime.worker.turns import Turn, TurningStore
+from onceonly.runtime.worker.batched_delete import WINDOW_SECONDS, ForgettingTogether
+from onceonly.runtime.worker.pipeline import Turn, TurningStore
 from onceonly.runtime.worker.worker import IN_FLIGHT, Worker
 
 MANY = "abcdefghijkl"
@@ -117,7 +117,7 @@ async def slow_house(*ids: str) -> tuple[House, SlowBroker]:
 async def test_the_next_batch_is_handled_while_the_last_ones_are_dispatched() -> None:
     """As many as may be in flight, and no more: the others stay with the broker."""
     house, broker = await slow_house(*MANY)
-    worker, stop = Worker(house.ports, ONE_BY_ONE, surroundings=house.surroundings), asyncio.Event()
+    worker, stop = Worker(house.ports, ONE_BY_ONE, environment=house.environment), asyncio.Event()
     running = asyncio.create_task(worker.run(stop))
     for _ in range(IN_FLIGHT):
         await broker.waiting.acquire()
@@ -181,9 +181,9 @@ async def test_enough_callers_wait_for_nobody_else() -> None:
     assert slow.calls == [["a", "b", "c"]]
 
 
-@pytest.mark.parametrize("error", [Conflict("locked"), Unknown("cut off"), RuntimeError("a bug")])
+@pytest.mark.parametrize("error", [ConflictError("locked"), OutcomeUnknown("cut off"), RuntimeError("a bug")])
 async def test_all_that_were_forgotten_together_learn_of_a_failure(error: Exception) -> None:
-    """The one that made the call gets the error itself, the others Unknown; the next call is a new one."""
+    """The one that made the call gets the error itself, the others OutcomeUnknown; the next call is a new one."""
     house = House()
     slow = StoreThatForgetsSlowly(house.driver, "shop", clock=house.clock)
     slow.wait_here()
@@ -195,7 +195,7 @@ async def test_all_that_were_forgotten_together_learn_of_a_failure(error: Except
     slow.error = error
     slow.opened.set()
     failed = await asyncio.gather(first, *others, return_exceptions=True)
-    assert [type(each) for each in failed] == [type(error), type(error), Unknown]
+    assert [type(each) for each in failed] == [type(error), type(error), OutcomeUnknown]
     slow.error = None
     await store.forget([Record(Identity("s", "d"))])
     assert slow.calls == [["a"], ["b", "c"], ["d"]]

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 from runtime_house import House, StopWhen
 
-from onceonly.model.errors import CommitRefused, Conflict, Failed, QueueMissing, SetupError, Unknown
+from onceonly.model.errors import CommitFailed, CommitRefused, ConflictError, OutcomeUnknown, QueueMissing, SetupError
 from onceonly.model.health import EndpointHealth, Trouble
 from onceonly.model.journal import Done, Journal
+from onceonly.runtime.observe.health_state import FAILURE_FADES_MS, Vitals, keep_written, read_vitals, write_vitals
 from onceonly.runtime.observe.observer import Call, Observers, Point
-from onceonly.runtime.observe.vitals import FAILURE_FADES_MS, Vitals, keep_written, read_vitals, write_vitals
 from onceonly.testing.clock import ManualClock
 
 
@@ -59,11 +59,11 @@ async def test_a_call_that_fails_is_a_trouble_until_it_works_again(point: Point,
     clock = ManualClock()
     vitals = Vitals(clock=clock)
     began = clock.now()
-    await called(vitals, point, Unknown("no answer"))
+    await called(vitals, point, OutcomeUnknown("no answer"))
     clock.advance(5000)
-    await called(vitals, point, Failed("refused"))
+    await called(vitals, point, CommitFailed("refused"))
     ((found,),) = (health.troubles for health in vitals.endpoints())
-    assert (found.part, found.reason, found.since) == (part, f"{point} fails: Unknown: no answer", began)
+    assert (found.part, found.reason, found.since) == (part, f"{point} fails: OutcomeUnknown: no answer", began)
     await called(vitals, point)
     assert troubles(vitals) == []
 
@@ -72,11 +72,11 @@ async def test_a_call_that_fails_is_a_trouble_until_it_works_again(point: Point,
 async def test_another_service_that_is_away_keeps_only_what_needs_it_waiting(point: Point, stops: bool) -> None:  # noqa: FBT001 - pytest's
     """So the endpoint goes on, and nobody is to be restarted."""
     vitals = Vitals()
-    await called(vitals, point, Unknown("no answer"))
+    await called(vitals, point, OutcomeUnknown("no answer"))
     assert [trouble.stops for health in vitals.endpoints() for trouble in health.troubles] == [stops]
 
 
-@pytest.mark.parametrize("error", [Failed("away"), QueueMissing("gone"), RuntimeError("a bug"), OSError("cut off")])
+@pytest.mark.parametrize("error", [CommitFailed("away"), QueueMissing("gone"), RuntimeError("a bug"), OSError("cut off")])
 async def test_an_outage_a_lost_queue_and_a_bug_are_troubles(error: Exception) -> None:
     """Nobody handles anything then."""
     vitals = Vitals()
@@ -85,7 +85,7 @@ async def test_an_outage_a_lost_queue_and_a_bug_are_troubles(error: Exception) -
 
 
 @pytest.mark.parametrize(
-    "error", [Conflict("lost"), CommitRefused("a constraint"), SetupError("wrong"), asyncio.CancelledError()]
+    "error", [ConflictError("lost"), CommitRefused("a constraint"), SetupError("wrong"), asyncio.CancelledError()]
 )
 async def test_a_lost_race_and_a_messages_own_failure_are_none(error: BaseException) -> None:
     """Nor is a stop."""
@@ -97,7 +97,7 @@ async def test_a_lost_race_and_a_messages_own_failure_are_none(error: BaseExcept
 async def test_reading_does_not_make_up_for_commits_that_fail() -> None:
     """A full disk can be read."""
     vitals = Vitals(clock=ManualClock())
-    await called(vitals, Point.COMMIT, Failed("disk full"))
+    await called(vitals, Point.COMMIT, CommitFailed("disk full"))
     await called(vitals, Point.UNDISPATCHED)
     assert troubles(vitals) == ["store"]
 
@@ -106,7 +106,7 @@ async def test_what_failed_once_and_was_not_tried_again_fades_when_others_of_its
     """After a minute; another part's success says nothing."""
     clock = ManualClock()
     vitals = Vitals(clock=clock)
-    await called(vitals, Point.FIND, Failed("away"))
+    await called(vitals, Point.FIND, CommitFailed("away"))
     clock.advance(FAILURE_FADES_MS + 1)
     await called(vitals, Point.RECEIVE)
     assert troubles(vitals) == ["store"]
@@ -118,9 +118,9 @@ async def test_a_store_that_is_not_searched_is_believed_while_messages_are_recei
     """Nothing calls it without a message, and the message that failed here may have been handled elsewhere."""
     clock = ManualClock()
     vitals = Vitals(clock=clock)
-    await called(vitals, Point.BEGIN, Failed("away"))
+    await called(vitals, Point.BEGIN, CommitFailed("away"))
     clock.advance(FAILURE_FADES_MS)
-    await called(vitals, Point.BEGIN, Failed("still away"))
+    await called(vitals, Point.BEGIN, CommitFailed("still away"))
     clock.advance(FAILURE_FADES_MS)
     await called(vitals, Point.RECEIVE)
     assert troubles(vitals) == ["store"]
@@ -133,13 +133,13 @@ async def test_what_the_journal_says_is_known_here_as_well() -> None:
     """Whichever process led; it counts for nothing until it is read."""
     clock = ManualClock()
     vitals = Vitals(clock=clock)
-    failing = Done(at=clock.now(), failing_since=7, reason="Failed: no")
+    failing = Done(at=clock.now(), failing_since=7, reason="CommitFailed: no")
     journal = Journal(at=clock.now(), interval=60_000, chores={"recycling slots": failing})
     await called(vitals, Point.JOURNAL, result=None)
     assert troubles(vitals) == []
     await called(vitals, Point.JOURNAL, result=journal)
     ((found,),) = (health.troubles for health in vitals.endpoints())
-    assert found == Trouble(part="janitor", reason="recycling slots: Failed: no", since=7, stops=False)
+    assert found == Trouble(part="janitor", reason="recycling slots: CommitFailed: no", since=7, stops=False)
 
 
 async def test_the_parent_reads_what_a_process_writes(tmp_path: Path) -> None:
@@ -157,7 +157,7 @@ async def test_changes_are_written_by_themselves(tmp_path: Path) -> None:
     """Soon."""
     path, vitals = tmp_path / "vitals-0", Vitals()
     writing = asyncio.create_task(keep_written(vitals, path, every=0.001))
-    await called(vitals, Point.RECEIVE, Failed("away"))
+    await called(vitals, Point.RECEIVE, CommitFailed("away"))
     async with asyncio.timeout(10):
         while not read_vitals(path):  # noqa: ASYNC110 - a file tells nobody that it changed
             await asyncio.sleep(0.001)

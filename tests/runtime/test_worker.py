@@ -9,13 +9,13 @@ from runtime_house import FAST, House, ScriptedHandlers, failing
 from onceonly.adapters.memory.store import MemoryStore
 from onceonly.adapters.memory.transport import MemoryTransport
 from onceonly.config.worker import WorkerSettings
-from onceonly.model.errors import Conflict, Failed, Unknown, WorkerStopped
+from onceonly.model.errors import CommitFailed, ConflictError, OutcomeUnknown, WorkerStopped
 from onceonly.model.message import Delivery, FailureKind, Message, Send, Unreadable
 from onceonly.ports.store import Resources, Unit
 from onceonly.runtime.observe.crash import CrashAt, Crashed
 from onceonly.runtime.observe.observer import Point, Tally
-from onceonly.runtime.processes.board import DEAD, HANDLED, HELD, KNOWN, RECEIVED, RETRIED, Board
-from onceonly.runtime.worker.together import WINDOW_SECONDS
+from onceonly.runtime.processes.counters import DEAD, HANDLED, HELD, KNOWN, RECEIVED, RETRIED, Board
+from onceonly.runtime.worker.batched_delete import WINDOW_SECONDS
 from onceonly.runtime.worker.worker import Worker, run_all, side_by_side
 
 
@@ -25,7 +25,7 @@ class ContendedStore(MemoryStore):
     async def begin(self, messages: Sequence[Message], *, isolated: bool = False) -> Unit:
         """Fail as the class says."""
         if len(messages) > 2:
-            raise Conflict("another worker has one of these")
+            raise ConflictError("another worker has one of these")
         return await super().begin(messages, isolated=isolated)
 
 
@@ -38,7 +38,7 @@ class StoreInOutage(MemoryStore):
         """Fail as the class says."""
         self.failures -= 1
         if self.failures >= 0:
-            raise Unknown("connection refused")
+            raise OutcomeUnknown("connection refused")
         return await super().begin(messages, isolated=isolated)
 
 
@@ -59,7 +59,7 @@ class BrokerInOutage(MemoryTransport):
         """Fail as the class says."""
         self.release_failures -= 1
         if self.release_failures >= 0:
-            raise Failed("connection reset")
+            raise CommitFailed("connection reset")
         await super().release(deliveries)
 
 
@@ -102,7 +102,7 @@ async def test_what_happened_is_counted_on_the_board(tmp_path: object) -> None:
     with Board.create(f"{tmp_path}/board", 1) as board:
         stop = asyncio.Event()
         row = board.row(0)
-        worker = Worker(house.ports, FAST, surroundings=house.surroundings, board=row)
+        worker = Worker(house.ports, FAST, environment=house.environment, board=row)
         running = asyncio.create_task(worker.run(stop))
         await house.settled()
         stop.set()
@@ -295,7 +295,7 @@ async def test_leases_are_renewed_while_a_batch_is_in_work() -> None:
 
     timer = LeaseTimer()
     house = await House(ScriptedHandlers(lambda _message, _resources: wait_for_it())).open("a")
-    house.surroundings = house.surroundings._replace(timer=timer)
+    house.environment = house.environment._replace(timer=timer)
     stop, tally = asyncio.Event(), Tally()
     running = asyncio.create_task(house.worker(observer=tally).run(stop))
     await begun.wait()
@@ -381,7 +381,7 @@ async def test_what_could_not_be_acknowledged_is_given_back() -> None:
             """Fail at first."""
             self.ack_failures -= 1
             if self.ack_failures >= 0:
-                raise Unknown("connection reset")
+                raise OutcomeUnknown("connection reset")
             await super().ack(deliveries)
 
     house = House()
@@ -398,7 +398,7 @@ async def test_a_loop_that_ends_ends_the_worker(caplog: pytest.LogCaptureFixture
     """It must not go on without receiving while its probes say that all is well."""
     house = House()
     house.ports = house.ports._replace(transport=BrokerThatCancels(house.driver, "shop", clock=house.clock))
-    worker = Worker(house.ports, FAST, surroundings=house.surroundings)
+    worker = Worker(house.ports, FAST, environment=house.environment)
     with pytest.raises(WorkerStopped, match="without a stop request"):
         await run_all([worker], asyncio.Event())
     assert any("has ended" in said for said in messages_in(caplog, "ERROR"))

@@ -16,7 +16,7 @@ from onceonly.adapters.memory.world import Live
 from onceonly.config.worker import WorkerSettings
 from onceonly.model.message import FailureKind, Message, Send
 from onceonly.runtime.observe.observer import Tally
-from onceonly.runtime.processes.board import Board
+from onceonly.runtime.processes.counters import Board
 from onceonly.runtime.worker.worker import Worker
 
 PROBED = ("store", "fence", "pending", "handlers", "admission", "effects", "transport", "dead_letters", "starts")
@@ -79,7 +79,7 @@ async def test_a_call_passes_one_wrapper_of_its_port(observer: Tally | None, tmp
     ports = whole._replace(**{name: Probed(name, getattr(whole, name), passed) for name in PROBED})
     with Board.create(tmp_path / "board", 1) as board:
         stop, settings = asyncio.Event(), WorkerSettings(wait=0.05, grace=5.0)
-        worker = Worker(ports, settings, surroundings=house.surroundings, board=board.row(0), observer=observer)
+        worker = Worker(ports, settings, environment=house.environment, board=board.row(0), observer=observer)
         working = asyncio.create_task(worker.run(stop))
         await house.settled()
         stop.set()

@@ -20,7 +20,7 @@ from onceonly import Endpoint, WorkerSettings
 from onceonly.assembly import open_store, open_transport
 from onceonly.model.record import Record
 from onceonly.ports.transport import Topology, Transport
-from onceonly.runtime.environment import LIVE, Surroundings, SystemClock
+from onceonly.runtime.environment import LIVE, Environment, SystemClock
 from onceonly.runtime.observe.observer import Call, Observer, Observers, Point
 
 DRIVERS = {"sqlite": "sqlite+aiosqlite", "postgresql": "postgresql+asyncpg", "mysql": "mysql+asyncmy"}
@@ -54,7 +54,7 @@ class HoursAhead:
         return SystemClock().now() + self._hours * HOUR
 
 
-AHEAD, FAR_AHEAD = Surroundings(clock=HoursAhead(1)), Surroundings(clock=HoursAhead(2))
+AHEAD, FAR_AHEAD = Environment(clock=HoursAhead(1)), Environment(clock=HoursAhead(2))
 
 
 class Watch:
@@ -92,9 +92,9 @@ class Shop:
         """Make the endpoint as another process has it."""
         return endpoint(self.store, self.transport, **settings)
 
-    def running(self, *also: Observer, surroundings: Surroundings = LIVE) -> AbstractAsyncContextManager[None]:
+    def running(self, *also: Observer, environment: Environment = LIVE) -> AbstractAsyncContextManager[None]:
         """Run the endpoint."""
-        return self.endpoint.running(observer=Observers(self.watch, *also), surroundings=surroundings)
+        return self.endpoint.running(observer=Observers(self.watch, *also), environment=environment)
 
     async def place(self, *orders: str) -> None:
         """Place orders as a user's program does, in one transaction."""
@@ -156,10 +156,10 @@ def endpoint(store: str, transport: str, **settings: Any) -> Endpoint:
 
 
 @asynccontextmanager
-async def opened_shop(store: str, *, transport: str = "", surroundings: Surroundings = LIVE) -> AsyncIterator[Shop]:
+async def opened_shop(store: str, *, transport: str = "", environment: Environment = LIVE) -> AsyncIterator[Shop]:
     """Open a shop on a database that has all tables; the queue is in memory unless it is named."""
     named = transport or f"memory://{uuid4().hex}"
-    async with open_transport(named, "sink", surroundings=surroundings) as sink:
+    async with open_transport(named, "sink", environment=environment) as sink:
         await sink.declare([Topology(endpoint="sink", events=("OrderPlaced",))])
         shop = Shop(store, named, sink)
         try:

@@ -10,7 +10,7 @@ from sql_house import Order
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from onceonly.assembly import enlist
-from onceonly.model.errors import Failed
+from onceonly.model.errors import CommitFailed
 from onceonly.model.identity import Identity, outgoing_id, without_instant
 from onceonly.model.record import Record
 from onceonly.runtime.observe.observer import Call, Point
@@ -47,7 +47,7 @@ class Away:
         """Be away."""
         if call.point is Point.DISPATCH and not self.is_back:
             self.was_asked.set()
-            raise Failed("the broker is away")
+            raise CommitFailed("the broker is away")
         yield
 
 
@@ -127,7 +127,7 @@ class EnlistScenarios:
         ):
             shop.add(session, "A")
             await session.commit()
-        async with shop.running(surroundings=AHEAD):
+        async with shop.running(environment=AHEAD):
             assert await shop.bodies(1) == ["A"]
 
     async def test_a_session_is_enlisted_anew_in_each_transaction(self, shop: Shop) -> None:
@@ -143,11 +143,11 @@ class EnlistScenarios:
     ) -> None:
         """Crash here, "after-commit": 1 committed, 2 killed, nothing sent, 3 a relay finds the record, 4 it sends it, once."""
         queue = f"sqlite:///{tmp_path}/queue.db"
-        async with opened_shop(shop.store, transport=queue, surroundings=AHEAD) as here:
+        async with opened_shop(shop.store, transport=queue, environment=AHEAD) as here:
             assert await here.killed_after_commit("A", "B") == -9
             left = await here.records()
             assert (len(left), await here.orders()) == (2, ["A", "B"])
-            async with here.running(surroundings=AHEAD):
+            async with here.running(environment=AHEAD):
                 arrived = await here.arrived(2)
                 await here.watch.until(Point.FORGET)
             assert [without_instant(id_) for _, id_ in arrived] == [
@@ -174,8 +174,8 @@ class EnlistScenarios:
         await shop.place("A")
         together, other = Together(), shop.another()
         async with (
-            shop.running(together, surroundings=AHEAD),
-            other.running(observer=together, surroundings=FAR_AHEAD),
+            shop.running(together, environment=AHEAD),
+            other.running(observer=together, environment=FAR_AHEAD),
         ):
             first, second = await shop.arrived(2)
             assert first == second

@@ -8,7 +8,7 @@ from sql_house import Line, Order, add, connection_of, handle, look, message, me
 from sqlalchemy import event, text
 from sqlalchemy.exc import OperationalError
 
-from onceonly.model.errors import CommitRefused, Conflict, Failed, Unable, Unknown
+from onceonly.model.errors import CommitFailed, CommitRefused, ConflictError, OutcomeUnknown, Unable
 from onceonly.sql.database import Database
 from onceonly.sql.store import SqlStore
 from onceonly.sql.translation import translated
@@ -78,7 +78,7 @@ async def test_a_full_disk_is_definite_and_nobodys_fault(database: Database, sto
     await connection.execute(text(f"PRAGMA max_page_count = {pages}"))
     async with unit.resources.attempt():
         session_of(unit.resources).add(Order(id="a" * 100_000))
-    with pytest.raises(Failed, match="full") as refused:
+    with pytest.raises(CommitFailed, match="full") as refused:
         await unit.commit(records(message()))
     assert not isinstance(refused.value, CommitRefused)
     await database.settle()
@@ -160,7 +160,7 @@ async def test_who_waits_too_long_for_its_turn_gets_conflict(file: Path) -> None
     async with opened(url(file) + "?timeout=0.05", tables=True) as impatient:
         store = SqlStore(impatient, "shop")
         unit = await store.begin([message()])
-        with pytest.raises(Conflict, match="locked"):
+        with pytest.raises(ConflictError, match="locked"):
             await store.begin([message()])
         unit.abandon()
         assert await look(store, message()) == {"new": ["m1"]}
@@ -174,7 +174,7 @@ async def test_what_sqlite_does_not_say_for_sure_is_unknown(database: Database) 
 
     for cause in (Vague("disk I/O error"), Exception("something")):
         error = OperationalError("COMMIT", None, cause)
-        assert type(translated(error, database.dialect)) is Unknown
+        assert type(translated(error, database.dialect)) is OutcomeUnknown
 
 
 async def test_at_commit_only_locks_and_constraints_are_definite(database: Database) -> None:
@@ -184,5 +184,5 @@ async def test_at_commit_only_locks_and_constraints_are_definite(database: Datab
         sqlite_errorcode = 13
 
     error = OperationalError("COMMIT", None, Full("database or disk is full"))
-    assert type(translated(error, database.dialect, committing=True)) is Unknown
+    assert type(translated(error, database.dialect, committing=True)) is OutcomeUnknown
     assert type(translated(error, database.dialect)) is Unable

@@ -9,7 +9,7 @@ from sqlalchemy import insert, inspect, select, text
 from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker, create_async_engine
 from sqlalchemy.pool import AsyncAdaptedQueuePool
 
-from onceonly.model.errors import Failed, SetupError
+from onceonly.model.errors import CommitFailed, SetupError
 from onceonly.sql.database import Database, open_database
 from onceonly.sql.schema import create, create_user_tables
 from onceonly.sql.store import SCHEMA, SqlStore
@@ -105,7 +105,7 @@ async def test_a_users_engine_with_one_connection_works(file: Path) -> None:
     async with opened(engine, tables=True) as database:
         await handle(SqlStore(database, "shop"), message("m1"))
         unit = await SqlStore(database, "shop").begin([message("m2")])
-        with pytest.raises(Failed, match="no connection was free"):
+        with pytest.raises(CommitFailed, match="no connection was free"):
             await orders(database)
         unit.abandon()
         assert await orders(database) == ["m1"]

@@ -6,7 +6,7 @@ import pytest
 from sql_house import message, opened, url
 
 from onceonly.model.dead_letter import DeadLetter
-from onceonly.model.errors import Failed
+from onceonly.model.errors import CommitFailed
 from onceonly.ports.dead_letters import Filter
 from onceonly.sql.database import Database
 from onceonly.sql.store import SqlDeadLetters
@@ -81,5 +81,5 @@ async def test_thousands_are_paged_and_removed(database: Database) -> None:
 async def test_a_letter_that_cannot_be_stored_says_so(file: Path) -> None:
     """Its delivery is released then, and nothing is lost."""
     async with opened(url(file)) as database:
-        with pytest.raises(Failed, match="no such table"):
+        with pytest.raises(CommitFailed, match="no such table"):
             await SqlDeadLetters(database).add(letter())

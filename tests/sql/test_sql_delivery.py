@@ -11,13 +11,13 @@ from onceonly.adapters.memory.transport import MemoryTransport
 from onceonly.adapters.memory.world import Live
 from onceonly.algorithms.admission import History
 from onceonly.algorithms.delivery import deliver, run
-from onceonly.algorithms.effects import NoThings
-from onceonly.algorithms.intake import Item
+from onceonly.algorithms.effects import NoArtifacts
+from onceonly.algorithms.intake import PendingMessage
 from onceonly.endpoint.reading import read
-from onceonly.model.errors import Conflict, HandlerFailed, TryAgain
+from onceonly.model.errors import ConflictError, HandlerFailed, RetryableError
 from onceonly.model.message import Delivery, Failure, FailureKind, Message, Send, Unreadable
 from onceonly.model.record import Decision
-from onceonly.model.retry import Retry, Verdict, judge
+from onceonly.model.retry import Retry, RetryDecision, decide_retry
 from onceonly.ports.bundle import Ports
 from onceonly.ports.store import Resources
 from onceonly.ports.transport import Topology
@@ -51,15 +51,15 @@ class ShopHandlers:
                         session.add(Line(order_id="nobody"))
                     case reach:
                         await reach_past(session, reach)
-        except (HandlerFailed, TryAgain, Conflict):
+        except (HandlerFailed, RetryableError, ConflictError):
             raise
         except Exception as error:
             raise HandlerFailed(Failure(kind=FailureKind.EXCEPTION, reason=repr(error))) from error
         return Decision()
 
-    def verdict(self, message: Message, failure: Failure, *, attempts: int, history: tuple[Failure, ...]) -> Verdict:
+    def verdict(self, message: Message, failure: Failure, *, attempts: int, history: tuple[Failure, ...]) -> RetryDecision:
         """Judge by the default policy."""
-        return judge(Retry(), failure, attempts=attempts, history=history, now=0, chance=0)
+        return decide_retry(Retry(), failure, attempts=attempts, history=history, now=0, chance=0)
 
 
 async def reach_past(session: AsyncSession, reach: bytes) -> None:
@@ -101,16 +101,16 @@ def ports(database: Database) -> Ports:
         pending=store,
         handlers=ShopHandlers(),
         admission=History(),
-        effects=NoThings(),
+        effects=NoArtifacts(),
         transport=MemoryTransport(driver, "shop", clock=database.clock),
         dead_letters=SqlDeadLetters(database),
     )
 
 
-def items(**bad: bytes) -> list[Item]:
+def items(**bad: bytes) -> list[PendingMessage]:
     """Make twenty messages, some of them bad."""
     asked = [message(each.id, body=bad.get(each.id, b"{}")) for each in messages(20)]
-    return [Item(each, ()) for each in asked]
+    return [PendingMessage(each, ()) for each in asked]
 
 
 async def test_any_number_of_bad_handlers_costs_one_extra_pass(database: Database, store: SqlStore) -> None:

@@ -6,7 +6,7 @@ import pytest
 from sql_everywhere import emptied, entities_of, on, put, somebody_waits, states, write
 from sql_house import Order, add, opened, statements
 
-from onceonly.model.errors import Conflict, Unusable
+from onceonly.model.errors import ConflictError, PermanentFailure
 from onceonly.model.record import Record
 from onceonly.model.token import Token
 from onceonly.ports.store import Unit
@@ -48,7 +48,7 @@ async def test_a_longer_key_is_refused(place: str) -> None:
     """By name, before anything is loaded; the next unit is not held back."""
     async with emptied(place) as database:
         store = SqlStore(database, "shop")
-        with pytest.raises(Unusable, match="too long"):
+        with pytest.raises(PermanentFailure, match="too long"):
             await store.begin([on("a"), on("x" + "é" * (ENTITY_KEY_BYTES // 2))])
         await put(store, {"a": b"1"})
 
@@ -187,7 +187,7 @@ async def test_of_two_units_that_make_an_entity_one_wins(place: str) -> None:
 
 
 async def make(database: Database) -> bytes:
-    """Count up an entity from nothing, starting again after each Conflict; gives what it was made."""
+    """Count up an entity from nothing, starting again after each ConflictError; gives what it was made."""
     store, name = SqlStore(database, "shop"), f"m{id(database)}"
     while True:
         try:
@@ -196,7 +196,7 @@ async def make(database: Database) -> bytes:
             await asyncio.sleep(0)
             await write(unit, "counter", state)
             await unit.commit([Record(unit.found.new[0].identity)])
-        except Conflict:
+        except ConflictError:
             continue
         return state
 
@@ -209,7 +209,7 @@ async def test_who_makes_an_entity_that_another_has_made_gets_a_conflict(server:
         await write(first, "a", b"1")
         await write(second, "a", b"2")
         await first.commit([Record(first.found.new[0].identity)])
-        with pytest.raises(Conflict, match="made an entity"):
+        with pytest.raises(ConflictError, match="made an entity"):
             await second.commit([Record(second.found.new[0].identity)])
         assert await states(SqlStore(database, "shop"), "a") == {"a": b"1"}
 

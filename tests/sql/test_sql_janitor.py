@@ -28,7 +28,7 @@ JOURNAL = Journal(
     interval=60_000,
     retention=7,
     by="here:1",
-    chores={"recycling slots": Done(at=5, took=3, count=1, failing_since=4, reason="Failed: no")},
+    chores={"recycling slots": Done(at=5, took=3, count=1, failing_since=4, reason="CommitFailed: no")},
     late=(LateSlot(number=3, late=9, reason="nobody was at it", stops=True),),
 )
 

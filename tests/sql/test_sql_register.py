@@ -6,11 +6,11 @@ import pytest
 from sql_everywhere import emptied, put, states
 from sql_house import messages, opened, statements
 
-from onceonly.model.errors import Conflict
+from onceonly.model.artifact import Row
+from onceonly.model.errors import ConflictError
 from onceonly.model.identity import Identity
 from onceonly.model.message import Message
 from onceonly.model.record import Record
-from onceonly.model.thing import Row
 from onceonly.sql.dialect import Purpose
 from onceonly.sql.store import ClaimMode, SqlRegister, SqlStore
 from onceonly.sql.store.register import spend
@@ -77,7 +77,7 @@ async def test_an_attempt_is_opened_once(place: str) -> None:
         register = SqlRegister(database, "shop")
         await register.open([A])
         await register.cancel(A)
-        with pytest.raises(Conflict):
+        with pytest.raises(ConflictError):
             await register.open([A])
         assert [row.cancelled for row in await register.rows([M1])] == [True]
 
@@ -108,7 +108,7 @@ async def test_a_commit_without_its_row_is_a_conflict(place: str, fate: str) -> 
         if fate == "gone":
             await register.remove(rows[1])
         unit = await store.begin(asked)
-        with pytest.raises(Conflict, match="cancelled"):
+        with pytest.raises(ConflictError, match="cancelled"):
             await unit.commit(records_of(rows))
         unit.abandon()
         assert len(await register.old(1 << 52, 10)) == (3 if fate == "cancelled" else 2)

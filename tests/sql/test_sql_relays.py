@@ -11,14 +11,14 @@ from sqlalchemy import Engine, event, insert
 from onceonly.adapters.memory.transport import BrokerWorld, MemoryTransport
 from onceonly.adapters.memory.world import Live
 from onceonly.algorithms.admission import History
-from onceonly.algorithms.effects import NoThings
+from onceonly.algorithms.effects import NoArtifacts
 from onceonly.model.identity import Identity
 from onceonly.model.message import Send
 from onceonly.model.record import Record
 from onceonly.ports.bundle import RelayPorts
 from onceonly.ports.transport import Topology
-from onceonly.runtime.environment import Surroundings
-from onceonly.runtime.processes.doorbell import Doorbell
+from onceonly.runtime.environment import Environment
+from onceonly.runtime.processes.notifier import Doorbell
 from onceonly.runtime.relay.relay import LONGEST_IDLE_SECONDS, PAGE, Relay
 from onceonly.sql.database import Database
 from onceonly.sql.store import SqlStore
@@ -77,7 +77,7 @@ def asked(database: Database) -> Iterator[list[str]]:
 def ports(database: Database, live: Live) -> RelayPorts:
     """Give a relay's ports: the database, and a broker in memory."""
     store = SqlStore(database, SHOP)
-    return RelayPorts(SHOP, store, store, History(), NoThings(), MemoryTransport(live, SHOP))
+    return RelayPorts(SHOP, store, store, History(), NoArtifacts(), MemoryTransport(live, SHOP))
 
 
 async def leave(database: Database, count: int) -> None:
@@ -93,7 +93,7 @@ async def test_an_idle_relay_asks_once_in_ten_seconds(database: Database) -> Non
     await SqlStore(database, SHOP).undispatched(LATER, 1)  # the first use looks at the server
     stop = asyncio.Event()
     timer = Passing(stop, LOOKS)
-    relay = Relay(ports(database, Live()), after=10.0, grace=1.0, doorbell=Doorbell(), surroundings=Surroundings(timer=timer))
+    relay = Relay(ports(database, Live()), after=10.0, grace=1.0, doorbell=Doorbell(), environment=Environment(timer=timer))
     with asked(database) as heard:
         await relay.run(stop)
     assert len(heard) == LOOKS, heard

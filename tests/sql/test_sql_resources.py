@@ -29,7 +29,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, create_async_e
 from sqlalchemy.orm import Session
 
 from onceonly.adapters.sqlite.connection import AHEAD
-from onceonly.model.errors import CommitRefused, Conflict, HandlerFailed
+from onceonly.model.errors import CommitRefused, ConflictError, HandlerFailed
 from onceonly.sql.database import Database
 from onceonly.sql.store import SqlStore
 from onceonly.sql.store.resources import HELD
@@ -399,7 +399,7 @@ async def test_a_lock_met_by_a_handler_is_no_failure_of_its_own(store: SqlStore)
     await add(unit, "a", "b")
     await session_of(unit.resources).flush()
     connection = connection_of(unit.resources)
-    with pytest.raises(Conflict, match="locked"):
+    with pytest.raises(ConflictError, match="locked"):
         await attempt(unit, handler)
     unit.abandon()
     assert await look(store, *messages(2)) == {"new": ["m0", "m1"]}

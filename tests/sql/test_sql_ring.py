@@ -291,7 +291,7 @@ async def test_a_slot_that_lost_its_label_makes_its_messages_wait_and_is_recycle
             await connection.execute(update(slot).values({slot.c.key: label(slicing.start(old))[:6] + b"\1" * 10}))
         unit = await store.begin([at(slicing.wanted(number, await ring.now()))])
         unit.abandon()
-        assert [each.bar.name for each in unit.found.barred] == ["UNRECYCLED"]
+        assert [each.bar.name for each in unit.found.barred] == ["SLOT_NOT_READY"]
         assert (await ring.slots())[number].state is SlotState.UNLABELLED
         await clock_says(ring, old + WIDTH_MS + RETENTION_MS)
         assert await ring.recycle(number) is Recycling.RECYCLED

@@ -6,7 +6,7 @@ import pytest
 from sql_everywhere import emptied, on, somebody_waits
 from sql_house import ONE_EFFECT, counted, opened, statements
 
-from onceonly.model.errors import Conflict
+from onceonly.model.errors import ConflictError
 from onceonly.model.message import Message
 from onceonly.model.record import Record
 from onceonly.model.token import Token
@@ -152,11 +152,11 @@ async def test_a_hundred_messages_cost_as_many_statements_as_one(place: str) -> 
 
 
 async def test_without_a_record_nobody_can_be_fenced(place: str) -> None:
-    """Which token a message had, only the message knows; so it is a Conflict, and never an answer that is not sure."""
+    """Which token a message had, only the message knows; so it is a ConflictError, and never an answer that is not sure."""
     a = with_token("a")
     async with emptied(place) as database:
         store = store_on(database)
-        with pytest.raises(Conflict):
+        with pytest.raises(ConflictError):
             await store.fence("", a.identity)
         await live(database, a)
         assert await store.fence("", a.identity, a) is None
@@ -181,7 +181,10 @@ async def test_who_waits_for_a_token_finds_what_became_of_its_message(server: st
 
 
 async def test_who_waits_for_a_token_that_is_given_back_does_not_take_it_for_done(server: str) -> None:
-    """Its message was handled by nobody: it is new, or a Conflict has it tried again. Never is it acknowledged and lost."""
+    """Its message was handled by nobody: it is new, or a ConflictError has it tried again.
+
+    Never is it acknowledged and lost.
+    """
     a, b = with_token("a"), with_token("b")
     async with emptied(server) as database, opened(server) as other:
         await live(database, a, b)
@@ -191,7 +194,7 @@ async def test_who_waits_for_a_token_that_is_given_back_does_not_take_it_for_don
         await first.commit([Record(b.identity)])
         try:
             assert await waiting == {"new": ["a"]}
-        except Conflict:
+        except ConflictError:
             assert await found(store_on(other), a) == {"new": ["a"]}
 
 

@@ -10,7 +10,7 @@ from sql_house import url
 from sqlalchemy import text
 from transaction_scenarios import Block, TransactionScenarios
 
-from onceonly import Conflict, SchemaMissing
+from onceonly import ConflictError, SchemaMissing
 from onceonly.sql.database import Database
 from onceonly.sql.schema import upgrade
 from onceonly.sql.store import SCHEMA
@@ -49,6 +49,6 @@ async def test_who_has_waited_in_vain_for_another_process_is_told_at_once(databa
     """It still stands in line for the write lock, behind the other process; the look for the key's answer waits for neither."""
     async with opened_shop(f"{url(file)}?timeout=100") as patient, patient.endpoint.opened():
         async with database.writing(), asyncio.timeout(30):
-            with pytest.raises(Conflict, match="not done, nothing happened, try again"):
+            with pytest.raises(ConflictError, match="not done, nothing happened, try again"):
                 await patient.endpoint.transact(Block("A"), idempotency_key="k1", wait=0.05)
         assert await patient.endpoint.transact(Block("A"), idempotency_key="k1") == {"placed": ["A"]}

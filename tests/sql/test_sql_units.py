@@ -7,7 +7,7 @@ import pytest
 from sql_house import add, counted, handle, look, message, messages, opened, orders, records, session_of, statements, url
 from sqlalchemy import event
 
-from onceonly.model.errors import Conflict, Failed
+from onceonly.model.errors import CommitFailed, ConflictError
 from onceonly.model.identity import claim_key
 from onceonly.model.record import Record
 from onceonly.sql.database import Database
@@ -136,7 +136,7 @@ async def test_who_waits_too_long_for_a_unit_gets_conflict(file: Path, store: Sq
     """Definite: nothing of it happened."""
     async with opened(url(file) + "?timeout=0.05") as impatient:
         unit = await store.begin([message()])
-        with pytest.raises(Conflict, match="locked"):
+        with pytest.raises(ConflictError, match="locked"):
             await SqlStore(impatient, "shop").begin([message()])
         unit.abandon()
         assert await look(SqlStore(impatient, "shop"), message()) == {"new": ["m1"]}
@@ -146,7 +146,7 @@ async def test_who_waits_too_long_to_forget_gets_failed(file: Path, store: SqlSt
     """It is no race: the record is still there, and is dropped another time."""
     async with opened(url(file) + "?timeout=0.05") as impatient:
         unit = await store.begin([message()])
-        with pytest.raises(Failed, match="locked"):
+        with pytest.raises(CommitFailed, match="locked"):
             await SqlStore(impatient, "shop").forget([Record(message().identity)])
         unit.abandon()
 

@@ -15,7 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 
 from onceonly import Endpoint
 from onceonly.adapters.sqlite.file import DatabaseFile, Moved
-from onceonly.model.errors import TryAgain, Unknown
+from onceonly.model.errors import OutcomeUnknown, RetryableError
 from onceonly.model.message import Message, Send
 from onceonly.ports.transport import Topology
 from onceonly.sql.database import Source
@@ -94,12 +94,12 @@ async def source(request: pytest.FixtureRequest, file: Path) -> AsyncIterator[So
 
 @pytest.mark.parametrize("lose", [*LOSING, copy])
 async def test_a_unit_on_a_file_that_is_lost_is_not_committed(source: Source, file: Path, lose: Callable[[Path], None]) -> None:
-    """The outcome is Unknown: the commit went into a file that nobody can open."""
+    """The outcome is OutcomeUnknown: the commit went into a file that nobody can open."""
     async with a_store(source) as store:
         unit = await store.begin([A])
         await add(unit, "a")
         lose(file)
-        with pytest.raises(Unknown, match="while it was in use"):
+        with pytest.raises(OutcomeUnknown, match="while it was in use"):
             await unit.commit(records(A))
 
 
@@ -109,10 +109,10 @@ async def test_a_file_that_is_lost_is_away_and_not_made_anew(file: Path, lose: C
     async with a_store(url(file)) as store:
         unit = await store.begin([A])
         lose(file)
-        with pytest.raises(Unknown):
+        with pytest.raises(OutcomeUnknown):
             await unit.commit(records(A))
         for _ in range(3):
-            with pytest.raises(TryAgain, match=r"put it back|put the right one there"):
+            with pytest.raises(RetryableError, match=r"put it back|put the right one there"):
                 await store.begin([A])
         assert size_of(file) == (0 if lose is empty else None)
 
@@ -125,9 +125,9 @@ async def test_work_goes_on_when_the_file_is_back(file: Path, caplog: pytest.Log
         await first.commit(records(B))
         unit = await store.begin([A])
         rename(file)
-        with caplog.at_level(logging.ERROR), pytest.raises(Unknown):
+        with caplog.at_level(logging.ERROR), pytest.raises(OutcomeUnknown):
             await unit.commit(records(A))
-        with pytest.raises(TryAgain):
+        with pytest.raises(RetryableError):
             await store.begin([A])
         bring_back(file)
         assert list(await look(store, B)) == ["done"]
@@ -146,7 +146,7 @@ async def test_every_connection_of_the_pool_is_made_anew(file: Path) -> None:
         async with database.reading(), database.reading():
             unit = await store.begin([A])
         copy(file)
-        with pytest.raises(Unknown):
+        with pytest.raises(OutcomeUnknown):
             await unit.commit(records(A))
         for number in range(4):
             unit = await store.begin([B] if not number else [])
@@ -166,7 +166,7 @@ async def test_the_files_beside_it_are_looked_at_as_well(file: Path, which: str)
         await unit.commit(records(A))
         unit = await store.begin([B])
         file.with_name(file.name + which).unlink()
-        with pytest.raises(Unknown, match=f"{which} was deleted"):
+        with pytest.raises(OutcomeUnknown, match=f"{which} was deleted"):
             await unit.commit(records(B))
 
 
@@ -184,7 +184,7 @@ async def test_a_queue_on_a_file_that_is_lost_takes_and_settles_nothing(
             await queue.send([Send(message=A, to="shop")])
         taken = await queue.receive(1, 0.0) if call == "ack" else ()
         lose(file)
-        with pytest.raises(TryAgain):
+        with pytest.raises(RetryableError):
             await {
                 "send": lambda: queue.send([Send(message=B, to="shop")]),
                 "receive": lambda: queue.receive(1, 0.0),

@@ -12,7 +12,7 @@ from sql_house import Order
 from sqlalchemy import select, text
 from sqlalchemy.exc import DBAPIError
 
-from onceonly import CommitRefused, Conflict, Failed, InvalidEffect, KeyReused, Transaction, TransactionMisused
+from onceonly import CommitFailed, CommitRefused, ConflictError, InvalidEffect, KeyReused, Transaction, TransactionMisused
 from onceonly.model.identity import Identity, outgoing_id, without_instant
 from onceonly.runtime.environment import LIVE
 from onceonly.runtime.observe.observer import Call, Point
@@ -185,7 +185,7 @@ class TransactionScenarios:
             while True:
                 try:
                     return await shop.endpoint.transact(block, idempotency_key="k1")
-                except Conflict:
+                except ConflictError:
                     continue
 
         async with shop.running():
@@ -222,7 +222,7 @@ class TransactionScenarios:
             return answer
 
         async with shop.running():
-            with pytest.raises(Failed, match="not committed within 20 ms"):
+            with pytest.raises(CommitFailed, match="not committed within 20 ms"):
                 await shop.endpoint.transact(dawdle, idempotency_key="k1", max_commit=timedelta(milliseconds=20))
             assert (await shop.orders(), await shop.records()) == ([], ())
             in_time = await shop.endpoint.transact(dawdle, idempotency_key="k1", max_commit=timedelta(minutes=1))
@@ -282,14 +282,14 @@ class TransactionScenarios:
         (record,) = await shop.records()
         (effect,) = record.effects
         assert effect.message.id == outgoing_id("shop", record.identity, 0, effect.message.instant)
-        async with shop.running(surroundings=AHEAD):
+        async with shop.running(environment=AHEAD):
             ((_, id_),) = await shop.arrived(1)
             await shop.watch.until(Point.FORGET)
         assert (id_, await shop.records()) == (effect.message.id, ())
 
     async def test_every_message_has_an_id_of_its_attempt(self, shop: Shop) -> None:
         """Derived from it and from its place in the block."""
-        async with shop.running(surroundings=LIVE._replace(ids=OneId())):
+        async with shop.running(environment=LIVE._replace(ids=OneId())):
             await shop.endpoint.transact(Block("A", "B"))
             arrived = await shop.arrived(2)
         attempt = Identity("shop", "attempt-1")
@@ -318,7 +318,7 @@ class TransactionScenarios:
         second = endpoint(impatient, shop.transport)
         first = asyncio.create_task(shop.endpoint.transact(slowly, idempotency_key="k1"))
         await is_inside.wait()
-        with pytest.raises(Conflict, match="try again"):
+        with pytest.raises(ConflictError, match="try again"):
             await second.transact(Block("B"), idempotency_key="k1")
         may_go.set()
         assert await first == await second.transact(Block("B"), idempotency_key="k1") == {"placed": ["A"]}
@@ -340,7 +340,7 @@ class TransactionScenarios:
 
         first = asyncio.create_task(shop.endpoint.transact(slowly))
         await is_inside.wait()
-        with pytest.raises(Conflict, match="not done, nothing happened, try again"):
+        with pytest.raises(ConflictError, match="not done, nothing happened, try again"):
             await endpoint(impatient, shop.transport).transact(same)
         may_go.set()
         await first

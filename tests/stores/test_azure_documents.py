@@ -19,8 +19,8 @@ from onceonly.adapters.azure.blob_artifacts import open_artifacts
 from onceonly.adapters.azure.blob_client import open_container
 from onceonly.adapters.azure.table import _CHUNK, LIMITS, AzureTableDocuments, _operation, _place
 from onceonly.adapters.azure.table_client import open_table
-from onceonly.model.errors import CommitRefused, Failed, SetupError, TryAgain, Unknown
-from onceonly.model.thing import Thing
+from onceonly.model.artifact import Artifact
+from onceonly.model.errors import CommitFailed, CommitRefused, OutcomeUnknown, RetryableError, SetupError
 from onceonly.ports.documents import Change, Documents
 from onceonly.runtime.environment import SystemClock
 from onceonly.testing.documents_subject import Moment
@@ -83,13 +83,13 @@ EXPECTED = {"table": f"{'0' * 32} W/\"datetime'2026'\"", "blob": '"0x8D"'}
 @pytest.mark.parametrize(
     ("status", "code", "kind"),
     [
-        ("503", "ServerBusy", Unknown),
-        ("429", "TooManyRequests", Unknown),
-        ("500", "OperationTimedOut", Unknown),
-        ("500", "InternalError", Unknown),
-        ("400", "SomethingNew", Unknown),
-        ("403", "AuthenticationFailed", Failed),
-        ("403", "AuthorizationPermissionMismatch", Failed),
+        ("503", "ServerBusy", OutcomeUnknown),
+        ("429", "TooManyRequests", OutcomeUnknown),
+        ("500", "OperationTimedOut", OutcomeUnknown),
+        ("500", "InternalError", OutcomeUnknown),
+        ("400", "SomethingNew", OutcomeUnknown),
+        ("403", "AuthenticationFailed", CommitFailed),
+        ("403", "AuthorizationPermissionMismatch", CommitFailed),
         ("413", "RequestBodyTooLarge", CommitRefused),
     ],
 )
@@ -100,7 +100,7 @@ async def test_an_answer_is_definite_only_when_it_is_known_to_be(
     async with answering(status, code) as (address, asked), at(address, service) as documents:
         for number, (name, body) in enumerate(BODIES.items(), 1):
             expected = "" if name == "insert" else EXPECTED[service]
-            with pytest.raises(TryAgain) as caught:
+            with pytest.raises(RetryableError) as caught:
                 await documents.save([Change(key="k", body=body, expected=expected)])
             assert (type(caught.value), len(asked)) == (kind, number)
 
@@ -110,11 +110,11 @@ async def test_a_service_that_is_away_is_failed(service: str) -> None:
     """Nothing was sent, so nothing happened."""
     async with at(f"http://127.0.0.1:{free_port()}", service) as documents:
         for changes in ([Change(key="k", body=b"1")], [Change(key=f"k{number}", body=b"1") for number in range(40)]):
-            with pytest.raises(Failed):
+            with pytest.raises(CommitFailed):
                 await documents.save(changes)
-        with pytest.raises(Failed):
+        with pytest.raises(CommitFailed):
             await documents.load(["k"])
-        with pytest.raises(TryAgain):
+        with pytest.raises(RetryableError):
             await documents.check()
 
 
@@ -136,7 +136,7 @@ async def test_a_cut_write_is_not_sent_again(azurite_storage: Azurite, service: 
         for number, key in enumerate(("insert", "replace", "delete")):
             (version,) = await documents.save([Change(key=key, body=b"first")]) if number else ("",)
             cutter.writes, cutter.cut = 0, "after"
-            with pytest.raises(Unknown):
+            with pytest.raises(OutcomeUnknown):
                 await documents.save([Change(key=key, body=None if key == "delete" else b"second", expected=version or "")])
             assert cutter.writes == 1
         found = await documents.load(["insert", "replace", "delete"])
@@ -263,36 +263,36 @@ async def test_a_made_blob_has_its_name_and_content_type(azurite_storage: Azurit
         place = await stack.enter_async_context(opened(azurite_storage, "blob"))
         things = await stack.enter_async_context(open_artifacts(place.url))
         container = await stack.enter_async_context(open_container(place.url))
-        made = Thing(kind="blob", name="invoices/köln 7.pdf", data=b"data", content_type="application/pdf")
+        made = Artifact(kind="blob", name="invoices/köln 7.pdf", data=b"data", content_type="application/pdf")
         await things.create(made)
         properties = await container._client.get_blob_client(made.name).get_blob_properties()
         assert properties.content_settings.content_type == "application/pdf"
         with pytest.raises(CommitRefused):
-            await things.create(Thing(kind="blob", name=made.name, data=b"other"))
+            await things.create(Artifact(kind="blob", name=made.name, data=b"other"))
         for name in ("", "/a", "a/", "a//b", "a/./b", "a.", "a\\b", "a\nb", "\ud800", "x" * 1025, "a/" * 254 + "a"):
             with pytest.raises(CommitRefused):
-                await things.create(Thing(kind="blob", name=name, data=b""))
+                await things.create(Artifact(kind="blob", name=name, data=b""))
             await things.delete(name)
             assert await things.read(name) is None
         assert await things.names() == (made.name,)
 
 
 async def test_a_blob_whose_making_was_cut_off_may_be_made_again(azurite_storage: Azurite) -> None:
-    """The answer is Unknown, whether it was made or not, and the blob is no obstacle."""
+    """The answer is OutcomeUnknown, whether it was made or not, and the blob is no obstacle."""
     async with (
         cutting_http(azurite_storage.blob, _is_write) as (cutter, through),
         opened(azurite_storage, "blob", through) as place,
         open_artifacts(place.url) as things,
     ):
         for moment in MOMENTS:
-            made = Thing(kind="blob", name=moment, data=b"data")
+            made = Artifact(kind="blob", name=moment, data=b"data")
             cutter.cut = moment
-            with pytest.raises(Unknown):
+            with pytest.raises(OutcomeUnknown):
                 await things.create(made)
             assert await things.read(moment) == (b"data" if moment == "after" else None)
             await things.create(made)
             cutter.cut = moment
-            with pytest.raises(Unknown):
+            with pytest.raises(OutcomeUnknown):
                 await things.delete(moment)
             await things.delete(moment)
             assert await things.names() == ()

@@ -6,24 +6,24 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from onceonly.documents.bulk import Outcome, combined, read_all, split, write_all, write_requests
-from onceonly.model.errors import CommitRefused, Failed, OnceOnlyError, SetupError, TryAgain, Unknown
+from onceonly.model.errors import CommitFailed, CommitRefused, OnceOnlyError, OutcomeUnknown, RetryableError, SetupError
 from onceonly.ports.documents import Change, Version
 
-FAILED, REFUSED, UNKNOWN = Failed("throttled"), CommitRefused("too large"), Unknown("no answer")
+FAILED, REFUSED, UNKNOWN = CommitFailed("throttled"), CommitRefused("too large"), OutcomeUnknown("no answer")
 SCENARIOS: dict[str, tuple[list[Outcome], type[OnceOnlyError] | None]] = {
     "all written": (["v1", "v2"], None),
     "one lost a race": (["v1", None], None),
     "nothing asked": ([], None),
-    "all refused for sure": ([FAILED, FAILED], Failed),
-    "refused, and the others lost a race": ([None, FAILED], Failed),
+    "all refused for sure": ([FAILED, FAILED], CommitFailed),
+    "refused, and the others lost a race": ([None, FAILED], CommitFailed),
     "refused for good after a refusal for now": ([FAILED, REFUSED], CommitRefused),
-    "one written before a refusal": (["v1", FAILED], Unknown),
-    "one deleted before a refusal": (["", FAILED], Unknown),
-    "one written after a refusal for good": ([REFUSED, "v1"], Unknown),
-    "one unanswered": (["v1", UNKNOWN], Unknown),
-    "one unanswered beside a refusal": ([FAILED, UNKNOWN], Unknown),
-    "an error of the set-up": ([SetupError("the client may send twice")], Unknown),
-    "an error of no family": ([TryAgain("gone away"), FAILED], Unknown),
+    "one written before a refusal": (["v1", FAILED], OutcomeUnknown),
+    "one deleted before a refusal": (["", FAILED], OutcomeUnknown),
+    "one written after a refusal for good": ([REFUSED, "v1"], OutcomeUnknown),
+    "one unanswered": (["v1", UNKNOWN], OutcomeUnknown),
+    "one unanswered beside a refusal": ([FAILED, UNKNOWN], OutcomeUnknown),
+    "an error of the set-up": ([SetupError("the client may send twice")], OutcomeUnknown),
+    "an error of no family": ([RetryableError("gone away"), FAILED], OutcomeUnknown),
 }
 
 
@@ -32,7 +32,7 @@ def outcome_of(rule: Callable[[Sequence[Outcome]], tuple[Version | None, ...]], 
     try:
         answers = rule(outcomes)
     except OnceOnlyError as error:
-        return next(kind for kind in (Unknown, CommitRefused, Failed, OnceOnlyError) if isinstance(error, kind))
+        return next(kind for kind in (OutcomeUnknown, CommitRefused, CommitFailed, OnceOnlyError) if isinstance(error, kind))
     assert list(answers) == list(outcomes)
     return None
 
@@ -48,11 +48,11 @@ def first_error(outcomes: Sequence[Outcome]) -> tuple[Version | None, ...]:
 def first_refusal(outcomes: Sequence[Outcome]) -> tuple[Version | None, ...]:
     """Raise the first of several refusals: the rule of Cosmos DB and MongoDB before there was one rule."""
     errors = [outcome for outcome in outcomes if isinstance(outcome, OnceOnlyError)]
-    is_certain = all(isinstance(error, Failed) for error in errors)
+    is_certain = all(isinstance(error, CommitFailed) for error in errors)
     if errors and is_certain and not any(isinstance(outcome, str) for outcome in outcomes):
         raise errors[0]
     if errors:
-        raise Unknown(str(errors[0]))
+        raise OutcomeUnknown(str(errors[0]))
     return first_error(outcomes)
 
 
@@ -60,7 +60,7 @@ def doubtful_as_it_is(outcomes: Sequence[Outcome]) -> tuple[Version | None, ...]
     """Raise what is not definite as it is: the rule of AWS and Azure before there was one rule."""
     errors = [outcome for outcome in outcomes if isinstance(outcome, OnceOnlyError)]
     for error in errors:
-        if not isinstance(error, Failed):
+        if not isinstance(error, CommitFailed):
             raise error
     return combined(outcomes)
 
@@ -75,7 +75,7 @@ def always_unknown(outcomes: Sequence[Outcome]) -> tuple[Version | None, ...]:
     try:
         return first_error(outcomes)
     except OnceOnlyError as error:
-        raise Unknown(str(error)) from error
+        raise OutcomeUnknown(str(error)) from error
 
 
 MUTANTS = {
@@ -89,7 +89,7 @@ MUTANTS = {
 
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_failed_is_raised_only_when_nothing_was_written(name: str) -> None:
-    """And CommitRefused before Failed: the same call can never succeed. All else that went wrong is Unknown."""
+    """And CommitRefused before CommitFailed: the same call can never succeed. All else that went wrong is OutcomeUnknown."""
     outcomes, expected = SCENARIOS[name]
     assert outcome_of(combined, outcomes) is expected
 
@@ -124,7 +124,7 @@ async def test_nothing_more_is_sent_after_an_error() -> None:
     await asyncio.sleep(0)
     assert not writing.done()
     answer.set()
-    with pytest.raises(Unknown, match="1 documents were written before this error: throttled"):
+    with pytest.raises(OutcomeUnknown, match="1 documents were written before this error: throttled"):
         await writing
     assert sent == ["a", "b"]
 
@@ -142,7 +142,7 @@ async def test_answers_come_in_the_order_of_the_changes() -> None:
 
 
 async def test_a_refused_request_is_one_outcome_of_all_in_it() -> None:
-    """So the call is Failed when the other requests wrote nothing either."""
+    """So the call is CommitFailed when the other requests wrote nothing either."""
     changes = [Change(key=key, body=b"{}") for key in "abc"]
 
     async def send(request: Sequence[Change]) -> Sequence[Outcome]:
@@ -167,7 +167,7 @@ async def test_reads_come_in_order_and_stop_at_an_error() -> None:
 
     assert await read_all([0, 1, 3], read, at_once=2) == [0, 10, 30]
     begun.clear()
-    with pytest.raises(Unknown, match="no answer"):
+    with pytest.raises(OutcomeUnknown, match="no answer"):
         await read_all([2, 0, 1, 3], read, at_once=1)
     assert begun == [2]
 

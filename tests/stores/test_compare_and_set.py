@@ -1,4 +1,4 @@
-"""The loop of compare-and-set, and what used to be loops of their own: nothing is lost, and Failed is true."""
+"""The loop of compare-and-set, and what used to be loops of their own: nothing is lost, and CommitFailed is true."""
 
 import ast
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ import onceonly.documents
 from onceonly.documents.bookkeeping import DocumentCounter, DocumentStarts
 from onceonly.documents.compare_and_set import TRIES, Contended, compare_and_set
 from onceonly.documents.store import DocumentStore
-from onceonly.model.errors import Conflict, Failed, Unknown
+from onceonly.model.errors import CommitFailed, ConflictError, OutcomeUnknown
 from onceonly.model.identity import Identity
 from onceonly.ports.documents import Change, Document, Documents, Version
 from onceonly.ports.starts import BEGUN
@@ -70,13 +70,13 @@ async def test_nothing_to_do_sends_nothing() -> None:
     assert documents.calls == ["load"]
 
 
-@pytest.mark.parametrize(("keys", "error"), [(["a"], Contended), (["a", "b"], Unknown)])
+@pytest.mark.parametrize(("keys", "error"), [(["a"], Contended), (["a", "b"], OutcomeUnknown)])
 async def test_losing_every_race_is_failed_only_if_nothing_was_written(keys: list[str], error: type[Exception]) -> None:
-    """It was Failed for the store's own loop although another document had been written."""
+    """It was CommitFailed for the store's own loop although another document had been written."""
     documents = Overtaken(TRIES)
     with pytest.raises(error, match="other workers kept changing 'a': 20 tries were not enough"):
         await compare_and_set(documents, keys, appended)
-    assert issubclass(Contended, Failed)
+    assert issubclass(Contended, CommitFailed)
     assert documents.calls.count("save") == TRIES
 
 
@@ -94,12 +94,12 @@ async def test_what_must_come_before_a_write_is_told_of_each() -> None:
     async def before(changes: Sequence[Change]) -> None:
         told.append(list(changes))
         if len(told) > 2:
-            raise Conflict("enough")
+            raise ConflictError("enough")
 
     await compare_and_set(documents, ["a", "b"], appended, before=before)
     assert [[change.key for change in changes] for changes in told] == [["a", "b"], ["a"]]
     assert told == [documents.written[:2], documents.written[2:]]
-    with pytest.raises(Conflict):
+    with pytest.raises(ConflictError):
         await compare_and_set(documents, ["b"], appended, before=before)
     assert await bodies(documents, "b") == {"b": b"x"}
 
@@ -109,7 +109,7 @@ async def test_a_store_that_edited_one_of_two_documents_does_not_say_failed() ->
     documents = Overtaken(TRIES)
     documents.other = b"{}"
     store = DocumentStore(documents, "shop", clock=ManualClock(), history=None)
-    with pytest.raises(Unknown):
+    with pytest.raises(OutcomeUnknown):
         await store.edit(["a", "b"], lambda _key, document: type(document)(state=b'{"n":1}'))
 
 

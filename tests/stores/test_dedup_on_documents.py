@@ -8,7 +8,7 @@ from documents_house import Contested, Told
 from onceonly.algorithms.admission import Deduplicated
 from onceonly.documents.compare_and_set import TRIES
 from onceonly.documents.dedup import DocumentDedupStore, ExpiredMarks
-from onceonly.model.errors import Failed, SchemaTooNew, SetupError, Unknown
+from onceonly.model.errors import CommitFailed, OutcomeUnknown, SchemaTooNew, SetupError
 from onceonly.model.identity import claim_key, fingerprint
 from onceonly.model.message import Message
 from onceonly.model.record import Record
@@ -133,7 +133,7 @@ async def test_sweeping_leaves_a_mark_that_is_added_again_meanwhile() -> None:
     store = opened(documents, clock)
     await store.add([A])
     clock.advance(2 * DAY)
-    with pytest.raises(Failed, match="other workers kept changing"):
+    with pytest.raises(CommitFailed, match="other workers kept changing"):
         await store.sweep()
     assert set(await store.contains([A])) == {A}
 
@@ -142,28 +142,28 @@ async def test_losing_every_time_ends() -> None:
     """It failed: nothing was written."""
     documents = Contested()
     await opened(documents).add([A])
-    with pytest.raises(Failed, match="try again"):
+    with pytest.raises(CommitFailed, match="try again"):
         await opened(documents).remove([A])
     assert documents.calls.count("save") == 1 + TRIES
 
 
 @pytest.mark.parametrize("spoiled", [1, 2])
 async def test_failing_after_some_were_written_is_unknown(spoiled: int) -> None:
-    """Failed would say that nothing happened."""
+    """CommitFailed would say that nothing happened."""
     documents, clock = Told(), ManualClock()
     await opened(documents, clock).add([A])
     clock.advance(DAY)
     documents.calls.clear()
-    documents.spoils[spoiled] = Failed("away")
-    with pytest.raises(Unknown, match="some documents were written"):
+    documents.spoils[spoiled] = CommitFailed("away")
+    with pytest.raises(OutcomeUnknown, match="some documents were written"):
         await opened(documents, clock).add([A, B])
 
 
 async def test_failing_before_anything_was_written_is_failed() -> None:
     """The first call was the only one."""
     documents = Told()
-    documents.spoils[0] = Failed("away")
-    with pytest.raises(Failed, match="away"):
+    documents.spoils[0] = CommitFailed("away")
+    with pytest.raises(CommitFailed, match="away"):
         await opened(documents).add([A])
 
 

@@ -5,14 +5,14 @@ from document_store_house import ENTITY, ONE_EFFECT, WEEK, House, about, handle
 from documents_house import Told
 from msgspec.structs import replace
 
-from onceonly.adapters.memory.artifacts import MemoryThings
+from onceonly.adapters.memory.artifacts import MemoryArtifacts
 from onceonly.algorithms.effects import Registered as Effects
 from onceonly.documents.register import DocumentRegister
 from onceonly.formats.documents import Registered
-from onceonly.model.errors import CommitRefused, Conflict, Failed, SchemaTooNew, Unknown
+from onceonly.model.artifact import Artifact, Row
+from onceonly.model.errors import CommitFailed, CommitRefused, ConflictError, OutcomeUnknown, SchemaTooNew
 from onceonly.model.identity import Identity
 from onceonly.model.record import Record
-from onceonly.model.thing import Row, Thing
 from onceonly.ports.documents import Change
 from onceonly.testing.suite import ENDPOINT
 
@@ -38,9 +38,9 @@ def row(house: House, attempt: str = "a1", name: str = "m1", unit: str = ENTITY)
     return Row(identity=Identity("till", name), unit=unit, attempt=attempt, at=house.clock.now())
 
 
-def effects_of(house: House) -> tuple[Effects, MemoryThings]:
+def effects_of(house: House) -> tuple[Effects, MemoryArtifacts]:
     """Make the effects of a process."""
-    things = MemoryThings(house.documents.inner._driver)
+    things = MemoryArtifacts(house.documents.inner._driver)
     return Effects(house.store(), house.register(), {"blob": things}, ids=Counter(), clock=house.clock), things
 
 
@@ -52,10 +52,10 @@ async def test_what_a_stalled_attempt_makes_can_be_found() -> None:
         stall(house.documents, stalls_at, effects)
         try:
             attempts = await effects.register([about()])
-        except Conflict:
+        except ConflictError:
             continue
         attempt = attempts[about().identity]
-        thing = Thing(kind="blob", name=f"{attempt}/invoice", data=b"x")
+        thing = Artifact(kind="blob", name=f"{attempt}/invoice", data=b"x")
         await effects.make([Record(about().identity, attempt=attempt, things=(thing,))])
         assert await effects_of(house)[0].sweep(LATER, 10) == 1
         assert (await things.names(), await house.register().old(LATER, 10)) == ((), ())
@@ -89,8 +89,8 @@ def stall(documents: Told, call: int, effects: Effects) -> None:
 async def test_a_row_is_listed_before_it_is_written(write: int) -> None:
     """Whichever of the two writes is the last, another attempt handles the message and a sweep leaves nothing."""
     house = House()
-    house.documents.spoils = {write: Failed("the process ends here")}
-    with pytest.raises(Failed):
+    house.documents.spoils = {write: CommitFailed("the process ends here")}
+    with pytest.raises(CommitFailed):
         await house.register().open([row(house, "a0")])
     written, found = (await house.entity()).register, await house.register().old(LATER, 10)
     assert set(written) <= {each.attempt for each in found}
@@ -113,11 +113,11 @@ async def test_a_row_that_lands_after_its_listing_was_swept_is_refused() -> None
     async def saving(changes: list[Change]) -> object:
         if any(change.key == ENTITY for change in changes):
             late.extend(changes)
-            raise Unknown("no answer")
+            raise OutcomeUnknown("no answer")
         return await save(changes)
 
     house.documents.save = saving  # type: ignore[assignment, method-assign]
-    with pytest.raises(Unknown):
+    with pytest.raises(OutcomeUnknown):
         await house.register().open([row(house)])
     house.documents.save = save  # type: ignore[method-assign]
     await effects_of(house)[0].sweep(LATER, 10)
@@ -168,10 +168,10 @@ async def test_a_cancelled_row_makes_the_commit_a_conflict() -> None:
         unit = await house.store().begin([about()])
         if not early:
             await house.register().cancel(row(house))
-        with pytest.raises(Conflict):
+        with pytest.raises(ConflictError):
             await unit.commit([Record(about().identity, attempt="a1", unit=unit.key)])
         await house.register().remove(row(house))
-        with pytest.raises(Conflict):
+        with pytest.raises(ConflictError):
             await (await house.store().begin([about()])).commit([Record(about().identity, attempt="a1")])
 
 
@@ -180,7 +180,7 @@ async def test_one_bad_document_does_not_stop_the_sweeper() -> None:
     house = House()
     effects, things = effects_of(house)
     await house.register().open([row(house, "a1"), row(house, "a2", unit="entity/other")])
-    await things.create(Thing(kind="blob", name="a2/invoice", data=b"x"))
+    await things.create(Artifact(kind="blob", name="a2/invoice", data=b"x"))
     (found,) = (await house.documents.load([ENTITY])).values()
     await house.documents.save([Change(key=ENTITY, body=b"by hand", expected=found.version)])
     assert await effects.sweep(LATER, 10) == 1
@@ -193,7 +193,7 @@ async def test_bad_documents_do_not_stand_before_all_others() -> None:
     effects, things = effects_of(house)
     await house.register().open([row(house, f"a{number}", unit=f"entity/{number}") for number in range(7)])
     await house.register().open([row(house, "b")])
-    await things.create(Thing(kind="blob", name="b/invoice", data=b"x"))
+    await things.create(Artifact(kind="blob", name="b/invoice", data=b"x"))
     for number in range(7):
         (found,) = (await house.documents.load([f"entity/{number}"])).values()
         await house.documents.save([Change(key=f"entity/{number}", body=b"by hand", expected=found.version)])
@@ -225,7 +225,7 @@ async def test_a_message_that_is_known_gets_no_row() -> None:
         await house.store(history).forget([record])
         unit = await house.store(history).begin([about()])
         if unit.found.new:  # forgotten in between: without its row the attempt cannot be committed
-            with pytest.raises(Conflict):
+            with pytest.raises(ConflictError):
                 await unit.commit([Record(about().identity, attempt="a1", unit=unit.key)])
 
 

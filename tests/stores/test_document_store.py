@@ -7,10 +7,10 @@ from document_store_house import ENTITY, ONE_EFFECT, ORDER, WEEK, House, about, 
 from documents_house import Contested
 
 from onceonly.documents.store import DocumentStore
+from onceonly.model.artifact import Row
 from onceonly.model.entities import Entities
-from onceonly.model.errors import CommitRefused, Conflict, Failed, LeftToNewer, Unknown, Unusable
+from onceonly.model.errors import CommitFailed, CommitRefused, ConflictError, OutcomeUnknown, PermanentFailure, UpgradeRequired
 from onceonly.model.record import Record
-from onceonly.model.thing import Row
 from onceonly.ports.documents import Change
 from onceonly.testing.clock import ManualClock
 from onceonly.testing.samples import message
@@ -115,7 +115,7 @@ async def test_forgetting_that_loses_every_time_ends_in_failed() -> None:
     store = DocumentStore(documents, ENDPOINT, clock=ManualClock(), history=WEEK)
     quiet = DocumentStore(documents.inner, ENDPOINT, clock=ManualClock(), history=WEEK)
     record = await handle(quiet, about(), ONE_EFFECT)
-    with pytest.raises(Failed, match="kept changing"):
+    with pytest.raises(CommitFailed, match="kept changing"):
         await store.forget([record])
     assert (await quiet.begin([about()])).found.owed == (record,)
 
@@ -124,7 +124,7 @@ async def test_forgetting_that_loses_every_time_ends_in_failed() -> None:
 
 
 async def test_a_stalled_attempt_loses_to_the_fence() -> None:
-    """Load, prepare, stall; the sweeper fences and discards; the commit is a Conflict. With a document and without."""
+    """Load, prepare, stall; the sweeper fences and discards; the commit is a ConflictError. With a document and without."""
     for history in PLACES:
         for state in (b"1", None):
             house = House()
@@ -133,20 +133,20 @@ async def test_a_stalled_attempt_loses_to_the_fence() -> None:
                 await handle(store, about("before"))
             unit = await store.begin([about()])
             assert await house.store(history).fence(unit.key, about().identity) is None
-            with pytest.raises(Conflict):
+            with pytest.raises(ConflictError):
                 await unit.commit([Record(about().identity, ONE_EFFECT, unit=unit.key)])
             assert (await store.begin([about()])).found.new == (about(),)
 
 
 async def test_a_fence_that_came_too_late_finds_the_record() -> None:
-    """Committed between the sweeper's look and its write: a Conflict, and then the record."""
+    """Committed between the sweeper's look and its write: a ConflictError, and then the record."""
     house = House()
     store = house.store()
     unit = await store.begin([about()])
     record = Record(about().identity, ONE_EFFECT, unit=unit.key)
     racing = Contested(house.documents.inner._driver)  # type: ignore[arg-type]
     await handle(store, about("before"))
-    with pytest.raises(Conflict):
+    with pytest.raises(ConflictError):
         await DocumentStore(racing, ENDPOINT, clock=house.clock, history=WEEK).fence(unit.key, about().identity)
     unit = await store.begin([about()])
     await unit.commit([record])
@@ -154,7 +154,7 @@ async def test_a_fence_that_came_too_late_finds_the_record() -> None:
 
 
 async def test_a_commit_whose_answer_is_lost_is_found_again() -> None:
-    """Unknown, and then owed: nothing is handled twice."""
+    """OutcomeUnknown, and then owed: nothing is handled twice."""
     house = House()
     unit = await house.store().begin([about()])
     record = Record(about().identity, ONE_EFFECT, unit=unit.key)
@@ -162,10 +162,10 @@ async def test_a_commit_whose_answer_is_lost_is_found_again() -> None:
 
     async def cut(changes: object) -> None:
         await applied(changes)  # type: ignore[arg-type]
-        raise Unknown("no answer")
+        raise OutcomeUnknown("no answer")
 
     house.documents.save = cut  # type: ignore[assignment, method-assign]
-    with pytest.raises(Unknown):
+    with pytest.raises(OutcomeUnknown):
         await unit.commit([record])
     assert (await house.store().begin([about()])).found.owed == (record,)
 
@@ -183,9 +183,9 @@ async def test_a_unit_that_changed_nothing_still_says_what_is_done() -> None:
 async def test_a_key_that_nobody_can_hold_is_refused(unit: str) -> None:
     """So its message becomes a dead letter; any other error would give back its whole batch, for ever."""
     house = House()
-    with pytest.raises(Unusable, match="key"):
+    with pytest.raises(PermanentFailure, match="key"):
         await house.store().begin([about(unit=unit)])
-    with pytest.raises(Unusable, match="key"):
+    with pytest.raises(PermanentFailure, match="key"):
         await house.register().open([Row(identity=about().identity, unit=f"entity/{unit}", attempt="a", at=1)])
     assert await house.kept() == []
 
@@ -222,7 +222,7 @@ async def test_a_document_of_somebody_else_is_refused(body: bytes) -> None:
     store = house.store()
     body = body.replace(b"NAME", store.name_of(about().identity).encode()).replace(b"HASH", about().fingerprint.hex().encode())
     await house.documents.save([Change(key=ENTITY, body=body)])
-    with pytest.raises(Unusable, match=ORDER):
+    with pytest.raises(PermanentFailure, match=ORDER):
         await store.begin([about()])
     assert (await house.documents.inner.load([ENTITY]))[ENTITY].body == body
 
@@ -240,7 +240,7 @@ async def test_a_document_of_a_newer_version_waits(body: bytes) -> None:
     store = house.store()
     body = body.replace(b"NAME", store.name_of(about().identity).encode()).replace(b"HASH", about().fingerprint.hex().encode())
     await house.documents.save([Change(key=ENTITY, body=body)])
-    with pytest.raises(LeftToNewer, match="newer onceonly"):
+    with pytest.raises(UpgradeRequired, match="newer onceonly"):
         await store.begin([about()])
 
 

@@ -7,11 +7,11 @@ import pytest
 from document_store_house import ENTITY, ONE_EFFECT, ORDER, WEEK, House, about, handle
 
 from onceonly.documents.store import DocumentStore
+from onceonly.model.artifact import Row
 from onceonly.model.entities import Entities
-from onceonly.model.errors import CommitRefused, Unusable
+from onceonly.model.errors import CommitRefused, PermanentFailure
 from onceonly.model.message import Message, Send
 from onceonly.model.record import Record
-from onceonly.model.thing import Row
 from onceonly.testing.samples import message
 
 PLACES = [WEEK, None]
@@ -84,7 +84,7 @@ async def test_a_document_full_of_history_says_so() -> None:
     store = house.store()
     for number in range(90):
         await handle(store, about(f"m{number:02}"))
-    with pytest.raises(Unusable) as refused:
+    with pytest.raises(PermanentFailure) as refused:
         await handle(store, about("one more"))
     assert re.fullmatch(
         r"document 'entity/order/17' would have 7,\d{3} bytes, and this service holds 8,192\. Make room, then retry: 7,\d{3} "
@@ -98,7 +98,7 @@ async def test_a_document_full_of_history_says_so() -> None:
 async def test_a_state_that_is_too_large_is_told_to_get_smaller(history: timedelta | None) -> None:
     """Whoever keeps what is done elsewhere is not told to do that."""
     house = House(body=8_192)
-    with pytest.raises(Unusable) as refused:
+    with pytest.raises(PermanentFailure) as refused:
         await grow(house.store(history), about(), 8_000)
     assert str(refused.value).endswith("Make room, then retry: 7,996 bytes are the state (make the entity smaller)")
 
@@ -111,7 +111,7 @@ async def test_what_others_have_not_sent_yet_is_waited_for(history: timedelta | 
     before = await handle(store, about("before"), sends(3_000))
     with pytest.raises(CommitRefused, match=r"of them go as soon as what others send from there is sent$") as refused:
         await grow(store, about(), 5_000)
-    assert not isinstance(refused.value, Unusable)
+    assert not isinstance(refused.value, PermanentFailure)
     await store.forget([before])
     await grow(store, about(), 5_000)
 
@@ -124,12 +124,12 @@ async def test_what_is_sent_stays_as_history_and_may_still_be_too_much(history: 
         await handle(store, about(f"before {number}"), sends(1))
     with pytest.raises(CommitRefused) as refused:
         await grow(store, about(), 7_000)
-    assert isinstance(refused.value, Unusable) == (history is not None)
+    assert isinstance(refused.value, PermanentFailure) == (history is not None)
 
 
 async def test_what_is_sent_at_once_may_be_too_large() -> None:
     """Its own messages do not go before it is committed."""
-    with pytest.raises(Unusable, match=r"bytes are what is to be sent \(send less at once\)$"):
+    with pytest.raises(PermanentFailure, match=r"bytes are what is to be sent \(send less at once\)$"):
         await handle(House(body=8_192).store(), about(), sends(8_000))
 
 
@@ -138,5 +138,7 @@ async def test_history_that_an_earlier_setting_left_goes_by_itself() -> None:
     house = House(body=8_192)
     for number in range(90):
         await handle(house.store(), about(f"m{number:02}"))
-    with pytest.raises(Unusable, match=r"90 messages finished under an earlier setting \(they go 30 days after they were\)$"):
+    with pytest.raises(
+        PermanentFailure, match=r"90 messages finished under an earlier setting \(they go 30 days after they were\)$"
+    ):
         await handle(house.store(None), about("one more"), ONE_EFFECT)

@@ -4,9 +4,9 @@ import pytest
 
 from onceonly.adapters.memory.register import MemoryRegister, RegisterWorld, cancel, open_rows, remove, take
 from onceonly.adapters.memory.world import Live
-from onceonly.model.errors import Conflict
+from onceonly.model.artifact import Row
+from onceonly.model.errors import ConflictError
 from onceonly.model.identity import Identity
-from onceonly.model.thing import Row
 from onceonly.testing.clock import START, ManualClock
 
 M1, M2 = Identity("till", "m1"), Identity("till", "m2")
@@ -55,7 +55,7 @@ def test_a_cancelled_row_is_not_opened_again() -> None:
     """It would give the permission back; the other rows are written, each by itself."""
     after, outcome = open_rows(world(CANCELLED_A), (A, B), 9)
     assert after == world(CANCELLED_A, B)
-    assert outcome.kind is Conflict
+    assert outcome.kind is ConflictError
 
 
 async def test_rows_are_found_by_message_and_unit() -> None:
@@ -79,10 +79,10 @@ async def test_rows_are_stamped_and_listed_oldest_first() -> None:
 
 
 async def test_a_row_goes_its_whole_way() -> None:
-    """Opened, cancelled, and removed after its thing was unmade; opening it twice is a Conflict on the way."""
+    """Opened, cancelled, and removed after its thing was unmade; opening it twice is a ConflictError on the way."""
     register = MemoryRegister(Live(), "shop")
     await register.open([A])
-    with pytest.raises(Conflict):
+    with pytest.raises(ConflictError):
         await register.open([A])
     assert await register.cancel(A)
     assert await register.rows([M1]) == (CANCELLED_A,)

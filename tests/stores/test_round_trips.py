@@ -10,14 +10,14 @@ import pytest
 from document_store_house import WEEK, House, about
 from sqlalchemy import event
 
-from onceonly.adapters.memory.artifacts import MemoryThings
+from onceonly.adapters.memory.artifacts import MemoryArtifacts
 from onceonly.algorithms.admission import Deduplicated, History, Tokenized, TokensInStore
-from onceonly.algorithms.effects import NoThings, Registered
-from onceonly.algorithms.outbox import Processed, finish, process
+from onceonly.algorithms.effects import NoArtifacts, Registered
+from onceonly.algorithms.outbox import UnitResult, finish, process
 from onceonly.documents.dedup import DocumentDedupStore
 from onceonly.documents.tokens import DocumentTokens
 from onceonly.model.entities import Entities
-from onceonly.model.errors import Unknown
+from onceonly.model.errors import OutcomeUnknown
 from onceonly.model.message import Delivery, Message, Send
 from onceonly.model.record import Answer, Decision
 from onceonly.model.token import TOKEN, Owner, Token
@@ -26,7 +26,7 @@ from onceonly.ports.dead_letters import DeadLetters
 from onceonly.ports.handlers import Handlers
 from onceonly.ports.store import Resources
 from onceonly.ports.transport import Transport
-from onceonly.runtime.environment import SystemIds
+from onceonly.runtime.environment import SystemIdGenerator
 from onceonly.sql.database import Database, open_database
 from onceonly.sql.schema import create
 from onceonly.sql.store import SCHEMA, ClaimMode, SqlStore, SqlTokens
@@ -76,7 +76,7 @@ class Broker:
     async def send(self, sends: Sequence[Send]) -> tuple[Answer, ...]:
         """Take."""
         if self.is_away:
-            raise Unknown("away")
+            raise OutcomeUnknown("away")
         return tuple(Answer.TAKEN for _ in sends)
 
     async def ack(self, deliveries: Sequence[Delivery]) -> None:
@@ -86,7 +86,7 @@ class Broker:
 def bundle(store: object, admission: object, things: object = None) -> Ports:
     """Put ports together; what is never asked is not there."""
     nothing = cast("DeadLetters", None)
-    parts = (cast("Handlers", Shop()), admission, things or NoThings(), cast("Transport", Broker()), nothing)
+    parts = (cast("Handlers", Shop()), admission, things or NoArtifacts(), cast("Transport", Broker()), nothing)
     return Ports(ENDPOINT, store, store, None, *parts)  # type: ignore[arg-type] # only parts of the ports are needed
 
 
@@ -108,8 +108,8 @@ async def history_in_documents(_: Path) -> AsyncIterator[Variant]:
 async def history_with_blobs(_: Path) -> AsyncIterator[Variant]:
     """The same, with register rows."""
     house = House()
-    things = {"blob": MemoryThings(house.documents.inner._driver)}
-    registered = Registered(house.store(), house.register(), things, ids=SystemIds(), clock=house.clock)
+    things = {"blob": MemoryArtifacts(house.documents.inner._driver)}
+    registered = Registered(house.store(), house.register(), things, ids=SystemIdGenerator(), clock=house.clock)
     yield Variant(bundle(house.store(WEEK), History(), registered), about(), lambda: len(house.documents.calls))
 
 
@@ -130,7 +130,7 @@ async def tokens(_: Path) -> AsyncIterator[Variant]:
     await store.prepare(dict.fromkeys([mine], Owner(OTHER, "", about().identity)))
     await DocumentTokens(house.documents, clock=house.clock).activate([mine])
     house.documents.calls.clear()
-    admission = Tokenized(ENDPOINT, DocumentTokens(house.documents, clock=house.clock), {}, SystemIds())
+    admission = Tokenized(ENDPOINT, DocumentTokens(house.documents, clock=house.clock), {}, SystemIdGenerator())
     message = about(extensions=((TOKEN, mine.id),))
     yield Variant(bundle(house.store(None), admission), message, lambda: len(house.documents.calls))
 
@@ -144,7 +144,7 @@ async def tokens_in_sql(folder: Path) -> AsyncIterator[Variant]:
         heard.clear()
         store = SqlStore(database, ENDPOINT, keeping=ClaimMode.TOKENS)
         message = about(unit="", extensions=((TOKEN, mine.id),))
-        yield Variant(bundle(store, TokensInStore({}, SystemIds())), message, heard.total)
+        yield Variant(bundle(store, TokensInStore({}, SystemIdGenerator())), message, heard.total)
 
 
 @asynccontextmanager
@@ -176,7 +176,7 @@ async def deliver(variant: Variant, *sends: Send) -> int:
     """Take the message through once; gives how often its stores were called."""
     before = variant.calls()
     ports = variant.ports._replace(handlers=cast("Handlers", Shop(*sends)))
-    processed: Processed = await process([variant.message], ports)
+    processed: UnitResult = await process([variant.message], ports)
     if processed.finished:
         await finish(processed.finished, [], ports)
     return variant.calls() - before
@@ -186,7 +186,7 @@ async def after_a_crash(variant: Variant) -> int:
     """Take it through up to its commit, then once more."""
     broker = cast("Broker", variant.ports.transport)
     broker.is_away = True
-    with pytest.raises(Unknown):
+    with pytest.raises(OutcomeUnknown):
         await deliver(variant, SEND)
     broker.is_away = False
     return await deliver(variant, SEND)

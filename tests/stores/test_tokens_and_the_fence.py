@@ -8,7 +8,7 @@ from document_store_house import ONE_EFFECT, ORDER, House, about
 from onceonly.algorithms.admission import Tokenized, mint
 from onceonly.algorithms.sweeper import sweep
 from onceonly.documents.tokens import DocumentTokens
-from onceonly.model.errors import Conflict, Failed, SchemaTooNew
+from onceonly.model.errors import CommitFailed, ConflictError, SchemaTooNew
 from onceonly.model.record import Record
 from onceonly.model.token import TOKEN, Owner, Prepared, Token
 from onceonly.ports.bundle import Ports
@@ -66,7 +66,7 @@ async def test_an_attempt_that_stalls_before_its_commit_loses_to_the_sweeper() -
     unit = await house.store(None).begin([about()])
     (record,) = await house.admission().prepare([Record(about().identity, ONE_EFFECT, unit=unit.key)])
     assert await house.sweep() == 1
-    with pytest.raises(Conflict):
+    with pytest.raises(ConflictError):
         await unit.commit([record])
     await house.admission().discard([record])
     assert await house.tokens().prepared(LATER, 10) == ()
@@ -104,7 +104,7 @@ async def test_only_the_attempt_that_was_committed_keeps_its_tokens() -> None:
     await units[0].commit([first])
     assert await house.sweep() == 1
     assert [each.token for each in await house.tokens().prepared(LATER, 10)] == list(first.minted)
-    with pytest.raises(Conflict):
+    with pytest.raises(ConflictError):
         await units[1].commit([second])
 
 
@@ -145,8 +145,8 @@ async def test_a_store_that_is_away_is_asked_for_one_page_only() -> None:
     await house.tokens().prepare(
         dict.fromkeys([Token(f"t{n}", "a") for n in range(9)], Owner(ENDPOINT, "entity/x", about().identity))
     )
-    house.documents.spoils = dict.fromkeys(range(100), Failed("away"))
-    with pytest.raises(Failed, match="away"):
+    house.documents.spoils = dict.fromkeys(range(100), CommitFailed("away"))
+    with pytest.raises(CommitFailed, match="away"):
         await house.sweep(limit=3)
     assert house.documents.calls == ["load"] * 3
 

@@ -10,7 +10,7 @@ from documents_house import Contested, Told
 from onceonly.adapters.memory.documents import MemoryDocuments
 from onceonly.adapters.memory.world import Live, Operation
 from onceonly.documents.tokens import DocumentTokens
-from onceonly.model.errors import Conflict, Failed, SchemaTooNew, TryAgain, Unknown
+from onceonly.model.errors import CommitFailed, ConflictError, OutcomeUnknown, RetryableError, SchemaTooNew
 from onceonly.model.identity import Identity
 from onceonly.model.token import Owner, Token
 from onceonly.ports.documents import Change, Documents
@@ -87,16 +87,16 @@ async def test_losing_every_time_ends_in_failed() -> None:
     documents = Contested()
     await opened(documents).prepare(dict.fromkeys([A], OWNER))
     for call in (opened(documents).activate, opened(documents).discard, opened(documents).remove):
-        with pytest.raises(Failed, match="try again"):
+        with pytest.raises(CommitFailed, match="try again"):
             await call([A])
     assert [each.token for each in await opened(documents).prepared(LATER, 10)] == [A]
 
 
 async def test_a_used_id_names_itself() -> None:
-    """It is a Conflict, which says which token."""
+    """It is a ConflictError, which says which token."""
     documents = Told()
     await opened(documents).prepare(dict.fromkeys([A], OWNER))
-    with pytest.raises(Conflict, match="token/mail/a"):
+    with pytest.raises(ConflictError, match="token/mail/a"):
         await opened(documents).prepare(dict.fromkeys([A], OWNER))
 
 
@@ -142,7 +142,7 @@ class Unsteady:
             answers = await self._inner.perform(operation, patience)
             if form == "twice":
                 return answers
-        raise Unknown(f"the answer of a write is missing: {form}")
+        raise OutcomeUnknown(f"the answer of a write is missing: {form}")
 
     async def land(self) -> None:
         """Let one late write land."""
@@ -192,14 +192,14 @@ class History:
             token = fresh.pop()
             try:
                 await process.prepare(dict.fromkeys([token], OWNER))
-            except Unknown:
+            except OutcomeUnknown:
                 return  # its unit is given up: nobody will ever activate it
             self.ready.append(token)
 
     async def _write(self, process: DocumentTokens, call: str, tokens: list[Token]) -> None:
         try:
             await getattr(process, call)(tokens)
-        except TryAgain:
+        except RetryableError:
             return
         if call == "remove":
             self.removed.update(tokens)

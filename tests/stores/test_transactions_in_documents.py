@@ -11,7 +11,7 @@ from onceonly.adapters.memory.world import Live
 from onceonly.documents.store import DocumentStore
 from onceonly.documents.transactions import DocumentTransaction, DocumentTransactions
 from onceonly.model.entities import Entities
-from onceonly.model.errors import CommitRefused, Failed, Unknown
+from onceonly.model.errors import CommitFailed, CommitRefused, OutcomeUnknown
 from onceonly.model.record import Record
 from onceonly.model.transaction import Kept, Opening
 from onceonly.ports.documents import Change, DocumentLimits, Version
@@ -38,7 +38,7 @@ class Noting(MemoryDocuments):
         answers = await super().save(changes)
         if self.unanswered and changes[0].key.startswith(self.unanswered):
             self.unanswered = ""
-            raise Unknown("no answer")
+            raise OutcomeUnknown("no answer")
         return answers
 
 
@@ -136,7 +136,7 @@ async def test_a_key_whose_way_was_not_answered_is_committed_by_the_next_attempt
     house = House()
     house.documents.unanswered = "key/"
     opened = await house.opened("a1", "k", "Account/A")
-    with pytest.raises(Failed, match="nothing was committed"):
+    with pytest.raises(CommitFailed, match="nothing was committed"):
         await opened.commit(None, b"first")
     assert await house.transactions.kept("k") is None
     await house.done("a2", "k", "Account/B")
@@ -150,7 +150,7 @@ async def test_a_commit_that_was_not_answered_may_have_happened() -> None:
     house = House()
     house.documents.unanswered = "entity/"
     opened = await house.opened("a1", "k", "Account/A")
-    with pytest.raises(Unknown):
+    with pytest.raises(OutcomeUnknown):
         await opened.commit(None, b"first")
     assert await house.transactions.kept("k") == Kept("a1", b"f", b"first")
 

@@ -18,9 +18,9 @@ from onceonly.adapters.rabbitmq.link import Link, read_address
 from onceonly.adapters.rabbitmq.topology import Names
 from onceonly.adapters.rabbitmq.transport import RabbitMQTransport
 from onceonly.model.message import Delivery, Message, Send
-from onceonly.ports.surroundings import Clock
+from onceonly.ports.environment import Clock
 from onceonly.ports.transport import Topology
-from onceonly.runtime.environment import SystemChance, SystemClock
+from onceonly.runtime.environment import SystemClock, SystemRandomSource
 from servers import RABBITMQ, need
 
 EVENT = "shop.order.v1"
@@ -40,7 +40,7 @@ class House:
 
     async def transport(self, endpoint: str = "shop", *, url: str = "", clock: Clock | None = None) -> RabbitMQTransport:
         """Open a transport on a connection of its own."""
-        link = Link(read_address(url or self.url), SystemChance())
+        link = Link(read_address(url or self.url), SystemRandomSource())
         self._stack.push_async_callback(link.close)
         transport = RabbitMQTransport(link, endpoint, clock=clock or SystemClock(), names=self.names)
         self._stack.push_async_callback(transport.close)

@@ -19,12 +19,12 @@ from onceonly.adapters.rabbitmq.inbox import Receipt
 from onceonly.adapters.rabbitmq.link import LONGEST_PAUSE_SECONDS, Channel, Link, read_address
 from onceonly.adapters.rabbitmq.topology import Names
 from onceonly.adapters.rabbitmq.transport import RabbitMQTransport
-from onceonly.model.errors import Failed, SetupError, TryAgain, Unknown
+from onceonly.model.errors import CommitFailed, OutcomeUnknown, RetryableError, SetupError
 from onceonly.model.message import Send
 from onceonly.model.record import Answer
 from onceonly.ports.transport import Depth, Topology
-from onceonly.runtime.environment import SystemChance, SystemClock
-from onceonly.runtime.worker.pace import UNSURE_MOST_SECONDS
+from onceonly.runtime.environment import SystemClock, SystemRandomSource
+from onceonly.runtime.worker.backpressure import UNSURE_MOST_SECONDS
 
 
 @pytest.fixture
@@ -81,7 +81,7 @@ async def test_a_delivery_whose_reject_fails_is_given_to_another(house: House, m
         raise TimeoutError
 
     monkeypatch.setattr(Channel, "basic_reject", unanswered)
-    with pytest.raises(Unknown, match="cannot put a delivery back"):
+    with pytest.raises(OutcomeUnknown, match="cannot put a delivery back"):
         await transport._inbox.reject(transport._inbox.current([held.receipt]))
     assert ids(await take(other, 1)) == ["a"]
 
@@ -147,10 +147,10 @@ async def test_a_lost_connection_comes_back(house: House) -> None:
         await asyncio.sleep(0.05)
         proxy.refuses = True
         proxy.cut()
-        with pytest.raises(Failed):
+        with pytest.raises(CommitFailed):
             await waiting
         for call in (transport.receive(10, 0), transport.send(commands("lost")), transport.depth("shop")):
-            with pytest.raises(Failed, match="cannot connect to amqp://"):
+            with pytest.raises(CommitFailed, match="cannot connect to amqp://"):
                 await call
         await transport.ack(held)
         await transport.release(held)
@@ -169,7 +169,7 @@ async def test_a_queue_that_does_not_answer_is_told(house: House) -> None:
         assert await transport.receive(1, 0) == ()
         await consumer_gone(transport)
         proxy.swallows = True
-        with pytest.raises(Failed, match="cannot receive from queue"):
+        with pytest.raises(CommitFailed, match="cannot receive from queue"):
             await transport.receive(1, 0)
         proxy.swallows = False
         proxy.cut()
@@ -193,10 +193,10 @@ async def test_attempts_to_connect_are_spaced(house: House) -> None:
     """Within the pause after a failed attempt a call fails at once, without knocking."""
     async with Proxy.before(house.url) as proxy:
         proxy.refuses = True
-        link = Link(read_address(proxy.through(house.url)), SystemChance())
+        link = Link(read_address(proxy.through(house.url)), SystemRandomSource())
         errors = []
         for _ in range(50):
-            with pytest.raises(Failed) as caught:
+            with pytest.raises(CommitFailed) as caught:
                 await link.channel(confirms=False)
             errors.append(str(caught.value))
         assert len(set(errors)) == 1
@@ -412,5 +412,5 @@ async def until_it_works(call, *arguments):  # type: ignore[no-untyped-def] # no
         while True:
             try:
                 return await call(*arguments)
-            except TryAgain:
+            except RetryableError:
                 await asyncio.sleep(0.05)

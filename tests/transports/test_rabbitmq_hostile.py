@@ -23,7 +23,7 @@ from onceonly.assembly import open_dead_letters
 from onceonly.formats.cloudevents import RAW_PROPERTIES
 from onceonly.model.dead_letter import DeadLetter
 from onceonly.ports.dead_letters import Filter
-from onceonly.runtime.environment import SystemChance, SystemClock
+from onceonly.runtime.environment import SystemClock, SystemRandomSource
 from servers import RABBITMQ, need
 
 GOOD = 50
@@ -99,7 +99,7 @@ class Shop:
 
     async def empty(self) -> None:
         """Wait until nothing waits and nothing is held."""
-        link = Link(read_address(self.url), SystemChance())
+        link = Link(read_address(self.url), SystemRandomSource())
         transport = RabbitMQTransport(link, "shop", clock=SystemClock())
         try:
             async with asyncio.timeout(DEADLINE):
@@ -125,7 +125,7 @@ async def opened(folder: Path) -> AsyncIterator[Shop]:
         async with made.endpoint.running():
             yield made
     finally:
-        link = Link(read_address(made.url), SystemChance())
+        link = Link(read_address(made.url), SystemRandomSource())
         await RabbitMQTransport(link, "shop", clock=SystemClock()).remove([made.endpoint.topology()])
         await link.close()
 
@@ -288,7 +288,7 @@ async def test_a_release_gives_back_whatever_it_is(tmp_path: Path, name: bytes) 
     async with opened(tmp_path) as made:
         url, queue = made.url, made.queue
         await made.empty()
-    link = Link(read_address(url), SystemChance())
+    link = Link(read_address(url), SystemRandomSource())
     transport = RabbitMQTransport(link, "shop", clock=SystemClock())
     try:
         await transport.declare([made.endpoint.topology()])

@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 import pytest
 from rabbitmq_house import PATIENCE, House, commands, ids, opened
 
-from onceonly.model.errors import Unknown
-from onceonly.runtime.worker.returns import PatientTransport
+from onceonly.model.errors import OutcomeUnknown
+from onceonly.runtime.worker.redelivery import PatientTransport
 
 
 @pytest.fixture
@@ -67,11 +67,11 @@ async def test_what_is_being_given_back_is_given_back_once(house: House, monkeyp
         taken += await patient.receive(3 - len(taken), PATIENCE)
 
     async def cannot(_receipts: object) -> None:
-        raise Unknown("cannot acknowledge")
+        raise OutcomeUnknown("cannot acknowledge")
 
     with monkeypatch.context() as patched:
         patched.setattr(transport._inbox, "settle", cannot)
-        with pytest.raises(Unknown):
+        with pytest.raises(OutcomeUnknown):
             await patient.ack(taken)
     await asyncio.gather(patient.release(taken), patient.give_back())
     assert patient.left == ()

@@ -15,7 +15,7 @@ from test_rabbitmq_starts import line, until
 from onceonly import Context, Endpoint, message
 from onceonly.adapters.rabbitmq.link import is_open
 from onceonly.adapters.rabbitmq.transport import RabbitMQTransport
-from onceonly.model.errors import Failed, TryAgain
+from onceonly.model.errors import CommitFailed, RetryableError
 from onceonly.model.message import Delivery
 from onceonly.model.record import Answer
 from onceonly.ports.transport import Depth, Topology
@@ -100,7 +100,7 @@ async def test_a_full_server_makes_sends_unsure_and_receivers_wait(house: House,
     assert await transport.send(commands("before")) == (Answer.TAKEN,)
     async with full(server):
         assert await transport.send(commands("a", "b")) == (Answer.UNKNOWN,) * 2
-        with pytest.raises(Failed, match="takes no messages: it is low on memory or disk space"):
+        with pytest.raises(CommitFailed, match="takes no messages: it is low on memory or disk space"):
             await transport.send(commands("c"))
         assert await transport.receive(10, 0.2) == ()
         waiting = asyncio.create_task(transport.receive(10, 3600.0))
@@ -195,7 +195,7 @@ async def until_taken(transport: RabbitMQTransport, name: str) -> Answer:
         while True:
             try:
                 (answer,) = await transport.send(commands(name))
-            except TryAgain:
+            except RetryableError:
                 await asyncio.sleep(0.05)
             else:
                 if answer is not Answer.UNKNOWN:

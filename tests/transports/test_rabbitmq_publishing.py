@@ -11,7 +11,7 @@ from rabbitmq_house import opened
 
 from onceonly.adapters.rabbitmq.link import Link, is_open, publish, read_address
 from onceonly.adapters.rabbitmq.publishing import Outcome, OwnProperties, Parcel
-from onceonly.runtime.environment import SystemChance
+from onceonly.runtime.environment import SystemRandomSource
 
 
 @pytest.mark.parametrize("content_type", [None, "application/json"])
@@ -34,7 +34,7 @@ def test_the_drivers_decoder_reads_the_properties_that_were_written(
 async def test_a_lone_message_leaves_in_the_turn_of_the_loop_that_publishes_it() -> None:
     """What the loop has to do besides, such as receiving the next message, comes after it."""
     async with opened() as house:
-        link = Link(read_address(house.url), SystemChance())
+        link = Link(read_address(house.url), SystemRandomSource())
         channel = await link.channel(confirms=True)
         parcel = Parcel(
             routing_key=house.names.queue("shop"),

@@ -12,7 +12,7 @@ from rabbitmq_house import TOPOLOGY, House, commands, opened
 from onceonly.adapters.rabbitmq import watching
 from onceonly.adapters.rabbitmq.link import Channel, answered
 from onceonly.adapters.rabbitmq.transport import RabbitMQTransport
-from onceonly.model.errors import TryAgain
+from onceonly.model.errors import RetryableError
 from onceonly.model.message import Delivery
 from onceonly.model.record import Answer
 from onceonly.ports.transport import Depth, Topology
@@ -241,7 +241,7 @@ async def failing(transport: RabbitMQTransport) -> None:
     try:
         while True:
             await transport.receive(10, 0.5)
-    except TryAgain:
+    except RetryableError:
         return
 
 
@@ -251,7 +251,7 @@ async def received(transport: RabbitMQTransport) -> tuple[Delivery, ...]:
         try:
             if found := await transport.receive(10, 0.5):
                 return found
-        except TryAgain:
+        except RetryableError:
             await asyncio.sleep(0.1)
 
 
@@ -260,7 +260,7 @@ async def sent(transport: RabbitMQTransport) -> Answer:
     while True:
         try:
             (answer,) = await transport.send(commands("m3"))
-        except TryAgain:
+        except RetryableError:
             await asyncio.sleep(0.1)
         else:
             return Answer(answer)

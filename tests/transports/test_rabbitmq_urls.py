@@ -15,9 +15,9 @@ from onceonly.adapters.rabbitmq.transport import RabbitMQTransport
 from onceonly.assembly import open_database, open_store, open_transport
 from onceonly.cli import main
 from onceonly.config.endpoint import Settings
-from onceonly.model.errors import Failed, OnceOnlyError, SetupError
+from onceonly.model.errors import CommitFailed, OnceOnlyError, SetupError
 from onceonly.ports.transport import Topology
-from onceonly.runtime.environment import SystemChance, SystemClock
+from onceonly.runtime.environment import SystemClock, SystemRandomSource
 from servers import RABBITMQ, need
 
 SECRET = "s3cr3t"  # noqa: S105 - one that must not be seen
@@ -61,11 +61,11 @@ def test_a_wrong_url_is_a_setup_error_without_its_password(url: str, why: str) -
 
 async def opening(url: str) -> str:
     """Try to use a server; gives what went wrong, with the kind of error."""
-    link = Link(read_address(url), SystemChance())
+    link = Link(read_address(url), SystemRandomSource())
     transport = RabbitMQTransport(link, "shop", clock=SystemClock())
     try:
         await transport.receive(1, 0)
-    except (Failed, SetupError) as error:
+    except (CommitFailed, SetupError) as error:
         return f"{type(error).__name__}: {error}"
     finally:
         await link.close()
@@ -77,7 +77,7 @@ async def test_a_server_that_is_away_is_told_without_its_password() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]
     told = await opening(f"amqp://me:{SECRET}@127.0.0.1:{port}/orders?timeout=1")
-    assert told.startswith(f"Failed: cannot connect to amqp://127.0.0.1:{port}/orders: ")
+    assert told.startswith(f"CommitFailed: cannot connect to amqp://127.0.0.1:{port}/orders: ")
     assert SECRET not in told
 
 
@@ -99,17 +99,20 @@ async def test_a_wrong_password_or_virtual_host_is_told() -> None:
     [
         (
             ConnectionNotAllowed("NOT_ALLOWED - access to vhost 'a' refused for user 'me': connection limit (5) is reached"),
-            Failed,
+            CommitFailed,
         ),
         (ConnectionNotAllowed("NOT_ALLOWED - access to vhost 'a' refused for user 'me'"), SetupError),
         (
             ChannelNotFoundEntity(
                 "NOT_FOUND - queue 'a' in vhost '/' process is stopped by supervisor, or is down or inaccessible"
             ),
-            Failed,
+            CommitFailed,
         ),
         (ChannelNotFoundEntity("NOT_FOUND - no queue 'a' in vhost '/'"), SetupError),
-        (ConnectionInternalError("INTERNAL_ERROR - access to vhost 'a' refused for user 'me': vhost 'a' is down"), Failed),
+        (
+            ConnectionInternalError("INTERNAL_ERROR - access to vhost 'a' refused for user 'me': vhost 'a' is down"),
+            CommitFailed,
+        ),
     ],
 )
 async def test_what_passes_by_itself_is_no_fault_of_the_set_up(error: Exception, kind: type[OnceOnlyError]) -> None:
@@ -129,7 +132,7 @@ async def test_tls_is_a_matter_of_the_url(tmp_path: Path) -> None:
         for options in (f"&cafile={made}", "&verify=false"):
             assert await opening(url + options) == ""
         told = await opening(url)
-        assert told.startswith("Failed: cannot connect to amqps://127.0.0.1:")
+        assert told.startswith("CommitFailed: cannot connect to amqps://127.0.0.1:")
         assert "certificate" in told.lower()
 
 
@@ -194,7 +197,7 @@ def test_the_command_line_declares_and_shows(
         assert '"shop"' in said.out
 
     async def remove() -> None:
-        link = Link(read_address(url), SystemChance())
+        link = Link(read_address(url), SystemRandomSource())
         await RabbitMQTransport(link, "shop", clock=SystemClock()).remove([Topology(endpoint="shop", events=("Ordered",))])
         await link.close()
 

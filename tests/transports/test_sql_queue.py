@@ -16,7 +16,7 @@ from sqlalchemy import event
 
 from onceonly.endpoint.reading import read
 from onceonly.formats.cloudevents import UNREADABLE
-from onceonly.model.errors import Failed, SchemaMissing
+from onceonly.model.errors import CommitFailed, SchemaMissing
 from onceonly.model.message import Delivery, Send, Unreadable
 from onceonly.ports.transport import Depth, Topology
 from onceonly.runtime.environment import SystemClock
@@ -113,7 +113,7 @@ async def test_a_lock_that_is_never_free_is_a_failure_not_an_unknown(database: D
     """Nothing was sent, and that is certain."""
     with closing(sqlite3.connect(file_of(database), isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
-        with pytest.raises(Failed):
+        with pytest.raises(CommitFailed):
             await shop.send(sends(1))
         other.execute("ROLLBACK")
     assert await shop.receive(10, 0) == ()

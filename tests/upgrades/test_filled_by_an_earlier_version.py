@@ -18,7 +18,7 @@ import pytest
 
 from onceonly.algorithms.delivery import deliver
 from onceonly.ports.dead_letters import Filter
-from onceonly.runtime.environment import Surroundings
+from onceonly.runtime.environment import Environment
 from onceonly.testing.clock import ManualClock
 
 HERE = Path(__file__).parent
@@ -58,7 +58,7 @@ async def test_each_message_takes_effect_once(name: str, program: ModuleType) ->
     """By claims, by tokens and by marks elsewhere."""
     endpoint = getattr(program, name)
     assert ask(f"{name}.db", "SELECT count(*) FROM onceonly_records") == [(2,)]  # there is something to drain
-    async with endpoint.opened(surroundings=Surroundings(clock=ManualClock(LATER))) as ports:
+    async with endpoint.opened(environment=Environment(clock=ManualClock(LATER))) as ports:
         while batch := await ports.transport.receive(100, 0):
             await deliver(batch, ports)
         letters = await ports.dead_letters.page(Filter(endpoint=name))
@@ -73,7 +73,7 @@ async def test_each_message_takes_effect_once(name: str, program: ModuleType) ->
 
 async def test_entities_are_read_and_counted_once(program: ModuleType) -> None:
     """Two messages for one entity, one for the other; their copies count nothing."""
-    async with program.history.opened(surroundings=Surroundings(clock=ManualClock(LATER))) as ports:
+    async with program.history.opened(environment=Environment(clock=ManualClock(LATER))) as ports:
         while batch := await ports.transport.receive(100, 0):
             await deliver(batch, ports)
     states = [state for (state,) in ask("history.db", "SELECT state FROM onceonly_entities")]

@@ -5,7 +5,7 @@ import pytest
 from onceonly.formats.records import decode_record, encode_record
 from onceonly.model.identity import Identity
 from onceonly.model.record import Record
-from onceonly.model.remote import Call, Verb
+from onceonly.model.remote import RemoteRequest, Verb
 from onceonly_verify.checks import CHECKS
 from onceonly_verify.mutants import MUTANTS
 from onceonly_verify.running import run_check
@@ -39,6 +39,8 @@ def test_the_protocols_own_list_of_broken_versions_is_there() -> None:
 
 def test_calls_are_stored_with_their_record() -> None:
     """They come back as they were, and an older version says that it cannot read them."""
-    record = Record(Identity("s", "i"), calls=(Call(Verb.POST, "http://a/x/r"), Call(Verb.DELETE, "http://a/x/q")))
+    record = Record(
+        Identity("s", "i"), calls=(RemoteRequest(Verb.POST, "http://a/x/r"), RemoteRequest(Verb.DELETE, "http://a/x/q"))
+    )
     stored = encode_record(record)
     assert (decode_record(record.identity, stored), stored[:1]) == (record, b"\x03")

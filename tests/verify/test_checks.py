@@ -221,10 +221,10 @@ def test_a_check_that_is_cut_short_fails() -> None:
 
 def test_an_error_that_escapes_the_delivery_shell_is_a_violation() -> None:
     """The runtime gets a report, whatever the ports answer."""
-    narrow = change("algorithms.delivery", "_finish", drop_element(named("Conflict")))
+    narrow = change("algorithms.delivery", "_finish", drop_element(named("ConflictError")))
     one = Check(name="one", workload=NAMED["one message"].workload, bounds=Bounds(failures=1))
     result = run_check(one, programs=changed([narrow]))
-    assert result.violation.startswith("escape: the delivery shell let Conflict escape")
+    assert result.violation.startswith("escape: the delivery shell let ConflictError escape")
 
 
 class Corridor:

@@ -29,7 +29,7 @@ COUNTER = (
 )
 CACHE = (
     outbox("", define("SEEN = set()")),
-    outbox("process", insert_first("if SEEN & set(messages):\n    return Processed()\nSEEN.update(messages)")),
+    outbox("process", insert_first("if SEEN & set(messages):\n    return UnitResult()\nSEEN.update(messages)")),
 )
 RAISES = (
     outbox("", define("CALLS = []")),

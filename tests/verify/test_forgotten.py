@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from onceonly.model.ring import Bar
+from onceonly.model.ring import Undecidable
 from onceonly_verify import CHECKS, Check
 from onceonly_verify.auditor import Auditor
 from onceonly_verify.environment import Environment
@@ -43,8 +43,8 @@ def test_the_clock_ends_when_the_old_slice_may_just_be_forgotten() -> None:
 def test_messages_of_the_worlds_meet_every_answer_of_a_slot() -> None:
     """Held, not recycled yet, and behind the horizon once it is recycled; never from the future."""
     recycled, _ = shipped().ring.recycle(ring_at(END), SLICING.slot(OLD), shipped().ring.Dial(SLICING, END))
-    assert [bar_of(ring_at(START), OLD), bar_of(ring_at(END), OLD), bar_of(recycled, OLD)] == [None, None, Bar.BEHIND]
-    assert [bar_of(ring_at(END), NEXT), bar_of(recycled, NEXT)] == [Bar.UNRECYCLED, None]
+    assert [bar_of(ring_at(START), OLD), bar_of(ring_at(END), OLD), bar_of(recycled, OLD)] == [None, None, Undecidable.TOO_OLD]
+    assert [bar_of(ring_at(END), NEXT), bar_of(recycled, NEXT)] == [Undecidable.SLOT_NOT_READY, None]
 
 
 def test_a_message_is_not_received_before_its_sender_could_send_it() -> None:
@@ -52,7 +52,7 @@ def test_a_message_is_not_received_before_its_sender_could_send_it() -> None:
     eager = tuple(replace(role, waits=None) if role.queue == "shop" else role for role in AHEAD.roles)
     violation = explored(AHEAD, eager).violation
     assert "'b' is not behind the horizon" in violation
-    assert Bar.FUTURE.value in violation
+    assert Undecidable.TOO_NEW.value in violation
 
 
 @pytest.mark.parametrize("gone", ["clock of shop", "janitor of shop"])

@@ -2,10 +2,10 @@
 
 from msgspec.structs import replace
 
-from onceonly.adapters.memory.artifacts import ThingsWorld
+from onceonly.adapters.memory.artifacts import ArtifactsWorld
 from onceonly.adapters.memory.store import StoreWorld
 from onceonly.adapters.memory.tokens import TokensWorld
-from onceonly.model.thing import Thing
+from onceonly.model.artifact import Artifact
 from onceonly.model.token import Token
 from onceonly_verify import CHECKS, MUTANTS, run_check, run_mutant
 from onceonly_verify.besides import Left, dead_tokens, left_over, missing_things
@@ -21,9 +21,9 @@ COMMITTED = {SHOP: StoreWorld(notes=(("a", "1.1.2"),))}
 EMPTY = BrokerPart(None)
 
 
-def thing(attempt: str, mark: str) -> ThingsWorld:
+def thing(attempt: str, mark: str) -> ArtifactsWorld:
     """Give a place with one thing in it."""
-    return ThingsWorld(frozenset([Thing(kind="blob", name=f"{attempt}/0", data=f"a.0 by {mark}".encode())]))
+    return ArtifactsWorld(frozenset([Artifact(kind="blob", name=f"{attempt}/0", data=f"a.0 by {mark}".encode())]))
 
 
 def test_a_message_whose_token_is_not_live_would_be_dropped() -> None:
@@ -45,7 +45,7 @@ def test_a_live_token_whose_message_is_gone_is_a_leak() -> None:
 def test_what_a_committed_attempt_made_is_there() -> None:
     """From its commit on."""
     assert not [*missing_things(MAKING, {THINGS: thing("1.1.1", "1.1.2")}, COMMITTED)]
-    (words,) = missing_things(MAKING, {THINGS: ThingsWorld()}, COMMITTED)
+    (words,) = missing_things(MAKING, {THINGS: ArtifactsWorld()}, COMMITTED)
     assert words == "unmade: 'a.0 by 1.1.2' is gone, and the attempt that made it was committed"
 
 

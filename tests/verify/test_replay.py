@@ -88,7 +88,7 @@ async def test_a_stuck_state_is_shown_by_going_on_without_faults() -> None:
     history = History(check="one message", violation=STUCK, steps=steps)
     assert not (await replay(history)).reproduced
     idle = change(
-        "algorithms.delivery", "deliver", insert_before("_release", "await _release(deliveries, ports)\nreturn Report()")
+        "algorithms.delivery", "deliver", insert_before("_release", "await _release(deliveries, ports)\nreturn BatchReport()")
     )
     opening = Opening(opening_of(history).check, changed([idle]))
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from onceonly.adapters.memory.world import Operation, Place, Raises
-from onceonly.model.errors import Failed, TryAgain
+from onceonly.model.errors import CommitFailed, RetryableError
 from onceonly.model.message import Delivery
 from onceonly_verify.asking import Asking
 from onceonly_verify.trie import NotDeterministic, Trie, Unforeseen
@@ -38,7 +38,7 @@ async def polite(driver: Asking) -> None:
     driver.at_once(call("mark"))
     try:
         await driver.perform(call(f"after {answer}"))
-    except Failed:
+    except CommitFailed:
         await driver.perform(call("sorry"))
 
 
@@ -67,7 +67,7 @@ def test_an_outcome_that_raises_is_raised_inside() -> None:
     """Failures are data to the search and exceptions to the program."""
     trie = trie_of(polite)
     after = trie.child(trie.root(BATCH), "yes")
-    assert trie.child(after, Raises(Failed, "no luck")).call == call("sorry")
+    assert trie.child(after, Raises(CommitFailed, "no luck")).call == call("sorry")
     assert isinstance(trie.child(after, Raises(ValueError, "odd")).escaped, ValueError)
     trie.close()
 
@@ -91,7 +91,7 @@ def test_a_program_that_differs_when_it_runs_again_is_an_error_that_names_the_ca
 async def ending(driver: Asking) -> None:
     """Ask, then settle, in other words for other answers but with the same calls."""
     answer = await driver.perform(call("first"))
-    with suppress(TryAgain):
+    with suppress(RetryableError):
         await driver.perform(call("ack" if answer else "release"))
     driver.at_once(call("mark"))
 
@@ -103,7 +103,7 @@ def test_nodes_with_the_same_future_share_a_number() -> None:
     assert trie.child(root, "yes") is not trie.child(root, "certainly")
     assert trie.child(root, "yes").number == trie.child(root, "certainly").number != trie.child(root, "").number
     assert trie.nodes[trie.child(root, "certainly").number] is trie.child(root, "yes")
-    assert trie.child(trie.child(root, "certainly"), Raises(Failed, "by a fault")).marks == (call("mark"),)
+    assert trie.child(trie.child(root, "certainly"), Raises(CommitFailed, "by a fault")).marks == (call("mark"),)
     trie.close()
 
 

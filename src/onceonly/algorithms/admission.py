@@ -11,7 +11,7 @@ from onceonly.model.record import Effect, Record
 from onceonly.model.token import TOKEN, Owner, Token
 from onceonly.ports.admission import Admitted
 from onceonly.ports.dedup_store import NONE, DedupStore
-from onceonly.ports.surroundings import Ids
+from onceonly.ports.environment import IdGenerator
 from onceonly.ports.token_store import TokenStore
 
 Subscribers = Mapping[str, Sequence[str]]
@@ -77,7 +77,7 @@ class Deduplicated:
 class Tokenized:
     """A message may be handled only while its token is live; its handling consumes it (protocols, section 5)."""
 
-    def __init__(self, endpoint: str, tokens: TokenStore, subscribers: Subscribers, ids: Ids) -> None:
+    def __init__(self, endpoint: str, tokens: TokenStore, subscribers: Subscribers, ids: IdGenerator) -> None:
         """Use this token store; `subscribers` say for whom an event's token is minted."""
         self._endpoint = endpoint
         self._tokens = tokens
@@ -118,7 +118,7 @@ class Tokenized:
 class TokensInStore:
     """The tokens are in the store's own database: its claim consumes them, and its commit makes them live."""
 
-    def __init__(self, subscribers: Subscribers, ids: Ids) -> None:
+    def __init__(self, subscribers: Subscribers, ids: IdGenerator) -> None:
         """Mint for these."""
         self._subscribers = subscribers
         self._ids = ids
@@ -141,7 +141,7 @@ class TokensInStore:
         """Retire nothing: the commit consumed the token."""
 
 
-def mint(record: Record, subscribers: Subscribers, ids: Ids) -> Record:
+def mint(record: Record, subscribers: Subscribers, ids: IdGenerator) -> Record:
     """Give every message of a record a fresh token, the same for all endpoints that it goes to.
 
     It replaces one that came along with attributes handed on from another message, which is none of this one's.

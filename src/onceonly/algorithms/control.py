@@ -22,7 +22,7 @@ from msgspec.structs import replace
 
 from onceonly.algorithms.relay import relay
 from onceonly.formats.cloudevents import PREFIXES, take_apart
-from onceonly.model.errors import Failed, Unknown
+from onceonly.model.errors import CommitFailed, OutcomeUnknown
 from onceonly.model.message import Delivery, Message, Send
 from onceonly.model.record import Answer
 from onceonly.model.transaction import Control, Opening
@@ -49,21 +49,24 @@ class Looked(Enum):
 
 
 async def announce(opening: Opening, unit: str, controls: Controls, transport: Transport) -> None:
-    """Send the control message of an attempt that is about to be committed. Raises Failed: then nothing may be committed."""
+    """Send the control message of an attempt that is about to be committed.
+
+    Raises CommitFailed: then nothing may be committed.
+    """
     control = Control(endpoint=opening.endpoint, attempt=opening.attempt, key=opening.key, unit=unit)
     try:
         (answer,) = await transport.send([send_of(control, controls)])
-    except Unknown as error:  # one that was taken all the same finds nothing, at the end
-        raise Failed(f"nothing was committed: its control message may not have been taken: {error}") from error
+    except OutcomeUnknown as error:  # one that was taken all the same finds nothing, at the end
+        raise CommitFailed(f"nothing was committed: its control message may not have been taken: {error}") from error
     if answer is not Answer.TAKEN:
-        raise Failed(
+        raise CommitFailed(
             f"nothing was committed: the broker did not take its control message ({answer.value}); is there a queue of "
             f"endpoint {controls.to!r}?"
         )
 
 
 async def look(control: Control, controls: Controls, ports: Finishing) -> Looked:
-    """See to one attempt. Raises Conflict, Failed, Unknown: then it is to be released."""
+    """See to one attempt. Raises ConflictError, CommitFailed, OutcomeUnknown: then it is to be released."""
     kept = await controls.attempts.kept(control.key, control.endpoint) if control.key else None
     record = await controls.attempts.record(control.identity, control.unit)
     if record is not None and record.effects:

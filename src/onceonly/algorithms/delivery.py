@@ -8,8 +8,9 @@
     give up   fence, so that no earlier attempt is committed later; store the dead letter; then ack
 
 Only a message's own failure is counted: its handler's, its process's death, or a commit refused in a unit of one. Conflicts,
-Unknown and failing ports release the delivery uncounted, so an outage dead-letters nothing. One exception: a unit of one that
-fails for such a reason, while the same unit without its handler can be committed. It counts when it repeats (`model.retry`).
+OutcomeUnknown and failing ports release the delivery uncounted, so an outage dead-letters nothing. One exception: a unit of one
+that fails for such a reason, while the same unit without its handler can be committed. It counts when it repeats
+(`model.retry`).
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -20,26 +21,26 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from onceonly.algorithms.control import Looked, apart, control_of, look
-from onceonly.algorithms.intake import OTHER_BODY, Item, Letter, letter_for, sort
-from onceonly.algorithms.outbox import Processed, drop, finish, process
+from onceonly.algorithms.intake import OTHER_BODY, DeadLetterDraft, PendingMessage, letter_for, sort
+from onceonly.algorithms.outbox import UnitResult, drop, finish, process
 from onceonly.model.dead_letter import DeadLetter
 from onceonly.model.errors import (
     CommitRefused,
-    Conflict,
+    ConflictError,
     HandlerFailed,
-    LeftToNewer,
     LockTimeout,
-    Outrun,
-    TryAgain,
+    PermanentFailure,
+    RetryableError,
     Unable,
-    Unusable,
+    UpgradeRequired,
+    VersionConflict,
 )
 from onceonly.model.identity import Identity
 from onceonly.model.message import Delivery, Failure, FailureKind, Message, Send, Unreadable
 from onceonly.model.record import Answer, Decision, Record
 from onceonly.model.remote import Response
-from onceonly.model.retry import BLAMED, UNCOUNTED, Verdict
-from onceonly.model.ring import Bar
+from onceonly.model.retry import BLAMED, UNCOUNTED, RetryDecision
+from onceonly.model.ring import Undecidable
 from onceonly.ports.bundle import Ports
 from onceonly.ports.handlers import Handlers
 from onceonly.ports.store import Resources
@@ -53,7 +54,7 @@ RECYCLING_SECONDS = 5.0
 """Seconds after which a message is looked at again whose slot has not been recycled yet."""
 
 
-class Report(Struct, frozen=True, kw_only=True):
+class BatchReport(Struct, frozen=True, kw_only=True):
     """How a batch ended, in deliveries; for telemetry and for the pace of the worker, never for correctness."""
 
     handled: int = 0
@@ -76,29 +77,29 @@ class Report(Struct, frozen=True, kw_only=True):
     trouble: tuple[str, ...] = ()
     """What the ports said where a unit did not come about."""
 
-    def __add__(self, other: "Report") -> "Report":
+    def __add__(self, other: "BatchReport") -> "BatchReport":
         """Add two reports up."""
         if _NOTHING in (self, other):
             return self if other == _NOTHING else other
-        return Report(**{name: getattr(self, name) + getattr(other, name) for name in self.__struct_fields__})
+        return BatchReport(**{name: getattr(self, name) + getattr(other, name) for name in self.__struct_fields__})
 
 
-_NOTHING = Report()
+_NOTHING = BatchReport()
 
 
-class Ran(Struct, frozen=True, kw_only=True):
+class RunResult(Struct, frozen=True, kw_only=True):
     """What became of some items: unit by unit, and those whose unit as a whole did not come about."""
 
-    processed: tuple[Processed, ...] = ()
-    contended: tuple[Item, ...] = ()
-    outrun: tuple[Item, ...] = ()
-    unsure: tuple[Item, ...] = ()
-    newer: tuple[Item, ...] = ()
+    processed: tuple[UnitResult, ...] = ()
+    contended: tuple[PendingMessage, ...] = ()
+    outrun: tuple[PendingMessage, ...] = ()
+    unsure: tuple[PendingMessage, ...] = ()
+    newer: tuple[PendingMessage, ...] = ()
     trouble: tuple[str, ...] = ()
 
-    def __add__(self, other: "Ran") -> "Ran":
+    def __add__(self, other: "RunResult") -> "RunResult":
         """Join two results."""
-        return Ran(
+        return RunResult(
             processed=self.processed + other.processed,
             contended=self.contended + other.contended,
             outrun=self.outrun + other.outrun,
@@ -108,32 +109,32 @@ class Ran(Struct, frozen=True, kw_only=True):
         )
 
 
-Work = Callable[[], Awaitable[Report]]
+Work = Callable[[], Awaitable[BatchReport]]
 Works = Sequence[Work]
 
 
-async def one_after_another(works: Works) -> Report:
+async def one_after_another(works: Works) -> BatchReport:
     """Do one work after another."""
-    report = Report()
+    report = BatchReport()
     for work in works:
         report += await work()
     return report
 
 
 async def deliver(
-    deliveries: Sequence[Delivery], ports: Ports, do: Callable[[Works], Awaitable[Report]] = one_after_another
-) -> Report:
+    deliveries: Sequence[Delivery], ports: Ports, do: Callable[[Works], Awaitable[BatchReport]] = one_after_another
+) -> BatchReport:
     """Take a batch through. Returns when every delivery is settled or given back.
 
     Its units have nothing to do with each other: `do` may do them side by side.
     """
-    report, controls = Report(), ports.controls
+    report, controls = BatchReport(), ports.controls
     if controls:
         looks, deliveries = apart(deliveries)
         report += await do([partial(_look_at, delivery, controls, ports) for delivery in looks])
     intake = sort(deliveries, ports)
     await _release(intake.back, ports)
-    report += await give_up(intake.letters, ports) + Report(postponed=len(intake.back))
+    report += await give_up(intake.letters, ports) + BatchReport(postponed=len(intake.back))
     report += await set_apart(intake.suspects, ports)
     report += await do([partial(_take_through, unit, ports) for unit in intake.units])
     for item in intake.alone:  # after all others: a process that dies then holds few other messages
@@ -141,45 +142,45 @@ async def deliver(
     return report
 
 
-async def _look_at(delivery: Delivery, controls: Controls, ports: Ports) -> Report:
+async def _look_at(delivery: Delivery, controls: Controls, ports: Ports) -> BatchReport:
     try:
         looked = await look(control_of(delivery), controls, ports)
     except (ValueError, CommitRefused) as error:  # it is none, or what it leads to was not written by us
         return await give_up([letter_for(delivery, None, f"a control message that cannot be followed: {error}", ports)], ports)
-    except (TryAgain, Conflict) as error:
+    except (RetryableError, ConflictError) as error:
         await _release([delivery], ports)
-        return Report(unsure=1, trouble=(_words(error),))
+        return BatchReport(unsure=1, trouble=(_words(error),))
     if looked is Looked.UNSURE:
         await _release([delivery], ports)
-        return Report(unsure=1)
+        return BatchReport(unsure=1)
     await _ack([delivery], ports)
-    return Report(known=1)
+    return BatchReport(known=1)
 
 
-async def _take_through(unit: Sequence[Item], ports: Ports) -> Report:
+async def _take_through(unit: Sequence[PendingMessage], ports: Ports) -> BatchReport:
     return await settle(unit, await run(unit, ports), ports)
 
 
-async def set_apart(suspects: Sequence[Item], ports: Ports) -> Report:
+async def set_apart(suspects: Sequence[PendingMessage], ports: Ports) -> BatchReport:
     """Send each suspect again. Count the death of its process only where its handler was running.
 
     A process that dies holds many messages, and runs the handler of one. Its supervisor can determine which one. What was only
     held is sent again and runs with the others. A suspect runs alone if that is unknown, or if it was held too often.
     """
     if not suspects:
-        return Report()
+        return BatchReport()
     try:
         deaths = await ports.starts.died([item.message.identity for item in suspects])
-    except TryAgain as error:
+    except RetryableError as error:
         await release(suspects, ports)
-        return Report(unsure=_count(suspects), trouble=(_words(error),))
+        return BatchReport(unsure=_count(suspects), trouble=(_words(error),))
     counted = [(item, deaths.counted.get(item.message.identity, -1)) for item in suspects]
     innocent = [item for item, attempts in counted if attempts < item.attempts]
     most = MOST_HELD if deaths.explained else 0
     held = [item for item in innocent if item.held < most]
     unclear = [item for item in innocent if item.held >= most]
     now = partial(_run_now, ports=ports)  # where no copy can carry the mark
-    report = Report()
+    report = BatchReport()
     for item, attempts in counted:  # first: evidence is removed when it is returned
         if attempts >= item.attempts:
             report += await _count_death(item, attempts, ports)
@@ -187,15 +188,15 @@ async def set_apart(suspects: Sequence[Item], ports: Ports) -> Report:
     return report + await retry([(item, _uncounted(item)) for item in unclear], ports, alone=True, uncopied=now)
 
 
-async def _run_alone(item: Item, ports: Ports) -> Report:
+async def _run_alone(item: PendingMessage, ports: Ports) -> BatchReport:
     """Run one message that may end its process, behind a durable record: what another process finds of it is its death."""
     identity = item.message.identity
     try:
         started = await ports.starts.begin(identity, item.attempts)
-    except (TryAgain, Conflict) as error:
+    except (RetryableError, ConflictError) as error:
         await ports.starts.ended(identity)  # it may have been recorded, and nothing else would end it
         await release([item], ports)
-        return Report(unsure=_count([item]), trouble=(_words(error),))
+        return BatchReport(unsure=_count([item]), trouble=(_words(error),))
     if started.died is not None:
         return await _count_death(item, started.died, ports)
     if started.wait:
@@ -207,16 +208,16 @@ async def _run_alone(item: Item, ports: Ports) -> Report:
     return await settle((item,), ran, ports)
 
 
-async def _run_now(item: Item, _: Verdict, ports: Ports) -> Report:
+async def _run_now(item: PendingMessage, _: RetryDecision, ports: Ports) -> BatchReport:
     return await _run_alone(item, ports)
 
 
-async def _put_back(item: Item, _: Verdict, ports: Ports) -> Report:
+async def _put_back(item: PendingMessage, _: RetryDecision, ports: Ports) -> BatchReport:
     await release([item], ports)
-    return Report(unsure=_count([item]))
+    return BatchReport(unsure=_count([item]))
 
 
-async def _count_death(item: Item, attempts: int, ports: Ports) -> Report:
+async def _count_death(item: PendingMessage, attempts: int, ports: Ports) -> BatchReport:
     """Count the death of a run that began with `attempts`.
 
     A message whose runs died too often still goes through its unit, without its handler: it may be committed and owe effects.
@@ -228,7 +229,7 @@ async def _count_death(item: Item, attempts: int, ports: Ports) -> Report:
     return await settle([item], await run((item,), hopeless), hopeless)
 
 
-async def run(items: Sequence[Item], ports: Ports) -> Ran:
+async def run(items: Sequence[PendingMessage], ports: Ports) -> RunResult:
     """Run items as one unit, and find those to blame when it fails: any number of bad handlers costs one extra pass.
 
     Those whose units failed before, perhaps because of them, run behind the others, each in a unit of its own.
@@ -237,24 +238,24 @@ async def run(items: Sequence[Item], ports: Ports) -> Ran:
     if not doubted:
         return await _run(items, ports)
     others = [item for item in items if item not in doubted]
-    return await _each_alone(doubted, await _run(others, ports) if others else Ran(), ports)
+    return await _each_alone(doubted, await _run(others, ports) if others else RunResult(), ports)
 
 
-async def _run(items: Sequence[Item], ports: Ports, *, isolated: bool = False, seen: bool = False) -> Ran:
+async def _run(items: Sequence[PendingMessage], ports: Ports, *, isolated: bool = False, seen: bool = False) -> RunResult:
     """Run items as one unit. `seen`: another unit was committed since this batch was received."""
     try:
         processed = await process([item.message for item in items], ports, isolated=isolated)
     except (HandlerFailed, CommitRefused) as error:
         if len(items) == 1:
-            return Ran(processed=(Processed(failed=((items[0].message.identity, _failure(error)),)),))
-    except (Conflict, TryAgain) as error:
+            return RunResult(processed=(UnitResult(failed=((items[0].message.identity, _failure(error)),)),))
+    except (ConflictError, RetryableError) as error:
         return await _find(items, error, ports, isolated=isolated, seen=seen)
     else:
         unsure = [identity for identity, failure in processed.failed if failure.kind is FailureKind.UNSURE]
         if not unsure:
-            return Ran(processed=(processed,))
+            return RunResult(processed=(processed,))
         failed = tuple(each for each in processed.failed if each[0] not in unsure)
-        ran = Ran(processed=(replace(processed, failed=failed),))
+        ran = RunResult(processed=(replace(processed, failed=failed),))
         return await _each_alone([item for item in items if item.message.identity in unsure], ran, ports)
     if not isolated:
         return await _run(items, ports, isolated=True)
@@ -262,16 +263,18 @@ async def _run(items: Sequence[Item], ports: Ports, *, isolated: bool = False, s
     return await _run(items[:half], ports, isolated=True) + await _run(items[half:], ports, isolated=True)
 
 
-async def _each_alone(items: Sequence[Item], ran: Ran, ports: Ports) -> Ran:
+async def _each_alone(items: Sequence[PendingMessage], ran: RunResult, ports: Ports) -> RunResult:
     """Run each of these in a unit of its own, after what `ran`; not when that shows an outage."""
     for item in items:
         if ran.unsure:
-            return ran + Ran(unsure=tuple(items[items.index(item) :]))
+            return ran + RunResult(unsure=tuple(items[items.index(item) :]))
         ran += await _run((item,), ports, seen=any(part.handled for part in ran.processed))
     return ran
 
 
-async def _find(items: Sequence[Item], error: Conflict | TryAgain, ports: Ports, *, isolated: bool, seen: bool) -> Ran:
+async def _find(
+    items: Sequence[PendingMessage], error: ConflictError | RetryableError, ports: Ports, *, isolated: bool, seen: bool
+) -> RunResult:
     """Find out whether one message causes a failure of its unit.
 
     Only the message whose handler was running can be the cause. It runs once more, in a unit of its own.
@@ -279,7 +282,7 @@ async def _find(items: Sequence[Item], error: Conflict | TryAgain, ports: Ports,
     if isinstance(error, LockTimeout) and not isolated and len(items) > 1:
         return await _run(items, ports, isolated=True)  # those that wait for a lock are left out
     suspect = next((item for item in items if item.message.identity == error.during), None)
-    if suspect is None or isinstance(error, Outrun | LeftToNewer):
+    if suspect is None or isinstance(error, VersionConflict | UpgradeRequired):
         return _nobodys(items, error)
     if len(items) == 1:
         return await _doubt(suspect, error, ports, seen=seen)
@@ -287,11 +290,11 @@ async def _find(items: Sequence[Item], error: Conflict | TryAgain, ports: Ports,
     if isinstance(error, LockTimeout):  # the time-out ended the unit
         return _nobodys(others, error) + _locked(suspect, error)
     # a lost race: the others are released, and the next batch is half as large
-    ran = _nobodys(others, error) if isinstance(error, Conflict) else await _run(others, ports, isolated=True)
+    ran = _nobodys(others, error) if isinstance(error, ConflictError) else await _run(others, ports, isolated=True)
     return await _each_alone([suspect], ran, ports)
 
 
-async def _doubt(item: Item, error: Conflict | TryAgain, ports: Ports, *, seen: bool) -> Ran:
+async def _doubt(item: PendingMessage, error: ConflictError | RetryableError, ports: Ports, *, seen: bool) -> RunResult:
     """Doubt a message whose unit of one failed, if the same unit without its handler is committed now.
 
     That commit also waits for an earlier attempt, so what it finds new was not committed. A store that cannot write for now may
@@ -303,17 +306,17 @@ async def _doubt(item: Item, error: Conflict | TryAgain, ports: Ports, *, seen: 
         return _nobodys([item], error)
     try:
         is_its_own = await _is_committed_without(item.message, ports)
-    except (Conflict, TryAgain):
+    except (ConflictError, RetryableError):
         is_its_own = False
     if not is_its_own:
         return _nobodys([item], error)
     unsure = Failure(kind=FailureKind.UNSURE, reason=f"{BLAMED}: {_words(error)}")
-    return Ran(processed=(Processed(failed=((item.message.identity, unsure),)),))
+    return RunResult(processed=(UnitResult(failed=((item.message.identity, unsure),)),))
 
 
-def _locked(item: Item, error: LockTimeout) -> Ran:
+def _locked(item: PendingMessage, error: LockTimeout) -> RunResult:
     locked = Failure(kind=FailureKind.LOCKED, reason=_words(error))
-    return Ran(processed=(Processed(failed=((item.message.identity, locked),)),))
+    return RunResult(processed=(UnitResult(failed=((item.message.identity, locked),)),))
 
 
 async def _is_committed_without(message: Message, ports: Ports) -> bool:
@@ -330,15 +333,15 @@ async def _is_committed_without(message: Message, ports: Ports) -> bool:
     return True
 
 
-def _nobodys(items: Sequence[Item], error: Conflict | TryAgain) -> Ran:
+def _nobodys(items: Sequence[PendingMessage], error: ConflictError | RetryableError) -> RunResult:
     """Count nothing."""
     trouble, them = (_words(error),), tuple(items)
-    if isinstance(error, Conflict):
-        return Ran(contended=them, outrun=them if isinstance(error, Outrun) else (), trouble=trouble)
-    return Ran(unsure=them, newer=them if isinstance(error, LeftToNewer) else (), trouble=trouble)
+    if isinstance(error, ConflictError):
+        return RunResult(contended=them, outrun=them if isinstance(error, VersionConflict) else (), trouble=trouble)
+    return RunResult(unsure=them, newer=them if isinstance(error, UpgradeRequired) else (), trouble=trouble)
 
 
-async def settle(items: Sequence[Item], ran: Ran, ports: Ports) -> Report:
+async def settle(items: Sequence[PendingMessage], ran: RunResult, ports: Ports) -> BatchReport:
     """Settle every delivery of these items."""
     of = {item.message.identity: item for item in items}
     done = _joined(ran.processed)
@@ -351,36 +354,36 @@ async def settle(items: Sequence[Item], ran: Ran, ports: Ports) -> Report:
 
 
 async def retry(
-    judged: Sequence[tuple[Item, Verdict]],
+    judged: Sequence[tuple[PendingMessage, RetryDecision]],
     ports: Ports,
     *,
     alone: bool = False,
     held: bool = False,
-    uncopied: Callable[[Item, Verdict], Awaitable[Report]] | None = None,
-) -> Report:
+    uncopied: Callable[[PendingMessage, RetryDecision], Awaitable[BatchReport]] | None = None,
+) -> BatchReport:
     """Send a copy that carries the count, then ack the original; a copy that was not taken leaves the original.
 
     A copy that is refused can never be made: `uncopied` settles such a message, and without it the message is given up.
     """
     if not judged:
-        return Report()
+        return BatchReport()
     try:
         answers = await ports.transport.send([_copy(item, verdict, ports, alone=alone, held=held) for item, verdict in judged])
-    except TryAgain:
+    except RetryableError:
         answers = tuple(Answer.UNKNOWN for _ in judged)
     taken = [item for (item, _), answer in zip(judged, answers, strict=True) if answer is Answer.TAKEN]
     # Crash here, "after-retry-copy": 1 copy taken, 2 original not acked, 3 both come, 4 one claim: handled once.
     await _ack([delivery for item in taken for delivery in item.deliveries], ports)
     left = [item for (item, _), answer in zip(judged, answers, strict=True) if answer is Answer.UNKNOWN]
     await release(left, ports)
-    report = Report(retried=_count(taken), unsure=_count(left))
+    report = BatchReport(retried=_count(taken), unsure=_count(left))
     for (item, verdict), answer in zip(judged, answers, strict=True):
         if answer is Answer.REFUSED:
             report += await (uncopied(item, verdict) if uncopied else _end(item, verdict, ports))
     return report
 
 
-async def _end(item: Item, verdict: Verdict, ports: Ports) -> Report:
+async def _end(item: PendingMessage, verdict: RetryDecision, ports: Ports) -> BatchReport:
     """Give a message up that cannot be sent back; it goes through its unit, for it may be committed and owe its effects."""
     reason = f"{verdict.history[-1].reason}. {NO_COPY}" if verdict.history else NO_COPY
     refused = Failure(kind=FailureKind.REJECTED, reason=reason)
@@ -388,33 +391,36 @@ async def _end(item: Item, verdict: Verdict, ports: Ports) -> Report:
     return await settle([item], await run((item,), hopeless), hopeless)
 
 
-async def give_up(letters: Sequence[Letter], ports: Ports) -> Report:
+async def give_up(letters: Sequence[DeadLetterDraft], ports: Ports) -> BatchReport:
     """Fence, store dead letters, then ack; what could not be stored, or is committed after all, is released.
 
     This is the only place where a message is given up. An earlier attempt may still be in progress: if it were committed after
     the ack, its effects would never be sent. So the fence comes first. A record that the fence finds means that the message was
     handled: the message is redelivered, and `begin` answers "owed".
     """
-    report = Report()
+    report = BatchReport()
     for letter in letters:
         try:
             if await _is_committed(letter.gives_up, ports):
                 await _release(letter.deliveries, ports)
-                report += Report(contended=len(letter.deliveries), outrun=len(letter.deliveries))
+                report += BatchReport(contended=len(letter.deliveries), outrun=len(letter.deliveries))
                 continue
             await ports.dead_letters.add(letter.letter)
-        except (TryAgain, Conflict):
+        except (RetryableError, ConflictError):
             await _release(letter.deliveries, ports)
-            report += Report(unsure=len(letter.deliveries))
+            report += BatchReport(unsure=len(letter.deliveries))
         else:
             # Crash here, "after-dead-letter": 1 stored, 2 not acked, 3 it comes again, 4 the letter is stored once.
             await _ack(letter.deliveries, ports)
-            report += Report(dead=len(letter.deliveries))
+            report += BatchReport(dead=len(letter.deliveries))
     return report
 
 
 async def _is_committed(message: Message | None, ports: Ports) -> bool:
-    """Check whether a message is committed; if it is not, no attempt that began earlier can be. Raises Conflict, TryAgain."""
+    """Check whether a message is committed; if it is not, no attempt that began earlier can be.
+
+    Raises ConflictError, RetryableError.
+    """
     if message is None:
         return False
     try:
@@ -423,7 +429,7 @@ async def _is_committed(message: Message | None, ports: Ports) -> bool:
         return False
 
 
-async def release(items: Sequence[Item], ports: Ports) -> None:
+async def release(items: Sequence[PendingMessage], ports: Ports) -> None:
     """Give items back uncounted."""
     await _release([delivery for item in items for delivery in item.deliveries], ports)
 
@@ -431,7 +437,7 @@ async def release(items: Sequence[Item], ports: Ports) -> None:
 class GivenUp:
     """Handlers of a message whose handler never runs again: its process died too often, say. Its verdict is final."""
 
-    def __init__(self, handlers: Handlers, verdict: Verdict, failure: Failure = KILLED) -> None:
+    def __init__(self, handlers: Handlers, verdict: RetryDecision, failure: Failure = KILLED) -> None:
         """Keep the verdict, and why."""
         self._handlers = handlers
         self._verdict = verdict
@@ -447,27 +453,29 @@ class GivenUp:
         """Fail at once."""
         raise HandlerFailed(self._failure)
 
-    def verdict(self, message: Message, failure: Failure, *, attempts: int, history: tuple[Failure, ...]) -> Verdict:
+    def verdict(self, message: Message, failure: Failure, *, attempts: int, history: tuple[Failure, ...]) -> RetryDecision:
         """Give the verdict."""
         return self._verdict
 
 
-def _joined(parts: Sequence[Processed]) -> Processed:
+def _joined(parts: Sequence[UnitResult]) -> UnitResult:
     """Return what became of the messages of several units."""
     if len(parts) == 1:
         return parts[0]
     handled = frozenset(identity for part in parts for identity in part.handled)
-    names = [name for name in Processed.__struct_fields__ if name != "handled"]
-    return Processed(handled=handled, **{name: tuple(each for part in parts for each in getattr(part, name)) for name in names})
+    names = [name for name in UnitResult.__struct_fields__ if name != "handled"]
+    return UnitResult(
+        handled=handled, **{name: tuple(each for part in parts for each in getattr(part, name)) for name in names}
+    )
 
 
-def _failures(done: Processed, of: Mapping[Identity, Item]) -> list[tuple[Item, Failure]]:
+def _failures(done: UnitResult, of: Mapping[Identity, PendingMessage]) -> list[tuple[PendingMessage, Failure]]:
     """Return the messages that failed, and behind them those whose effects the broker refused."""
     failed = [(of[identity], failure) for identity, failure in done.failed]
     return failed + [(of[record.identity], _refusal(record)) for record, answer in done.kept if answer is Answer.REFUSED]
 
 
-def _clashes(done: Processed, of: Mapping[Identity, Item], ports: Ports) -> list[Letter]:
+def _clashes(done: UnitResult, of: Mapping[Identity, PendingMessage], ports: Ports) -> list[DeadLetterDraft]:
     """Return a dead letter for each delivery with another body than that handled before.
 
     Where admission knows of the other body, an earlier attempt at this one may still be committed, so it is fenced.
@@ -477,12 +485,12 @@ def _clashes(done: Processed, of: Mapping[Identity, Item], ports: Ports) -> list
     return here + [replace(_clash(item, d, ports), gives_up=item.message) for item in elsewhere for d in item.deliveries]
 
 
-async def _leave(done: Processed, ran: Ran, of: Mapping[Identity, Item], ports: Ports) -> Report:
+async def _leave(done: UnitResult, ran: RunResult, of: Mapping[Identity, PendingMessage], ports: Ports) -> BatchReport:
     """Release what comes again uncounted."""
     postponed = [of[identity] for identity in done.postponed]
     unsure = [of[record.identity] for record, answer in done.kept if answer is Answer.UNKNOWN]
     await release([*postponed, *unsure, *ran.contended, *ran.unsure], ports)
-    return Report(
+    return BatchReport(
         postponed=_count(postponed),
         contended=_count(ran.contended),
         outrun=_count(ran.outrun),
@@ -492,34 +500,34 @@ async def _leave(done: Processed, ran: Ran, of: Mapping[Identity, Item], ports: 
     )
 
 
-async def _finish(done: Processed, of: Mapping[Identity, Item], ports: Ports) -> Report:
+async def _finish(done: UnitResult, of: Mapping[Identity, PendingMessage], ports: Ports) -> BatchReport:
     finished = done.finished
     if not finished:
-        return Report()
+        return BatchReport()
     items = [of[record.identity] for record in finished]
     try:
         await finish(finished, [delivery for item in items for delivery in item.deliveries], ports)
-    except (TryAgain, Conflict):
+    except (RetryableError, ConflictError):
         await release(items, ports)
-        return Report(unsure=_count(items))
+        return BatchReport(unsure=_count(items))
     handled = sum(record.identity in done.handled for record in finished)
     idle = sum(not (record.owes or record.minted or record.identity in done.handled) for record in finished)
-    return Report(handled=handled, known=_count(items) - handled, idle=idle)
+    return BatchReport(handled=handled, known=_count(items) - handled, idle=idle)
 
 
-async def _drop(dropped: Sequence[Record], of: Mapping[Identity, Item], ports: Ports) -> Report:
+async def _drop(dropped: Sequence[Record], of: Mapping[Identity, PendingMessage], ports: Ports) -> BatchReport:
     if not dropped:
-        return Report()
+        return BatchReport()
     items = [of[record.identity] for record in dropped]
     try:
         await drop(dropped, [delivery for item in items for delivery in item.deliveries], ports)
-    except (TryAgain, Conflict):
+    except (RetryableError, ConflictError):
         await release(items, ports)
-        return Report(unsure=_count(items))
-    return Report(known=_count(items), dropped=len(items))
+        return BatchReport(unsure=_count(items))
+    return BatchReport(known=_count(items), dropped=len(items))
 
 
-async def _retry_or_give_up(failed: Sequence[tuple[Item, Failure]], ports: Ports) -> Report:
+async def _retry_or_give_up(failed: Sequence[tuple[PendingMessage, Failure]], ports: Ports) -> BatchReport:
     judged = [(item, failure, _judge(item, failure, ports)) for item, failure in failed]
     again = [(item, verdict) for item, failure, verdict in judged if not verdict.give_up and failure.kind not in UNCOUNTED]
     report = await retry(again, ports)
@@ -530,23 +538,27 @@ async def _retry_or_give_up(failed: Sequence[tuple[Item, Failure]], ports: Ports
     )
 
 
-async def _bar(barred: Sequence[tuple[Item, Bar]], ports: Ports) -> Report:
+async def _bar(barred: Sequence[tuple[PendingMessage, Undecidable]], ports: Ports) -> BatchReport:
     """Have those wait whose slot can be recycled; the others are for a person, who may know whether they were handled."""
-    waiting = [item for item, bar in barred if bar is Bar.UNRECYCLED]
-    later = Failure(kind=FailureKind.LATER, reason=Bar.UNRECYCLED.value, delay=RECYCLING_SECONDS)
+    waiting = [item for item, bar in barred if bar is Undecidable.SLOT_NOT_READY]
+    later = Failure(kind=FailureKind.LATER, reason=Undecidable.SLOT_NOT_READY.value, delay=RECYCLING_SECONDS)
     judged = [(item, _judge(item, later, ports)) for item in waiting]
     report = await retry(judged, ports, uncopied=partial(_put_back, ports=ports))
-    finals = [(item, Failure(kind=FailureKind.REJECTED, reason=bar.value)) for item, bar in barred if bar is not Bar.UNRECYCLED]
+    finals = [
+        (item, Failure(kind=FailureKind.REJECTED, reason=bar.value))
+        for item, bar in barred
+        if bar is not Undecidable.SLOT_NOT_READY
+    ]
     report += await give_up([_final(item, failure, _uncounted(item), ports) for item, failure in finals], ports)
-    return report + Report(unrecycled=_count(waiting))
+    return report + BatchReport(unrecycled=_count(waiting))
 
 
-def _judge(item: Item, failure: Failure, ports: Ports) -> Verdict:
+def _judge(item: PendingMessage, failure: Failure, ports: Ports) -> RetryDecision:
     return ports.handlers.verdict(item.message, failure, attempts=item.attempts, history=item.history)
 
 
-def _uncounted(item: Item) -> Verdict:
-    return Verdict(give_up=False, due=0, attempts=item.attempts, history=item.history)
+def _uncounted(item: PendingMessage) -> RetryDecision:
+    return RetryDecision(give_up=False, due=0, attempts=item.attempts, history=item.history)
 
 
 def _refusal(record: Record) -> Failure:
@@ -561,11 +573,11 @@ def _words(error: Exception) -> str:
 def _failure(error: HandlerFailed | CommitRefused) -> Failure:
     if isinstance(error, HandlerFailed):
         return error.failure
-    kind = FailureKind.REJECTED if isinstance(error, Unusable) else FailureKind.COMMIT  # hopeless: no retry mends it
+    kind = FailureKind.REJECTED if isinstance(error, PermanentFailure) else FailureKind.COMMIT  # hopeless: no retry mends it
     return Failure(kind=kind, reason=str(error))
 
 
-def _copy(item: Item, verdict: Verdict, ports: Ports, *, alone: bool, held: bool) -> Send:
+def _copy(item: PendingMessage, verdict: RetryDecision, ports: Ports, *, alone: bool, held: bool) -> Send:
     return Send(
         message=item.message,
         to=ports.endpoint,
@@ -577,7 +589,7 @@ def _copy(item: Item, verdict: Verdict, ports: Ports, *, alone: bool, held: bool
     )
 
 
-def _final(item: Item, failure: Failure, verdict: Verdict, ports: Ports) -> Letter:
+def _final(item: PendingMessage, failure: Failure, verdict: RetryDecision, ports: Ports) -> DeadLetterDraft:
     first = item.deliveries[0]
     letter = DeadLetter(
         endpoint=ports.endpoint,
@@ -589,23 +601,23 @@ def _final(item: Item, failure: Failure, verdict: Verdict, ports: Ports) -> Lett
         history=verdict.history,
         finish_only=failure.kind is FailureKind.REFUSED,
     )
-    return Letter(letter, item.deliveries, None if letter.finish_only else item.message)  # that one is committed
+    return DeadLetterDraft(letter, item.deliveries, None if letter.finish_only else item.message)  # that one is committed
 
 
-def _clash(item: Item, delivery: Delivery, ports: Ports) -> Letter:
+def _clash(item: PendingMessage, delivery: Delivery, ports: Ports) -> DeadLetterDraft:
     return letter_for(delivery, item.message, OTHER_BODY, ports)
 
 
 async def _ack(deliveries: Sequence[Delivery], ports: Ports) -> None:
-    with suppress(TryAgain):  # it comes again, and everything it asks for is done already
+    with suppress(RetryableError):  # it comes again, and everything it asks for is done already
         await ports.transport.ack(deliveries)
 
 
 async def _release(deliveries: Sequence[Delivery], ports: Ports) -> None:
     if deliveries:
-        with suppress(TryAgain):  # its lease ends by itself
+        with suppress(RetryableError):  # its lease ends by itself
             await ports.transport.release(deliveries)
 
 
-def _count(items: Iterable[Item]) -> int:
+def _count(items: Iterable[PendingMessage]) -> int:
     return sum(len(item.deliveries) for item in items)

@@ -2,7 +2,7 @@
 
     register  open a row for each attempt, before its unit begins
     make      make the things, under names of that attempt alone
-    commit    the store takes the row away in the same write; one that is cancelled or gone is a Conflict
+    commit    the store takes the row away in the same write; one that is cancelled or gone is a ConflictError
     clean     cancel the row; no row any more: stop, its things were published; else unmake them
     sweep     the same, when an attempt is so old that nothing of it can be under way any more; then remove the row
 
@@ -13,19 +13,19 @@ from collections.abc import Mapping, Sequence
 
 from onceonly.algorithms.remote_call import perform, response_of
 from onceonly.algorithms.sweeper import sweep_each
+from onceonly.model.artifact import Row
 from onceonly.model.errors import CommitRefused
 from onceonly.model.identity import Identity
 from onceonly.model.message import Message
 from onceonly.model.record import Answer, Record
 from onceonly.model.remote import HTTP, Response, requested
-from onceonly.model.thing import Row
-from onceonly.ports.effects import Register, Things
+from onceonly.ports.effects import ArtifactStore, Register
+from onceonly.ports.environment import Clock, IdGenerator
 from onceonly.ports.remote import Peers, Remote
 from onceonly.ports.store import Store
-from onceonly.ports.surroundings import Clock, Ids
 
 
-class NoThings:
+class NoArtifacts:
     """The effects of an endpoint that makes nothing but messages."""
 
     async def register(self, messages: Sequence[Message]) -> Mapping[Identity, str]:
@@ -61,9 +61,9 @@ class Registered:
         self,
         store: Store,
         register: Register,
-        things: Mapping[str, Things],
+        things: Mapping[str, ArtifactStore],
         *,
-        ids: Ids,
+        ids: IdGenerator,
         clock: Clock,
         remote: Remote | None = None,
     ) -> None:
@@ -121,16 +121,16 @@ class Registered:
 
     async def call(self, records: Sequence[Record]) -> Mapping[Identity, Answer]:
         """Make the calls, where other services are known."""
-        return await (NoThings().call(records) if self._remote is None else perform(records, self._remote))
+        return await (NoArtifacts().call(records) if self._remote is None else perform(records, self._remote))
 
     async def response(self, message: Message) -> Response | None:
         """Read the response, where other services are known."""
-        return await (NoThings().response(message) if self._remote is None else response_of(message, self._remote))
+        return await (NoArtifacts().response(message) if self._remote is None else response_of(message, self._remote))
 
     async def sweep(self, older_than: int, limit: int) -> int:
         """Clean up after attempts that began before `older_than` (milliseconds since 1970); gives for how many it could.
 
-        Raises Failed, Unknown.
+        Raises CommitFailed, OutcomeUnknown.
         """
         return await sweep_each(lambda most: self._register.old(older_than, most), self._clean, limit)
 

@@ -13,7 +13,7 @@ from onceonly.ports.bundle import Ports
 OTHER_BODY = "another message with the same source and id, but another body, came before: its sender re-uses ids"
 
 
-class Item(Struct, frozen=True):
+class PendingMessage(Struct, frozen=True):
     """One logical message of a batch with all its deliveries: they share its fate."""
 
     message: Message
@@ -50,7 +50,7 @@ class Item(Struct, frozen=True):
         return max(self.deliveries, key=lambda delivery: delivery.attempts).history
 
 
-class Letter(Struct, frozen=True):
+class DeadLetterDraft(Struct, frozen=True):
     """A dead letter, and the deliveries to acknowledge once it is stored."""
 
     letter: DeadLetter
@@ -63,10 +63,10 @@ class Intake(Struct, frozen=True):
     """A sorted batch: deliveries to release, letters to store, suspects, units, and items that run alone now."""
 
     back: tuple[Delivery, ...]
-    letters: tuple[Letter, ...]
-    suspects: tuple[Item, ...]
-    units: tuple[tuple[Item, ...], ...]
-    alone: tuple[Item, ...]
+    letters: tuple[DeadLetterDraft, ...]
+    suspects: tuple[PendingMessage, ...]
+    units: tuple[tuple[PendingMessage, ...], ...]
+    alone: tuple[PendingMessage, ...]
 
 
 def sort(deliveries: Sequence[Delivery], ports: Ports) -> Intake:
@@ -77,7 +77,7 @@ def sort(deliveries: Sequence[Delivery], ports: Ports) -> Intake:
     """
     copies: dict[Identity, list[Delivery]] = {}
     messages: dict[Identity, Message] = {}
-    letters: list[Letter] = []
+    letters: list[DeadLetterDraft] = []
     back: list[Delivery] = []
     for delivery in deliveries:
         message = ports.handlers.read(delivery)
@@ -87,7 +87,7 @@ def sort(deliveries: Sequence[Delivery], ports: Ports) -> Intake:
             back.append(delivery)
         else:
             copies.setdefault(message.identity, []).append(delivery)
-    items = [Item(messages[identity], tuple(found)) for identity, found in copies.items()]
+    items = [PendingMessage(messages[identity], tuple(found)) for identity, found in copies.items()]
     is_calm = not [delivery for delivery in deliveries if delivery.suspect or delivery.alone]
     alone = () if is_calm else tuple(item for item in items if item.alone)
     suspects = () if is_calm else tuple(item for item in items if item.suspect and not item.alone)
@@ -95,15 +95,15 @@ def sort(deliveries: Sequence[Delivery], ports: Ports) -> Intake:
     return Intake(tuple(back), tuple(letters), suspects, _by_key(together, ports), alone)
 
 
-def _by_key(items: Sequence[Item], ports: Ports) -> tuple[tuple[Item, ...], ...]:
+def _by_key(items: Sequence[PendingMessage], ports: Ports) -> tuple[tuple[PendingMessage, ...], ...]:
     """Put those into one unit that the store can commit together."""
-    units: dict[str, list[Item]] = {}
+    units: dict[str, list[PendingMessage]] = {}
     for item in items:
         units.setdefault(ports.store.unit_key(item.message), []).append(item)
     return tuple(tuple(unit) for unit in units.values())
 
 
-def letter_for(delivery: Delivery, message: Message | None, reason: str, ports: Ports) -> Letter:
+def letter_for(delivery: Delivery, message: Message | None, reason: str, ports: Ports) -> DeadLetterDraft:
     """Write the dead letter of one delivery that never became an item."""
     letter = DeadLetter(
         endpoint=ports.endpoint,
@@ -114,4 +114,4 @@ def letter_for(delivery: Delivery, message: Message | None, reason: str, ports: 
         attempts=delivery.attempts,
         history=delivery.history,
     )
-    return Letter(letter, (delivery,))
+    return DeadLetterDraft(letter, (delivery,))

@@ -17,15 +17,15 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from onceonly.algorithms.remote_call import forgetting, gone
-from onceonly.model.errors import Conflict, HandlerFailed, NotNow, ResponseGone, TryAgain
+from onceonly.model.errors import BudgetExceeded, ConflictError, HandlerFailed, ResponseGone, RetryableError
 from onceonly.model.identity import Identity
 from onceonly.model.message import Delivery, Failure, Message
 from onceonly.model.record import Answer, Decision, Record, together
 from onceonly.ports.bundle import Finishing, Ports
-from onceonly.ports.store import Barred, Unit
+from onceonly.ports.store import UndecidableMessage, Unit
 
 
-class Processed(Struct, frozen=True, kw_only=True):
+class UnitResult(Struct, frozen=True, kw_only=True):
     """What became of the messages of one unit; each is in exactly one of the first eight."""
 
     finished: tuple[Record, ...] = ()
@@ -42,18 +42,18 @@ class Processed(Struct, frozen=True, kw_only=True):
     """This identity was handled with another body."""
     clashing_elsewhere: tuple[Identity, ...] = ()
     """The same, as admission knows: an earlier attempt at this body may still be under way."""
-    barred: tuple[Barred, ...] = ()
+    barred: tuple[UndecidableMessage, ...] = ()
     """The store cannot tell whether it was handled: what was known of its time is forgotten, or cannot be kept yet."""
     handled: frozenset[Identity] = frozenset()
     """Those whose handler ran in this very unit and was committed."""
 
 
-async def process(messages: Sequence[Message], ports: Ports, *, isolated: bool = False) -> Processed:
+async def process(messages: Sequence[Message], ports: Ports, *, isolated: bool = False) -> UnitResult:
     """Take these messages (distinct identities) through one unit of work, up to and including dispatch.
 
-    In an isolated unit the messages whose handler fails are left out; otherwise the first failure ends the unit.
-    Raises HandlerFailed, Conflict, CommitRefused, Failed, Unknown: nothing is finished then, and whatever was committed
-    is found again as owed.
+    In an isolated unit the messages whose handler fails are left out; otherwise the first failure ends the unit. Raises
+    HandlerFailed, ConflictError, CommitRefused, CommitFailed, OutcomeUnknown: nothing is finished then, and whatever was
+    committed is found again as owed.
     """
     attempts = await ports.effects.register(messages)
     unit = await ports.store.begin(messages, isolated=isolated)  # fences everything below
@@ -70,7 +70,7 @@ async def process(messages: Sequence[Message], ports: Ports, *, isolated: bool =
             await _commit(unit, records)
         else:
             unit.abandon()
-    except Conflict:
+    except ConflictError:
         unit.abandon()
         await ports.admission.discard(records)  # definite: nothing of this attempt happened
         await ports.effects.discard(records)
@@ -79,7 +79,7 @@ async def process(messages: Sequence[Message], ports: Ports, *, isolated: bool =
         unit.abandon()
         raise await gone(error, ports) from error
     except BaseException:
-        unit.abandon()  # and never compensate: after Unknown the commit may have happened
+        unit.abandon()  # and never compensate: after OutcomeUnknown the commit may have happened
         raise
     # Crash here, "after-commit": 1 committed, 2 nothing sent, 3 the lease ends, 4 the claim answers "owed", 5 it is sent.
     owed = (*records, *(record for record in known if record.identity in admitted))
@@ -87,7 +87,7 @@ async def process(messages: Sequence[Message], ports: Ports, *, isolated: bool =
     answers = await dispatch(owed, ports)
     # Crash here, "after-dispatch": 1 sent, 2 the record is there, 3 the same ids are sent again, 4 receivers know them.
     settled = (*records, *known)
-    return Processed(
+    return UnitResult(
         finished=tuple(r for r in settled if answers.get(r.identity, Answer.TAKEN) is Answer.TAKEN),
         kept=tuple((r, answers[r.identity]) for r in settled if answers.get(r.identity, Answer.TAKEN) is not Answer.TAKEN),
         dropped=tuple(
@@ -177,13 +177,13 @@ async def _handle(
         try:
             response = await ports.effects.response(message)  # None but for what follows a request up
             decision = await ports.handlers.handle(message, unit.resources, attempts.get(message.identity, ""), response)
-        except NotNow:
+        except BudgetExceeded:
             break
         except HandlerFailed as error:
             if not isolated:
                 raise
             failed.append((message.identity, error.failure))
-        except (Conflict, TryAgain) as error:
+        except (ConflictError, RetryableError) as error:
             error.during = message.identity
             raise
         else:
@@ -195,6 +195,6 @@ async def _handle(
 async def _commit(unit: Unit, records: Sequence[Record]) -> None:
     try:
         await unit.commit(records)
-    except (Conflict, TryAgain) as error:
+    except (ConflictError, RetryableError) as error:
         error.during = records[0].identity if len(records) == 1 else None
         raise

@@ -34,7 +34,7 @@ async def relay(records: Sequence[Record], ports: Finishing) -> Relayed:
     """Dispatch committed records, and forget those that are finished. The order is the promise: forget comes last.
 
     A record may be a transaction's or a handler's; a handler's claim stays, so its message is only acknowledged when it comes
-    again. Raises Failed, Unknown: whatever is not forgotten is found again.
+    again. Raises CommitFailed, OutcomeUnknown: whatever is not forgotten is found again.
     """
     # Crash here, "after-commit": 1 committed, 2 nothing sent, 3 the record is older than `relay_after`, 4 a relay sends it.
     await ports.admission.activate(records)

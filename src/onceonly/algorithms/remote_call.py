@@ -1,7 +1,7 @@
 """The remote call: what makes a request to another service be executed once, from its caller's side. Protocols, section 6.
 
     register   a row that permits the attempt r to be committed
-    PUT r      the request waits at the other side, and nothing is executed. Unknown: leave; the next attempt is another r
+    PUT r      the request waits at the other side, and nothing is executed. No answer: leave; the next attempt is another r
     commit     business state + POST r + the follow-up message, in the write that takes the row away
     POST r     executed, and what came of it is stored there. No answer for sure: leave; it is asked again
     follow up  sent only now; a unit of its own: claim, GET r, commit with DELETE r
@@ -15,11 +15,11 @@ finds one, or is late, or the other side has lost it.
 
 from collections.abc import Sequence
 
-from onceonly.model.errors import Conflict, HandlerFailed, OnceOnlyError, ResponseGone
+from onceonly.model.errors import ConflictError, HandlerFailed, OnceOnlyError, ResponseGone
 from onceonly.model.identity import Identity
 from onceonly.model.message import Failure, FailureKind, Message
 from onceonly.model.record import Answer, Record, together
-from onceonly.model.remote import Call, Response, Verb, requested
+from onceonly.model.remote import RemoteRequest, Response, Verb, requested
 from onceonly.ports.bundle import Ports
 from onceonly.ports.remote import Remote
 
@@ -32,7 +32,10 @@ async def perform(records: Sequence[Record], remote: Remote) -> dict[Identity, A
 
 
 async def response_of(message: Message, remote: Remote) -> Response | None:
-    """Give what the message follows up; None for one that follows nothing up. Raises ResponseGone, Failed, Unknown."""
+    """Give what the message follows up; None for one that follows nothing up.
+
+    Raises ResponseGone, CommitFailed, OutcomeUnknown.
+    """
     url = requested(message)
     if not url:
         return None
@@ -42,22 +45,22 @@ async def response_of(message: Message, remote: Remote) -> Response | None:
     return response
 
 
-def forgetting(message: Message) -> tuple[Call, ...]:
+def forgetting(message: Message) -> tuple[RemoteRequest, ...]:
     """Give the call that ends the request which a message follows up."""
     url = requested(message)
-    return (Call(Verb.DELETE, url),) if url else ()
+    return (RemoteRequest(Verb.DELETE, url),) if url else ()
 
 
 async def gone(error: ResponseGone, ports: Ports) -> OnceOnlyError:
     """Look again at a message whose response was not there: whoever handled it has deleted that; if nobody did, it is lost.
 
-    Gives what to raise: Conflict, uncounted, or HandlerFailed for the dead letters.
+    Gives what to raise: ConflictError, uncounted, or HandlerFailed for the dead letters.
     """
     message = error.message
     again = await ports.store.begin([message])
     is_new = message in again.found.new
     again.abandon()
     if not is_new or not (await ports.admission.admits([message])).messages:
-        return Conflict(f"another worker has followed the request up: {error}")
+        return ConflictError(f"another worker has followed the request up: {error}")
     reason = f"response lost: {requested(message)} has no response any more, and nobody has handled it here"
     return HandlerFailed(Failure(kind=FailureKind.REJECTED, reason=reason))

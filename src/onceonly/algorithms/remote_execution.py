@@ -13,28 +13,28 @@ answered asks no more, so the answer comes after the dispatch.
 from collections.abc import Awaitable, Callable, Sequence
 
 from onceonly.algorithms.relay import relay
-from onceonly.model.errors import Conflict, Unknown
+from onceonly.model.errors import ConflictError, OutcomeUnknown
 from onceonly.model.identity import Identity
 from onceonly.model.record import Record
 from onceonly.model.remote import Request
 from onceonly.model.transaction import Decided, Kept, Opening, attempt_unit
 from onceonly.ports.bundle import Finishing, Ports
-from onceonly.ports.remote import Calls
+from onceonly.ports.remote import RemoteRequests
 from onceonly.ports.store import Resources
 
 Execution = Callable[[Request, Resources], Awaitable[Decided]]
 """The user's work on a request: opaque; the result of exactly one run is kept."""
 
 
-async def keep(key: str, request: Request, calls: Calls, *, deadline: int, now: int) -> bool:
-    """Do what a PUT asks for; False when it comes too late, or after a DELETE. Raises Failed, Unknown."""
+async def keep(key: str, request: Request, calls: RemoteRequests, *, deadline: int, now: int) -> bool:
+    """Do what a PUT asks for; False when it comes too late, or after a DELETE. Raises CommitFailed, OutcomeUnknown."""
     return deadline > now and await calls.put(key, request, deadline)
 
 
-async def execute(opening: Opening, execution: Execution, calls: Calls, ports: Ports) -> bytes | None:
+async def execute(opening: Opening, execution: Execution, calls: RemoteRequests, ports: Ports) -> bytes | None:
     """Do what a POST asks for; gives the response, whose messages are dispatched, or None when there is no such request.
 
-    Raises what the execution raises, Conflict, CommitRefused, Failed, Unknown: the caller is to ask again.
+    Raises what the execution raises, ConflictError, CommitRefused, CommitFailed, OutcomeUnknown: the caller is to ask again.
     """
     opened = await calls.open(opening)  # the response first: this fences everything below
     if isinstance(opened, Kept):
@@ -53,26 +53,29 @@ async def execute(opening: Opening, execution: Execution, calls: Calls, ports: P
                 [Record(opening.identity, decided.effects, unit=attempt_unit(opening.max_commit))]
             )
         await opened.commit(next(iter(records), None), decided.answer)
-    except Conflict:
+    except ConflictError:
         opened.abandon()
         await ports.admission.discard(records)  # definite: nothing of this attempt happened
         raise
     except BaseException:
-        opened.abandon()  # and never compensate: after Unknown the commit may have happened
+        opened.abandon()  # and never compensate: after OutcomeUnknown the commit may have happened
         raise
     # Crash here, "after-commit": 1 committed, 2 not answered, 3 POST comes again, 4 the response is there, 5 it is dispatched.
     await _dispatch(records, ports)
     return decided.answer
 
 
-async def bury(key: str, calls: Calls, *, until: int) -> None:
-    """Do what a DELETE asks for, of a request that there is or not. Raises Failed, Unknown."""
+async def bury(key: str, calls: RemoteRequests, *, until: int) -> None:
+    """Do what a DELETE asks for, of a request that there is or not. Raises CommitFailed, OutcomeUnknown."""
     await calls.bury(key, until)
     # Crash here, "after-bury": 1 no request, 2 the response is there, 3 a POST is given it, 4 DELETE comes again.
     await calls.remove(key)
 
 
 async def _dispatch(records: Sequence[Record], ports: Finishing) -> None:
-    """Dispatch what was committed with a response, before anybody gets it: nobody asks again then. Raises Failed, Unknown."""
+    """Dispatch what was committed with a response, before anybody gets it: nobody asks again then.
+
+    Raises CommitFailed, OutcomeUnknown.
+    """
     if records and len((await relay(records, ports)).finished) < len(records):
-        raise Unknown("executed, but what it sends was not taken by the broker yet")
+        raise OutcomeUnknown("executed, but what it sends was not taken by the broker yet")

@@ -8,7 +8,7 @@ began before survives; only then its tokens are removed. Without the fence, mess
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
-from onceonly.model.errors import CommitRefused, Conflict, LeftToNewer, TryAgain
+from onceonly.model.errors import CommitRefused, ConflictError, RetryableError, UpgradeRequired
 from onceonly.model.token import Prepared
 from onceonly.ports.bundle import Ports
 from onceonly.ports.token_store import TokenStore
@@ -22,18 +22,19 @@ async def sweep_each(
     """Sweep what a page lists, each by itself; gives how many that were. `sweep_one` tells whether one was its to sweep.
 
     It looks at `limit` of them, and at more when none of those could be swept: what stands in the way of some must not stand
-    before all others. Raises Failed, Unknown when something is away and nothing was swept: what is left is found again.
+    before all others. Raises CommitFailed, OutcomeUnknown when something is away and nothing was swept: what is left is found
+    again.
     """
     swept, looked = 0, 0
-    away: TryAgain | None = None
+    away: RetryableError | None = None
     while not swept and away is None:
         found = await page(limit)
         for each in found[looked:]:
             try:
                 swept += await sweep_one(each)
-            except (Conflict, CommitRefused, LeftToNewer):  # somebody is at it, or made its document unreadable here
+            except (ConflictError, CommitRefused, UpgradeRequired):  # somebody is at it, or made its document unreadable here
                 continue
-            except TryAgain as error:
+            except RetryableError as error:
                 away = error
         if len(found) < limit:
             break
@@ -46,7 +47,7 @@ async def sweep_each(
 async def sweep(tokens: TokenStore, older_than: int, limit: int, ports: Ports) -> int:
     """Remove tokens that this endpoint prepared before `older_than` (milliseconds since 1970) and can never confirm.
 
-    Gives how many there were. Those of other endpoints are theirs to remove. Raises Failed, Unknown.
+    Gives how many there were. Those of other endpoints are theirs to remove. Raises CommitFailed, OutcomeUnknown.
     """
 
     async def sweep_one(prepared: Prepared) -> bool:

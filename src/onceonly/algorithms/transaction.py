@@ -7,13 +7,14 @@
     then      dispatch and forget the record: `algorithms/relay`, at once or by whoever finds it
 
 The key is taken first, so that a second attempt waits for the first one instead of doing its work for nothing; stores that do
-not wait say Conflict, here or at the commit. A Conflict is no answer: only the key's row is, read again. There: it is the
-answer of who won. Not there: nobody has done it, and the client may try again.
+not wait say ConflictError, here or at the commit. A ConflictError is no answer: only the key's row is, read again. There: it is
+the answer of who won. Not there: nobody has done it, and the client may try again.
 
 Crash before commit: nothing happened. Crash after commit: the record is there, and any relay finds it, or else the control
-message does (`algorithms/control`); the client asks again with its key, and gets the answer that is kept. After Unknown
+message does (`algorithms/control`); the client asks again with its key, and gets the answer that is kept. After OutcomeUnknown
 nothing else is done: the client's next attempt finds out. Without a key nobody can tell one attempt from the next, so a client
-that repeats such a request has it done twice. What comes before the commit is never Unknown, but for the read of who won.
+that repeats such a request has it done twice. What comes before the commit is never OutcomeUnknown, but for the read of who
+won.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -23,7 +24,7 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from onceonly.algorithms.control import announce
-from onceonly.model.errors import CommitRefused, Conflict, Failed, HandlerFailed, KeyReused, Unknown
+from onceonly.model.errors import CommitFailed, CommitRefused, ConflictError, HandlerFailed, KeyReused, OutcomeUnknown
 from onceonly.model.record import Record
 from onceonly.model.transaction import Decided, Kept, Opening, attempt_unit
 from onceonly.ports.admission import Admission
@@ -34,7 +35,7 @@ Block = Callable[[OpenTransaction], Awaitable[Decided]]
 """The user's work: opaque, and run at most once for each attempt."""
 
 
-class Ways(NamedTuple):
+class TransactionPorts(NamedTuple):
     """The ports that a transaction talks to."""
 
     transactions: Transactions
@@ -52,10 +53,10 @@ class Transacted(Struct, frozen=True, kw_only=True):
     is_known: bool = False
 
 
-async def transact(opening: Opening, block: Block, ways: Ways) -> Transacted:
+async def transact(opening: Opening, block: Block, ways: TransactionPorts) -> Transacted:
     """Run a block once for each client's key; every later attempt gets the first answer.
 
-    Raises what the block raises, KeyReused, Conflict (not done: try again), CommitRefused, Failed, Unknown.
+    Raises what the block raises, KeyReused, ConflictError (not done: try again), CommitRefused, CommitFailed, OutcomeUnknown.
     """
     opened = await begin(opening, ways)
     if isinstance(opened, Kept):
@@ -63,29 +64,29 @@ async def transact(opening: Opening, block: Block, ways: Ways) -> Transacted:
     try:
         async with enclosed(opened):
             decided = await block(opened)
-    except Conflict as lost:
+    except ConflictError as lost:
         kept = await _winner(opening, ways, lost)
         return Transacted(answer=kept.answer, is_known=True)
     return await complete(opening, opened, decided, ways)
 
 
-async def begin(opening: Opening, ways: Ways) -> OpenTransaction | Kept:
+async def begin(opening: Opening, ways: TransactionPorts) -> OpenTransaction | Kept:
     """Open the transaction; gives what is kept instead when its key is committed. Raises as `transact`."""
     try:
         with before_commit():
             opened = await ways.transactions.open(opening)
-    except Conflict as lost:
+    except ConflictError as lost:
         return await _winner(opening, ways, lost)
     return _checked(opening, opened) if isinstance(opened, Kept) else opened
 
 
 @contextmanager
 def before_commit() -> Iterator[None]:
-    """Enclose what is done before the commit is sent: of that nothing is ever visible, so Unknown has Failed for sure there."""
+    """Enclose what is done before the commit is sent: nothing of it is ever visible, so it is CommitFailed, never unknown."""
     try:
         yield
-    except Unknown as error:
-        raise Failed(f"nothing was committed: {error}") from error
+    except OutcomeUnknown as error:
+        raise CommitFailed(f"nothing was committed: {error}") from error
 
 
 @asynccontextmanager
@@ -102,7 +103,7 @@ async def enclosed(opened: OpenTransaction) -> AsyncIterator[None]:
         raise
 
 
-async def complete(opening: Opening, opened: OpenTransaction, decided: Decided, ways: Ways) -> Transacted:
+async def complete(opening: Opening, opened: OpenTransaction, decided: Decided, ways: TransactionPorts) -> Transacted:
     """Commit what the block decided. Gives the records to dispatch now. Raises as `transact`."""
     decision = Record(opening.identity, decided.effects, unit=opened.unit or attempt_unit(opening.max_commit))
     records: tuple[Record, ...] = (decision,) if decided.effects else ()
@@ -113,23 +114,23 @@ async def complete(opening: Opening, opened: OpenTransaction, decided: Decided, 
             await announce(opening, opened.unit, ways.controls, ways.transport)
         # Crash here, "before-commit": 1 nothing happened, 2 the control message comes, 3 no record, no key, 4 a tombstone.
         await opened.commit(next(iter(records), None), decided.answer)
-    except Conflict as lost:
+    except ConflictError as lost:
         opened.abandon()
         await ways.admission.discard(records)  # definite: nothing of this attempt happened
         kept = await _winner(opening, ways, lost)
         return Transacted(answer=kept.answer, is_known=True)
     except BaseException:
-        opened.abandon()  # and never compensate: after Unknown the commit may have happened
+        opened.abandon()  # and never compensate: after OutcomeUnknown the commit may have happened
         raise
     # Crash here, "after-commit": 1 committed, 2 nothing sent, 3 a relay finds it, or the control message leads to it, 4 sent.
     return Transacted(answer=decided.answer, records=records)
 
 
-async def _winner(opening: Opening, ways: Ways, lost: Conflict) -> Kept:
-    """Give what the attempt that won has committed under the key. Raises Conflict when nobody did, KeyReused."""
+async def _winner(opening: Opening, ways: TransactionPorts, lost: ConflictError) -> Kept:
+    """Give what the attempt that won has committed under the key. Raises ConflictError when nobody did, KeyReused."""
     kept = await ways.transactions.kept(opening.key) if opening.key else None
     if kept is None:
-        raise Conflict(f"not done, nothing happened, try again: {lost}") from lost
+        raise ConflictError(f"not done, nothing happened, try again: {lost}") from lost
     return _checked(opening, kept)
 
 

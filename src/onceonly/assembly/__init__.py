@@ -4,12 +4,12 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from onceonly.algorithms.effects import NoThings, Registered
+from onceonly.algorithms.effects import NoArtifacts, Registered
 from onceonly.assembly.blobs import open_blobs
 from onceonly.assembly.deduplication import open_admission
-from onceonly.assembly.lasting import require_records, required_records
 from onceonly.assembly.naming import named
 from onceonly.assembly.opened import Cut, OpenedAdmission, OpenedStore
+from onceonly.assembly.relayable import require_records, required_records
 from onceonly.assembly.remote import open_calls, open_peers
 from onceonly.assembly.transactions import open_transactions
 from onceonly.config.endpoint import Settings
@@ -20,15 +20,15 @@ from onceonly.model.record import Record
 from onceonly.model.remote import HTTP
 from onceonly.ports.bundle import Ports, RelayPorts
 from onceonly.ports.dead_letters import DeadLetters
-from onceonly.ports.effects import Register, Things
+from onceonly.ports.effects import ArtifactStore, Register
+from onceonly.ports.environment import Clock
 from onceonly.ports.handlers import Handlers
 from onceonly.ports.remote import Peers, Responders
 from onceonly.ports.starts import NoStarts
 from onceonly.ports.store import Store
-from onceonly.ports.surroundings import Clock
 from onceonly.ports.transport import Topology, Traits, Transport
 from onceonly.ports.upkeep import NOTHING, Sweeps, Upkeep
-from onceonly.runtime.environment import LIVE, Surroundings
+from onceonly.runtime.environment import LIVE, Environment
 from onceonly.runtime.observe.observed import observed, observed_relay
 from onceonly.runtime.observe.observer import Observer
 from onceonly.systems import Role, TransportService
@@ -85,14 +85,14 @@ class Enlisted(Protocol):
 @asynccontextmanager
 async def wire(  # noqa: PLR0913 - all that it must know of an endpoint, by name
     settings: Settings,
-    make_handlers: Callable[[Traits, Things | None], Handlers],
+    make_handlers: Callable[[Traits, ArtifactStore | None], Handlers],
     *,
     events: Sequence[str] = (),
     entities: bool = False,
     responders: bool = False,
     sends: bool = False,
     longest_timeout: float = 0.0,
-    surroundings: Surroundings = LIVE,
+    environment: Environment = LIVE,
     observer: Observer | None = None,
 ) -> AsyncIterator[Ports]:
     """Open everything an endpoint's algorithm talks to, and declare its queue and its subscriptions to `events`.
@@ -100,33 +100,32 @@ async def wire(  # noqa: PLR0913 - all that it must know of an endpoint, by name
     `make_handlers` is told of the transport and of the place for blobs, if there is one; `entities` says that some handlers
     work on entities, `responders` that what it gives is Responders as well, so that there must be a place for requests. Who
     only `sends`, and takes no events, gets no queue: nobody would read it. `longest_timeout` is that of its handlers, in
-    seconds, where one has a longer one than the endpoint. The ports are enclosed by `observer`. Raises
-    SetupError: an unknown scheme, a missing driver, missing or newer tables; TryAgain when a server is away. Both name the
-    setting it is about.
+    seconds, where one has a longer one than the endpoint. The ports are enclosed by `observer`. Raises SetupError: an unknown
+    scheme, a missing driver, missing or newer tables; RetryableError when a server is away. Both name the setting it is about.
     """
     places = settings.places
     places.store.require_driver("store")
     places.transport.require_driver("transport")
     async with AsyncExitStack() as stack:
         with named(settings, "store", places.store):
-            opening = open_store(settings, entities=entities, surroundings=surroundings)
+            opening = open_store(settings, entities=entities, environment=environment)
             opened = await stack.enter_async_context(opening)
             if opened.expect is not None:
                 opened.expect(settings.longest_silence(longest_timeout))
             store, dead_letters, register = opened.store, opened.dead_letters, opened.register
-            transacting = open_transactions(settings, entities=entities, surroundings=surroundings)
+            transacting = open_transactions(settings, entities=entities, environment=environment)
             transactions, controls = await stack.enter_async_context(transacting)
-            calls = await open_calls(stack, settings, surroundings) if responders else None
+            calls = await open_calls(stack, settings, environment) if responders else None
         if places.dead_letters is not places.store:
             with named(settings, "dead_letters", places.dead_letters):
-                letters = open_dead_letters(places.dead_letters, surroundings=surroundings)
+                letters = open_dead_letters(places.dead_letters, environment=environment)
                 dead_letters = await stack.enter_async_context(letters)
-        deciding = await open_admission(stack, settings, surroundings)
+        deciding = await open_admission(stack, settings, environment)
         blobs = await _open_blobs(stack, settings, register)
-        remote = await open_peers(stack, settings, register, surroundings)
-        effects = _effects(store, register, blobs, remote, surroundings=surroundings)
+        remote = await open_peers(stack, settings, register, environment)
+        effects = _effects(store, register, blobs, remote, environment=environment)
         with named(settings, "transport", places.transport):
-            reaching = open_transport(places.transport, settings.name, surroundings=surroundings)
+            reaching = open_transport(places.transport, settings.name, environment=environment)
             transport = await stack.enter_async_context(reaching)
         handlers = make_handlers(transport.traits, blobs)
         lasts = max(settings.timeout, longest_timeout) + settings.worker.grace + SLACK_SECONDS
@@ -137,7 +136,7 @@ async def wire(  # noqa: PLR0913 - all that it must know of an endpoint, by name
             pending=opened.pending,
             handlers=handlers,
             admission=deciding.admission,
-            effects=effects or NoThings(),
+            effects=effects or NoArtifacts(),
             transport=transport,
             dead_letters=dead_letters,
             upkeep=_upkeep(settings, deciding, effects, opened),
@@ -158,33 +157,33 @@ async def wire(  # noqa: PLR0913 - all that it must know of an endpoint, by name
 
 @asynccontextmanager
 async def open_finishing(
-    settings: Settings, *, surroundings: Surroundings = LIVE, observer: Observer | None = None
+    settings: Settings, *, environment: Environment = LIVE, observer: Observer | None = None
 ) -> AsyncIterator[RelayPorts]:
     """Open what a relay needs in a process that does not run the endpoint, enclosed by `observer`; declares no queue.
 
     Raises SetupError, also where no record could be found: one that is kept nowhere, in another process's memory or in
-    documents; TryAgain when a server is away. Both name the setting it is about.
+    documents; RetryableError when a server is away. Both name the setting it is about.
     """
     require_records(settings)
     places = settings.places
     places.transport.require_driver("transport")
     async with AsyncExitStack() as stack:
         with named(settings, "store", places.store):
-            opened = await stack.enter_async_context(open_store(settings, surroundings=surroundings))
-        deciding = await open_admission(stack, settings, surroundings)
+            opened = await stack.enter_async_context(open_store(settings, environment=environment))
+        deciding = await open_admission(stack, settings, environment)
         blobs = await _open_blobs(stack, settings, opened.register)
-        remote = await open_peers(stack, settings, opened.register, surroundings)
-        effects = _effects(opened.store, opened.register, blobs, remote, surroundings=surroundings)
+        remote = await open_peers(stack, settings, opened.register, environment)
+        effects = _effects(opened.store, opened.register, blobs, remote, environment=environment)
         with named(settings, "transport", places.transport):
-            opening = open_transport(places.transport, settings.name, surroundings=surroundings)
+            opening = open_transport(places.transport, settings.name, environment=environment)
             transport = await stack.enter_async_context(opening)
             await transport.declare(())  # no queue: it only connects, so that a broker which is away or refuses is told now
         pending = required_records(settings, opened.pending)
-        ports = RelayPorts(settings.name, opened.store, pending, deciding.admission, effects or NoThings(), transport)
+        ports = RelayPorts(settings.name, opened.store, pending, deciding.admission, effects or NoArtifacts(), transport)
         yield ports if observer is None else observed_relay(ports, observer)
 
 
-async def _open_blobs(stack: AsyncExitStack, settings: Settings, register: Register | None) -> Things | None:
+async def _open_blobs(stack: AsyncExitStack, settings: Settings, register: Register | None) -> ArtifactStore | None:
     place = settings.places.blobs
     if place is None:
         return None
@@ -197,14 +196,14 @@ async def _open_blobs(stack: AsyncExitStack, settings: Settings, register: Regis
 
 
 def _effects(
-    store: Store, register: Register | None, blobs: Things | None, peers: Peers | None, *, surroundings: Surroundings
+    store: Store, register: Register | None, blobs: ArtifactStore | None, peers: Peers | None, *, environment: Environment
 ) -> Registered | None:
-    things: dict[str, Things] = {} if blobs is None else {"blob": blobs}
+    things: dict[str, ArtifactStore] = {} if blobs is None else {"blob": blobs}
     if peers is not None:
         things[HTTP] = peers
     if register is None or not things:
         return None
-    return Registered(store, register, things, ids=surroundings.ids, clock=surroundings.clock, remote=peers)
+    return Registered(store, register, things, ids=environment.ids, clock=environment.clock, remote=peers)
 
 
 def _upkeep(settings: Settings, deciding: OpenedAdmission, things: Sweeps | None, opened: OpenedStore) -> Upkeep:
@@ -225,18 +224,18 @@ def _upkeep(settings: Settings, deciding: OpenedAdmission, things: Sweeps | None
     )
 
 
-def look_at_store(settings: Settings, *, surroundings: Surroundings = LIVE) -> AbstractAsyncContextManager[OpenedStore]:
+def look_at_store(settings: Settings, *, environment: Environment = LIVE) -> AbstractAsyncContextManager[OpenedStore]:
     """Open an endpoint's store with all that is beside it, only to look: nothing is made or decided. Raises SetupError."""
     store = settings.places.store
     if not store.is_sql:
-        return open_store(settings, surroundings=surroundings)
+        return open_store(settings, environment=environment)
     store.require_driver("store")
-    opened: AbstractAsyncContextManager[OpenedStore] = _sql().look_at_store(settings, clock=surroundings.clock)
+    opened: AbstractAsyncContextManager[OpenedStore] = _sql().look_at_store(settings, clock=environment.clock)
     return opened
 
 
 def open_store(
-    settings: Settings, *, entities: bool = False, surroundings: Surroundings = LIVE
+    settings: Settings, *, entities: bool = False, environment: Environment = LIVE
 ) -> AbstractAsyncContextManager[OpenedStore]:
     """Open an endpoint's store, and what is beside it. Raises SetupError."""
     store = settings.places.store
@@ -244,8 +243,8 @@ def open_store(
     if store.in_process and settings.keeps_documents(entities=entities):
         from onceonly.assembly.memory import open_store_on_documents  # noqa: PLC0415 - only when it is named
 
-        return open_store_on_documents(settings, clock=surroundings.clock)
-    return _stores(store).open_store(settings, clock=surroundings.clock)
+        return open_store_on_documents(settings, clock=environment.clock)
+    return _stores(store).open_store(settings, clock=environment.clock)
 
 
 def enlist(settings: Settings, session: object, committed: Callable[[Sequence[Identity]], None]) -> Enlisted:
@@ -270,40 +269,38 @@ def enlist(settings: Settings, session: object, committed: Callable[[Sequence[Id
     return enlisted
 
 
-def open_dead_letters(place: object, *, surroundings: Surroundings = LIVE) -> AbstractAsyncContextManager[DeadLetters]:
+def open_dead_letters(place: object, *, environment: Environment = LIVE) -> AbstractAsyncContextManager[DeadLetters]:
     """Open the dead letters of a store: a `Location`, a URL, an engine or a session factory. Raises SetupError."""
     found = locate(place, "dead_letters")
     found.require_driver("dead_letters")
-    return _stores(found).open_dead_letters(found, clock=surroundings.clock)
+    return _stores(found).open_dead_letters(found, clock=environment.clock)
 
 
 def open_transport(
-    place: Location | str, endpoint: str, *, surroundings: Surroundings = LIVE
+    place: Location | str, endpoint: str, *, environment: Environment = LIVE
 ) -> AbstractAsyncContextManager[Transport]:
     """Open the queue of one endpoint, to receive or only to send; declares nothing. Raises SetupError."""
     found = locate(place, "transport")
-    return _transports(found).open_transport(found.setting, endpoint, clock=surroundings.clock, chance=surroundings.chance)
+    return _transports(found).open_transport(found.setting, endpoint, clock=environment.clock, chance=environment.chance)
 
 
 def temporary_transport(
-    place: Location | str, topologies: Sequence[Topology], *, surroundings: Surroundings = LIVE
+    place: Location | str, topologies: Sequence[Topology], *, environment: Environment = LIVE
 ) -> AbstractAsyncContextManager[None]:
     """Let a transport be used for a while, behind a prefix of its own: at the end nothing of it is left. Raises SetupError."""
     found = locate(place, "transport")
-    return _transports(found).temporary_transport(
-        found.setting, topologies, clock=surroundings.clock, chance=surroundings.chance
-    )
+    return _transports(found).temporary_transport(found.setting, topologies, clock=environment.clock, chance=environment.chance)
 
 
 def open_database(
-    place: object, role: Role = "store", *, surroundings: Surroundings = LIVE
+    place: object, role: Role = "store", *, environment: Environment = LIVE
 ) -> "AbstractAsyncContextManager[Database]":
     """Open the database that a store or transport setting names, whatever tables it has. Raises SetupError if it is none."""
     found = locate(place, role)
     found.require_driver(role)
     if not found.is_sql:
         raise SetupError(f"{role}={str(found)!r} is no database: it has no tables to look after")
-    opened: AbstractAsyncContextManager[Database] = _sql().open_database(found.setting, clock=surroundings.clock)
+    opened: AbstractAsyncContextManager[Database] = _sql().open_database(found.setting, clock=environment.clock)
     return opened
 
 

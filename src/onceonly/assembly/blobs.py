@@ -5,13 +5,13 @@ from contextlib import asynccontextmanager
 
 from onceonly.assembly.documents import tell
 from onceonly.config.location import Location, locate
-from onceonly.ports.effects import Things
+from onceonly.ports.effects import ArtifactStore
 from onceonly.systems import ArtifactService
 
 
 @asynccontextmanager
-async def open_blobs(place: Location | str) -> AsyncIterator[Things]:
-    """Open a place for blobs. Raises SetupError when it is missing, TryAgain when it is away."""
+async def open_blobs(place: Location | str) -> AsyncIterator[ArtifactStore]:
+    """Open a place for blobs. Raises SetupError when it is missing, RetryableError when it is away."""
     found = locate(place, "blobs")
     async with _service(found).open_artifacts(found.setting) as things:
         tell(found, await things.check())
@@ -19,7 +19,7 @@ async def open_blobs(place: Location | str) -> AsyncIterator[Things]:
 
 
 async def create(place: Location | str) -> None:
-    """Make the place for blobs where it is missing. Raises SetupError, TryAgain, Failed."""
+    """Make the place for blobs where it is missing. Raises SetupError, RetryableError, CommitFailed."""
     found = locate(place, "blobs")
     await _service(found).create(found.setting)
 

@@ -15,15 +15,15 @@ from onceonly.documents.dedup import DocumentDedupStore, ExpiredMarks
 from onceonly.documents.tokens import DocumentTokens
 from onceonly.model.errors import SetupError
 from onceonly.ports.documents import Documents
-from onceonly.ports.surroundings import Clock
+from onceonly.ports.environment import Clock
 from onceonly.ports.upkeep import Expires
-from onceonly.runtime.environment import Surroundings
+from onceonly.runtime.environment import Environment
 from onceonly.systems import Role
 
 
-async def open_admission(stack: AsyncExitStack, settings: Settings, surroundings: Surroundings) -> OpenedAdmission:
-    """Open whatever an endpoint's deduplication needs beside its store. Raises SetupError, TryAgain."""
-    plan, clock = settings.plan, surroundings.clock
+async def open_admission(stack: AsyncExitStack, settings: Settings, environment: Environment) -> OpenedAdmission:
+    """Open whatever an endpoint's deduplication needs beside its store. Raises SetupError, RetryableError."""
+    plan, clock = settings.plan, environment.clock
     if plan.marks is not None and plan.retention is not None:
         documents = await _open(stack, settings, role="deduplication", place=plan.marks, clock=clock)
         done = DocumentDedupStore(documents, retention=plan.retention, clock=clock)
@@ -36,9 +36,9 @@ async def open_admission(stack: AsyncExitStack, settings: Settings, surroundings
     drops = drops_of(documents, settings.name)
     subscribers = plan.subscribers or {}
     if plan.tokens_in_store:
-        return OpenedAdmission(TokensInStore(subscribers, surroundings.ids), drops=drops)
+        return OpenedAdmission(TokensInStore(subscribers, environment.ids), drops=drops)
     tokens = DocumentTokens(documents, clock=clock)
-    return OpenedAdmission(Tokenized(settings.name, tokens, subscribers, surroundings.ids), tokens, drops)
+    return OpenedAdmission(Tokenized(settings.name, tokens, subscribers, environment.ids), tokens, drops)
 
 
 def _refuse_own_lock(settings: Settings, place: Location) -> None:

@@ -18,7 +18,7 @@ from onceonly.documents.transactions import DocumentTransactions
 from onceonly.model.errors import SetupError
 from onceonly.ports.dead_letters import DeadLetters
 from onceonly.ports.documents import Documents
-from onceonly.ports.surroundings import Clock
+from onceonly.ports.environment import Clock
 from onceonly.systems import DocumentService
 from onceonly.systems.shared import Shared
 
@@ -42,7 +42,7 @@ _PLACES: Shared[_Place] = Shared(_Place.close)
 async def open_documents(place: Location | str, *, clock: Clock) -> AsyncIterator[Documents]:
     """Give the documents that a setting names: of a service, of a SQL database, or in memory.
 
-    Raises SetupError where the place is missing or does not keep its promises, and TryAgain when it is away.
+    Raises SetupError where the place is missing or does not keep its promises, and RetryableError when it is away.
     """
     found = locate(place, "store")
     if found.is_sql:
@@ -64,7 +64,10 @@ async def open_documents(place: Location | str, *, clock: Clock) -> AsyncIterato
 
 
 async def create(place: Location | str) -> None:
-    """Make the place that a service needs for its documents; harmless when it is there. Raises SetupError, TryAgain, Failed."""
+    """Make the place that a service needs for its documents; harmless when it is there.
+
+    Raises SetupError, RetryableError, CommitFailed.
+    """
     found = locate(place, "store")
     await _service(found).create(found.setting)
 

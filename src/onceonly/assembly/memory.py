@@ -19,8 +19,8 @@ from onceonly.documents.register import DocumentRegister
 from onceonly.documents.transactions import DocumentTransactions
 from onceonly.model.errors import SetupError
 from onceonly.ports.dead_letters import DeadLetters
+from onceonly.ports.environment import Clock
 from onceonly.ports.starts import Starts
-from onceonly.ports.surroundings import Clock
 
 
 @asynccontextmanager

@@ -7,8 +7,8 @@ from importlib.util import find_spec
 from onceonly.config.endpoint import Settings
 from onceonly.model.errors import DriverMissing, SetupError
 from onceonly.ports.effects import Register
-from onceonly.ports.remote import Calls, Peers
-from onceonly.runtime.environment import Surroundings
+from onceonly.ports.remote import Peers, RemoteRequests
+from onceonly.runtime.environment import Environment
 
 _log = logging.getLogger("onceonly.http")
 
@@ -31,7 +31,7 @@ class _Told:
 
 
 async def open_peers(
-    stack: AsyncExitStack, settings: Settings, register: Register | None, surroundings: Surroundings
+    stack: AsyncExitStack, settings: Settings, register: Register | None, environment: Environment
 ) -> Peers | None:
     """Give the services that an endpoint's handlers may ask, or None; connects to none. Raises SetupError, DriverMissing."""
     if not settings.peers:
@@ -42,10 +42,10 @@ async def open_peers(
         raise SetupError(f"the store {settings.places.store} has no register, so requests to peers could not be kept track of")
     from onceonly.adapters.http.remote import open_remote  # noqa: PLC0415 - imports the client, so only when it is needed
 
-    return await stack.enter_async_context(open_remote(settings.all_peers, clock=surroundings.clock, tell=_Told(settings.name)))
+    return await stack.enter_async_context(open_remote(settings.all_peers, clock=environment.clock, tell=_Told(settings.name)))
 
 
-async def open_calls(stack: AsyncExitStack, settings: Settings, surroundings: Surroundings) -> Calls:
+async def open_calls(stack: AsyncExitStack, settings: Settings, environment: Environment) -> RemoteRequests:
     """Open what an endpoint keeps of what it is asked, in its store. Raises SetupError where that has no place for it."""
     store = settings.places.store
     if store.in_process and settings.plan.history is not None and not settings.makes_things:
@@ -58,4 +58,4 @@ async def open_calls(stack: AsyncExitStack, settings: Settings, surroundings: Su
         )
     else:
         from onceonly.assembly import sql as adapters  # type: ignore[no-redef]  # noqa: PLC0415 - imports a driver
-    return await stack.enter_async_context(adapters.open_calls(settings, clock=surroundings.clock))
+    return await stack.enter_async_context(adapters.open_calls(settings, clock=environment.clock))

@@ -9,9 +9,9 @@ from onceonly.config.deduplication import ClaimMode
 from onceonly.config.endpoint import Settings
 from onceonly.config.location import Location
 from onceonly.config.measured import Measurements
-from onceonly.model.errors import Failed, SetupError
+from onceonly.model.errors import CommitFailed, SetupError
 from onceonly.ports.dead_letters import DeadLetters
-from onceonly.ports.surroundings import Chance, Clock
+from onceonly.ports.environment import Clock, RandomSource
 from onceonly.ports.transport import Topology, Transport
 from onceonly.runtime.environment import LIVE
 from onceonly.sql.database import Database, place_of, pool_of
@@ -133,7 +133,7 @@ async def measure_in(database: Database, rows: int, rate: float, *, name: str, s
     try:
         sample = Sample(rows, rate, database.clock.now())
         found = await measure(database, sample, name=name, seconds=seconds)
-    except Failed as error:
+    except CommitFailed as error:
         if database.is_refused(error):
             words = f"the sample needs tables of its own, and this user may not make them ({error})"
             raise SetupError(f"{words}: name a user who may, with --store") from error
@@ -197,7 +197,7 @@ async def open_transport(
     endpoint: str,
     *,
     clock: Clock,
-    chance: Chance,  # noqa: ARG001 - see the protocol
+    chance: RandomSource,  # noqa: ARG001 - see the protocol
 ) -> AsyncIterator[Transport]:
     """Open the queue of one endpoint."""
     async with open_database(url, clock=clock) as database:
@@ -211,7 +211,7 @@ async def temporary_transport(
     topologies: Sequence[Topology],  # noqa: ARG001 - the same
     *,
     clock: Clock,
-    chance: Chance,  # noqa: ARG001 - the same
+    chance: RandomSource,  # noqa: ARG001 - the same
 ) -> AsyncIterator[None]:
     """Make the queue's tables, and drop them with all that is in them."""
     async with open_database(url, clock=clock) as database:
@@ -234,7 +234,7 @@ async def _ensure(database: Database, schema: Schema, *, creates: bool = True) -
     """
     try:
         await (create if creates and database.creates else check)(database, schema)
-    except Failed as error:
+    except CommitFailed as error:
         if database.is_refused(error):
             raise SetupError(str(error)) from error
         raise

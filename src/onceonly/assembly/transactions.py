@@ -8,9 +8,9 @@ from datetime import timedelta
 from importlib import import_module
 from typing import Any, NamedTuple
 
-from onceonly.algorithms.effects import NoThings
+from onceonly.algorithms.effects import NoArtifacts
 from onceonly.algorithms.relay import relay
-from onceonly.algorithms.transaction import Ways
+from onceonly.algorithms.transaction import TransactionPorts
 from onceonly.assembly.deduplication import open_admission
 from onceonly.assembly.naming import named
 from onceonly.assembly.opened import OpenedFinishing
@@ -21,7 +21,7 @@ from onceonly.model.record import Record
 from onceonly.ports.bundle import Finishing
 from onceonly.ports.store import Store
 from onceonly.ports.transactions import Attempts, Controls, Transactions
-from onceonly.runtime.environment import LIVE, Surroundings
+from onceonly.runtime.environment import LIVE, Environment
 
 _log = logging.getLogger("onceonly.transaction")
 
@@ -49,11 +49,11 @@ class Outside:
     Its transport is opened for each dispatch, where none is open already for control messages.
     """
 
-    def __init__(self, settings: Settings, store: Store, ways: Ways, surroundings: Surroundings) -> None:
+    def __init__(self, settings: Settings, store: Store, ways: TransactionPorts, environment: Environment) -> None:
         self.ways = ways
         self._settings = settings
         self._store = store
-        self._surroundings = surroundings
+        self._surroundings = environment
 
     async def dispatch(self, records: Sequence[Record]) -> None:
         """Send what is committed. What cannot be sent now is left to the relay of a process where the endpoint runs."""
@@ -64,14 +64,16 @@ class Outside:
         async with left_to_the_relay(self._settings), AsyncExitStack() as stack:
             transport = self.ways.transport
             if transport is None:
-                opening = open_transport(self._settings.places.transport, self._settings.name, surroundings=self._surroundings)
+                opening = open_transport(self._settings.places.transport, self._settings.name, environment=self._surroundings)
                 transport = await stack.enter_async_context(opening)
-            await relay(records, OpenedFinishing(self._settings.name, self._store, self.ways.admission, NoThings(), transport))
+            await relay(
+                records, OpenedFinishing(self._settings.name, self._store, self.ways.admission, NoArtifacts(), transport)
+            )
 
 
 @asynccontextmanager
 async def open_transactions(
-    settings: Settings, *, entities: bool = False, surroundings: Surroundings = LIVE
+    settings: Settings, *, entities: bool = False, environment: Environment = LIVE
 ) -> AsyncIterator[OpenedTransactions]:
     """Open the transactions of an endpoint's store, if it has any. Raises SetupError."""
     is_memory = settings.places.store.in_process
@@ -82,45 +84,46 @@ async def open_transactions(
         if problem := settings.control_problem(entities=entities):  # which only handlers of entities bring about
             raise SetupError(problem)
         family = import_module(f"onceonly.assembly.{'memory' if is_memory else 'documents'}")
-        async with family.open_transactions_on_documents(settings, clock=surroundings.clock) as transactions:
-            yield OpenedTransactions(transactions, _controls(transactions, settings, surroundings))
+        async with family.open_transactions_on_documents(settings, clock=environment.clock) as transactions:
+            yield OpenedTransactions(transactions, _controls(transactions, settings, environment))
         return
     if is_memory:
         from onceonly.assembly import memory as adapters  # noqa: PLC0415 - only when it is named
     else:
         from onceonly.assembly import sql as adapters  # type: ignore[no-redef]  # noqa: PLC0415 - imports a driver
-    async with adapters.open_transactions(settings, clock=surroundings.clock) as transactions:
+    async with adapters.open_transactions(settings, clock=environment.clock) as transactions:
         yield OpenedTransactions(transactions)
 
 
-def _controls(attempts: Attempts, settings: Settings, surroundings: Surroundings) -> Controls:
+def _controls(attempts: Attempts, settings: Settings, environment: Environment) -> Controls:
     chosen = settings.control
     delays = tuple(delay // timedelta(milliseconds=1) for delay in chosen.delays)
-    return Controls(attempts, delays, chosen.processed_by or settings.name, surroundings.clock)
+    return Controls(attempts, delays, chosen.processed_by or settings.name, environment.clock)
 
 
 @asynccontextmanager
-async def outside(
-    settings: Settings, has: Registered = ANYTHING, *, surroundings: Surroundings = LIVE
-) -> AsyncIterator[Outside]:
-    """Open what a transaction needs in a process in which the endpoint does not run. Raises SetupError, Failed, Unknown."""
+async def outside(settings: Settings, has: Registered = ANYTHING, *, environment: Environment = LIVE) -> AsyncIterator[Outside]:
+    """Open what a transaction needs in a process in which the endpoint does not run.
+
+    Raises SetupError, CommitFailed, OutcomeUnknown.
+    """
     from onceonly.assembly import open_store, open_transport  # noqa: PLC0415 - which imports this module
 
     if settings.keeps_documents(entities=has.entities):
         check_processed(settings, has)
     async with AsyncExitStack() as stack:
         with named(settings, "store", settings.places.store):
-            opening = open_store(settings, entities=has.entities, surroundings=surroundings)
+            opening = open_store(settings, entities=has.entities, environment=environment)
             store = (await stack.enter_async_context(opening)).store
-            begun = open_transactions(settings, entities=has.entities, surroundings=surroundings)
+            begun = open_transactions(settings, entities=has.entities, environment=environment)
             transactions, controls = await stack.enter_async_context(begun)
-        deciding = await open_admission(stack, settings, surroundings)
-        ways = Ways(required(transactions, settings), deciding.admission)
+        deciding = await open_admission(stack, settings, environment)
+        ways = TransactionPorts(required(transactions, settings), deciding.admission)
         if controls is not None:
             with named(settings, "transport", settings.places.transport):
-                opened = open_transport(settings.places.transport, settings.name, surroundings=surroundings)
+                opened = open_transport(settings.places.transport, settings.name, environment=environment)
                 ways = ways._replace(controls=controls, transport=await stack.enter_async_context(opened))
-        yield Outside(settings, store, ways, surroundings)
+        yield Outside(settings, store, ways, environment)
 
 
 def check_processed(settings: Settings, has: Registered) -> None:

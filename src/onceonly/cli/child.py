@@ -25,14 +25,14 @@ from onceonly.endpoint.handlers import EndpointHandlers
 from onceonly.endpoint.host import host_of
 from onceonly.model.errors import SetupError
 from onceonly.ports.bundle import Ports
-from onceonly.ports.effects import Things
+from onceonly.ports.effects import ArtifactStore
 from onceonly.ports.transport import Traits
+from onceonly.runtime.observe.health_state import Vitals, keep_written, write_vitals
 from onceonly.runtime.observe.logs import Logs, log_to_stderr
 from onceonly.runtime.observe.observer import Observer
-from onceonly.runtime.observe.vitals import Vitals, keep_written, write_vitals
-from onceonly.runtime.processes.board import Row
 from onceonly.runtime.processes.child import run_child
-from onceonly.runtime.worker.start import Patience
+from onceonly.runtime.processes.counters import Row
+from onceonly.runtime.worker.startup import Patience
 from onceonly.runtime.worker.worker import Runner, side_by_side
 
 
@@ -78,7 +78,10 @@ async def check(loaded: Sequence[tuple[Endpoint, Settings]], stop: asyncio.Event
 
 
 def wiring_of(endpoint: Endpoint, settings: Settings, observer: Observer | None = None) -> AbstractAsyncContextManager[Ports]:
-    """Open what an endpoint talks to, but nothing of the user's: no lifespan, no providers. Raises SetupError, TryAgain."""
+    """Open what an endpoint talks to, but nothing of the user's: no lifespan, no providers.
+
+    Raises SetupError, RetryableError.
+    """
     host = host_of(endpoint)
     handlers = host.handlers(settings=settings)
     events, entities, responders = (
@@ -90,7 +93,7 @@ def wiring_of(endpoint: Endpoint, settings: Settings, observer: Observer | None 
     return asked(settings, partial(_same, handlers), observer=observer)
 
 
-def _same(handlers: EndpointHandlers, _traits: Traits, _blobs: Things | None) -> EndpointHandlers:
+def _same(handlers: EndpointHandlers, _traits: Traits, _blobs: ArtifactStore | None) -> EndpointHandlers:
     return handlers
 
 

@@ -10,8 +10,8 @@ from typing import Annotated, Any, TypeAlias
 import typer
 
 from onceonly.assembly import look_at_ring, open_dead_letters, open_transport
-from onceonly.assembly.minting import open_mint
 from onceonly.assembly.opened import Cut
+from onceonly.assembly.token_issuer import open_token_issuer
 from onceonly.cli.letters import HEAD_START_SECONDS, Chosen, Retried, WayBack, choose, find, moment, pages
 from onceonly.cli.letters import retry as retry_letters
 from onceonly.cli.output import NEGATIVE, progress, refuse, say, show, show_json, show_table
@@ -21,7 +21,7 @@ from onceonly.config.endpoint import Settings
 from onceonly.config.location import locate
 from onceonly.formats.escaping import escape
 from onceonly.model.dead_letter import DeadLetter
-from onceonly.model.errors import OnceOnlyError, SetupError, TryAgain
+from onceonly.model.errors import OnceOnlyError, RetryableError, SetupError
 from onceonly.model.message import Failure
 from onceonly.model.token import Token
 from onceonly.ports.dead_letters import DeadLetters, Filter
@@ -149,7 +149,7 @@ def retry(  # noqa: PLR0913 - one parameter for each option
     done = Retried()
     try:
         asyncio.run(_retry(where, chosen, transport_of(where), done, anyway=anyway))
-    except TryAgain:
+    except RetryableError:
         if done.sent:
             say(f"{done.sent} sent back before this; run the command again for the others, the ids make that safe")
         raise
@@ -246,7 +246,7 @@ async def _withdraw(settings: Settings | None, letters: Sequence[DeadLetter]) ->
     mine = [each for each in letters if each.endpoint == settings.name and not each.finish_only]
     tokens = [Token(each.message.token, settings.name) for each in mine if each.message and each.message.token]
     if tokens:
-        async with reached("tokens", settings.plan.tokens, open_mint(settings)) as mint:
+        async with reached("tokens", settings.plan.tokens, open_token_issuer(settings)) as mint:
             await mint.remove(tokens)
 
 

@@ -14,7 +14,7 @@ from onceonly.cli.letters import Chosen, pages
 from onceonly.cli.output import NEGATIVE, complain, progress, say, show, show_json
 from onceonly.cli.places import Instead, JsonOption, Place, StoreOption, looked_at, place_of
 from onceonly.cli.reaching import reached
-from onceonly.model.errors import SetupError, TryAgain
+from onceonly.model.errors import RetryableError, SetupError
 
 
 def export(  # noqa: PLR0913 - one parameter for each option
@@ -60,7 +60,7 @@ def import_(
             asyncio.run(_import(where, stream, tally))
         except BadItem as error:
             problem = str(error)
-        except TryAgain:
+        except RetryableError:
             if tally.new:
                 say(f"{tally.new} imported before this; import the file again, those that are there stay as they are")
             raise

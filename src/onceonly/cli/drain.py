@@ -9,10 +9,10 @@ from time import monotonic
 from onceonly.assembly import open_store, open_transport
 from onceonly.cli.output import say
 from onceonly.config.endpoint import Settings
-from onceonly.model.errors import TryAgain
+from onceonly.model.errors import RetryableError
 from onceonly.ports.transport import Depth, Transport
 from onceonly.runtime.environment import LIVE
-from onceonly.runtime.processes.board import Column, Row
+from onceonly.runtime.processes.counters import Column, Row
 
 COUNTED = 10_000
 """Records are counted up to here; more than this is a number nobody needs to know exactly."""
@@ -91,7 +91,7 @@ async def _together(queues: Sequence[tuple[str, Transport]]) -> Depth | None:
     """Add the depths up; None while one cannot be told."""
     try:
         depths = [await transport.depth(name) for name, transport in queues]
-    except TryAgain:
+    except RetryableError:
         return None
     return Depth(
         waiting=sum(depth.waiting for depth in depths),

@@ -16,8 +16,8 @@ from onceonly.model.address import Address, parse_address
 from onceonly.model.errors import SetupError
 from onceonly.model.health import EndpointHealth, Level, Patience, ProcessHealth, Pulse, Verdict, liveness, readiness
 from onceonly.runtime.environment import LIVE
+from onceonly.runtime.observe.health_state import read_vitals
 from onceonly.runtime.observe.http import Reply, serving
-from onceonly.runtime.observe.vitals import read_vitals
 
 HealthOption: TypeAlias = Annotated[
     str | None,

@@ -9,16 +9,16 @@ from msgspec.structs import replace
 
 from onceonly.assembly.opened import Cut
 from onceonly.model.dead_letter import DeadLetter
-from onceonly.model.errors import SetupError, TryAgain
+from onceonly.model.errors import RetryableError, SetupError
 from onceonly.model.message import Send
 from onceonly.model.record import Answer
-from onceonly.model.ring import ANYWAY, Bar
+from onceonly.model.ring import ANYWAY, Undecidable
 from onceonly.ports.dead_letters import DeadLetters, Filter
-from onceonly.ports.surroundings import Clock
+from onceonly.ports.environment import Clock
 from onceonly.ports.transport import Transport
 
 PAGE = 100
-BARRED = (Bar.BEHIND.value, Bar.FUTURE.value)
+BARRED = (Undecidable.TOO_OLD.value, Undecidable.TOO_NEW.value)
 """The reasons of letters whose store cannot tell whether they were handled."""
 _FIRST, _LAST = -62_135_596_800, 253_402_300_799  # seconds since 1970: the years 1 to 9999
 HEAD_START_SECONDS = 2.0
@@ -120,7 +120,8 @@ async def retry(
 ) -> None:
     """Send these messages back to their endpoint's queue, ids unchanged, and remove the letters of those that were taken.
 
-    `tally` is kept up to date, also when this raises. Does not wait until the messages are due. Raises Failed, Unknown.
+    `tally` is kept up to date, also when this raises. Does not wait until the messages are due. Raises CommitFailed,
+    OutcomeUnknown.
     """
     async for page in found:
         for start in range(0, len(page), PAGE):
@@ -130,7 +131,7 @@ async def retry(
 
 
 async def _retry_some(some: Sequence[DeadLetter], letters: DeadLetters, way: WayBack, tally: Retried) -> None:
-    cut = await way.cut() if not way.anyway and any(letter.reason == Bar.FUTURE.value for letter in some) else None
+    cut = await way.cut() if not way.anyway and any(letter.reason == Undecidable.TOO_NEW.value for letter in some) else None
     judged = [(letter, _hopeless(letter, cut, anyway=way.anyway)) for letter in some]
     tally.kept.extend((letter.key, why) for letter, why in judged if why)
     able = [letter for letter, why in judged if not why]
@@ -158,7 +159,7 @@ async def _send_back(
     """Send the messages of these letters; gives the letters whose message was taken, and why the others were not."""
     try:
         answers = await way.transport.send([send for letter in able if (send := _again(letter, due, anyway=way.anyway))])
-    except TryAgain:
+    except RetryableError:
         answers = tuple(Answer.UNKNOWN for _ in able)
     judged = list(zip(able, answers, strict=True))
     kept = tuple((letter.key, _why(answer, letter)) for letter, answer in judged if answer is not Answer.TAKEN)
@@ -182,7 +183,7 @@ def _again(letter: DeadLetter, due: int, *, anyway: bool) -> Send | None:
 def _hopeless(letter: DeadLetter, cut: Cut | None, *, anyway: bool) -> str:
     if letter.message is None:
         return f"it has no identity ({letter.reason}): its sender has to send it again with one"
-    if letter.reason == Bar.BEHIND.value and not anyway:
+    if letter.reason == Undecidable.TOO_OLD.value and not anyway:
         return (
             "it is behind the horizon, and would be refused again; if you know that it was never handled, --anyway handles it"
         )
@@ -204,7 +205,7 @@ def _early(letter: DeadLetter, cut: Cut | None) -> str:
 
 def _instant_ahead(letter: DeadLetter) -> int:
     """Give the instant of a message that was refused as one from the future; 0 for others."""
-    if letter.reason != Bar.FUTURE.value or letter.message is None:
+    if letter.reason != Undecidable.TOO_NEW.value or letter.message is None:
         return 0
     return letter.message.instant or letter.message.former_instant
 

@@ -7,7 +7,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from typing import TypeVar
 
 from onceonly.assembly import shown
-from onceonly.model.errors import Failed, TryAgain
+from onceonly.model.errors import CommitFailed, RetryableError
 
 ANSWER_SECONDS = 15.0
 """Seconds that a server may take to answer a look."""
@@ -20,7 +20,7 @@ _Opened = TypeVar("_Opened")
 
 @asynccontextmanager
 async def reached(role: str, setting: object, opening: AbstractAsyncContextManager[_Opened]) -> AsyncIterator[_Opened]:
-    """Enter `opening`, which opens the place that a setting names. Raises what it raises; TryAgain names the place."""
+    """Enter `opening`, which opens the place that a setting names. Raises what it raises; RetryableError names the place."""
     async with AsyncExitStack() as stack:
         async with answering(role, setting):
             opened = await stack.enter_async_context(opening)
@@ -29,16 +29,19 @@ async def reached(role: str, setting: object, opening: AbstractAsyncContextManag
 
 @asynccontextmanager
 async def answering(role: str, setting: object, seconds: float | None = None) -> AsyncIterator[None]:
-    """Enclose a look at the place that a setting names. Raises Failed when it takes too long; TryAgain names the place."""
+    """Enclose a look at the place that a setting names.
+
+    Raises CommitFailed when it takes too long, and RetryableError with the name of the place.
+    """
     place = f"{role.replace('_', ' ')} {shown(setting)}"
     patience = ANSWER_SECONDS if seconds is None else seconds
     limit = asyncio.timeout(patience)
     try:
         async with limit:
             yield
-    except TryAgain as error:
+    except RetryableError as error:
         raise type(error)(f"cannot reach {place}: {error}") from error
     except TimeoutError as error:
         if not limit.expired():
             raise
-        raise Failed(f"cannot reach {place}: no answer for {patience:g} s") from error
+        raise CommitFailed(f"cannot reach {place}: no answer for {patience:g} s") from error

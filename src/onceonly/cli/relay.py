@@ -20,13 +20,13 @@ from onceonly.model.address import Address
 from onceonly.model.health import Pulse
 from onceonly.ports.transport import Transport
 from onceonly.runtime.environment import LIVE
+from onceonly.runtime.observe.health_state import Silence, Vitals
 from onceonly.runtime.observe.logs import log_to_stderr
 from onceonly.runtime.observe.observer import Point
-from onceonly.runtime.observe.vitals import Silence, Vitals
 from onceonly.runtime.processes.child import run_here
-from onceonly.runtime.processes.doorbell import Doorbell
+from onceonly.runtime.processes.notifier import Doorbell
 from onceonly.runtime.relay.relay import Relay
-from onceonly.runtime.worker.start import Patience
+from onceonly.runtime.worker.startup import Patience
 from onceonly.runtime.worker.worker import side_by_side
 
 POLL_SECONDS = 5.0

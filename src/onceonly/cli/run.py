@@ -24,8 +24,8 @@ from onceonly.endpoint import Endpoint
 from onceonly.endpoint.host import host_of
 from onceonly.model.errors import SetupError
 from onceonly.runtime.observe.logs import Logs, log_to_stderr
-from onceonly.runtime.processes.board import Board, Column
 from onceonly.runtime.processes.child import new_event_loop, run_here, stopping_on_signals
+from onceonly.runtime.processes.counters import Board, Column
 from onceonly.runtime.processes.processes import ChildEvent, ChildEventKind, Supervisor
 from onceonly.runtime.worker.worker import run_all
 

@@ -8,7 +8,7 @@ from typing import Annotated, BinaryIO, NamedTuple
 import typer
 
 from onceonly.assembly import open_transport
-from onceonly.assembly.minting import Mint, open_mint
+from onceonly.assembly.token_issuer import TokenIssuer, open_token_issuer
 from onceonly.cli.events import BadItem, Form, read_items, to_message
 from onceonly.cli.files import reading
 from onceonly.cli.loading import load
@@ -18,7 +18,7 @@ from onceonly.cli.reaching import answering, reached
 from onceonly.cli.sending import Minting, Tally, send_all
 from onceonly.config.deduplication import NAME_RULE, is_endpoint_name
 from onceonly.config.endpoint import Settings
-from onceonly.model.errors import SetupError, TryAgain
+from onceonly.model.errors import RetryableError, SetupError
 from onceonly.model.message import Message
 from onceonly.ports.transport import Topology
 
@@ -64,7 +64,7 @@ def send(  # noqa: PLR0913 - one parameter for each option
             asyncio.run(_send(stream, form, target, tally))
         except BadItem as error:
             problem = str(error)
-        except TryAgain:
+        except RetryableError:
             if tally.sent:
                 say(f"{tally.sent} sent before this; send the file again, the same ids make that safe")
             raise
@@ -90,11 +90,11 @@ async def _send(stream: BinaryIO, form: Form, target: Target, tally: Tally) -> N
             )
 
 
-async def _mint(target: Target, stack: AsyncExitStack) -> Mint | None:
+async def _mint(target: Target, stack: AsyncExitStack) -> TokenIssuer | None:
     """Open the place where the endpoint looks for tokens, if it asks for some."""
     if target.mint is None:
         return None
-    return await stack.enter_async_context(reached("tokens", target.mint.plan.tokens, open_mint(target.mint)))
+    return await stack.enter_async_context(reached("tokens", target.mint.plan.tokens, open_token_issuer(target.mint)))
 
 
 def _messages(stream: BinaryIO, form: Form) -> Iterator[Message]:

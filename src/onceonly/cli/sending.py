@@ -8,9 +8,9 @@ from typing import Protocol
 from msgspec import Struct
 from msgspec.structs import replace
 
-from onceonly.assembly.minting import Mint, with_token
+from onceonly.assembly.token_issuer import TokenIssuer, with_token
 from onceonly.cli.events import BadItem
-from onceonly.model.errors import Failed, TryAgain
+from onceonly.model.errors import CommitFailed, RetryableError
 from onceonly.model.message import Message, Send
 from onceonly.model.record import Answer
 from onceonly.model.sizes import too_long, type_problem
@@ -51,13 +51,13 @@ class Sender(Protocol):
 class Minting:
     """A sender whose messages get tokens first: without one their endpoint would not handle them."""
 
-    def __init__(self, sender: Sender, mint: Mint) -> None:
+    def __init__(self, sender: Sender, mint: TokenIssuer) -> None:
         self.traits = sender.traits
         self._sender = sender
         self._mint = mint
 
     async def send(self, sends: Sequence[Send]) -> tuple[Answer, ...]:
-        """Make the tokens live, then send. Raises Failed, Unknown."""
+        """Make the tokens live, then send. Raises CommitFailed, OutcomeUnknown."""
         stamped = [replace(send, message=with_token(send.message)) for send in sends]
         await self._mint.add([Token(send.message.token, send.to) for send in stamped])
         return await self._sender.send(stamped)
@@ -68,7 +68,7 @@ async def send_all(
 ) -> None:
     """Send messages to an endpoint, or publish them when `to` is empty; `tally` is kept up to date, also when it raises.
 
-    Raises BadItem at the first item of the input that is no message, once all before it are sent; Failed when the server
+    Raises BadItem at the first item of the input that is no message, once all before it are sent; CommitFailed when the server
     is away: at once when it never answered, after some tries when it did before.
     """
     source = iter(messages)
@@ -104,11 +104,11 @@ async def _send_some(batch: Sequence[Message], transport: Sender, to: str, tally
             await asyncio.sleep(FIRST_PAUSE_SECONDS * 4 ** (number - 1))
         try:
             answers = await transport.send(left)
-        except Failed:
+        except CommitFailed:
             if number == TRIES - 1 or not (tally.sent or tally.refused or tally.unsure):
                 raise
             continue
-        except TryAgain:
+        except RetryableError:
             continue
         tally.sent += answers.count(Answer.TAKEN)
         refused = [send for send, answer in zip(left, answers, strict=True) if answer is Answer.REFUSED]

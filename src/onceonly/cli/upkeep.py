@@ -8,7 +8,7 @@ from msgspec import Struct, structs
 from onceonly.assembly import look_at_store
 from onceonly.assembly.deduplication import drops_of
 from onceonly.assembly.documents import open_documents
-from onceonly.assembly.minting import count_live
+from onceonly.assembly.token_issuer import count_live
 from onceonly.cli.places import looked_at
 from onceonly.cli.reaching import answering
 from onceonly.config.endpoint import Settings
@@ -19,7 +19,7 @@ from onceonly.model.durations import in_words
 from onceonly.model.errors import SchemaMissing
 from onceonly.model.journal import Done, Journal
 from onceonly.runtime.environment import LIVE
-from onceonly.runtime.maintenance.chores import late_slots
+from onceonly.runtime.maintenance.tasks import late_slots
 
 MOST = 1000
 """Documents are listed up to here: some services are paid by the page."""

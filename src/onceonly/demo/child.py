@@ -4,8 +4,8 @@ import asyncio
 
 from onceonly.demo.endpoints import make
 from onceonly.demo.place import Place
-from onceonly.runtime.processes.board import Row
 from onceonly.runtime.processes.child import run_child
+from onceonly.runtime.processes.counters import Row
 
 
 def serve(index: int, board_path: str, place: Place) -> None:

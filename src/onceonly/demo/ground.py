@@ -44,7 +44,7 @@ class Ground(Protocol):
     """A store that a run works on."""
 
     async def look(self) -> Found:
-        """Read all of it. Raises Failed, Unknown."""
+        """Read all of it. Raises CommitFailed, OutcomeUnknown."""
 
 
 class TablesGround:

@@ -20,9 +20,9 @@ from onceonly.demo.options import Options
 from onceonly.demo.place import Place, place_of
 from onceonly.demo.stage import Stage, staged
 from onceonly.demo.view import Scene
-from onceonly.model.errors import TryAgain
+from onceonly.model.errors import RetryableError
 from onceonly.ports.transport import Depth
-from onceonly.runtime.processes.board import Board, Column
+from onceonly.runtime.processes.counters import Board, Column
 from onceonly.runtime.processes.processes import Supervisor
 
 GRACE_SECONDS = 5.0
@@ -136,7 +136,7 @@ async def _until_done(stage: Stage, killer: Killer, board: Board, show: Callable
         try:
             await stage.drain_sink()
             left = {name: _all(depth) for name, depth in (await stage.depths()).items()}
-        except TryAgain:  # a server is away; the workers wait for it as well
+        except RetryableError:  # a server is away; the workers wait for it as well
             await asyncio.sleep(POLL_SECONDS)
             continue
         show(
@@ -162,7 +162,7 @@ async def until_quiet(stage: Looking, patience: float = SETTLE_SECONDS) -> None:
     """Wait for what stopped processes still hold in the broker's eyes; what is left after `patience` seconds is left over."""
     end = time.monotonic() + patience
     while True:
-        with suppress(TryAgain):
+        with suppress(RetryableError):
             await stage.drain_sink()
             if not any(_all(depth) for depth in (await stage.depths()).values()):
                 return

@@ -12,7 +12,7 @@ from onceonly.algorithms.sweeper import sweep
 from onceonly.assembly import open_transport, temporary_transport
 from onceonly.assembly.blobs import create as create_blobs
 from onceonly.assembly.blobs import open_blobs
-from onceonly.assembly.minting import Mint, open_mint, with_token
+from onceonly.assembly.token_issuer import TokenIssuer, open_token_issuer, with_token
 from onceonly.config.location import scheme_of
 from onceonly.demo.audit import Left, Line, Remains, Sunk
 from onceonly.demo.endpoints import make
@@ -22,14 +22,14 @@ from onceonly.demo.options import Deduplication
 from onceonly.demo.place import Place
 from onceonly.documents.tokens import DocumentTokens
 from onceonly.formats.cloudevents import take_apart
-from onceonly.model.errors import TryAgain
+from onceonly.model.errors import RetryableError
 from onceonly.model.message import Delivery, Send
 from onceonly.model.record import Answer
 from onceonly.model.token import Token
 from onceonly.ports.bundle import Ports
 from onceonly.ports.dead_letters import Filter
 from onceonly.ports.documents import Documents
-from onceonly.ports.effects import Things
+from onceonly.ports.effects import ArtifactStore
 from onceonly.ports.transport import Depth, Topology, Transport
 from onceonly.runtime.environment import LIVE
 
@@ -46,8 +46,8 @@ class Scenery(Struct, frozen=True, kw_only=True):
     ports: Mapping[str, Ports]
     sink: Transport
     beside: Documents | None
-    mint: Mint | None
-    blobs: Things | None
+    mint: TokenIssuer | None
+    blobs: ArtifactStore | None
 
 
 class Stage:
@@ -86,7 +86,7 @@ class Stage:
     async def remains(self) -> Remains:
         """Sweep, then collect what the run left; connections that a server ended while nobody used them show only now."""
         for _ in range(LOOKS - 1):
-            with suppress(TryAgain):
+            with suppress(RetryableError):
                 return await self._remains()
         return await self._remains()
 
@@ -157,11 +157,11 @@ async def staged(place: Place) -> AsyncIterator[Stage]:
         await sink.declare([sinks])
         mint = None
         if place.deduplication is Deduplication.TOKENS:
-            mint = await stack.enter_async_context(open_mint(endpoints[0].settings))
+            mint = await stack.enter_async_context(open_token_issuer(endpoints[0].settings))
         yield Stage(place, Scenery(ground=ground, ports=ports, sink=sink, beside=beside, mint=mint, blobs=blobs))
 
 
-async def _open_blobs(stack: AsyncExitStack, place: Place) -> Things | None:
+async def _open_blobs(stack: AsyncExitStack, place: Place) -> ArtifactStore | None:
     if not place.blobs:
         return None
     if scheme_of(place.blobs) == "folder":
@@ -172,7 +172,7 @@ async def _open_blobs(stack: AsyncExitStack, place: Place) -> Things | None:
     return blobs
 
 
-async def _delete_all(blobs: Things) -> None:
+async def _delete_all(blobs: ArtifactStore) -> None:
     for name in await blobs.names():
         await blobs.delete(name)
 

@@ -11,8 +11,8 @@ from onceonly.model.errors import SchemaTooNew
 from onceonly.model.identity import Identity, claim_key
 from onceonly.model.journal import Journal
 from onceonly.ports.documents import Change, Document, Documents
+from onceonly.ports.environment import Clock
 from onceonly.ports.starts import BEGUN, NO_DEATHS, Deaths, Started
-from onceonly.ports.surroundings import Clock
 
 _encode = msgspec.json.Encoder().encode
 
@@ -135,7 +135,7 @@ class DocumentStarts:
         return started
 
     async def ended(self, identity: Identity) -> None:
-        """Remove the document, unless another run has replaced it. Raises Failed, Unknown."""
+        """Remove the document, unless another run has replaced it. Raises CommitFailed, OutcomeUnknown."""
         key = self._key(identity)
         token = self._tokens.get(key)
 
@@ -148,7 +148,7 @@ class DocumentStarts:
             self._tokens.pop(key, None)
 
     async def forget(self, identity: Identity, attempts: int) -> None:
-        """Remove the document of a run whose death was counted; see the port. Raises Failed, Unknown."""
+        """Remove the document of a run whose death was counted; see the port. Raises CommitFailed, OutcomeUnknown."""
         key = self._key(identity)
         document = (await self._documents.load([key])).get(key)
         if document is not None and _decode_run(document.body).attempts <= attempts:

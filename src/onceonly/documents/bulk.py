@@ -1,15 +1,15 @@
 """Requests for many documents: how changes are split into requests, how many run at a time, and the one outcome of all.
 
 The rule for that outcome is here and nowhere else. Only what the service said for sure is definite, so a call over many
-documents raises Failed only when every request that failed was refused for sure and no document was written. In every other
-case at least one document may have been written, and the call raises Unknown.
+documents raises CommitFailed only when every request that failed was refused for sure and no document was written. In every
+other case at least one document may have been written, and the call raises OutcomeUnknown.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import NoReturn, TypeAlias, TypeVar
 
-from onceonly.model.errors import CommitRefused, Failed, OnceOnlyError, Unknown
+from onceonly.model.errors import CommitFailed, CommitRefused, OnceOnlyError, OutcomeUnknown
 from onceonly.ports.documents import Change, Version
 
 Outcome: TypeAlias = Version | OnceOnlyError | None
@@ -84,8 +84,8 @@ async def write_requests(
 def combined(outcomes: Sequence[Outcome]) -> tuple[Version | None, ...]:
     """Return the outcomes when none is an error.
 
-    Raises CommitRefused or else Failed when no change was written for sure, CommitRefused first, because the same call can
-    never succeed then. Raises Unknown in every other case, also for errors of other families.
+    Raises CommitRefused or else CommitFailed when no change was written for sure, CommitRefused first, because the same call
+    can never succeed then. Raises OutcomeUnknown in every other case, also for errors of other families.
     """
     errors = [outcome for outcome in outcomes if isinstance(outcome, OnceOnlyError)]
     if errors:
@@ -94,13 +94,13 @@ def combined(outcomes: Sequence[Outcome]) -> tuple[Version | None, ...]:
 
 
 def _raise(errors: Sequence[OnceOnlyError], *, written: int) -> NoReturn:
-    doubtful = next((error for error in errors if not isinstance(error, Failed)), None)
-    if isinstance(doubtful, Unknown):
+    doubtful = next((error for error in errors if not isinstance(error, CommitFailed)), None)
+    if isinstance(doubtful, OutcomeUnknown):
         raise doubtful
     if doubtful is not None:
-        raise Unknown(str(doubtful)) from doubtful
+        raise OutcomeUnknown(str(doubtful)) from doubtful
     if written:
-        raise Unknown(f"{written} documents were written before this error: {errors[0]}") from errors[0]
+        raise OutcomeUnknown(f"{written} documents were written before this error: {errors[0]}") from errors[0]
     raise next((error for error in errors if isinstance(error, CommitRefused)), errors[0])
 
 

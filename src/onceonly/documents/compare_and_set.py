@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from msgspec import Struct
 
-from onceonly.model.errors import Failed, SchemaTooNew, Unknown
+from onceonly.model.errors import CommitFailed, OutcomeUnknown, SchemaTooNew
 from onceonly.ports.documents import Change, Document, Documents, Version
 
 Decide = Callable[[str, Document | None], Change | None]
@@ -26,7 +26,7 @@ TRIES = 20
 _NO_GUESSES: Mapping[str, Document | None] = {}
 
 
-class Contended(Failed):
+class Contended(CommitFailed):
     """Definite: nothing happened, because other workers changed a document first each time."""
 
 
@@ -50,7 +50,8 @@ async def compare_and_set(
     A guess saves the first load of a document that would be written if it is right. A wrong one costs a load later, never
     correctness, because every write names the version it expects.
 
-    Raises Contended after 20 tries, Failed when nothing was written for another reason, Unknown when something may have been.
+    Raises Contended after 20 tries, CommitFailed when nothing was written for another reason, OutcomeUnknown when something may
+    have been.
     """
     left = list(dict.fromkeys(keys))
     seen: dict[str, Document | None] = {}
@@ -74,12 +75,12 @@ async def compare_and_set(
             known = {}
         if not left:
             return Settled(seen, versions)
-    except Failed as error:
+    except CommitFailed as error:
         if versions:
-            raise Unknown(f"some documents were written, and then: {error}") from error
+            raise OutcomeUnknown(f"some documents were written, and then: {error}") from error
         raise
     words = f"other workers kept changing {', '.join(map(repr, left[:3]))}: {TRIES} tries were not enough; try again"
-    raise (Unknown if versions else Contended)(words)
+    raise (OutcomeUnknown if versions else Contended)(words)
 
 
 async def _load(documents: Documents, keys: list[str], known: Mapping[str, Document | None]) -> dict[str, Document | None]:
@@ -91,7 +92,7 @@ async def _load(documents: Documents, keys: list[str], known: Mapping[str, Docum
 async def listed(documents: Documents, prefix: str, read: Read[Said], limit: int) -> tuple[Said, ...]:
     """List what is wanted of the documents with this prefix, at most `limit`.
 
-    One that cannot be read is passed over, and told where there is nothing else: raises SchemaTooNew then. Raises Failed.
+    One that cannot be read is passed over, and told where there is nothing else: raises SchemaTooNew then. Raises CommitFailed.
     """
     found: list[Said] = []
     unreadable: SchemaTooNew | None = None

@@ -28,7 +28,7 @@ from onceonly.formats.dead_letters import (
 from onceonly.model.dead_letter import DeadLetter
 from onceonly.ports.dead_letters import Filter
 from onceonly.ports.documents import Change, Document, Documents
-from onceonly.ports.surroundings import Clock
+from onceonly.ports.environment import Clock
 
 ROOT = "dead/last-page"
 
@@ -36,7 +36,7 @@ ROOT = "dead/last-page"
 class DocumentDeadLetters:
     """Dead letters of all endpoints that use this place. A letter that one document cannot hold has its bytes in several.
 
-    Everything here raises Failed, Unknown; what is repeated after either repairs what a crash left.
+    Everything here raises CommitFailed, OutcomeUnknown; what is repeated after either repairs what a crash left.
     """
 
     def __init__(self, documents: Documents, *, clock: Clock, page: int = 100) -> None:

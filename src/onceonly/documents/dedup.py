@@ -14,7 +14,7 @@ from onceonly.documents.compare_and_set import compare_and_set
 from onceonly.model.errors import SchemaTooNew, SetupError
 from onceonly.ports.dedup_store import NONE
 from onceonly.ports.documents import Change, Document, Documents
-from onceonly.ports.surroundings import Clock
+from onceonly.ports.environment import Clock
 
 _PREFIX = "done/"
 _CLOCK_MARGIN_MS = 3_600_000
@@ -78,13 +78,13 @@ class DocumentDedupStore:
         await compare_and_set(self._documents, map(_name, keys), _drop)
 
     async def count(self, limit: int) -> int:
-        """Count the marks, `limit` at most; may be stale. Raises Failed, Unknown."""
+        """Count the marks, `limit` at most; may be stale. Raises CommitFailed, OutcomeUnknown."""
         return len(await self._documents.keys(_PREFIX, limit=limit))
 
     async def sweep(self, *, after: str = "", limit: int = 1000) -> str:
         """Drop the marks that are past their time, among the next `limit` behind `after`; gives where to go on, "" at the end.
 
-        For places whose service does not drop documents by itself. Raises Failed, Unknown.
+        For places whose service does not drop documents by itself. Raises CommitFailed, OutcomeUnknown.
         """
         names = await self._documents.keys(_PREFIX, after=after, limit=limit)
         now = self._clock.now()
@@ -109,7 +109,10 @@ class ExpiredMarks:
         self._after = ""
 
     async def remove_expired(self, limit: int = 1000) -> int:
-        """Drop what has expired on the next pages of `limit` marks; gives 0, as nobody counted. Raises Failed, Unknown."""
+        """Drop what has expired on the next pages of `limit` marks; gives 0, as nobody counted.
+
+        Raises CommitFailed, OutcomeUnknown.
+        """
         for _ in range(self._pages):
             self._after = await self._done.sweep(after=self._after, limit=limit)
             if not self._after:

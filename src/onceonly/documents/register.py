@@ -8,9 +8,9 @@ from msgspec.structs import asdict, replace
 from onceonly.documents.compare_and_set import listed
 from onceonly.documents.store import DocumentStore
 from onceonly.formats.documents import EntityDocument, Registered, decode_entity
-from onceonly.model.errors import Conflict, SchemaTooNew
+from onceonly.model.artifact import Row
+from onceonly.model.errors import ConflictError, SchemaTooNew
 from onceonly.model.identity import Identity
-from onceonly.model.thing import Row
 from onceonly.ports.documents import Change, Document, Version
 
 LISTED = "register/"
@@ -77,7 +77,7 @@ class DocumentRegister:
                 if version is not None:
                     listed[row.attempt] = version
                 elif row.attempt in names:
-                    raise Conflict("a sweeper took this attempt for dead while it began")
+                    raise ConflictError("a sweeper took this attempt for dead while it began")
             # A crash here leaves a listing without a row: the sweeper fences the document and removes the listing.
 
         await self._store.edit(list(dict.fromkeys(row.unit for row in rows)), opened, listing)

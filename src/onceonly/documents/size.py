@@ -10,7 +10,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from onceonly.formats.documents import EntityDocument, Kept, encode_entity
-from onceonly.model.errors import CommitRefused, Unusable
+from onceonly.model.errors import CommitRefused, PermanentFailure
 from onceonly.ports.documents import DocumentLimits
 
 _MOST_ROOM = 16 * 1024
@@ -36,7 +36,7 @@ def room(limits: DocumentLimits) -> int:
 def refusal(
     key: str, document: EntityDocument, own: Collection[str], limits: DocumentLimits, *, keeps_history: bool
 ) -> CommitRefused:
-    """Say of a document that leaves no room what takes it up; it is Unusable unless that goes by itself.
+    """Say of a document that leaves no room what takes it up; it is PermanentFailure unless that goes by itself.
 
     `own` are the names of the records that are to be written now.
     """
@@ -50,7 +50,7 @@ def refusal(
     large = [part for part in parts if part.size * _SLIGHT >= parts[0].size]
     enough = [part for part in large if least - part.size <= most] or large
     advice = "; ".join(f"{part.size:,} bytes are {part.words} ({part.remedy})" for part in enough)
-    return Unusable(f"{words}. Make room, then retry: {advice}")
+    return PermanentFailure(f"{words}. Make room, then retry: {advice}")
 
 
 def _when_others_are_done(document: EntityDocument, own: Collection[str], *, keeps_history: bool) -> EntityDocument:

@@ -16,13 +16,13 @@ from onceonly.documents.compare_and_set import Before, compare_and_set
 from onceonly.documents.size import refusal, room
 from onceonly.formats.documents import EntityDocument, Kept, decode_entity, encode_entity, is_json
 from onceonly.model.entities import Entities
-from onceonly.model.errors import CommitRefused, Conflict, Failed, Outrun, Unusable
+from onceonly.model.errors import CommitFailed, CommitRefused, ConflictError, PermanentFailure, VersionConflict
 from onceonly.model.identity import Identity, claim_key
 from onceonly.model.message import Message
 from onceonly.model.record import Record
 from onceonly.ports.documents import Change, Document, Documents, Version
+from onceonly.ports.environment import Clock
 from onceonly.ports.store import Found, Resources
-from onceonly.ports.surroundings import Clock
 
 Edit = Callable[[str, EntityDocument], EntityDocument]
 """A rule that makes one document of another; giving the same one back changes nothing."""
@@ -54,7 +54,10 @@ class DocumentStore:
         self.history = None if history is None else round(history.total_seconds() * 1000)
 
     async def begin(self, messages: Sequence[Message], *, isolated: bool = False) -> "DocumentUnit":
-        """Load the one document of these messages; see the port. Raises Unusable for a document that is none of ours."""
+        """Load the one document of these messages; see the port.
+
+        Raises PermanentFailure for a document that is none of ours.
+        """
         (key,) = {self.unit_key(message) for message in messages}
         self.check_key(key)
         loaded = (await self.documents.load([key])).get(key)
@@ -92,7 +95,7 @@ class DocumentStore:
             document = replace(document, records={**document.records, attempt_name(identity): tombstone})
         change = self.change_of(unit, document, loaded.version if loaded else "")
         if (await self.documents.save([change]))[0] is None:
-            raise Conflict(f"another worker changed {unit!r} first")
+            raise ConflictError(f"another worker changed {unit!r} first")
         return None
 
     def unit_key(self, message: Message) -> str:
@@ -103,7 +106,9 @@ class DocumentStore:
         return BUCKET + f"{self.endpoint}/{name[:2]}" if self.history is None else MESSAGE + f"{self.endpoint}/{name}"
 
     async def edit(self, keys: Sequence[str], change: Edit, before: Before | None = None) -> Mapping[str, Document]:
-        """Change documents by a rule that depends on no handler, as often as others are faster. Raises Failed, Unknown.
+        """Change documents by a rule that depends on no handler, as often as others are faster.
+
+        Raises CommitFailed, OutcomeUnknown.
 
         Each time `before` is called with the writes that come next; their `expected` is what the rule has seen. Returns the
         documents as they were read last.
@@ -147,7 +152,10 @@ class DocumentStore:
         return replace(document, records=records, keys={name: each for name, each in document.keys.items() if each.until > now})
 
     def check_size(self, change: Change, document: EntityDocument, own: Collection[str]) -> None:
-        """Make sure that a commit of these records leaves room. Raises Unusable, or CommitRefused while others take it up."""
+        """Make sure that a commit of these records leaves room.
+
+        Raises PermanentFailure, or CommitRefused while others take it up.
+        """
         limits = self.documents.limits
         if len(change.body or b"") > limits.body - room(limits):
             raise refusal(change.key, document, own, limits, keeps_history=self.history is not None)
@@ -158,9 +166,9 @@ class DocumentStore:
         try:
             size = len(key.encode())
         except UnicodeEncodeError as error:
-            raise Unusable(f"entity key {key[:60]!r} is no text: it has half a surrogate pair") from error
+            raise PermanentFailure(f"entity key {key[:60]!r} is no text: it has half a surrogate pair") from error
         if size > limits.key:
-            raise Unusable(f"entity key {key[:60]!r}... is too long: {limits.service} takes {limits.key} bytes")
+            raise PermanentFailure(f"entity key {key[:60]!r}... is too long: {limits.service} takes {limits.key} bytes")
 
     def _edited(self, key: str, loaded: Document | None, change: Edit) -> Change | None:
         before = decode_entity(key, loaded.body if loaded else None)
@@ -215,13 +223,13 @@ class DocumentUnit:
     async def commit(self, records: Sequence[Record]) -> None:
         """Save the document as it was loaded, changed; see the port. Raises CommitRefused when it cannot be held."""
         if self._is_over:
-            raise Failed("this unit was committed or given up before")
+            raise CommitFailed("this unit was committed or given up before")
         self._is_over = True
         document = self._store.trimmed(self._changed(records))
         change = self._store.change_of(self.key, document, self._version)
         self._store.check_size(change, document, {self._store.name_of(record.identity) for record in records})
         if (await self._store.documents.save([change]))[0] is None:
-            raise Outrun(f"another worker changed {self.key!r} first")
+            raise VersionConflict(f"another worker changed {self.key!r} first")
 
     def abandon(self) -> None:
         """Give up: nothing was written."""
@@ -234,7 +242,7 @@ class DocumentUnit:
         for record in records:
             row = register.pop(record.attempt, None) if record.attempt else None
             if record.attempt and (row is None or row.cancelled):
-                raise Conflict(f"the attempt at message {record.identity.id!r} was cancelled: what it made is gone")
+                raise ConflictError(f"the attempt at message {record.identity.id!r} was cancelled: what it made is gone")
         state = next(iter(self._entities.changes().values()), self._document.state)
         if state is not self._document.state and state is not None and not is_json(state):
             raise CommitRefused(f"the state of {self.key!r} is no JSON, and would make the document useless")

@@ -12,11 +12,11 @@ import msgspec
 from msgspec import Struct
 
 from onceonly.documents.compare_and_set import Decide, compare_and_set, listed
-from onceonly.model.errors import Conflict, SchemaTooNew
+from onceonly.model.errors import ConflictError, SchemaTooNew
 from onceonly.model.identity import Identity
 from onceonly.model.token import Owner, Prepared, Token
 from onceonly.ports.documents import Change, Document, Documents
-from onceonly.ports.surroundings import Clock
+from onceonly.ports.environment import Clock
 
 _PREFIX = "token/"
 _REMEMBERED = 10_000
@@ -65,7 +65,7 @@ class DocumentTokens:
         answers = await self._documents.save(changes) if changes else ()
         for change, version in zip(changes, answers, strict=True):
             if version is None:
-                raise Conflict(f"{change.key!r} is there already: the id of a token was used before")
+                raise ConflictError(f"{change.key!r} is there already: the id of a token was used before")
             self._see(change.key, Document(change.body or b"", version))
 
     async def activate(self, tokens: Sequence[Token]) -> None:
@@ -99,12 +99,15 @@ class DocumentTokens:
         return await listed(self._documents, _PREFIX, read, limit)
 
     async def add(self, tokens: Sequence[Token]) -> None:
-        """Make these live at once, for messages that come from outside; harmless for those that are. Raises Failed, Unknown."""
+        """Make these live at once, for messages that come from outside; harmless for those that are.
+
+        Raises CommitFailed, OutcomeUnknown.
+        """
         names = _names(tokens)
         await compare_and_set(self._documents, names, _add, guesses=dict.fromkeys(names))
 
     async def census(self, endpoint: str, limit: int) -> Census:
-        """Count the tokens of messages to an endpoint, `limit` at most; may be stale. Raises Failed, Unknown."""
+        """Count the tokens of messages to an endpoint, `limit` at most; may be stale. Raises CommitFailed, OutcomeUnknown."""
         names = await self._documents.keys(f"{_PREFIX}{endpoint}/", limit=limit + 1)
         loaded = await self._documents.load(names[:limit]) if names else {}
         states = [_read(name, document).state for name, document in loaded.items()]

@@ -25,7 +25,14 @@ from onceonly.documents.store import ATTEMPT, ENTITY, KEY, DocumentResources, Do
 from onceonly.formats.documents import ClientKey, EntityDocument, decode_entity, is_json
 from onceonly.formats.documents import Kept as KeptRecord
 from onceonly.model.entities import Entities
-from onceonly.model.errors import CommitRefused, Conflict, Failed, Outrun, TransactionMisused, Unknown
+from onceonly.model.errors import (
+    CommitFailed,
+    CommitRefused,
+    ConflictError,
+    OutcomeUnknown,
+    TransactionMisused,
+    VersionConflict,
+)
 from onceonly.model.identity import Identity
 from onceonly.model.record import Record
 from onceonly.model.transaction import Kept, Opening, key_of
@@ -68,14 +75,14 @@ class DocumentTransactions:
         document, version = await self.load(unit)
         name = attempt_name(identity)
         if name in document.records:
-            raise Conflict("this attempt has ended already")
+            raise ConflictError("this attempt has ended already")
         now = self.store.clock.now()
         tombstone = KeptRecord("", done=max(now, 1), until=now + self.retention)
         records = {**document.records, name: tombstone}
         await self.save(unit, self.store.trimmed(replace(document, records=records)), version)
 
     async def bind(self, key: str, unit: str) -> tuple[EntityDocument, Version]:
-        """Have a key lead to this document from now on; gives the key's own document. Raises Conflict, Failed."""
+        """Have a key lead to this document from now on; gives the key's own document. Raises ConflictError, CommitFailed."""
         own = self.unit_of(key)
         found = EntityDocument()
         first = "another attempt with this idempotency key was committed first"
@@ -84,19 +91,21 @@ class DocumentTransactions:
             nonlocal found
             found = decode_entity(own, loaded.body if loaded else None)
             if self.name_of(key) in found.keys:
-                raise Conflict(first)
+                raise ConflictError(first)
             return self.store.change_of(own, replace(found, leads_to=unit), loaded.version if loaded else "")
 
         async def checked(_changes: Sequence[Change]) -> None:
             if not await self._is_free(key, found.leads_to, wanted=unit, own=own):
-                raise Conflict(first)
+                raise ConflictError(first)
 
         try:
             settled = await compare_and_set(self.store.documents, [own], bound, before=checked)
         except Contended as error:
-            raise Conflict("other attempts with this idempotency key are at it") from error
-        except Unknown as error:
-            raise Failed(f"nothing was committed; where its idempotency key leads could not be written: {error}") from error
+            raise ConflictError("other attempts with this idempotency key are at it") from error
+        except OutcomeUnknown as error:
+            raise CommitFailed(
+                f"nothing was committed; where its idempotency key leads could not be written: {error}"
+            ) from error
         return replace(found, leads_to=unit), settled.versions[own]
 
     async def _is_free(self, key: str, leads_to: str, *, wanted: str, own: str) -> bool:
@@ -110,15 +119,15 @@ class DocumentTransactions:
         return True
 
     async def load(self, unit: str) -> tuple[EntityDocument, Version]:
-        """Load a document; it need not exist. Raises CommitRefused for what is none of ours, Failed, Unknown."""
+        """Load a document; it need not exist. Raises CommitRefused for what is none of ours, CommitFailed, OutcomeUnknown."""
         loaded = (await self.store.documents.load([unit])).get(unit)
         return decode_entity(unit, loaded.body if loaded else None), loaded.version if loaded else ""
 
     async def save(self, unit: str, document: EntityDocument, version: Version) -> None:
-        """Save a document against the version it was loaded with. Raises Outrun, Failed, Unknown."""
+        """Save a document against the version it was loaded with. Raises VersionConflict, CommitFailed, OutcomeUnknown."""
         change = self.store.change_of(unit, document, version)
         if (await self.store.documents.save([change]))[0] is None:
-            raise Outrun(f"another worker changed {unit!r} first")
+            raise VersionConflict(f"another worker changed {unit!r} first")
 
     def unit_of(self, key: str, endpoint: str = "") -> str:
         """Give the document of a client's key; of this endpoint, unless it is another one's."""
@@ -160,7 +169,7 @@ class DocumentTransaction:
     async def commit(self, record: Record | None, answer: bytes | None) -> None:
         """Bind the key, and save the one document; see the port."""
         if self._is_over:
-            raise Failed("this transaction is over: it was committed or abandoned before")
+            raise CommitFailed("this transaction is over: it was committed or abandoned before")
         self._is_over = True
         opening, transactions = self._opening, self._transactions
         self._check_time()
@@ -171,9 +180,9 @@ class DocumentTransaction:
             return  # nothing happened in it
         document, version = self._loaded or own or (EntityDocument(), "")  # an attempt's own: it must not exist
         if opening.key and transactions.name_of(opening.key) in document.keys:
-            raise Conflict("another attempt with this idempotency key was committed first")
+            raise ConflictError("another attempt with this idempotency key was committed first")
         if attempt_name(opening.identity) in document.records:
-            raise Conflict("its control messages came to an end before it did, and it was given up")
+            raise ConflictError("its control messages came to an end before it did, and it was given up")
         after = transactions.store.trimmed(self._changed(document, record, answer))
         if after != document:
             change = transactions.store.change_of(self.unit, after, version)
@@ -187,7 +196,7 @@ class DocumentTransaction:
 
     def _check_time(self) -> None:
         if self._transactions.store.clock.now() - self._since > self._opening.max_commit:
-            raise Failed(f"not committed within {self._opening.max_commit} ms of its beginning")
+            raise CommitFailed(f"not committed within {self._opening.max_commit} ms of its beginning")
 
     def _changed(self, document: EntityDocument, record: Record | None, answer: bytes | None) -> EntityDocument:
         opening, transactions = self._opening, self._transactions

@@ -6,10 +6,10 @@ A blob's name begins with the attempt that makes it, so nobody finds it before a
 import re
 from typing import NamedTuple
 
-from onceonly.model.errors import InvalidEffect, RetryLater, TryAgain
-from onceonly.model.thing import Thing
+from onceonly.model.artifact import Artifact
+from onceonly.model.errors import InvalidEffect, RetryableError, RetryLater
 from onceonly.model.wording import an
-from onceonly.ports.effects import Things
+from onceonly.ports.effects import ArtifactStore
 
 KIND = "blob"
 MAX_DATA = 64 * 1024 * 1024
@@ -32,7 +32,7 @@ _NAME_RULE = (
 class BlobPlace(NamedTuple):
     """Where an endpoint's blobs are; `things` is None where they can be made, but nothing can be read by handlers."""
 
-    things: Things | None = None
+    things: ArtifactStore | None = None
 
 
 class Blobs:
@@ -42,7 +42,7 @@ class Blobs:
         """Make blobs in the name of this attempt."""
         self._place = place
         self._attempt = attempt
-        self._things: dict[str, Thing] = {}
+        self._things: dict[str, Artifact] = {}
         self._ended = False
 
     async def create(
@@ -60,7 +60,7 @@ class Blobs:
         if problem:
             raise InvalidEffect(f"cannot create the blob {name!r:.80}: {problem}")
         final = f"{self._attempt}/{name}"
-        self._things[name] = Thing(kind=KIND, name=final, data=bytes(data), content_type=content_type)
+        self._things[name] = Artifact(kind=KIND, name=final, data=bytes(data), content_type=content_type)
         return final
 
     async def read(self, name: str) -> bytes | None:
@@ -73,10 +73,10 @@ class Blobs:
             raise InvalidEffect("no blobs can be read here: the endpoint was opened without the place of its blobs")
         try:
             return await things.read(name)
-        except TryAgain as error:
+        except RetryableError as error:
             raise RetryLater(RETRY_SECONDS, f"the place of blobs is away: {error}") from error
 
-    def end(self) -> tuple[Thing, ...]:
+    def end(self) -> tuple[Artifact, ...]:
         """Close this and give what is to be made, in order; every later use is an error."""
         self._ended = True
         return tuple(self._things.values())

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from onceonly.config.deduplication import is_endpoint_name
 from onceonly.endpoint.blobs import BlobPlace, Blobs
-from onceonly.endpoint.envelopes import Delay, Envelopes, Origin, Wish
+from onceonly.endpoint.message_builder import Delay, MessageBuilder, Origin, SendOptions
 from onceonly.endpoint.reading import Received
 from onceonly.endpoint.requests import RequestPlace, Requests
 from onceonly.endpoint.sending import Sending
@@ -32,7 +32,7 @@ class Context(Sending):
 
     def __init__(
         self,
-        envelopes: Envelopes,
+        envelopes: MessageBuilder,
         message: Message,
         *,
         now: int,
@@ -98,7 +98,7 @@ class Context(Sending):
         if not is_endpoint_name(to):
             reason = f"its replyto is {to!r}, which is no endpoint's name" if to else "it came without a replyto"
             raise InvalidEffect(f"cannot reply to message {self._message.id!r}: {reason}; use send(..., to=...)")
-        self._capture(message, Wish(to, type, delay, at))
+        self._capture(message, SendOptions(to, type, delay, at))
 
     def end(self) -> Decision:
         """Close the context and give what it captured, in order; every later use is an error."""
@@ -111,15 +111,15 @@ class Context(Sending):
         """Send this endpoint the message that follows up a request. Raises InvalidEffect for a URL that is too long to send."""
         if problem := too_long(((REQUEST, url),)):
             raise InvalidEffect(f"cannot follow up a request: {problem}")
-        self._capture(message, Wish(self._endpoint, None, None, None), follows=((REQUEST, url),))
+        self._capture(message, SendOptions(self._endpoint, None, None, None), follows=((REQUEST, url),))
 
-    def _capture(self, body: object, wish: Wish, *, follows: Headers = ()) -> None:
+    def _capture(self, body: object, wish: SendOptions, *, follows: Headers = ()) -> None:
         if self._ended:
             raise InvalidEffect("the context was used after its handler had ended; nothing can be sent with it any more")
         origin = Origin(self._message.identity, len(self._effects), self._since)
         self._effects.append(self._envelopes.seal(body, wish, origin, now=self._now, cause=(*self._cause(wish), *follows)))
 
-    def _cause(self, wish: Wish) -> Headers:
+    def _cause(self, wish: SendOptions) -> Headers:
         incoming = self._message
         conversation, trace = incoming.id, ""
         for name, value in incoming.extensions:

@@ -18,7 +18,7 @@ from onceonly.model.errors import InvalidHandler
 from onceonly.model.peer import Peer
 from onceonly.model.retry import Retry
 from onceonly.ports.transport import Topology
-from onceonly.runtime.environment import LIVE, Surroundings
+from onceonly.runtime.environment import LIVE, Environment
 
 if TYPE_CHECKING:  # what opens and runs an endpoint is imported when it is opened
     from onceonly.endpoint.entities import KeyRule
@@ -29,7 +29,7 @@ if TYPE_CHECKING:  # what opens and runs an endpoint is imported when it is open
     from onceonly.ports.bundle import Ports
     from onceonly.runtime.background import Background
     from onceonly.runtime.observe.observer import Observer
-    from onceonly.runtime.processes.board import Row
+    from onceonly.runtime.processes.counters import Row
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 Lifespan = Callable[["Endpoint"], AbstractAsyncContextManager[object]]
@@ -232,14 +232,14 @@ class Endpoint:
         retry, also after a commit of which nobody knows whether it happened: `if tx.is_known: return tx.answer` comes first in
         the block. `request` is what was asked, bytes or something that can be written as JSON; the same key with another
         request raises KeyReused. A second attempt waits for one that is under way, as long as for any lock, or for `wait`
-        seconds; then it raises Conflict.
+        seconds; then it raises ConflictError.
 
         `scope` names the space of the key, such as a tenant: the same key in another scope, or without one, is another key.
 
-        The commit happens within `max_commit` of the beginning, or not at all: that raises Failed. It is the endpoint's unless
-        given, an hour at most, and less than the retention. Opened in a process that has not opened the endpoint it makes a
-        connection of its own; enter `shop.running()` or `shop.opened()` around many. Raises InvalidKey, TransactionMisused;
-        `Transaction` says what its block raises.
+        The commit happens within `max_commit` of the beginning, or not at all: that raises CommitFailed. It is the endpoint's
+        unless given, an hour at most, and less than the retention. Opened in a process that has not opened the endpoint it
+        makes a connection of its own; enter `shop.running()` or `shop.opened()` around many. Raises InvalidKey,
+        TransactionMisused; `Transaction` says what its block raises.
         """
         from onceonly.endpoint.transactions import Transaction, asked  # noqa: PLC0415 - when one is opened
 
@@ -261,8 +261,8 @@ class Endpoint:
         """Run `function(tx)` in a transaction, and give its answer; with a key once, and every retry gets that answer.
 
         The answer is what it returns, else `tx.answer`: bytes, or what JSON has. Otherwise as `transaction`. Raises what the
-        function raises, KeyReused, and, with nothing done, Conflict (try again), CommitRefused, Failed; Unknown when only a
-        retry with the same key can tell.
+        function raises, KeyReused, and, with nothing done, ConflictError (try again), CommitRefused, CommitFailed;
+        OutcomeUnknown when only a retry with the same key can tell.
         """
         opened = self.transaction(
             idempotency_key=idempotency_key, request=request, scope=scope, max_commit=max_commit, wait=wait
@@ -278,15 +278,15 @@ class Endpoint:
         self,
         *,
         settings: Settings | None = None,
-        surroundings: Surroundings = LIVE,
+        environment: Environment = LIVE,
         observer: "Observer | None" = None,
     ) -> "AsyncIterator[Ports]":
         """Open everything but the worker: lifespan, providers, adapters. Gives the ports, enclosed by `observer`.
 
         `settings` override the endpoint's own. Raises InvalidHandler and other SetupErrors before anything is received, and
-        TryAgain when a server is away.
+        RetryableError when a server is away.
         """
-        async with self._host.opened(settings=settings, surroundings=surroundings, observer=observer) as ports:
+        async with self._host.opened(settings=settings, environment=environment, observer=observer) as ports:
             yield ports
 
     async def run(
@@ -294,7 +294,7 @@ class Endpoint:
         stop: asyncio.Event,
         *,
         settings: Settings | None = None,
-        surroundings: Surroundings = LIVE,
+        environment: Environment = LIVE,
         observer: "Observer | None" = None,
         board: "Row | None" = None,
         ready: asyncio.Event | None = None,
@@ -303,14 +303,14 @@ class Endpoint:
 
         A server that is away at start is waited for. Sets `ready` once it is receiving, or has found that it has to wait.
         """
-        await self._host.run(stop, settings=settings, surroundings=surroundings, observer=observer, board=board, ready=ready)
+        await self._host.run(stop, settings=settings, environment=environment, observer=observer, board=board, ready=ready)
 
     @asynccontextmanager
     async def running(
         self,
         *,
         settings: Settings | None = None,
-        surroundings: Surroundings = LIVE,
+        environment: Environment = LIVE,
         observer: "Observer | None" = None,
         board: "Row | None" = None,
     ) -> "AsyncIterator[Background]":
@@ -323,20 +323,20 @@ class Endpoint:
         from onceonly.runtime.background import beside  # noqa: PLC0415 - when it runs
 
         def run(stop: asyncio.Event, ready: asyncio.Event) -> Coroutine[Any, Any, None]:
-            return self.run(stop, settings=settings, surroundings=surroundings, observer=observer, board=board, ready=ready)
+            return self.run(stop, settings=settings, environment=environment, observer=observer, board=board, ready=ready)
 
         async with beside(run, name=f"onceonly {self.name}") as background:
             yield background
 
     @asynccontextmanager
     async def sending(
-        self, *, settings: Settings | None = None, surroundings: Surroundings = LIVE, observer: "Observer | None" = None
+        self, *, settings: Settings | None = None, environment: Environment = LIVE, observer: "Observer | None" = None
     ) -> AsyncIterator[None]:
         """Send what transactions of this process commit, beside the block, and what others left; receive nothing.
 
         Otherwise as `running`: for an application whose messages are handled elsewhere. Without handlers it has no queue.
         """
-        async with self._host.sending(settings=settings, surroundings=surroundings, observer=observer):
+        async with self._host.sending(settings=settings, environment=environment, observer=observer):
             yield
 
     @cached_property

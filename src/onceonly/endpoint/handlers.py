@@ -9,22 +9,22 @@ from typing import Any, NamedTuple
 from onceonly.endpoint.blobs import BlobPlace
 from onceonly.endpoint.context import Context, Places
 from onceonly.endpoint.entities import DECODED
-from onceonly.endpoint.envelopes import Envelopes, Subscribers
 from onceonly.endpoint.failures import blame, failed
 from onceonly.endpoint.limits import CancelledFromInside, HandlerRun, TimeLimits
+from onceonly.endpoint.message_builder import MessageBuilder, Subscribers
 from onceonly.endpoint.plans import HandlerPlan, Plans
 from onceonly.endpoint.reading import read
 from onceonly.endpoint.requests import RequestPlace
 from onceonly.formats.bodies import BodyError
 from onceonly.formats.identity import IdentityRule
-from onceonly.model.errors import USERS_ERRORS, Conflict, HandlerFailed, OnceOnlyError, TryAgain
+from onceonly.model.errors import USERS_ERRORS, ConflictError, HandlerFailed, OnceOnlyError, RetryableError
 from onceonly.model.message import Delivery, Failure, FailureKind, Message, Unreadable
 from onceonly.model.peer import Peer
 from onceonly.model.record import Decision
 from onceonly.model.remote import Response
-from onceonly.model.retry import Retry, Verdict, judge
+from onceonly.model.retry import Retry, RetryDecision, decide_retry
 from onceonly.ports.store import Resources
-from onceonly.runtime.environment import Surroundings
+from onceonly.runtime.environment import Environment
 from onceonly.runtime.observe.crash import Crashed
 
 CANCELLED = "the handler was cancelled from inside: it cancelled its own task, or waited for one that was cancelled"
@@ -57,7 +57,7 @@ class EndpointHandlers:
         self,
         plans: Plans,
         rules: Rules,
-        surroundings: Surroundings,
+        environment: Environment,
         made: Mapping[Any, object],
         *,
         blobs: BlobPlace | None = None,
@@ -67,11 +67,11 @@ class EndpointHandlers:
         self._plans = plans
         self._types = tuple(sorted(plans.handlers))
         self._rules = rules
-        self._surroundings = surroundings
+        self._surroundings = environment
         self._made = made
         self._reach = Places(blobs, RequestPlace(tuple(peers), frozenset(plans.handlers)) if peers else None)
         self._places = {type_: each.entity.place for type_, each in plans.handlers.items() if each.entity is not None}
-        self._envelopes = Envelopes(rules.endpoint, max_body=rules.max_body, subscribers=rules.subscribers)
+        self._envelopes = MessageBuilder(rules.endpoint, max_body=rules.max_body, subscribers=rules.subscribers)
         self._limits = TimeLimits(rules.grace)
 
     @property
@@ -124,7 +124,7 @@ class EndpointHandlers:
         try:
             async with resources.attempt():
                 left = await run(self._run(plan, body, resources, context))
-        except (HandlerFailed, TryAgain, Conflict) as error:  # the store's, and what `_run` made of the user's
+        except (HandlerFailed, RetryableError, ConflictError) as error:  # the store's, and what `_run` made of the user's
             if isinstance(error, HandlerFailed) and run.expired:
                 raise self._timed_out(plan) from error
             raise
@@ -138,12 +138,12 @@ class EndpointHandlers:
             decision = context.end()
         return left, decision
 
-    def verdict(self, message: Message, failure: Failure, *, attempts: int, history: tuple[Failure, ...]) -> Verdict:
+    def verdict(self, message: Message, failure: Failure, *, attempts: int, history: tuple[Failure, ...]) -> RetryDecision:
         """Decide by the handler's own retry policy, or the endpoint's."""
         plan = self._plans.handlers.get(message.type)
         policy = plan.retry if plan is not None and plan.retry is not None else self._rules.retry
         clock, chance = self._surroundings.clock, self._surroundings.chance
-        return judge(policy, failure, attempts=attempts, history=history, now=clock.now(), chance=chance.fraction())
+        return decide_retry(policy, failure, attempts=attempts, history=history, now=clock.now(), chance=chance.fraction())
 
     async def _run(self, plan: HandlerPlan, body: object, resources: Resources, context: Context) -> object:
         """Make what the handler asks for, run it, and clean up: all of it inside the attempt, its task and its time."""

@@ -9,31 +9,31 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from onceonly.algorithms.transaction import Ways
+from onceonly.algorithms.transaction import TransactionPorts
 from onceonly.assembly import enlist, wire
 from onceonly.assembly.transactions import Registered, dispatch_within, outside, required, session_of
 from onceonly.config.endpoint import Settings
 from onceonly.endpoint.blobs import BlobPlace
-from onceonly.endpoint.envelopes import Envelopes
 from onceonly.endpoint.handlers import EndpointHandlers, Rules
+from onceonly.endpoint.message_builder import MessageBuilder
 from onceonly.endpoint.outgoing import Outgoing
 from onceonly.endpoint.plans import Plans, plan
 from onceonly.endpoint.registration import Registrations
-from onceonly.endpoint.transactions import Means
+from onceonly.endpoint.transactions import TransactionContext
 from onceonly.model.errors import InvalidHandler
 from onceonly.model.record import Record
 from onceonly.ports.bundle import Ports
-from onceonly.ports.effects import Things
+from onceonly.ports.effects import ArtifactStore
 from onceonly.ports.transport import Topology, Traits
 from onceonly.runtime.background import beside
-from onceonly.runtime.environment import LIVE, Surroundings
-from onceonly.runtime.maintenance.drops import CountedWorker
+from onceonly.runtime.environment import LIVE, Environment
+from onceonly.runtime.maintenance.dropped import CountedWorker
 from onceonly.runtime.maintenance.janitor import Janitor
 from onceonly.runtime.observe.observer import Observer
-from onceonly.runtime.processes.board import Row
-from onceonly.runtime.processes.doorbell import Doorbell
+from onceonly.runtime.processes.counters import Row
+from onceonly.runtime.processes.notifier import Doorbell
 from onceonly.runtime.relay.relay import Relay
-from onceonly.runtime.worker.start import Patience
+from onceonly.runtime.worker.startup import Patience
 from onceonly.runtime.worker.worker import Runner, Worker, run_all
 
 if TYPE_CHECKING:
@@ -49,10 +49,10 @@ class Running(Struct, eq=False):
 
     settings: Settings
     max_body: int
-    surroundings: Surroundings
+    environment: Environment
     ports: Ports | None = None
     loop: asyncio.AbstractEventLoop | None = None
-    means: Means | None = None
+    means: TransactionContext | None = None
     board: Row | None = None
 
 
@@ -96,12 +96,12 @@ class Host:
 
     def handlers(
         self,
-        surroundings: Surroundings = LIVE,
+        environment: Environment = LIVE,
         *,
         settings: Settings | None = None,
         max_body: int = MAX_BODY,
         made: Mapping[Any, object] | None = None,
-        blobs: Things | None = None,
+        blobs: ArtifactStore | None = None,
     ) -> EndpointHandlers:
         """Give the Handlers port of this endpoint; `made` holds what process providers made. Raises InvalidHandler.
 
@@ -110,26 +110,26 @@ class Host:
         chosen = settings or self.settings
         place = None if chosen.blobs is None else BlobPlace(blobs)
         plans, rules, peers = self._plan(chosen), _rules(chosen, max_body), chosen.all_peers
-        return EndpointHandlers(plans, rules, surroundings, made or {}, blobs=place, peers=peers)
+        return EndpointHandlers(plans, rules, environment, made or {}, blobs=place, peers=peers)
 
     @asynccontextmanager
     async def opened(
         self,
         *,
         settings: Settings | None = None,
-        surroundings: Surroundings = LIVE,
+        environment: Environment = LIVE,
         observer: Observer | None = None,
     ) -> AsyncIterator[Ports]:
         """Open everything but the worker: lifespan, providers, adapters. Gives the ports, enclosed by `observer`.
 
         `settings` override the endpoint's own. Raises InvalidHandler and other SetupErrors before anything is received, and
-        TryAgain when a server is away.
+        RetryableError when a server is away.
         """
         chosen = settings or self.settings
         async with AsyncExitStack() as stack:
-            wired = await self._prepared(stack, self._plan(chosen), chosen, surroundings, observer=observer)
+            wired = await self._prepared(stack, self._plan(chosen), chosen, environment, observer=observer)
             ports = await stack.enter_async_context(wired())
-            stack.enter_context(self.bind(ports, settings=chosen, surroundings=surroundings))
+            stack.enter_context(self.bind(ports, settings=chosen, environment=environment))
             yield ports
 
     @asynccontextmanager
@@ -138,7 +138,7 @@ class Host:
         stop: asyncio.Event,
         *,
         settings: Settings | None = None,
-        surroundings: Surroundings = LIVE,
+        environment: Environment = LIVE,
         observer: Observer | None = None,
         away: asyncio.Event | None = None,
         sends: bool = False,
@@ -148,29 +148,29 @@ class Host:
         Lifespan and providers are opened once, before. Sets `away` when a server was found away. Who `sends` needs no handlers.
         """
         chosen = settings or self.settings
-        patience = Patience(stop, endpoint=self.name, surroundings=surroundings, away=away, doorbell=self.doorbell)
+        patience = Patience(stop, endpoint=self.name, environment=environment, away=away, doorbell=self.doorbell)
         async with AsyncExitStack() as stack:
-            wired = await self._prepared(stack, self._plan(chosen, sends=sends), chosen, surroundings, observer=observer)
+            wired = await self._prepared(stack, self._plan(chosen, sends=sends), chosen, environment, observer=observer)
             ports = await patience.enter(stack, wired)
             if ports is not None:
-                stack.enter_context(self.bind(ports, settings=chosen, surroundings=surroundings))
+                stack.enter_context(self.bind(ports, settings=chosen, environment=environment))
             yield ports
 
     def runners(
-        self, ports: Ports, settings: Settings, *, surroundings: Surroundings = LIVE, board: Row | None = None
+        self, ports: Ports, settings: Settings, *, environment: Environment = LIVE, board: Row | None = None
     ) -> tuple[Runner, ...]:
         """Give what works on these ports, side by side: the worker, and those that finish or remove what others left."""
         grace, after, upkeep = settings.worker.grace, settings.relay_after, ports.upkeep
         self._use_board(ports, board)
-        janitor = Janitor(ports, grace=grace, surroundings=surroundings) if upkeep.has_chores else None
+        janitor = Janitor(ports, grace=grace, environment=environment) if upkeep.has_chores else None
         ask = janitor.ask if janitor is not None else lambda: None
-        worker: Runner = (working := Worker(ports, settings.worker, surroundings=surroundings, board=board, ask=ask))
+        worker: Runner = (working := Worker(ports, settings.worker, environment=environment, board=board, ask=ask))
         if upkeep.drops is not None:
             in_store = upkeep.tokens is None
-            worker = CountedWorker(working, upkeep.drops, endpoint=self.name, in_store=in_store, surroundings=surroundings)
+            worker = CountedWorker(working, upkeep.drops, endpoint=self.name, in_store=in_store, environment=environment)
         runners = [worker]
         if (searched := ports.for_relay()) is not None:
-            runners.append(Relay(searched, after=after, grace=grace, doorbell=self.doorbell, surroundings=surroundings))
+            runners.append(Relay(searched, after=after, grace=grace, doorbell=self.doorbell, environment=environment))
         if janitor is not None:
             runners.append(janitor)
         return tuple(runners)
@@ -180,7 +180,7 @@ class Host:
         stop: asyncio.Event,
         *,
         settings: Settings | None = None,
-        surroundings: Surroundings = LIVE,
+        environment: Environment = LIVE,
         observer: Observer | None = None,
         board: Row | None = None,
         ready: asyncio.Event | None = None,
@@ -190,18 +190,18 @@ class Host:
         A server that is away at start is waited for. Sets `ready` once it is receiving, or has found that it has to wait.
         """
         chosen = settings or self.settings
-        opening = self.opened_patiently(stop, settings=chosen, surroundings=surroundings, observer=observer, away=ready)
+        opening = self.opened_patiently(stop, settings=chosen, environment=environment, observer=observer, away=ready)
         async with opening as ports:
             if ports is None:
                 return
-            runners = self.runners(ports, chosen, surroundings=surroundings, board=board)
+            runners = self.runners(ports, chosen, environment=environment, board=board)
             if ready is not None:
                 ready.set()
             await run_all(runners, stop)
 
     @asynccontextmanager
     async def sending(
-        self, *, settings: Settings | None = None, surroundings: Surroundings = LIVE, observer: Observer | None = None
+        self, *, settings: Settings | None = None, environment: Environment = LIVE, observer: Observer | None = None
     ) -> AsyncIterator[None]:
         """Send what transactions of this process commit, beside the block, and what others left; receive nothing.
 
@@ -211,11 +211,11 @@ class Host:
 
         async def run(stop: asyncio.Event, ready: asyncio.Event) -> None:
             opening = self.opened_patiently(
-                stop, settings=chosen, surroundings=surroundings, observer=observer, away=ready, sends=True
+                stop, settings=chosen, environment=environment, observer=observer, away=ready, sends=True
             )
             async with opening as ports:
                 if ports is not None:
-                    _, *upkeep = self.runners(ports, chosen, surroundings=surroundings)
+                    _, *upkeep = self.runners(ports, chosen, environment=environment)
                     ready.set()
                     await run_all(upkeep, stop)
                     await stop.wait()  # a store that cannot be searched may need no runner; the ports stay open
@@ -227,17 +227,17 @@ class Host:
         """Send messages inside the open transaction of a session; see `Endpoint.enlist`. Raises SetupError."""
         running = self._running[-1] if self._running else Running(self.settings, MAX_BODY, LIVE)
         enlisted = enlist(running.settings, session, self.doorbell.ring)
-        return Outgoing(self.name, enlisted, max_body=running.max_body, clock=running.surroundings.clock)
+        return Outgoing(self.name, enlisted, max_body=running.max_body, clock=running.environment.clock)
 
     @contextmanager
-    def bind(self, ports: Ports, *, settings: Settings | None = None, surroundings: Surroundings = LIVE) -> Iterator[None]:
+    def bind(self, ports: Ports, *, settings: Settings | None = None, environment: Environment = LIVE) -> Iterator[None]:
         """Have transactions of this event loop use these ports, which somebody else has opened.
 
         Without `settings` they are those under which the endpoint is open already.
         """
         chosen = settings or (self._running[-1].settings if self._running else self.settings)
         max_body = ports.transport.traits.max_body
-        running = Running(chosen, max_body, surroundings, ports, asyncio.get_running_loop())
+        running = Running(chosen, max_body, environment, ports, asyncio.get_running_loop())
         self._running.append(running)
         try:
             yield
@@ -265,11 +265,11 @@ class Host:
         bound = (running for running in reversed(self._running) if running.ports is not None and running.loop is loop)
         return next(bound, None)
 
-    def surroundings_here(self) -> Surroundings:
+    def surroundings_here(self) -> Environment:
         """Give time and chance, as the endpoint was opened with them."""
-        return self._running[-1].surroundings if self._running else LIVE
+        return self._running[-1].environment if self._running else LIVE
 
-    def means(self) -> Means | AbstractAsyncContextManager[Means]:
+    def means(self) -> TransactionContext | AbstractAsyncContextManager[TransactionContext]:
         """Give what transactions work with: the ports that are open in this event loop, else some of their own."""
         running = self._bound_here()
         if running is None or running.ports is None:
@@ -277,28 +277,28 @@ class Host:
         running.means = running.means or self._bound_means(running, running.ports)
         return running.means
 
-    def _bound_means(self, running: Running, ports: Ports) -> Means:
+    def _bound_means(self, running: Running, ports: Ports) -> TransactionContext:
         transactions = required(ports.transactions, running.settings)
-        ways = Ways(transactions, ports.admission, ports.controls, ports.transport)
+        ways = TransactionPorts(transactions, ports.admission, ports.controls, ports.transport)
         return self._means_of(running, ways, partial(dispatch_within, ports=ports, settings=running.settings))
 
     @asynccontextmanager
-    async def _own_means(self) -> AsyncIterator[Means]:
+    async def _own_means(self) -> AsyncIterator[TransactionContext]:
         chosen = self._running[-1] if self._running else Running(self.settings, MAX_BODY, LIVE)  # of another event loop
         has = Registered(
             handlers=bool(self._registered.handlers),
             entities=any(each.entity is not None for each in self._registered.handlers),
         )
-        async with outside(chosen.settings, has, surroundings=chosen.surroundings) as opened:
+        async with outside(chosen.settings, has, environment=chosen.environment) as opened:
             yield self._means_of(chosen, opened.ways, opened.dispatch)
 
-    def _means_of(self, running: Running, ways: Ways, directly: _Dispatch) -> Means:
+    def _means_of(self, running: Running, ways: TransactionPorts, directly: _Dispatch) -> TransactionContext:
         """Where control messages look after a transaction no relay finds its record: it is sent by this very task."""
         dispatch = directly if ways.controls else partial(self._dispatch, directly)
         longest = running.settings.control.max_commit // timedelta(milliseconds=1) if ways.controls else 0
         kind = session_of(running.settings.places.store)
-        envelopes = Envelopes(self.settings.name, max_body=running.max_body)
-        return Means(self.settings.name, ways, dispatch, envelopes, running.surroundings, kind, longest)
+        envelopes = MessageBuilder(self.settings.name, max_body=running.max_body)
+        return TransactionContext(self.settings.name, ways, dispatch, envelopes, running.environment, kind, longest)
 
     async def _dispatch(self, directly: _Dispatch, records: Sequence[Record]) -> None:
         """Leave it to the relay of this process, if there is one, or will be: it waits for nobody, and tries again."""
@@ -308,7 +308,7 @@ class Host:
             await directly(records)
 
     async def _prepared(
-        self, stack: AsyncExitStack, plans: Plans, chosen: Settings, surroundings: Surroundings, *, observer: Observer | None
+        self, stack: AsyncExitStack, plans: Plans, chosen: Settings, environment: Environment, *, observer: Observer | None
     ) -> Callable[[], AbstractAsyncContextManager[Ports]]:
         """Open lifespan and providers; gives what opens the adapters, as often as it takes."""
         if self._lifespan is not None:
@@ -317,15 +317,15 @@ class Host:
         for provider in plans.process:
             made[provider.kind] = await provider.open(stack, made.__getitem__)
 
-        def make(traits: Traits, blobs: Things | None = None) -> EndpointHandlers:
+        def make(traits: Traits, blobs: ArtifactStore | None = None) -> EndpointHandlers:
             rules = _rules(chosen, traits.max_body)
             place = None if chosen.blobs is None else BlobPlace(blobs)
-            return EndpointHandlers(plans, rules, surroundings, made, blobs=place, peers=chosen.all_peers)
+            return EndpointHandlers(plans, rules, environment, made, blobs=place, peers=chosen.all_peers)
 
         events, responders = tuple(sorted(plans.handlers)), bool(plans.responders)
         longest = max((each.timeout or 0.0 for each in plans.handlers.values()), default=0.0)
         asked = partial(wire, events=events, entities=plans.work_on_entities, responders=responders, sends=plans.sends)
-        return partial(asked, chosen, make, longest_timeout=longest, surroundings=surroundings, observer=observer)
+        return partial(asked, chosen, make, longest_timeout=longest, environment=environment, observer=observer)
 
     def _plan(self, settings: Settings, *, sends: bool = False) -> Plans:
         offer, subscribers = settings.places.store.offer, settings.plan.subscribers

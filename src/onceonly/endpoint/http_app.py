@@ -20,15 +20,15 @@ from onceonly.formats.remote import (
     decode_response,
     encode_response,
 )
-from onceonly.model.errors import Conflict, HandlerFailed, OnceOnlyError, TryAgain
+from onceonly.model.errors import ConflictError, HandlerFailed, OnceOnlyError, RetryableError
 from onceonly.model.message import FailureKind, Headers, Message
 from onceonly.model.remote import LARGEST, Request, Response
 from onceonly.model.sizes import too_long
 from onceonly.model.transaction import Decided, Opening
 from onceonly.ports.bundle import Ports
-from onceonly.ports.remote import Calls, Responders
+from onceonly.ports.remote import RemoteRequests, Responders
 from onceonly.ports.store import Resources
-from onceonly.runtime.environment import Surroundings
+from onceonly.runtime.environment import Environment
 from onceonly.runtime.worker.responders import CrowdedCalls, MarkedResponders
 
 if TYPE_CHECKING:
@@ -145,12 +145,12 @@ class HttpApp:
                 exc_info=None if later else error.__cause__ or error,
             )
             return Answered.words(503 if later else 500, "nothing happened; ask again")
-        except (Conflict, TryAgain) as error:
+        except (ConflictError, RetryableError) as error:
             _log.info("a request has to be asked again", extra={"endpoint": ports.endpoint, "reason": str(error)})
             return Answered.words(503, "not for sure; ask again")
 
     async def _serve(self, asked: Asked, receive: Receive, here: "Here") -> Answered:
-        now = here.surroundings.clock.now()
+        now = here.environment.clock.now()
         match asked.method:
             case "PUT":
                 return await self._put(asked, receive, here)
@@ -171,7 +171,7 @@ class HttpApp:
 
     async def _put(self, asked: Asked, receive: Receive, here: "Here") -> Answered:
         operation, known = asked.headers.get(OPERATION, ""), host_of(self._endpoint).operations()
-        deadline = _deadline(asked, here.surroundings.clock.now())
+        deadline = _deadline(asked, here.environment.clock.now())
         if deadline is None:
             return NO_DEADLINE
         if operation not in known:
@@ -187,7 +187,7 @@ class HttpApp:
         )
         kind = asked.headers.get("content-type", "application/octet-stream")
         request = Request(operation=operation, body=body, content_type=kind, headers=sent)
-        if await keep(asked.key, request, here.calls, deadline=deadline, now=here.surroundings.clock.now()):
+        if await keep(asked.key, request, here.calls, deadline=deadline, now=here.environment.clock.now()):
             return Answered(204)
         return Answered.words(
             410, "too late: its deadline is over, or it was deleted before it came, or is there with another body"
@@ -198,15 +198,15 @@ class Here(NamedTuple):
     """What requests are served with."""
 
     ports: Ports
-    calls: Calls
+    calls: RemoteRequests
     responders: Responders
-    surroundings: Surroundings
+    environment: Environment
 
 
 async def _post(asked: Asked, here: Here) -> Answered:
     opening = Opening(
         endpoint=here.ports.endpoint,
-        attempt=here.surroundings.ids.fresh(),
+        attempt=here.environment.ids.fresh(),
         max_commit=LONGEST_EXECUTION_MS,
         key=asked.key,
     )
@@ -285,12 +285,12 @@ def _deadline(asked: Asked, now: int) -> int | None:
 
 
 async def _body(receive: Receive) -> bytes:
-    """Read all of a body. Raises TooLarge, and Unknown when the caller went away."""
+    """Read all of a body. Raises TooLarge, and OutcomeUnknown when the caller went away."""
     body = bytearray()
     while True:
         event = await receive()
         if event["type"] == "http.disconnect":
-            raise TryAgain("the caller went away")
+            raise RetryableError("the caller went away")
         body += event.get("body", b"")
         if len(body) > LARGEST:
             raise TooLarge(f"a request has {LARGEST:,} bytes at most")

@@ -3,12 +3,12 @@
 from uuid import uuid4
 
 from onceonly.assembly import Enlisted
-from onceonly.endpoint.envelopes import Envelopes, Origin, Wish
+from onceonly.endpoint.message_builder import MessageBuilder, Origin, SendOptions
 from onceonly.endpoint.sending import Sending
 from onceonly.model.errors import InvalidEffect
 from onceonly.model.identity import Identity
 from onceonly.model.record import Record
-from onceonly.ports.surroundings import Clock
+from onceonly.ports.environment import Clock
 
 
 class Outgoing(Sending):
@@ -17,12 +17,12 @@ class Outgoing(Sending):
     def __init__(self, endpoint: str, enlisted: Enlisted, *, max_body: int, clock: Clock) -> None:
         self._endpoint = endpoint
         self._enlisted = enlisted
-        self._envelopes = Envelopes(endpoint, max_body=max_body)
+        self._envelopes = MessageBuilder(endpoint, max_body=max_body)
         self._clock = clock
         self._attempt = uuid4().hex
         self._written = 0
 
-    def _capture(self, body: object, wish: Wish) -> None:
+    def _capture(self, body: object, wish: SendOptions) -> None:
         """Write one record for one message, so that a savepoint takes back exactly what was published within it."""
         if self._enlisted.is_over:
             raise InvalidEffect("the transaction of this session has ended: call enlist(session) again in the next one")

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from onceonly.endpoint.context import Context
 from onceonly.endpoint.entities import EntityPlan, EntityRule, plan_entity, takes
-from onceonly.endpoint.envelopes import Subscribers
+from onceonly.endpoint.message_builder import Subscribers
 from onceonly.endpoint.providers import ProviderPlan, Providers, plan_providers
 from onceonly.endpoint.registration import RegisteredHandler, RegisteredProvider, Scope
 from onceonly.endpoint.signatures import Flavour, Function, Parameter, words

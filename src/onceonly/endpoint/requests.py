@@ -5,11 +5,11 @@ from typing import NamedTuple
 
 from onceonly.formats.bodies import BodyError, encode_body, type_name
 from onceonly.formats.remote import OPERATION
+from onceonly.model.artifact import Artifact
 from onceonly.model.errors import InvalidEffect
 from onceonly.model.message import Headers
 from onceonly.model.peer import MOST, Peer, headers_problem, name_of, url_of
-from onceonly.model.remote import HTTP, LARGEST, Call, Response, Verb
-from onceonly.model.thing import Thing
+from onceonly.model.remote import HTTP, LARGEST, RemoteRequest, Response, Verb
 
 
 class RequestPlace(NamedTuple):
@@ -30,7 +30,7 @@ class Requests:
         self._attempt = attempt
         self._response = response
         self._follow = follow
-        self._things: list[Thing] = []
+        self._things: list[Artifact] = []
         self._ended = False
 
     @property
@@ -71,13 +71,13 @@ class Requests:
         name = name_of(self._attempt, count, peer.url)
         self._follow(then, url_of(name))
         sent: Headers = (*((each.lower(), value) for each, value in (headers or {}).items()), (OPERATION, operation))
-        self._things.append(Thing(kind=HTTP, name=name, data=encoded, content_type=kind, headers=sent))
+        self._things.append(Artifact(kind=HTTP, name=name, data=encoded, content_type=kind, headers=sent))
         return url_of(name)
 
-    def end(self) -> tuple[tuple[Thing, ...], tuple[Call, ...]]:
+    def end(self) -> tuple[tuple[Artifact, ...], tuple[RemoteRequest, ...]]:
         """Close this; gives the requests that are to wait, and the calls that have them executed."""
         self._ended = True
-        return tuple(self._things), tuple(Call(Verb.POST, url_of(thing.name)) for thing in self._things)
+        return tuple(self._things), tuple(RemoteRequest(Verb.POST, url_of(thing.name)) for thing in self._things)
 
     def _require(self) -> RequestPlace:
         if self._ended:

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from datetime import datetime
 
-from onceonly.endpoint.envelopes import Delay, Wish, command
+from onceonly.endpoint.message_builder import Delay, SendOptions, command
 
 
 class Sending(ABC):
@@ -23,7 +23,7 @@ class Sending(ABC):
         `delay` (a timedelta, or seconds, from now) or `at` (an aware datetime) puts it off. Raises InvalidEffect when it can
         never be sent (too large, not serializable, without a type, to an impossible name), and when that work is over.
         """
-        self._capture(message, Wish(command(to), type, delay, at))
+        self._capture(message, SendOptions(command(to), type, delay, at))
 
     def publish(
         self,
@@ -34,8 +34,8 @@ class Sending(ABC):
         at: datetime | None = None,
     ) -> None:
         """Publish an event to whoever subscribes, once the work around it is committed. Raises InvalidEffect as `send` does."""
-        self._capture(event, Wish("", type, delay, at))
+        self._capture(event, SendOptions("", type, delay, at))
 
     @abstractmethod
-    def _capture(self, body: object, wish: Wish) -> None:
+    def _capture(self, body: object, wish: SendOptions) -> None:
         """Make the message and have it committed with all else."""

@@ -9,20 +9,20 @@ from math import ceil
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar, cast
 
-from onceonly.algorithms.transaction import Ways, before_commit, begin, complete, enclosed, transact
+from onceonly.algorithms.transaction import TransactionPorts, before_commit, begin, complete, enclosed, transact
 from onceonly.config.endpoint import DAY_SECONDS, LONGEST_COMMIT
-from onceonly.endpoint.envelopes import Envelopes, Origin, Wish
+from onceonly.endpoint.message_builder import MessageBuilder, Origin, SendOptions
 from onceonly.endpoint.sending import Sending
 from onceonly.endpoint.transaction_entities import HeldEntities
 from onceonly.formats.answers import decode_answer, encode_answer, request_fingerprint
 from onceonly.formats.bodies import BodyError
 from onceonly.model.durations import in_words
-from onceonly.model.errors import Conflict, InvalidEffect, InvalidKey, SetupError, TransactionMisused
+from onceonly.model.errors import ConflictError, InvalidEffect, InvalidKey, SetupError, TransactionMisused
 from onceonly.model.record import Effect, Record
 from onceonly.model.transaction import LONGEST_KEY, Decided, Kept, Opening, scoped_key
 from onceonly.ports.store import Resources
 from onceonly.ports.transactions import OpenTransaction
-from onceonly.runtime.environment import Surroundings
+from onceonly.runtime.environment import Environment
 
 if TYPE_CHECKING:
     from onceonly.sql.store.transactions import Session
@@ -40,22 +40,22 @@ class Asked(NamedTuple):
     wait: int | None = None
 
 
-class Means(NamedTuple):
+class TransactionContext(NamedTuple):
     """What a transaction of this process works with. `dispatch` sends what is committed, or sees to it that it is sent.
 
     `max_commit` is the longest, in milliseconds, that an attempt may take where control messages look how it ended; else 0.
     """
 
     endpoint: str
-    ways: Ways
+    ways: TransactionPorts
     dispatch: Callable[[Sequence[Record]], Awaitable[None]]
-    envelopes: Envelopes
-    surroundings: Surroundings
+    envelopes: MessageBuilder
+    environment: Environment
     session: type[Any] | None
     max_commit: int = 0
 
 
-OpenMeans = Callable[[], Means | AbstractAsyncContextManager[Means]]
+OpenMeans = Callable[[], TransactionContext | AbstractAsyncContextManager[TransactionContext]]
 """Gives what is open already, or what opens it for one transaction."""
 
 
@@ -84,7 +84,7 @@ class Transaction(Sending):
         self._opened: OpenTransaction | None = None
         self._held: HeldEntities
         self._enclosed: AbstractAsyncContextManager[None]
-        self._means: Means
+        self._means: TransactionContext
         self._opening: Opening
         self._resources: Resources
 
@@ -127,7 +127,7 @@ class Transaction(Sending):
 
         `key` is a str, an int, a UUID or an enum of these. One that the store does not have is `fresh`, or else a new one: all
         defaults, and the key in the one field without a default. A store that is no SQL database commits one entity in one
-        transaction. Raises TransactionMisused, for a second one there too; CommitRefused, Conflict, Failed.
+        transaction. Raises TransactionMisused, for a second one there too; CommitRefused, ConflictError, CommitFailed.
         """
         self._check()
         found = await self._held.open(kind, key, fresh)
@@ -149,9 +149,11 @@ class Transaction(Sending):
         return cast("_Resource", found)
 
     async def __aenter__(self) -> Self:
-        """Open it. Raises KeyReused, Conflict (not done: try again), Failed (the same), SetupError, TransactionMisused.
+        """Open it.
 
-        Unknown only where another attempt has the key, and how that ended could not be read.
+        Raises KeyReused, ConflictError (not done: try again), CommitFailed (the same), SetupError, TransactionMisused.
+
+        OutcomeUnknown only where another attempt has the key, and how that ended could not be read.
         """
         await self._prepare()
         try:
@@ -170,9 +172,11 @@ class Transaction(Sending):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Commit, if the block ended well. Raises Conflict (not done: try again), CommitRefused, Failed, Unknown.
+        """Commit, if the block ended well.
 
-        A Conflict is also what is raised when another attempt with the same key was committed first: what the block has
+        Raises ConflictError (not done: try again), CommitRefused, CommitFailed, OutcomeUnknown.
+
+        A ConflictError is also what is raised when another attempt with the same key was committed first: what the block has
         returned is not the answer then. The next attempt gets that.
         """
         try:
@@ -221,16 +225,16 @@ class Transaction(Sending):
             )
         self._opening = Opening(
             endpoint=means.endpoint,
-            attempt=means.surroundings.ids.fresh(),
+            attempt=means.environment.ids.fresh(),
             max_commit=self._asked.max_commit,
             wait=self._asked.wait,
             key=self._asked.key,
             fingerprint=self._asked.fingerprint,
         )
 
-    async def _opened_means(self) -> Means:
+    async def _opened_means(self) -> TransactionContext:
         means = self._open_means()
-        if isinstance(means, Means):
+        if isinstance(means, TransactionContext):
             return means
         self._stack = AsyncExitStack()
         return await self._stack.enter_async_context(means)
@@ -252,7 +256,7 @@ class Transaction(Sending):
         self._stage = _Stage.OVER
         done = await complete(self._opening, opened, decided, self._means.ways)
         if done.is_known:
-            raise Conflict("another attempt with this idempotency key was committed first: try again to get its answer")
+            raise ConflictError("another attempt with this idempotency key was committed first: try again to get its answer")
         await self._means.dispatch(done.records)
 
     async def _end(self) -> None:
@@ -264,11 +268,11 @@ class Transaction(Sending):
         self._held.save()
         return Decided(tuple(self._effects), self._answer)
 
-    def _capture(self, body: object, wish: Wish) -> None:
+    def _capture(self, body: object, wish: SendOptions) -> None:
         self._check()
         cause = (("replyto", self._means.endpoint if wish.to else ""),)
         origin = Origin(self._opening.identity, len(self._effects))
-        now = self._means.surroundings.clock.now()
+        now = self._means.environment.clock.now()
         self._effects.append(self._means.envelopes.seal(body, wish, origin, now=now, cause=cause))
 
     def _check(self) -> None:

@@ -2,7 +2,7 @@
 
 JSON throughout, but `bytes`, which pass untouched. Dataclasses, msgspec structs and attrs classes go through msgspec, pydantic
 models through pydantic, which is never imported here: a class can only be pydantic's when pydantic is there already.
-Unknown fields are ignored, so that a sender may add one before its receivers know it.
+OutcomeUnknown fields are ignored, so that a sender may add one before its receivers know it.
 """
 
 import sys

@@ -27,7 +27,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from onceonly.formats.records import decode_record, encode_record
-from onceonly.model.errors import LeftToNewer, SchemaTooNew, Unusable
+from onceonly.model.errors import PermanentFailure, SchemaTooNew, UpgradeRequired
 from onceonly.model.identity import Identity
 from onceonly.model.record import Record
 from onceonly.model.transaction import Kept as KeptKey
@@ -55,13 +55,16 @@ class Kept(Struct, frozen=True, omit_defaults=True):
         return cls(fingerprint.hex(), b64encode(encode_record(record)).decode(), until=until)
 
     def record(self, identity: Identity, unit: str) -> Record:
-        """Give the record; one that owes nothing has no effects. Raises Unusable, LeftToNewer, as `decode_entity` does."""
+        """Give the record; one that owes nothing has no effects.
+
+        Raises PermanentFailure, UpgradeRequired, as `decode_entity` does.
+        """
         if not self.owes:
             return Record(identity, unit=unit)
         try:
             return decode_record(identity, b64decode(self.owes, validate=True), unit)
         except SchemaTooNew as error:
-            raise LeftToNewer(f"a record in document {unit!r} was {error}") from error
+            raise UpgradeRequired(f"a record in document {unit!r} was {error}") from error
         except ValueError as error:  # also what the decoder raises
             raise _foreign(unit, error) from error
 
@@ -145,15 +148,15 @@ def encode_entity(document: EntityDocument) -> bytes:
 def decode_entity(key: str, stored: bytes | None) -> EntityDocument:
     """Take a document apart; None is one that does not exist yet.
 
-    Raises Unusable for what is none of ours, so that its messages become dead letters at once, and LeftToNewer for one that a
-    newer onceonly wrote.
+    Raises PermanentFailure for what is none of ours, so that its messages become dead letters at once, and UpgradeRequired for
+    one that a newer onceonly wrote.
     """
     if stored is None:
         return EntityDocument()
     try:
         format_ = _decode_format(stored).onceonly
         if format_ > WITH_TRANSACTIONS:
-            raise LeftToNewer(f"document {key!r} was written by a newer onceonly (format {format_}); upgrade this process")
+            raise UpgradeRequired(f"document {key!r} was written by a newer onceonly (format {format_}); upgrade this process")
         found = _decode(stored)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise _foreign(key, error) from error
@@ -170,5 +173,5 @@ def is_json(state: bytes) -> bool:
     return True
 
 
-def _foreign(key: str, error: Exception) -> Unusable:
-    return Unusable(f"document {key!r} was not written by onceonly, or was changed by hand: {error}")
+def _foreign(key: str, error: Exception) -> PermanentFailure:
+    return PermanentFailure(f"document {key!r} was not written by onceonly, or was changed by hand: {error}")

@@ -1,7 +1,7 @@
 """Entities: users' classes <-> the state that a store keeps of them, and the names and keys they are kept under.
 
-A state is JSON, read and written as a message's body of the same class would be. Unknown fields are ignored when it is read,
-and so are lost when it is next written.
+A state is JSON, read and written as a message's body of the same class would be. OutcomeUnknown fields are ignored when it is
+read, and so are lost when it is next written.
 """
 
 from collections.abc import Callable, Mapping

@@ -7,7 +7,7 @@ from onceonly.model.errors import SchemaTooNew
 from onceonly.model.identity import Identity
 from onceonly.model.message import Headers, Message
 from onceonly.model.record import Effect, Record
-from onceonly.model.remote import Call
+from onceonly.model.remote import RemoteRequest
 from onceonly.model.token import Token
 
 FORMAT = b"\x01"
@@ -16,7 +16,7 @@ WITH_TOKENS = b"\x02"
 WITH_CALLS = b"\x03"
 """A record that has other services called."""
 
-_Calls = tuple[tuple[Effect, ...], str, tuple[Token, ...], tuple[Call, ...]]
+_Calls = tuple[tuple[Effect, ...], str, tuple[Token, ...], tuple[RemoteRequest, ...]]
 _Tokens = tuple[tuple[Effect, ...], str, tuple[Token, ...]]
 
 _encode = msgspec.msgpack.Encoder().encode

@@ -27,14 +27,14 @@ from onceonly.integrations.idempotency_key import NAME, MalformedKey, read_key
 from onceonly.integrations.kept_responses import decode_response, encode_response
 from onceonly.integrations.problems import Refused
 from onceonly.model.errors import (
+    CommitFailed,
     CommitRefused,
-    Conflict,
-    Failed,
+    ConflictError,
     InvalidKey,
     KeyReused,
+    OutcomeUnknown,
+    RetryableError,
     TransactionMisused,
-    TryAgain,
-    Unknown,
 )
 
 SAFE = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
@@ -143,7 +143,7 @@ class Attempt:
             if _is_handled(error, self._request):
                 raise
             raise self._refused(error) from error
-        except (TryAgain, Conflict) as error:
+        except (RetryableError, ConflictError) as error:
             raise self._unavailable(error) from error
         return response
 
@@ -173,8 +173,8 @@ class Attempt:
         except InvalidKey as error:
             raise Refused(400, "malformed-key", str(error)) from error
         except TimeoutError as error:
-            raise self._unavailable(Failed(f"the store was not reached within {CONNECT_SECONDS:g} s")) from error
-        except Conflict as error:
+            raise self._unavailable(CommitFailed(f"the store was not reached within {CONNECT_SECONDS:g} s")) from error
+        except ConflictError as error:
             if self._key is None:
                 raise
             detail = f"a request with this {NAME} is being worked on, or the database is busy: repeat it to get its answer"
@@ -194,7 +194,7 @@ class Attempt:
 
     def _unavailable(self, error: Exception) -> Refused:
         _log.warning("a request could not be committed", extra=self._told(error))
-        if not isinstance(error, Unknown):
+        if not isinstance(error, OutcomeUnknown):
             return Refused(503, "not-done", f"nothing was done by this request: repeat it{self._same_key()}", retry=True)
         if self._key is None:
             return Refused(503, "unknown", f"nobody knows whether it was done, and without an {NAME} nobody can find out")

@@ -2,20 +2,20 @@
 
     OnceOnlyError
       SetupError       fix the set-up: nothing can work until a person changes something
-      TryAgain         the operation may be tried again from the start
-        Failed           definite: nothing happened
+      RetryableError         the operation may be tried again from the start
+        CommitFailed           definite: nothing happened
           CommitRefused    the store refused this unit's own changes (a constraint, a foreign commit)
-            Unusable         trying again mends nothing: the entity's key or document cannot serve, or is full
+            PermanentFailure         trying again mends nothing: the entity's key or document cannot serve, or is full
           Unable           the store cannot do it at the moment: its disk is full, or this user may not
-          LeftToNewer      a newer version wrote what has to be read: its processes can, this one cannot
-        Unknown          it may have happened: never compensate, never retry in place
-      Conflict         definite: someone else won
-        Outrun           someone else changed the same entity first: a smaller unit would have lost as well
+          UpgradeRequired      a newer version wrote what has to be read: its processes can, this one cannot
+        OutcomeUnknown          it may have happened: never compensate, never retry in place
+      ConflictError         definite: someone else won
+        VersionConflict           someone else changed the same entity first: a smaller unit would have lost as well
         LockTimeout      another transaction held a lock for longer than this unit waits
 
-`Reject` and `RetryLater` are raised by users' handlers; `HandlerFailed` and `NotNow` carry a handler's end to the algorithm,
-`ResponseGone` what a follow-up message did not find.
-Adapters classify by allow-list: what the server did not say for sure is `Unknown`.
+`Reject` and `RetryLater` are raised by users' handlers; `HandlerFailed` and `BudgetExceeded` carry a handler's end to the
+algorithm, `ResponseGone` what a follow-up message did not find. Adapters classify by allow-list: what the server did not say
+for sure is `OutcomeUnknown`.
 """
 
 from onceonly.model.identity import Identity
@@ -69,47 +69,47 @@ class KeyReused(InvalidKey):
     """A client's idempotency key was used before, for another request. Nothing happened now."""
 
 
-class TryAgain(OnceOnlyError):
+class RetryableError(OnceOnlyError):
     """The operation did not succeed now; start again from the beginning."""
 
 
-class Failed(TryAgain):
+class CommitFailed(RetryableError):
     """Definite: nothing happened."""
 
 
-class Unsafe(Failed):
+class Unsafe(CommitFailed):
     """Definite: a server's settings were changed while it was in use, so nothing is begun there until they are put right."""
 
 
-class CommitRefused(Failed):
+class CommitRefused(CommitFailed):
     """Definite: the store refused the changes of this unit, so some message in it is to blame."""
 
 
-class Unusable(CommitRefused):
+class PermanentFailure(CommitRefused):
     """Definite: no attempt succeeds before a person has changed something: its entity cannot be read or kept in its place."""
 
 
-class Unable(Failed):
+class Unable(CommitFailed):
     """Definite: nothing happened, because the store cannot do this now, such as write to a full disk."""
 
 
-class LeftToNewer(Failed):
+class UpgradeRequired(CommitFailed):
     """Definite: nothing happened, for a newer onceonly wrote what had to be read. Its processes can read it."""
 
 
-class Unknown(TryAgain):
+class OutcomeUnknown(RetryableError):
     """It may have happened and it may not; only looking again tells."""
 
 
-class Conflict(OnceOnlyError):
+class ConflictError(OnceOnlyError):
     """Definite: someone else won, and nothing of this attempt happened."""
 
 
-class LockTimeout(Conflict):
+class LockTimeout(ConflictError):
     """Definite: another transaction held a lock for longer than this unit waits. No message is to blame."""
 
 
-class Outrun(Conflict):
+class VersionConflict(ConflictError):
     """Definite: another worker changed the same entity first. A smaller unit would not have been faster."""
 
 
@@ -126,7 +126,7 @@ class RetryLater(OnceOnlyError):
         self.delay = delay
 
 
-class NotNow(OnceOnlyError):
+class BudgetExceeded(OnceOnlyError):
     """The time budget of this batch is used: leave the message out of the unit, uncounted."""
 
 

@@ -5,10 +5,10 @@ from enum import Enum
 
 from msgspec import Struct
 
+from onceonly.model.artifact import Artifact
 from onceonly.model.identity import Identity
 from onceonly.model.message import Send
-from onceonly.model.remote import Call
-from onceonly.model.thing import Thing
+from onceonly.model.remote import RemoteRequest
 from onceonly.model.token import Token
 
 Effect = Send
@@ -22,8 +22,8 @@ class Decision(Struct, frozen=True):
     """
 
     effects: tuple[Effect, ...] = ()
-    things: tuple[Thing, ...] = ()
-    calls: tuple[Call, ...] = ()
+    things: tuple[Artifact, ...] = ()
+    calls: tuple[RemoteRequest, ...] = ()
 
 
 class Record(Struct, frozen=True):
@@ -41,8 +41,8 @@ class Record(Struct, frozen=True):
     token: str = ""
     minted: tuple[Token, ...] = ()
     attempt: str = ""
-    things: tuple[Thing, ...] = ()
-    calls: tuple[Call, ...] = ()
+    things: tuple[Artifact, ...] = ()
+    calls: tuple[RemoteRequest, ...] = ()
     fingerprint: bytes = b""
 
     @property

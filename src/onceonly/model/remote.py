@@ -25,7 +25,7 @@ class Verb(StrEnum):
     DELETE = "DELETE"
 
 
-class Call(Struct, frozen=True):
+class RemoteRequest(Struct, frozen=True):
     """One call to make after the commit, as often as it takes; `url` is that of one request, which belongs to one attempt."""
 
     verb: Verb

@@ -69,7 +69,7 @@ class Retry(Struct, frozen=True, kw_only=True):
         return math.ceil(math.log(self.max_delay / self.first_delay) / math.log(self.factor))
 
 
-class Verdict(Struct, frozen=True, kw_only=True):
+class RetryDecision(Struct, frozen=True, kw_only=True):
     """What happens to a message that failed: again at `due` (milliseconds since 1970), or a dead letter."""
 
     give_up: bool
@@ -78,15 +78,17 @@ class Verdict(Struct, frozen=True, kw_only=True):
     history: tuple[Failure, ...]
 
 
-def judge(policy: Retry, failure: Failure, *, attempts: int, history: tuple[Failure, ...], now: int, chance: float) -> Verdict:
+def decide_retry(
+    policy: Retry, failure: Failure, *, attempts: int, history: tuple[Failure, ...], now: int, chance: float
+) -> RetryDecision:
     """Decide about a message that failed once more. `attempts` and `history` are those before this failure."""
     stamped = Failure(kind=failure.kind, reason=failure.reason, traceback=failure.traceback, at=now, delay=failure.delay)
     if failure.kind in UNCOUNTED:
         return _judge_uncounted(policy, stamped, attempts=attempts, history=history, chance=chance)
     if failure.kind is FailureKind.LATER:
-        return Verdict(give_up=False, due=now + int(failure.delay * 1000), attempts=attempts, history=history)
+        return RetryDecision(give_up=False, due=now + int(failure.delay * 1000), attempts=attempts, history=history)
     delay = None if failure.kind is FailureKind.REJECTED else policy.delay_after(attempts + 1, chance)
-    return Verdict(
+    return RetryDecision(
         give_up=delay is None,
         due=0 if not delay else now + int(delay * 1000),
         attempts=attempts + 1,
@@ -99,7 +101,9 @@ def is_doubted(history: tuple[Failure, ...]) -> bool:
     return bool(history) and history[-1].kind is FailureKind.LATER and history[-1].reason.startswith(BLAMED)
 
 
-def _judge_uncounted(policy: Retry, failure: Failure, *, attempts: int, history: tuple[Failure, ...], chance: float) -> Verdict:
+def _judge_uncounted(
+    policy: Retry, failure: Failure, *, attempts: int, history: tuple[Failure, ...], chance: float
+) -> RetryDecision:
     """Put a message off that failed perhaps through no fault of its own; count an UNSURE failure that repeats itself.
 
     The history holds these failures as LATER, behind those that were counted.
@@ -108,13 +112,13 @@ def _judge_uncounted(policy: Retry, failure: Failure, *, attempts: int, history:
     times = _equal(history[len(counted) :], failure.reason) + 1
     if failure.kind is FailureKind.UNSURE and times >= SURE:
         own = replace(failure, kind=FailureKind.COMMIT)
-        return judge(policy, own, attempts=attempts, history=counted, now=failure.at, chance=chance)
+        return decide_retry(policy, own, attempts=attempts, history=counted, now=failure.at, chance=chance)
     if failure.kind is FailureKind.UNSURE:
         delay = 0.0 if times < SURE - 2 else 2.0 ** (times - SURE + 2)
     else:
         delay = min(_LOCKED_FIRST_SECONDS * 2.0 ** (times - 1), _LOCKED_MOST_SECONDS) * (1 + policy.jitter * chance)
     later = history[len(history) - times + 1 :][-_LOCKED_KEPT:]
-    return Verdict(
+    return RetryDecision(
         give_up=False,
         due=0 if not delay else failure.at + int(delay * 1000),
         attempts=attempts,

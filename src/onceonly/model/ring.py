@@ -30,12 +30,12 @@ _INSTANT_BYTES, _HASH_BYTES = 6, 10
 LATEST_INSTANT = (1 << 8 * _INSTANT_BYTES) - 1
 
 
-class Bar(Enum):
+class Undecidable(Enum):
     """Why a store cannot tell whether a message was handled before, and so does not have it handled now."""
 
-    BEHIND = "behind the horizon: nothing is known here of what was handled at its time, so it may have been handled already"
-    FUTURE = "from the future: its time is so far ahead of the database's clock that nothing can be kept of it yet"
-    UNRECYCLED = "the slot that it belongs to has not been recycled yet"
+    TOO_OLD = "behind the horizon: nothing is known here of what was handled at its time, so it may have been handled already"
+    TOO_NEW = "from the future: its time is so far ahead of the database's clock that nothing can be kept of it yet"
+    SLOT_NOT_READY = "the slot that it belongs to has not been recycled yet"
 
 
 class Slicing(NamedTuple):
@@ -79,7 +79,7 @@ class Slicing(NamedTuple):
         """Tell whether the slice that begins at `start` ended as long ago as claims are kept."""
         return start + self.width + self.retention <= now
 
-    def judge(self, instant: int, held: int | None, now: int) -> Bar | None:
+    def decide_retry(self, instant: int, held: int | None, now: int) -> Undecidable | None:
         """Say what is the matter with an instant whose slot holds the slice that begins at `held`, None for nothing yet.
 
         None: the slot holds its slice.
@@ -88,8 +88,8 @@ class Slicing(NamedTuple):
         if held == start:
             return None
         if held is not None and held > start:
-            return Bar.BEHIND
-        return Bar.UNRECYCLED if start <= self.wanted(self.slot(instant), now) else Bar.FUTURE
+            return Undecidable.TOO_OLD
+        return Undecidable.SLOT_NOT_READY if start <= self.wanted(self.slot(instant), now) else Undecidable.TOO_NEW
 
 
 def slicing_for(retention: int, *, since: int = 0) -> Slicing:

@@ -35,7 +35,7 @@ class Admission(Protocol):
         """Make valid what was prepared, after the commit; repeated for every record that is dispatched again."""
 
     async def discard(self, records: Sequence[Record]) -> None:
-        """Remove what this attempt prepared; called on a definite Conflict only."""
+        """Remove what this attempt prepared; called on a definite ConflictError only."""
 
     async def retire(self, records: Sequence[Record]) -> None:
         """Note that these messages are done: between dispatch and forget."""

@@ -6,7 +6,7 @@ from onceonly.ports.admission import Admission
 from onceonly.ports.dead_letters import DeadLetters
 from onceonly.ports.effects import Effects
 from onceonly.ports.handlers import Handlers
-from onceonly.ports.remote import Calls, Responders
+from onceonly.ports.remote import RemoteRequests, Responders
 from onceonly.ports.starts import NoStarts, Starts
 from onceonly.ports.store import Fence, PendingRecords, Records, Store
 from onceonly.ports.transactions import Controls, Transactions
@@ -43,7 +43,7 @@ class Ports(NamedTuple):
     """None with a store that has none."""
     controls: Controls | None = None
     """None with a store that can be searched for what a process left behind."""
-    calls: Calls | None = None
+    calls: RemoteRequests | None = None
     responders: Responders | None = None
     """What other services may have executed here; None where an endpoint has no responders."""
     starts: Starts = NoStarts()

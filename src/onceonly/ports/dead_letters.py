@@ -20,7 +20,7 @@ class DeadLetters(Protocol):
     """Kept in the endpoint's store or a database named in settings."""
 
     async def add(self, letter: DeadLetter) -> None:
-        """Store it durably. Idempotent on its key; the first reason is kept. Raises Failed, Unknown."""
+        """Store it durably. Idempotent on its key; the first reason is kept. Raises CommitFailed, OutcomeUnknown."""
 
     async def page(self, chosen: Filter, *, after: str = "", limit: int = 100) -> tuple[DeadLetter, ...]:
         """List letters in the order they were added, beginning behind the one with key `after`."""

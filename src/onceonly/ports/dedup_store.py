@@ -14,14 +14,14 @@ class DedupStore(Protocol):
         """Remember these (16 bytes each), durably and visibly to every reader; adding twice is fine.
 
         `fingerprints` holds 8 bytes for each key whose body is known. The first fingerprint of a key stays as long as the key.
-        Not atomic across keys. Raises Failed, Unknown.
+        Not atomic across keys. Raises CommitFailed, OutcomeUnknown.
         """
 
     async def contains(self, keys: Sequence[bytes]) -> Mapping[bytes, bytes]:
         """Return those of these keys that are remembered, each with its fingerprint, or with b"" where it has none.
 
-        Raises Failed, Unknown.
+        Raises CommitFailed, OutcomeUnknown.
         """
 
     async def remove(self, keys: Sequence[bytes]) -> None:
-        """Forget these; harmless for others. Raises Failed, Unknown."""
+        """Forget these; harmless for others. Raises CommitFailed, OutcomeUnknown."""

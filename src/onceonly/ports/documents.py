@@ -1,8 +1,8 @@
 """Documents: what a document database must offer. Compare-and-set on single documents is all that is asked.
 
-Stores, dedup stores and tokens are built on it, so an adapter is written once for each service. Outcomes of a write, no
-others: applied, refused because of another version (both definite), Failed (definite: nothing happened), Unknown. A service's
-own retries are off for every write: a retried success would answer "another version" to itself.
+Stores, dedup stores and tokens are built on it, so an adapter is written once for each service. Outcomes of a write, no others:
+applied, refused because of another version (both definite), CommitFailed (definite: nothing happened), OutcomeUnknown. A
+service's own retries are off for every write: a retried success would answer "another version" to itself.
 """
 
 from collections.abc import Mapping, Sequence
@@ -54,26 +54,26 @@ class Documents(Protocol):
     async def load(self, keys: Sequence[str]) -> Mapping[str, Document]:
         """Read these documents; who does not exist is left out. Each read is linearizable with writes; together they are none.
 
-        Raises Failed, Unknown.
+        Raises CommitFailed, OutcomeUnknown.
         """
 
     async def save(self, changes: Sequence[Change]) -> tuple[Version | None, ...]:
         """Write these documents (distinct keys), each one by itself; answers for each, in order.
 
         The answer is the new version ("" for a deleted document), or None when the document did not have the expected version:
-        definite, that change did not happen. Not atomic across documents: after Unknown any subset may have been written,
-        each at most once. Raises Failed when none was written, CommitRefused when the service will never take one of them
-        and none was written, Unknown.
+        definite, that change did not happen. Not atomic across documents: after OutcomeUnknown any subset may have been
+        written, each at most once. Raises CommitFailed when none was written, CommitRefused when the service will never take
+        one of them and none was written, OutcomeUnknown.
         """
 
     async def keys(self, prefix: str, *, after: str = "", limit: int = 1000) -> tuple[str, ...]:
         """List keys that begin with `prefix`, in one order, those behind `after`; at most `limit`, empty at the end.
 
-        For janitors and people: the list may be some seconds old. Raises Failed, Unknown.
+        For janitors and people: the list may be some seconds old. Raises CommitFailed, OutcomeUnknown.
         """
 
     async def check(self) -> tuple[str, ...]:
         """Make sure, at start, that the place exists and keeps these promises; gives warnings for people.
 
-        Raises SetupError where it does not (reads that may be stale, no conditional writes), TryAgain when it is away.
+        Raises SetupError where it does not (reads that may be stale, no conditional writes), RetryableError when it is away.
         """

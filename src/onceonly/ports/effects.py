@@ -1,17 +1,17 @@
 """Effects other than messages: things made outside the store that must appear once, or never (protocols, section 6).
 
 A thing is made before the commit, under a name that belongs to one attempt alone; the commit of its *register row* is the
-permission to keep it. Whoever adds a kind of thing writes `Things` for it; the protocol around it is the library's.
+permission to keep it. Whoever adds a kind of thing writes `ArtifactStore` for it; the protocol around it is the library's.
 """
 
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
+from onceonly.model.artifact import Artifact, Row
 from onceonly.model.identity import Identity
 from onceonly.model.message import Message
 from onceonly.model.record import Answer, Record
 from onceonly.model.remote import Response
-from onceonly.model.thing import Row, Thing
 
 
 class Effects(Protocol):
@@ -20,14 +20,14 @@ class Effects(Protocol):
     async def register(self, messages: Sequence[Message]) -> Mapping[Identity, str]:
         """Open a register row for each, durably, before anything is made for it; gives their attempts' ids.
 
-        Raises Conflict, Failed, Unknown.
+        Raises ConflictError, CommitFailed, OutcomeUnknown.
         """
 
     async def make(self, records: Sequence[Record]) -> None:
-        """Make the things of these records, before they are committed. Raises CommitRefused, Failed, Unknown."""
+        """Make the things of these records, before they are committed. Raises CommitRefused, CommitFailed, OutcomeUnknown."""
 
     async def discard(self, records: Sequence[Record]) -> None:
-        """Unmake what these attempts made; called on a definite Conflict only."""
+        """Unmake what these attempts made; called on a definite ConflictError only."""
 
     async def clean(self, records: Sequence[Record]) -> None:
         """Unmake what all other attempts at these messages made: one of them was committed."""
@@ -38,46 +38,61 @@ class Effects(Protocol):
     async def response(self, message: Message) -> Response | None:
         """Give the response that a message follows up; None for a message that follows nothing up.
 
-        Raises ResponseGone when there is none as of now, CommitRefused, Failed, Unknown.
+        Raises ResponseGone when there is none as of now, CommitRefused, CommitFailed, OutcomeUnknown.
         """
 
 
-class Things(Protocol):
+class ArtifactStore(Protocol):
     """One kind of thing, in one place: a container of blobs, a folder."""
 
-    async def create(self, thing: Thing) -> None:
-        """Make it, durably. A second call with the same name and data is fine. Raises CommitRefused, Failed, Unknown."""
+    async def create(self, thing: Artifact) -> None:
+        """Make it, durably. A second call with the same name and data is fine.
+
+        Raises CommitRefused, CommitFailed, OutcomeUnknown.
+        """
 
     async def delete(self, name: str) -> None:
-        """Unmake it; harmless when it was never made. Raises Failed, Unknown."""
+        """Unmake it; harmless when it was never made. Raises CommitFailed, OutcomeUnknown."""
 
     async def read(self, name: str) -> bytes | None:
-        """Give its data, or None. Raises Failed, Unknown."""
+        """Give its data, or None. Raises CommitFailed, OutcomeUnknown."""
 
     async def names(self, prefix: str = "") -> tuple[str, ...]:
-        """List what was made under names with this prefix; sees every finished `create`. Raises Failed, Unknown."""
+        """List what was made under names with this prefix; sees every finished `create`.
+
+        Raises CommitFailed, OutcomeUnknown.
+        """
 
 
 class Register(Protocol):
     """The rows, kept in the endpoint's store: a commit takes its own rows away in the same write.
 
-    A commit whose row is cancelled or gone is a Conflict.
+    A commit whose row is cancelled or gone is a ConflictError.
     """
 
     async def open(self, rows: Sequence[Row]) -> None:
-        """Write new rows, durably, before their things are made. Raises Conflict, Failed, Unknown.
+        """Write new rows, durably, before their things are made. Raises ConflictError, CommitFailed, OutcomeUnknown.
 
         From the moment a row is there `old` finds it, also when the process dies during this call.
         """
 
     async def cancel(self, row: Row) -> bool:
-        """Make a row cancelled; False when there is none any more: then its things were published. Raises Failed, Unknown."""
+        """Make a row cancelled; False when there is none any more: then its things were published.
+
+        Raises CommitFailed, OutcomeUnknown.
+        """
 
     async def remove(self, row: Row) -> None:
-        """Remove a cancelled row, after its things were unmade; harmless when it is gone. Raises Failed, Unknown."""
+        """Remove a cancelled row, after its things were unmade; harmless when it is gone.
+
+        Raises CommitFailed, OutcomeUnknown.
+        """
 
     async def rows(self, identities: Sequence[Identity], unit: str = "") -> tuple[Row, ...]:
-        """Give the rows of these messages. Raises Failed, Unknown."""
+        """Give the rows of these messages. Raises CommitFailed, OutcomeUnknown."""
 
     async def old(self, older_than: int, limit: int) -> tuple[Row, ...]:
-        """List rows opened before `older_than` (milliseconds since 1970), for the sweeper. Raises Failed, Unknown."""
+        """List rows opened before `older_than` (milliseconds since 1970), for the sweeper.
+
+        Raises CommitFailed, OutcomeUnknown.
+        """

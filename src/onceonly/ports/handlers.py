@@ -5,7 +5,7 @@ from typing import Protocol
 from onceonly.model.message import Delivery, Failure, Message, Unreadable
 from onceonly.model.record import Decision
 from onceonly.model.remote import Response
-from onceonly.model.retry import Verdict
+from onceonly.model.retry import RetryDecision
 from onceonly.ports.store import Resources
 
 
@@ -18,7 +18,7 @@ class Handlers(Protocol):
     async def handle(
         self, message: Message, resources: Resources, attempt: str = "", response: Response | None = None
     ) -> Decision:
-        """Run the handler. Raises HandlerFailed when it failed, NotNow when the batch has used its time.
+        """Run the handler. Raises HandlerFailed when it failed, BudgetExceeded when the batch has used its time.
 
         `attempt` begins the names of all things that it makes; without one it can make none. `response` is the one that the
         message follows up, if it does.
@@ -26,5 +26,5 @@ class Handlers(Protocol):
         May be non-deterministic; the result of exactly one run is kept.
         """
 
-    def verdict(self, message: Message, failure: Failure, *, attempts: int, history: tuple[Failure, ...]) -> Verdict:
+    def verdict(self, message: Message, failure: Failure, *, attempts: int, history: tuple[Failure, ...]) -> RetryDecision:
         """Decide what happens to a message that failed; `attempts` and `history` are those before this failure."""

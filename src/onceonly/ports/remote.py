@@ -8,26 +8,26 @@ from typing import Protocol
 
 from onceonly.model.message import Message
 from onceonly.model.record import Answer, Decision, Record
-from onceonly.model.remote import Call, Request, Response
+from onceonly.model.remote import RemoteRequest, Request, Response
 from onceonly.model.transaction import Kept, Opening
-from onceonly.ports.effects import Things
+from onceonly.ports.effects import ArtifactStore
 from onceonly.ports.store import Resources
 
 
 class Remote(Protocol):
     """Other services, to a caller whose requests wait there as things."""
 
-    async def perform(self, calls: Sequence[Call]) -> tuple[Answer, ...]:
+    async def perform(self, calls: Sequence[RemoteRequest]) -> tuple[Answer, ...]:
         """Make each call; TAKEN only when the other side said so for sure, whatever it answered. Raises nothing of theirs."""
 
     async def response(self, url: str) -> Response | None:
         """Give the stored response of a request; None when the other side says for sure that there is none.
 
-        Raises CommitRefused when it can never be read, Failed, Unknown.
+        Raises CommitRefused when it can never be read, CommitFailed, OutcomeUnknown.
         """
 
 
-class Peers(Things, Remote, Protocol):
+class Peers(ArtifactStore, Remote, Protocol):
     """Other services, with the requests that wait there."""
 
 
@@ -38,7 +38,7 @@ class Responders(Protocol):
         """Execute a request, put as a message of the operation's type; gives what is to be answered. Raises HandlerFailed."""
 
 
-class OpenCall(Protocol):
+class OpenRemoteRequest(Protocol):
     """One request that is being executed, which ends by `commit` or `abandon`; its answer is the response."""
 
     resources: Resources
@@ -46,41 +46,44 @@ class OpenCall(Protocol):
     async def commit(self, record: Record | None, answer: bytes | None) -> None:
         """Make business state, the record if there is one, and the response final in one atomic step.
 
-        In time, as for a transaction. Raises Conflict, CommitRefused, Failed, Unknown.
+        In time, as for a transaction. Raises ConflictError, CommitRefused, CommitFailed, OutcomeUnknown.
         """
 
     def abandon(self) -> None:
         """Give it up; nothing of it ever becomes visible. Awaits nothing."""
 
     async def request(self) -> Request | None:
-        """Give the request, as it is now; None when it is not there, or not any more. Raises Failed, Unknown."""
+        """Give the request, as it is now; None when it is not there, or not any more. Raises CommitFailed, OutcomeUnknown."""
 
 
-class Calls(Protocol):
+class RemoteRequests(Protocol):
     """What a service was asked, and its responses, in its store. `key` names a request, and whose it is."""
 
     async def put(self, key: str, request: Request, until: int) -> bool:
         """Keep a request until it is buried; False when it was buried, or another one is kept under this key.
 
-        The same request again is fine. Raises Failed, Unknown.
+        The same request again is fine. Raises CommitFailed, OutcomeUnknown.
         """
 
-    async def open(self, opening: Opening) -> OpenCall | Kept:
+    async def open(self, opening: Opening) -> OpenRemoteRequest | Kept:
         """Load the response, and give it if it is there; else open the unit in which the request is executed.
 
-        Whoever executes the same request in another open unit is waited for, or shows as Conflict here or at commit. Raises
-        Conflict, Failed, Unknown.
+        Whoever executes the same request in another open unit is waited for, or shows as ConflictError here or at commit.
+        Raises ConflictError, CommitFailed, OutcomeUnknown.
         """
 
     async def kept(self, key: str) -> Kept | None:
-        """Give the response that is committed; a read that is linearizable with commits. Raises Failed, Unknown."""
+        """Give the response that is committed; a read that is linearizable with commits.
+
+        Raises CommitFailed, OutcomeUnknown.
+        """
 
     async def bury(self, key: str, until: int) -> None:
         """Remove a request, in one write with a tombstone that stands at least until then (milliseconds since 1970).
 
-        The response may go in the same write. Whether there is such a request or not: it cannot come any more. Raises Failed,
-        Unknown.
+        The response may go in the same write. Whether there is such a request or not: it cannot come any more. Raises
+        CommitFailed, OutcomeUnknown.
         """
 
     async def remove(self, key: str) -> None:
-        """Remove the response, if it is still there. Raises Failed, Unknown."""
+        """Remove the response, if it is still there. Raises CommitFailed, OutcomeUnknown."""

@@ -77,7 +77,10 @@ class Recycling(Enum):
 
 
 class Ring(Protocol):
-    """The claims of one database. Every call is one atomic effect. Raises Failed, Unknown; after Unknown just call again."""
+    """The claims of one database. Every call is one atomic effect.
+
+    Raises CommitFailed, OutcomeUnknown; after OutcomeUnknown just call again.
+    """
 
     async def slicing(self) -> Slicing:
         """Give how time is cut in this database; fixed when its tables are first used."""

@@ -47,22 +47,25 @@ class Starts(Protocol):
         """Return which runs the supervisor of this process saw die, and whether that explains why messages came again."""
 
     async def begin(self, identity: Identity, attempts: int) -> Started:
-        """Record durably that a run begins that has its process to itself. Raises Failed, Unknown.
+        """Record durably that a run begins that has its process to itself. Raises CommitFailed, OutcomeUnknown.
 
         Returns what is known of an earlier run instead when that run died with at least `attempts`, or may still be running.
-        After Failed and Unknown too, call `ended` before the delivery is released: the record may have been written.
+        After CommitFailed and OutcomeUnknown too, call `ended` before the delivery is released: the record may have been
+        written.
         """
 
     async def ended(self, identity: Identity) -> None:
         """Remove what `begin` recorded, when the run ended in any way but the death of its process.
 
-        Adapters raise Failed, Unknown. The runtime repeats the call until it succeeds, so algorithms see no failure.
+        Adapters raise CommitFailed, OutcomeUnknown. The runtime repeats the call until it succeeds, so algorithms see no
+        failure.
         """
 
     async def forget(self, identity: Identity, attempts: int) -> None:
         """Remove the record of a run that began with at most `attempts`, when its death was counted by other evidence.
 
-        Otherwise the record would be found after the message was given up and sent again from zero. Raises Failed, Unknown.
+        Otherwise the record would be found after the message was given up and sent again from zero. Raises CommitFailed,
+        OutcomeUnknown.
         """
 
 

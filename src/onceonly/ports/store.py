@@ -1,7 +1,7 @@
 """Store, Unit, Fence and PendingRecords: where business data lives, and where commit is atomic.
 
-Outcomes of a write, no others: it returns (applied), or raises Conflict or Failed (both definite: nothing happened) or
-Unknown (it may have happened). Anything else an adapter lets through is taken as Unknown.
+Outcomes of a write, no others: it returns (applied), or raises ConflictError or CommitFailed (both definite: nothing happened)
+or OutcomeUnknown (it may have happened). Anything else an adapter lets through is taken as OutcomeUnknown.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,7 +13,7 @@ from msgspec import Struct
 from onceonly.model.identity import Identity
 from onceonly.model.message import Message
 from onceonly.model.record import Record
-from onceonly.model.ring import ANYWAY, Bar
+from onceonly.model.ring import ANYWAY, Undecidable
 
 
 class Resources(Protocol):
@@ -27,24 +27,24 @@ class Resources(Protocol):
 
         In an isolated unit the work is flushed and, when it raises, undone (a savepoint). In every unit the driver's own
         transaction state is read at the end: raises HandlerFailed when the handler left the transaction aborted, and
-        CommitRefused when it ended it. A lost race, a lock time-out or an outage of the store raises Conflict or Failed; in an
-        isolated unit that can go on without this handler it raises HandlerFailed, of kind LOCKED or UNSURE.
+        CommitRefused when it ended it. A lost race, a lock time-out or an outage of the store raises ConflictError or
+        CommitFailed; in an isolated unit that can go on without this handler it raises HandlerFailed, of kind LOCKED or UNSURE.
         """
 
     async def run_sync(self, function: Callable[[Callable[[type], object]], Any]) -> object:
         """Run a synchronous handler with the unit's synchronous resources: `function(get)`, where `get(kind)` finds them."""
 
 
-class Barred(NamedTuple):
+class UndecidableMessage(NamedTuple):
     """A message that the store can neither claim nor know again, and why."""
 
     message: Message
-    bar: Bar
+    bar: Undecidable
 
     @property
     def is_wanted_anyway(self) -> bool:
         """Whether a person has sent it back to be handled all the same; a store claims it without its instant then."""
-        return self.bar is not Bar.UNRECYCLED and bool(self.message.extension(ANYWAY))
+        return self.bar is not Undecidable.SLOT_NOT_READY and bool(self.message.extension(ANYWAY))
 
 
 class Found(Struct, frozen=True):
@@ -58,7 +58,7 @@ class Found(Struct, frozen=True):
     """Handled before, nothing left to do."""
     clashing: tuple[Message, ...] = ()
     """The identity was handled with another body."""
-    barred: tuple[Barred, ...] = ()
+    barred: tuple[UndecidableMessage, ...] = ()
     """Not claimed, and nobody can tell whether they were handled: they must not be, now."""
 
 
@@ -75,8 +75,8 @@ class Unit(Protocol):
 
         `records` holds one record for each handled message, also for those without effects (their claim stays, no record is
         kept). The claim of a message in `found.new` that has no record here is deleted in the same step. So is the register
-        row of each attempt, if it has one; a row that is cancelled or gone is a Conflict.
-        Raises Conflict, CommitRefused, Failed, Unknown.
+        row of each attempt, if it has one; a row that is cancelled or gone is a ConflictError.
+        Raises ConflictError, CommitRefused, CommitFailed, OutcomeUnknown.
         """
 
     def abandon(self) -> None:
@@ -89,7 +89,7 @@ class Records(Protocol):
     async def forget(self, records: Sequence[Record]) -> None:
         """Drop these records; where claims are the history, those stay. Not atomic across messages.
 
-        Forgetting twice is fine. Raises Failed, Unknown.
+        Forgetting twice is fine. Raises CommitFailed, OutcomeUnknown.
         """
 
 
@@ -99,8 +99,8 @@ class Store(Records, Protocol):
     async def begin(self, messages: Sequence[Message], *, isolated: bool = False) -> Unit:
         """Open a unit and claim these messages (distinct identities) in it, all or none.
 
-        A claim of the same identity in another open unit is waited for, or shows as Conflict here or at commit. `isolated`
-        asks that each handler's work can be undone by itself. Raises Conflict, Failed, Unknown.
+        A claim of the same identity in another open unit is waited for, or shows as ConflictError here or at commit. `isolated`
+        asks that each handler's work can be undone by itself. Raises ConflictError, CommitFailed, OutcomeUnknown.
         """
 
     def keeps(self, record: Record) -> bool:
@@ -117,10 +117,10 @@ class Fence(Protocol):
         """Return the record of this message, or make sure that no earlier attempt can be committed.
 
         `message` is the message itself, where the caller has it. A store whose claims depend on more than the identity needs
-        it, and raises Conflict without it. A store that keeps claims may return an empty record for a message that is done.
-        `unit` may be that of an attempt at a transaction or an execution. Its identity is not a message's and it holds no
-        claim: from now on its commit is a Conflict. Raises Conflict while an attempt is under way that cannot be overtaken,
-        Failed, Unknown.
+        it, and raises ConflictError without it. A store that keeps claims may return an empty record for a message that is
+        done. `unit` may be that of an attempt at a transaction or an execution. Its identity is not a message's and it holds no
+        claim: from now on its commit is a ConflictError. Raises ConflictError while an attempt is under way that cannot be
+        overtaken, CommitFailed, OutcomeUnknown.
         """
 
 
@@ -134,7 +134,7 @@ class PendingRecords(Protocol):
     async def undispatched(self, older_than: int, limit: int) -> tuple[Record, ...]:
         """List records stored before `older_than` (milliseconds since 1970), oldest first, at most `limit`.
 
-        Raises Failed, Unknown.
+        Raises CommitFailed, OutcomeUnknown.
         """
 
     async def take(self, older_than: int, limit: int, *, lease: int, after: Identity | None = None) -> tuple[Record, ...]:
@@ -144,8 +144,11 @@ class PendingRecords(Protocol):
         is still there or not. What another call is taking at this moment is passed over. It only saves sending the same twice:
         nothing is locked, whoever dispatches need not have taken, and a record that is taken may be read, dispatched and
         forgotten by anybody. Where claims go with their records, these have the fingerprints of their messages.
-        Raises Failed, Unknown.
+        Raises CommitFailed, OutcomeUnknown.
         """
 
     async def find(self, identities: Sequence[Identity]) -> tuple[Record, ...]:
-        """Give the committed records of these, in the order asked; who has none is left out. Raises Failed, Unknown."""
+        """Give the committed records of these, in the order asked; who has none is left out.
+
+        Raises CommitFailed, OutcomeUnknown.
+        """

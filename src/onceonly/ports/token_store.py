@@ -12,23 +12,29 @@ class TokenStore(Protocol):
     async def prepare(self, owners: Mapping[Token, Owner]) -> None:
         """Create these as prepared, each for its owner. Their ids were never used before. Not atomic.
 
-        Raises Conflict, Failed, Unknown.
+        Raises ConflictError, CommitFailed, OutcomeUnknown.
         """
 
     async def activate(self, tokens: Sequence[Token]) -> None:
-        """Make these live, if they are prepared; live or missing is left as it is. Not atomic. Raises Failed, Unknown."""
+        """Make these live, if they are prepared; live or missing is left as it is. Not atomic.
+
+        Raises CommitFailed, OutcomeUnknown.
+        """
 
     async def live(self, tokens: Sequence[Token]) -> frozenset[Token]:
-        """Tell which of these are live. Raises Failed, Unknown."""
+        """Tell which of these are live. Raises CommitFailed, OutcomeUnknown."""
 
     async def remove(self, tokens: Sequence[Token]) -> None:
-        """Remove these whatever state they are in; harmless when they are gone. Not atomic. Raises Failed, Unknown."""
+        """Remove these whatever state they are in; harmless when they are gone. Not atomic.
+
+        Raises CommitFailed, OutcomeUnknown.
+        """
 
     async def discard(self, tokens: Sequence[Token]) -> None:
-        """Remove those of these that are still prepared; a live one stays. Not atomic. Raises Failed, Unknown."""
+        """Remove those of these that are still prepared; a live one stays. Not atomic. Raises CommitFailed, OutcomeUnknown."""
 
     async def prepared(self, older_than: int, limit: int) -> tuple[Prepared, ...]:
         """List tokens that were prepared before `older_than` (milliseconds since 1970) and are not live; may be stale.
 
-        Raises Failed, Unknown.
+        Raises CommitFailed, OutcomeUnknown.
         """

@@ -5,8 +5,8 @@ from typing import NamedTuple, Protocol
 from onceonly.model.identity import Identity
 from onceonly.model.record import Record
 from onceonly.model.transaction import Kept, Opening
+from onceonly.ports.environment import Clock
 from onceonly.ports.store import Resources
-from onceonly.ports.surroundings import Clock
 
 
 class OpenTransaction(Protocol):
@@ -20,15 +20,15 @@ class OpenTransaction(Protocol):
         """Load an entity, so that `resources` have it among their entities; once for each.
 
         Raises TransactionMisused for one more than the store can commit together, CommitRefused for a key that is too long or
-        a state that is none, Conflict, Failed, Unknown.
+        a state that is none, ConflictError, CommitFailed, OutcomeUnknown.
         """
 
     async def commit(self, record: Record | None, answer: bytes | None) -> None:
         """Make business state, the record if there is one, and the client's key with its answer final in one atomic step.
 
-        Never later than `max_commit` after the opening, by the store's own clock where it has one: that is Failed. A key that
-        was committed meanwhile is a Conflict, and so is an attempt that was buried. Raises Conflict, CommitRefused, Failed,
-        Unknown.
+        Never later than `max_commit` after the opening, by the store's own clock where it has one: that is CommitFailed. A key
+        that was committed meanwhile is a ConflictError, and so is an attempt that was buried. Raises ConflictError,
+        CommitRefused, CommitFailed, OutcomeUnknown.
         """
 
     def abandon(self) -> None:
@@ -41,31 +41,37 @@ class Transactions(Protocol):
     async def open(self, opening: Opening) -> OpenTransaction | Kept:
         """Open a transaction, and take the client's key in it, if there is one; gives what is kept if the key is committed.
 
-        Another open transaction that has taken the same key is waited for, `opening.wait` at most, or shows as Conflict here or
-        at commit. Reaching the store is not counted as waiting. Raises Conflict, Failed, Unknown.
+        Another open transaction that has taken the same key is waited for, `opening.wait` at most, or shows as ConflictError
+        here or at commit. Reaching the store is not counted as waiting. Raises ConflictError, CommitFailed, OutcomeUnknown.
         """
 
     async def kept(self, key: str) -> Kept | None:
-        """Give what is committed under a client's key; a read that is linearizable with commits. Raises Failed, Unknown."""
+        """Give what is committed under a client's key; a read that is linearizable with commits.
+
+        Raises CommitFailed, OutcomeUnknown.
+        """
 
 
 class Attempts(Protocol):
     """How attempts at transactions ended, for whoever gets a control message. Each read is linearizable with commits."""
 
     async def kept(self, key: str, endpoint: str) -> Kept | None:
-        """Give what is committed under a client's key of this endpoint, by whichever attempt. Raises Failed, Unknown."""
+        """Give what is committed under a client's key of this endpoint, by whichever attempt.
+
+        Raises CommitFailed, OutcomeUnknown.
+        """
 
     async def record(self, identity: Identity, unit: str) -> Record | None:
         """Give the record of an attempt. One without effects was dispatched, or is the tombstone; None: not committed, so far.
 
-        With a client's key None may also mean that it was dispatched and forgotten. Raises Failed, Unknown.
+        With a client's key None may also mean that it was dispatched and forgotten. Raises CommitFailed, OutcomeUnknown.
         """
 
     async def bury(self, identity: Identity, unit: str) -> None:
         """Insert a tombstone, unless there is a record: from now on this attempt cannot be committed.
 
-        It stays until the attempt's deadline and its last control message have passed. Raises Conflict when there is a record,
-        or somebody else was faster, CommitRefused, Failed, Unknown.
+        It stays until the attempt's deadline and its last control message have passed. Raises ConflictError when there is a
+        record, or somebody else was faster, CommitRefused, CommitFailed, OutcomeUnknown.
         """
 
 

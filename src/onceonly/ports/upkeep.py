@@ -12,24 +12,30 @@ class Counter(Protocol):
     """A number that outlives processes; several may add to it."""
 
     async def add(self, count: int) -> None:
-        """Add to it, durably. Raises Failed, Unknown: after that it may have been added or not."""
+        """Add to it, durably. Raises CommitFailed, OutcomeUnknown: after that it may have been added or not."""
 
     async def read(self) -> int:
-        """Give it. Raises Failed, Unknown."""
+        """Give it. Raises CommitFailed, OutcomeUnknown."""
 
 
 class Sweeps(Protocol):
     """What attempts that were never committed left behind."""
 
     async def sweep(self, older_than: int, limit: int) -> int:
-        """Remove some of what began before `older_than` (milliseconds since 1970); gives how much. Raises Failed, Unknown."""
+        """Remove some of what began before `older_than` (milliseconds since 1970); gives how much.
+
+        Raises CommitFailed, OutcomeUnknown.
+        """
 
 
 class Expires(Protocol):
     """A place where something expires, and nobody else removes it."""
 
     async def remove_expired(self, limit: int = 1000) -> int:
-        """Remove some of what has expired; gives how much, `limit` where there may be more. Raises Failed, Unknown."""
+        """Remove some of what has expired; gives how much, `limit` where there may be more.
+
+        Raises CommitFailed, OutcomeUnknown.
+        """
 
 
 class ClientKeys(Protocol):
@@ -38,7 +44,8 @@ class ClientKeys(Protocol):
     async def remove_keys(self, older_than: int, limit: int = 1000) -> int:
         """Remove some that were stored before `older_than` (milliseconds since 1970), `limit` at most; gives how many.
 
-        `limit` means that there may be more. What somebody else is removing is passed over. Raises Failed, Unknown.
+        `limit` means that there may be more. What somebody else is removing is passed over. Raises CommitFailed,
+        OutcomeUnknown.
         """
 
 
@@ -53,15 +60,15 @@ class Journals(Protocol):
     """The janitor's journal of one endpoint, which all processes see."""
 
     async def read(self) -> Journal | None:
-        """Give it as it is; None before the first round. Raises Failed, Unknown."""
+        """Give it as it is; None before the first round. Raises CommitFailed, OutcomeUnknown."""
 
     async def write(self, journal: Journal) -> None:
-        """Put this one in its place, durably. Raises Failed, Unknown."""
+        """Put this one in its place, durably. Raises CommitFailed, OutcomeUnknown."""
 
     async def longest_retention(self) -> int:
         """Give the longest retention, in milliseconds, of all endpoints whose clients' keys are kept together.
 
-        Raises Failed, Unknown.
+        Raises CommitFailed, OutcomeUnknown.
         """
 
 

@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import NamedTuple, Protocol
 from uuid import uuid4
 
-from onceonly.ports.surroundings import Chance, Clock, Ids
+from onceonly.ports.environment import Clock, IdGenerator, RandomSource
 
 
 class Timer(Protocol):
@@ -28,7 +28,7 @@ class SystemClock:
         return time.time_ns() // 1_000_000
 
 
-class SystemChance:
+class SystemRandomSource:
     """Python's random numbers: they spread delays, and guard no secret."""
 
     def fraction(self) -> float:
@@ -36,7 +36,7 @@ class SystemChance:
         return random.random()  # noqa: S311 - spreads delays, guards nothing
 
 
-class SystemIds:
+class SystemIdGenerator:
     """Random ids of 122 bits (RFC 9562, version 4)."""
 
     def fresh(self) -> str:
@@ -56,16 +56,16 @@ class SystemTimer:
         await asyncio.sleep(seconds)
 
 
-class Surroundings(NamedTuple):
+class Environment(NamedTuple):
     """Time and chance, as arguments; the live ones unless something else is given."""
 
     clock: Clock = SystemClock()
-    chance: Chance = SystemChance()
-    ids: Ids = SystemIds()
+    chance: RandomSource = SystemRandomSource()
+    ids: IdGenerator = SystemIdGenerator()
     timer: Timer = SystemTimer()
 
 
-LIVE = Surroundings()
+LIVE = Environment()
 
 
 async def pause(seconds: float, timer: Timer, stop: asyncio.Event) -> None:

@@ -15,8 +15,8 @@ from sqlalchemy import Connection, Pool, QueuePool, RootTransaction
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession, async_sessionmaker
 
-from onceonly.model.errors import Failed, OnceOnlyError, SetupError, Unknown, Unsafe
-from onceonly.ports.surroundings import Clock
+from onceonly.model.errors import CommitFailed, OnceOnlyError, OutcomeUnknown, SetupError, Unsafe
+from onceonly.ports.environment import Clock
 from onceonly.sql.dialect import Dialect, Purpose, Said, State, checked_isolation
 from onceonly.sql.guard import guarding, mark_errors
 from onceonly.sql.statement_events import look_at_statements
@@ -97,15 +97,17 @@ class Database:
             raise
 
     def writing(self) -> AbstractAsyncContextManager[AsyncConnection]:
-        """Enclose a database transaction that writes; it commits at the end. Raises Failed, Unknown.
+        """Enclose a database transaction that writes; it commits at the end. Raises CommitFailed, OutcomeUnknown.
 
-        Never Conflict: a lock that could not be had within the time-out is Failed, nothing happened.
+        Never ConflictError: a lock that could not be had within the time-out is CommitFailed, nothing happened.
         """
         return self._transaction(Purpose.WRITING)
 
     @asynccontextmanager
     async def autocommitting(self) -> AsyncIterator[AsyncConnection]:
-        """Enclose statements each of which is a database transaction of its own: no BEGIN, no COMMIT. Raises Failed, Unknown.
+        """Enclose statements each of which is a database transaction of its own: no BEGIN, no COMMIT.
+
+        Raises CommitFailed, OutcomeUnknown.
 
         Where the dialect needs a transaction around a single statement it is the same as `writing`.
         """
@@ -123,18 +125,18 @@ class Database:
                 await asyncio.shield(connection.close())
 
     def reading(self) -> AbstractAsyncContextManager[AsyncConnection]:
-        """Enclose a database transaction that only reads, all of it from one state. Raises Failed, Unknown."""
+        """Enclose a database transaction that only reads, all of it from one state. Raises CommitFailed, OutcomeUnknown."""
         return self._transaction(Purpose.READING)
 
     def translate(
         self,
         *,
-        locked: type[OnceOnlyError] = Failed,
-        refused: type[OnceOnlyError] = Failed,
-        unsure: type[OnceOnlyError] = Unknown,
+        locked: type[OnceOnlyError] = CommitFailed,
+        refused: type[OnceOnlyError] = CommitFailed,
+        unsure: type[OnceOnlyError] = OutcomeUnknown,
         committing: bool = False,
     ) -> Translating:
-        """Enclose driver calls: their errors come out as `locked`, `refused`, `unsure` or Failed. See `translated`."""
+        """Enclose driver calls: their errors come out as `locked`, `refused`, `unsure` or CommitFailed. See `translated`."""
         asked = (locked, refused, unsure, committing)
         found = self._translating.get(asked)
         if found is None:

@@ -94,7 +94,7 @@ class Dialect(Protocol):
     """What empties tables, and sees that only one does."""
 
     errors: tuple[type[Exception], ...]
-    """What the driver raises past SQLAlchemy; all of it is Unknown."""
+    """What the driver raises past SQLAlchemy; all of it is OutcomeUnknown."""
 
     looks: Looks
     """What looks at each statement."""

@@ -18,10 +18,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from onceonly.formats.cloudevents import UNREADABLE, arrival, encode
 from onceonly.formats.records import decode_headers, encode_headers
-from onceonly.model.errors import QueueMissing, TryAgain
+from onceonly.model.errors import QueueMissing, RetryableError
 from onceonly.model.message import Delivery, Headers, Send
 from onceonly.model.record import Answer
-from onceonly.ports.surroundings import Clock
+from onceonly.ports.environment import Clock
 from onceonly.ports.transport import Depth, Topology, Traits
 from onceonly.sql.database import Database
 from onceonly.sql.queue_tables import SCHEMA, Statements
@@ -165,7 +165,7 @@ class SqlTransport:
 
     async def _undo(self, taking: "asyncio.Task[tuple[Delivery, ...]]") -> None:
         """Give back what was taken for a receiver that has been cancelled; an error leaves it to the end of the lease."""
-        with suppress(TryAgain):
+        with suppress(RetryableError):
             if taken := await taking:
                 await self.release(taken)
 

@@ -7,7 +7,7 @@ from typing import Literal
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from onceonly.model.errors import CommitRefused, Conflict, Failed, LockTimeout, OnceOnlyError, Unable, Unknown
+from onceonly.model.errors import CommitFailed, CommitRefused, ConflictError, LockTimeout, OnceOnlyError, OutcomeUnknown, Unable
 from onceonly.sql.dialect import Dialect, Said
 from onceonly.sql.urls import USE_POOLED
 
@@ -30,29 +30,29 @@ def translated(
     error: Exception,
     dialect: Dialect,
     *,
-    locked: type[OnceOnlyError] = Failed,
-    refused: type[OnceOnlyError] = Failed,
-    unsure: type[OnceOnlyError] = Unknown,
+    locked: type[OnceOnlyError] = CommitFailed,
+    refused: type[OnceOnlyError] = CommitFailed,
+    unsure: type[OnceOnlyError] = OutcomeUnknown,
     committing: bool = False,
 ) -> OnceOnlyError:
     """Translate a driver's error by allow-list; gives, never raises.
 
-    A lock that was not had becomes `locked`, or LockTimeout where that is Conflict and the wait was too long; a statement or
-    constraint that can never work `refused`; a transaction that was left aborted CommitRefused; what the database could not do
-    for now Unable. While `committing` only locks, constraints and aborted transactions are definite. All the rest becomes
+    A lock that was not had becomes `locked`, or LockTimeout where that is ConflictError and the wait was too long; a statement
+    or constraint that can never work `refused`; a transaction that was left aborted CommitRefused; what the database could not
+    do for now Unable. While `committing` only locks, constraints and aborted transactions are definite. All the rest becomes
     `unsure`.
     """
     text = _first_line(error)
     if isinstance(error, TurnNotHad):
         return locked(text)
     if isinstance(error, TooLate):
-        return Failed(text)
+        return CommitFailed(text)
     if isinstance(error, NotConnected):
-        return Failed(f"cannot connect: {error}")
+        return CommitFailed(f"cannot connect: {error}")
     if isinstance(error, PoolTimeout):
-        return Failed(f"no connection was free: {text}")
+        return CommitFailed(f"no connection was free: {text}")
     said = dialect.said(error) if isinstance(error, DBAPIError) and not error.connection_invalidated else Said.NOTHING
-    held = LockTimeout if locked is Conflict else locked
+    held = LockTimeout if locked is ConflictError else locked
     definite: dict[Said, type[OnceOnlyError]] = {Said.LOCKED: locked, Said.HELD: held}
     definite |= {Said.CONSTRAINT: refused, Said.ABORTED: CommitRefused}
     if not committing:

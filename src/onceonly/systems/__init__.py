@@ -17,8 +17,8 @@ from msgspec import Struct, field
 from onceonly.model.errors import SetupError
 from onceonly.model.wording import an
 from onceonly.ports.documents import Documents
-from onceonly.ports.effects import Things
-from onceonly.ports.surroundings import Chance, Clock
+from onceonly.ports.effects import ArtifactStore
+from onceonly.ports.environment import Clock, RandomSource
 from onceonly.ports.transport import Topology, Transport
 
 if TYPE_CHECKING:
@@ -88,36 +88,36 @@ class DocumentService(Protocol):
         """Open the documents at a URL, and close them at the end. It may connect at its first call. Raises SetupError."""
 
     async def create(self, url: str) -> None:
-        """Create the place of a URL if it is missing. `onceonly schema create` calls it. Raises SetupError, TryAgain."""
+        """Create the place of a URL if it is missing. `onceonly schema create` calls it. Raises SetupError, RetryableError."""
 
 
-class CheckedThings(Things, Protocol):
+class CheckedArtifactStore(ArtifactStore, Protocol):
     """Artifacts in a place that can be checked."""
 
     async def check(self) -> tuple[str, ...]:
-        """Check, at start, that the place exists. Returns warnings for people. Raises SetupError, TryAgain."""
+        """Check, at start, that the place exists. Returns warnings for people. Raises SetupError, RetryableError."""
 
 
 class ArtifactService(Protocol):
     """A module or an object that opens a place for artifacts, such as blobs."""
 
-    def open_artifacts(self, url: str) -> AbstractAsyncContextManager[CheckedThings]:
+    def open_artifacts(self, url: str) -> AbstractAsyncContextManager[CheckedArtifactStore]:
         """Open the place of a URL, and close it at the end. It may connect at its first call. Raises SetupError."""
 
     async def create(self, url: str) -> None:
-        """Create the place of a URL if it is missing. `onceonly schema create` calls it. Raises SetupError, TryAgain."""
+        """Create the place of a URL if it is missing. `onceonly schema create` calls it. Raises SetupError, RetryableError."""
 
 
 class TransportService(Protocol):
     """A module or an object that opens the queues of a broker."""
 
     def open_transport(
-        self, url: str, endpoint: str, *, clock: Clock, chance: Chance
+        self, url: str, endpoint: str, *, clock: Clock, chance: RandomSource
     ) -> AbstractAsyncContextManager[Transport]:
         """Open the queue of one endpoint. It connects at its first call. Raises SetupError."""
 
     def temporary_transport(
-        self, url: str, topologies: Sequence[Topology], *, clock: Clock, chance: Chance
+        self, url: str, topologies: Sequence[Topology], *, clock: Clock, chance: RandomSource
     ) -> AbstractAsyncContextManager[None]:
         """Declare these queues, and delete them with their messages at the end. Used by `onceonly demo` and by tests."""
 

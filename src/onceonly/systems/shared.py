@@ -5,19 +5,19 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
 from contextlib import asynccontextmanager
 from typing import Generic, TypeVar
 
-Thing = TypeVar("Thing")
+Artifact = TypeVar("Artifact")
 
 
-class Shared(Generic[Thing]):
+class Shared(Generic[Artifact]):
     """A table of what is open, for each event loop: connections belong to the loop that opened them."""
 
-    def __init__(self, close: Callable[[Thing], Awaitable[object]]) -> None:
+    def __init__(self, close: Callable[[Artifact], Awaitable[object]]) -> None:
         """Begin empty; `close` ends a thing."""
         self._close = close
-        self._open: dict[Hashable, _Entry[Thing]] = {}
+        self._open: dict[Hashable, _Entry[Artifact]] = {}
 
     @asynccontextmanager
-    async def use(self, key: Hashable, make: Callable[[], Awaitable[Thing]]) -> AsyncIterator[Thing]:
+    async def use(self, key: Hashable, make: Callable[[], Awaitable[Artifact]]) -> AsyncIterator[Artifact]:
         """Give the thing with this key, made if nobody has it open. Raises what `make` raises."""
         place = (asyncio.get_running_loop(), key)
         entry = self._open.setdefault(place, _Entry())
@@ -32,13 +32,13 @@ class Shared(Generic[Thing]):
                     await self._close(entry.thing)
 
 
-class _Entry(Generic[Thing]):
+class _Entry(Generic[Artifact]):
     def __init__(self) -> None:
         self.users = 0
-        self.thing: Thing | None = None
+        self.thing: Artifact | None = None
         self._making = asyncio.Lock()
 
-    async def get(self, make: Callable[[], Awaitable[Thing]]) -> Thing:
+    async def get(self, make: Callable[[], Awaitable[Artifact]]) -> Artifact:
         async with self._making:
             if self.thing is None:
                 self.thing = await make()

@@ -4,13 +4,16 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from onceonly.model.errors import Conflict
+from onceonly.model.errors import ConflictError
 from onceonly.model.transaction import Opening
 
 
 @asynccontextmanager
 async def waiting(opening: Opening) -> AsyncIterator[None]:
-    """Enclose what waits for another transaction that has the key. Raises Conflict when that takes longer than was asked."""
+    """Enclose what waits for another transaction that has the key.
+
+    Raises ConflictError when that takes longer than was asked.
+    """
     if opening.wait is None or not opening.key:
         yield
         return
@@ -21,4 +24,6 @@ async def waiting(opening: Opening) -> AsyncIterator[None]:
     except TimeoutError as error:
         if not limit.expired():
             raise
-        raise Conflict(f"another transaction had this idempotency key, or the lock on it, for {opening.wait} ms") from error
+        raise ConflictError(
+            f"another transaction had this idempotency key, or the lock on it, for {opening.wait} ms"
+        ) from error

@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from onceonly.runtime.observe.crash import CRASH_POINTS
+    from onceonly.testing.environment import Clock
     from onceonly.testing.peers import Posted
     from onceonly.testing.runs import Run, run
     from onceonly.testing.sent import Sent
-    from onceonly.testing.surroundings import Clock
 
 __all__ = ["CRASH_POINTS", "Clock", "Posted", "Run", "Sent", "run"]
 
 _HOME = {
     "CRASH_POINTS": "onceonly.runtime.observe.crash",
-    "Clock": "onceonly.testing.surroundings",
+    "Clock": "onceonly.testing.environment",
     "Posted": "onceonly.testing.peers",
     "Run": "onceonly.testing.runs",
     "Sent": "onceonly.testing.sent",

@@ -3,14 +3,14 @@
 from collections.abc import Coroutine
 from typing import Any
 
-from onceonly.model.errors import OnceOnlyError, TryAgain, Unknown
+from onceonly.model.errors import OnceOnlyError, OutcomeUnknown, RetryableError
 
 
 async def cut_off(call: Coroutine[Any, Any, None]) -> None:
-    """Make a call whose answer is lost after it was applied: it may return or say Unknown, and nothing else is true."""
+    """Make a call whose answer is lost after it was applied: it may return or say OutcomeUnknown, and nothing else is true."""
     try:
         await call
-    except Unknown:
+    except OutcomeUnknown:
         return
     except OnceOnlyError as error:
         raise AssertionError(f"the write was applied, and the error says that nothing happened: {error!r}") from error
@@ -20,6 +20,6 @@ async def returns(call: Coroutine[Any, Any, None]) -> bool:
     """Make a call; tell whether it returned, rather than asking to be tried again."""
     try:
         await call
-    except TryAgain:
+    except RetryableError:
         return False
     return True

@@ -220,7 +220,7 @@ class DedupSuite(Suite):
     # What goes wrong on the way
 
     async def test_an_add_that_is_cut_off_is_never_said_to_have_failed(self) -> None:
-        """Only Unknown is true when the answer is lost; a call that returns has done it. Again is fine."""
+        """Only OutcomeUnknown is true when the answer is lost; a call that returns has done it. Again is fine."""
         async with self.open_dedup() as subject:
             cut = await subject.cut("after")
             await cut_off(cut.add([key()]))

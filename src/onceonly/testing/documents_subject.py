@@ -7,7 +7,7 @@ from contextlib import suppress
 from random import Random
 from typing import Literal, NamedTuple, Protocol
 
-from onceonly.model.errors import Failed, Unknown
+from onceonly.model.errors import CommitFailed, OutcomeUnknown
 from onceonly.ports.documents import Change, Document, Documents, Version
 from onceonly.testing.suite import raises
 
@@ -91,9 +91,12 @@ async def listed(
 
 
 async def cut_off(subject: DocumentsSubject, moment: Moment, *changes: Change) -> None:
-    """Save, and be cut off. After it was applied only Unknown is true; before it, any answer but one about the change is."""
+    """Save, and be cut off.
+
+    After it was applied only OutcomeUnknown is true; before it, any answer but one about the change is.
+    """
     documents = await subject.cut(moment)
-    before = (Unknown, Failed) if moment == "before" else (Unknown,)
+    before = (OutcomeUnknown, CommitFailed) if moment == "before" else (OutcomeUnknown,)
     async with raises(*before):
         await documents.save(changes)
 
@@ -138,7 +141,7 @@ async def write_at_random(documents: Documents, dice: Random, keys: Sequence[str
             found = await documents.load(some)
             known |= {key: found[key].version if key in found else "" for key in some}
         changes = [_change(key, known[key], dice) for key in some]
-        with suppress(Failed):  # two were in each other's way, and nothing happened
+        with suppress(CommitFailed):  # two were in each other's way, and nothing happened
             answers = zip(changes, await documents.save(changes), strict=True)
             done = [Written(change.key, change.expected, answer) for change, answer in answers if answer is not None]
             written += done

@@ -5,7 +5,7 @@ from contextlib import AbstractAsyncContextManager
 from random import Random
 from typing import ClassVar
 
-from onceonly.model.errors import CommitRefused, Failed, SetupError, Unknown
+from onceonly.model.errors import CommitFailed, CommitRefused, OutcomeUnknown, SetupError
 from onceonly.ports.documents import Change
 from onceonly.testing.documents_subject import (
     KEY,
@@ -532,17 +532,17 @@ class DocumentsSuite(Suite):
             assert all(found[key].version == before[key] for key in before if key not in written)
 
     async def test_many_of_which_one_never_arrived_are_failed_only_if_none_was_written(self) -> None:
-        """Whether the others were sent before, after or beside it: Unknown is true in every case, Failed in one."""
+        """The others were sent before, after or beside it: OutcomeUnknown is always true, CommitFailed only in one case."""
         keys = [f"k{number}" for number in range(12)]
         async with self.open_documents() as subject:
             before = {key: await put(subject, key) for key in keys[:6]}
             changes = [Change(key=key, body=b"second", expected=before.get(key, "")) for key in keys]
             documents = await subject.cut("before")
             is_failed = False
-            async with raises(Unknown, Failed):
+            async with raises(OutcomeUnknown, CommitFailed):
                 try:
                     await documents.save(changes)
-                except Failed:
+                except CommitFailed:
                     is_failed = True
                     raise
             found = await look(subject, *keys)
@@ -550,7 +550,7 @@ class DocumentsSuite(Suite):
             assert not (written and is_failed), f"{written} were written, and the call said that nothing was"
 
     async def test_a_write_cut_before_it_arrived_changes_nothing(self) -> None:
-        """It may be Unknown or Failed, and is neither applied nor refused by its version."""
+        """It may be OutcomeUnknown or CommitFailed, and is neither applied nor refused by its version."""
         async with self.open_documents() as subject:
             version = await put(subject)
             for change in (

@@ -7,12 +7,12 @@ from typing import Any, TypeVar
 from onceonly.endpoint.http_app import rejection, response_for
 from onceonly.formats.bodies import BodyError, codec_for, encode_body
 from onceonly.formats.remote import OPERATION
-from onceonly.model.errors import Failed, HandlerFailed, Reject
+from onceonly.model.artifact import Artifact
+from onceonly.model.errors import CommitFailed, HandlerFailed, Reject
 from onceonly.model.message import Headers
 from onceonly.model.peer import MOST, Peer, name_of, url_of
 from onceonly.model.record import Answer
-from onceonly.model.remote import Call, Response, Verb
-from onceonly.model.thing import Thing
+from onceonly.model.remote import RemoteRequest, Response, Verb
 
 _Body = TypeVar("_Body")
 
@@ -23,7 +23,7 @@ class Posted:
     `url` is what the handler posted it to, `headers` are those it was given, `response` is what came of it.
     """
 
-    def __init__(self, thing: Thing) -> None:
+    def __init__(self, thing: Artifact) -> None:
         headers = dict(thing.headers)
         peer = url_of(thing.name).rpartition("/")[0]
         self.url = f"{peer}/{headers.pop(OPERATION, '')}"
@@ -81,11 +81,11 @@ class Peers:
             _checked(url, answer)
         self._answers[url] = answer
 
-    async def create(self, thing: Thing) -> None:
+    async def create(self, thing: Artifact) -> None:
         """Keep a request. Raises AssertionError when the test does not say what is answered."""
         request, posted = url_of(thing.name), Posted(thing)
         if request in self._buried:
-            raise Failed("it was deleted before it came")
+            raise CommitFailed("it was deleted before it came")
         if posted.url not in self._answers:
             raise AssertionError(f"{posted!r}: say what is answered before it is asked: t.answer({posted.url!r}, ...)")
         self._waiting[request] = posted
@@ -103,7 +103,7 @@ class Peers:
         """List every name that an attempt could have used."""
         return tuple(name_of(prefix.removesuffix("/"), index, peer.url) for peer in self._peers for index in range(MOST))
 
-    async def perform(self, calls: Sequence[Call]) -> tuple[Answer, ...]:
+    async def perform(self, calls: Sequence[RemoteRequest]) -> tuple[Answer, ...]:
         """Make the calls, each of which is answered for sure."""
         for call in calls:
             if call.verb is Verb.DELETE:

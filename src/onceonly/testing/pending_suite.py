@@ -10,7 +10,7 @@ from onceonly.testing.samples import effects, message, rich_message
 from onceonly.testing.store_subject import LATER, ONE_EFFECT, SearchedSubject, handle, undispatched
 from onceonly.testing.suite import OTHER, Suite
 
-LEASE = 10_000
+LEASE_MS = 10_000
 """Milliseconds."""
 
 
@@ -55,11 +55,11 @@ class PendingRecordsSuite(Suite):
         async with self.open_store() as subject:
             await handle(subject, *map(message, ids), decided=ONE_EFFECT)
             one, other = await subject.store(), await subject.store()
-            pages = [await store.take(LATER, 2, lease=LEASE) for store in (one, other, one, other, one)]
+            pages = [await store.take(LATER, 2, lease=LEASE_MS) for store in (one, other, one, other, one)]
             assert sorted(record.identity.id for page in pages for record in page) == ids
             assert [len(page) for page in pages] == [2, 2, 2, 1, 0]
-            await subject.pass_time(LEASE + 1)
-            assert len(await other.take(LATER, 100, lease=LEASE)) == len(ids)
+            await subject.pass_time(LEASE_MS + 1)
+            assert len(await other.take(LATER, 100, lease=LEASE_MS)) == len(ids)
 
     async def test_take_gives_only_what_is_older(self) -> None:
         """A record stored at the very instant asked for is not older than it."""
@@ -68,15 +68,15 @@ class PendingRecordsSuite(Suite):
             await subject.pass_time(1)
             between = subject.now()
             await handle(subject, message("m2"), decided=ONE_EFFECT)
-            found = await (await subject.store()).take(between, 10, lease=LEASE)
+            found = await (await subject.store()).take(between, 10, lease=LEASE_MS)
             assert [record.identity.id for record in found] == ["m1"]
 
     async def test_take_gives_only_the_endpoints_own(self) -> None:
         """And marks no others."""
         async with self.open_store() as subject:
             await handle(subject, message(), decided=ONE_EFFECT)
-            assert await (await subject.store("other")).take(LATER, 10, lease=LEASE) == ()
-            (taken,) = await (await subject.store()).take(LATER, 10, lease=LEASE)
+            assert await (await subject.store("other")).take(LATER, 10, lease=LEASE_MS) == ()
+            (taken,) = await (await subject.store()).take(LATER, 10, lease=LEASE_MS)
             assert replace(taken, fingerprint=b"") == Record(message().identity, ONE_EFFECT)
             assert taken.fingerprint in (b"", message().fingerprint)
 
@@ -100,7 +100,7 @@ class PendingRecordsSuite(Suite):
         async with self.open_store() as subject:
             await handle(subject, message(), decided=ONE_EFFECT)
             store = await subject.store()
-            (record,) = await store.take(LATER, 10, lease=LEASE)
+            (record,) = await store.take(LATER, 10, lease=LEASE_MS)
             assert await store.find([record.identity]) == await undispatched(subject) == (replace(record, fingerprint=b""),)
             await store.forget([record])
             assert await undispatched(subject) == ()

@@ -5,7 +5,7 @@ from typing import NamedTuple, Protocol
 from onceonly.model.identity import NAME_BYTES, Identity, instant_in, timed_id
 from onceonly.model.message import Headers, Message
 from onceonly.model.record import Effect, Record
-from onceonly.model.ring import ANYWAY, INSTANT, TIME_BUCKETS, Bar, Slicing
+from onceonly.model.ring import ANYWAY, INSTANT, TIME_BUCKETS, Slicing, Undecidable
 from onceonly.ports.ring import Recycling, Ring
 from onceonly.ports.store import Store
 from onceonly.testing.store_subject import StoreSubject, write
@@ -36,7 +36,7 @@ class Seen(NamedTuple):
     owed: tuple[str, ...] = ()
     done: tuple[str, ...] = ()
     clashing: tuple[str, ...] = ()
-    barred: tuple[tuple[str, Bar], ...] = ()
+    barred: tuple[tuple[str, Undecidable], ...] = ()
 
 
 def at(instant: int, name: str = "m1", body: bytes = b"{}", *, anyway: bool = False) -> Message:

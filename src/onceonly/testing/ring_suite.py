@@ -3,9 +3,9 @@
 import asyncio
 from contextlib import AbstractAsyncContextManager
 
-from onceonly.model.errors import Conflict
+from onceonly.model.errors import ConflictError
 from onceonly.model.record import Record
-from onceonly.model.ring import Bar
+from onceonly.model.ring import Undecidable
 from onceonly.ports.ring import Recycling, SlotState
 from onceonly.testing.ring_subject import (
     RETENTION_MS,
@@ -93,7 +93,7 @@ class RingSuite(Suite):
             done = await asyncio.gather(*tries, return_exceptions=True)
             lost = [each for each in done if isinstance(each, BaseException)]
             assert [each for each in done if each == ("m1",)] == [("m1",)]
-            assert all(isinstance(each, Conflict) for each in lost)
+            assert all(isinstance(each, ConflictError) for each in lost)
 
     async def test_a_message_without_an_instant_is_in_no_slot(self) -> None:
         """However often they are recycled, it is known."""
@@ -146,7 +146,7 @@ class RingSuite(Suite):
                 done = await asyncio.gather(*tries, return_exceptions=True)
                 lost = [each for each in done if isinstance(each, BaseException)]
                 assert [each for each in done if each == (name,)] == [(name,)]
-                assert all(isinstance(each, Conflict) for each in lost)
+                assert all(isinstance(each, ConflictError) for each in lost)
 
     async def test_what_an_older_version_has_claimed_is_known(self) -> None:
         """By the instant in its header, in that slot: with its effects owed, without, and with another body."""
@@ -167,7 +167,7 @@ class RingSuite(Suite):
             _, now = await begun(subject)
             await handle(subject, former(now, "known"))
             assert await see(subject, former(1, "old"), former(1, "known")) == Seen(
-                done=("known",), barred=(("old", Bar.BEHIND),)
+                done=("known",), barred=(("old", Undecidable.TOO_OLD),)
             )
 
     async def test_an_older_version_finds_what_this_one_has_claimed(self) -> None:
@@ -198,7 +198,7 @@ class RingSuite(Suite):
         async with self.open_ring() as subject:
             await begun(subject)
             await subject.pass_time(LONG_MS)
-            assert await see(subject, at(subject.now(), anyway=True)) == Seen(barred=(("m1", Bar.UNRECYCLED),))
+            assert await see(subject, at(subject.now(), anyway=True)) == Seen(barred=(("m1", Undecidable.SLOT_NOT_READY),))
 
     async def test_a_message_behind_the_horizon_is_barred(self) -> None:
         """Nothing is known of its time, and asking for it changes nothing."""
@@ -206,7 +206,7 @@ class RingSuite(Suite):
             _, now = await begun(subject)
             old = at(now - RETENTION_MS - WIDTH_MS)
             for _ in range(2):
-                assert await see(subject, old) == Seen(barred=(("m1", Bar.BEHIND),))
+                assert await see(subject, old) == Seen(barred=(("m1", Undecidable.TOO_OLD),))
             assert await take(subject, old, mark="x") == ()
 
     async def test_a_message_from_the_future_is_barred(self) -> None:
@@ -214,7 +214,7 @@ class RingSuite(Suite):
         async with self.open_ring() as subject:
             slicing, now = await begun(subject)
             early = at(now + (slicing.slots - slicing.full) * WIDTH_MS)
-            assert await see(subject, early) == Seen(barred=(("m1", Bar.FUTURE),))
+            assert await see(subject, early) == Seen(barred=(("m1", Undecidable.TOO_NEW),))
 
     async def test_a_message_whose_slot_is_not_recycled_waits(self) -> None:
         """And is new once it is."""
@@ -223,7 +223,7 @@ class RingSuite(Suite):
             await subject.pass_time(LONG_MS)
             late = at(subject.now())
             for _ in range(2):
-                assert await see(subject, late) == Seen(barred=(("m1", Bar.UNRECYCLED),))
+                assert await see(subject, late) == Seen(barred=(("m1", Undecidable.SLOT_NOT_READY),))
             assert await recycled(subject, late.instant) is Recycling.RECYCLED
             assert await take(subject, late, mark="x") == ("m1",)
             assert await see(subject, late) == Seen(done=("m1",))
@@ -239,7 +239,7 @@ class RingSuite(Suite):
             assert (seen.new, seen.done, set(seen.barred)) == (
                 ("new", "plain"),
                 ("done",),
-                {("behind", Bar.BEHIND), ("future", Bar.FUTURE)},
+                {("behind", Undecidable.TOO_OLD), ("future", Undecidable.TOO_NEW)},
             )
             assert await take(subject, *asked, mark="x") == ("new", "plain")
 
@@ -272,7 +272,7 @@ class RingSuite(Suite):
             await handle(subject, at(now))
             await subject.pass_time(LONG_MS)
             assert await recycled(subject, now) is Recycling.RECYCLED
-            assert await see(subject, at(now)) == Seen(barred=(("m1", Bar.BEHIND),))
+            assert await see(subject, at(now)) == Seen(barred=(("m1", Undecidable.TOO_OLD),))
 
     async def test_a_slot_that_holds_the_slice_it_should_is_left_alone(self) -> None:
         """Recycling it again changes nothing."""
@@ -307,7 +307,7 @@ class RingSuite(Suite):
             assert await recycled(subject, now) is Recycling.RECYCLED
 
     async def test_a_slot_in_use_is_not_recycled_under_a_unit(self) -> None:
-        """It is busy, or the unit's commit is a Conflict: what it handles must not be forgotten."""
+        """It is busy, or the unit's commit is a ConflictError: what it handles must not be forgotten."""
         async with self.open_ring() as subject:
             _, now = await begun(subject)
             await subject.pass_time(LONG_MS)
@@ -316,7 +316,7 @@ class RingSuite(Suite):
             outcome = await recycled(subject, now)
             try:
                 await unit.commit([Record(at(now).identity)])
-            except Conflict:
+            except ConflictError:
                 assert outcome is Recycling.RECYCLED
             else:
                 assert outcome is Recycling.BUSY
@@ -336,7 +336,7 @@ class RingSuite(Suite):
                 await steps(4 * moment)
                 await ring.recycle(slicing.slot(now), by_rows=moment % 2 == 1)
                 (handled,) = await asyncio.gather(copy, return_exceptions=True)
-                assert handled == () or isinstance(handled, Conflict)
+                assert handled == () or isinstance(handled, ConflictError)
 
     async def test_what_is_handled_while_its_slot_is_recycled_stays(self) -> None:
         """A message of the new slice waits, or its claim survives."""
@@ -350,7 +350,7 @@ class RingSuite(Suite):
                 await steps(4 * moment)
                 try:
                     taken = await take(subject, late, mark="x", store=store)
-                except Conflict:
+                except ConflictError:
                     taken = ()
                 await recycling
                 assert await see(subject, late, store=store) != Seen(new=taken or ("never",))

@@ -10,11 +10,11 @@ from typing import Any, TypeVar, cast, overload
 
 from onceonly.adapters.memory.transport import PLACE, MemoryTransport
 from onceonly.adapters.memory.world import Live, Operation
-from onceonly.algorithms.delivery import Report, deliver
+from onceonly.algorithms.delivery import BatchReport, deliver
 from onceonly.algorithms.effects import Registered
 from onceonly.assembly import open_dead_letters
 from onceonly.assembly.blobs import open_blobs
-from onceonly.assembly.minting import open_mint, with_token
+from onceonly.assembly.token_issuer import open_token_issuer, with_token
 from onceonly.config.endpoint import Settings
 from onceonly.config.location import Location, locate
 from onceonly.endpoint import Endpoint
@@ -29,12 +29,12 @@ from onceonly.model.message import Headers, Message, Send
 from onceonly.model.token import Token
 from onceonly.ports.bundle import Ports
 from onceonly.ports.dead_letters import Filter
-from onceonly.runtime.environment import Surroundings
+from onceonly.runtime.environment import Environment
 from onceonly.runtime.observe.crash import CrashAt, Crashed
 from onceonly.runtime.observe.observed import observed
+from onceonly.testing.environment import Clock, CountedIdGenerator, FixedRandomSource
 from onceonly.testing.peers import Peers, Posted
 from onceonly.testing.sent import Sent, collect
-from onceonly.testing.surroundings import Clock, CountedIds, NoChance
 from onceonly.testing.wire import Tape, TapedTransport, drop_holders, put
 
 BATCH = 100
@@ -43,7 +43,7 @@ PATIENCE = 200
 
 _Resource = TypeVar("_Resource")
 _Entity = TypeVar("_Entity")
-Connect = Callable[[Surroundings], AbstractAsyncContextManager[Ports]]
+Connect = Callable[[Environment], AbstractAsyncContextManager[Ports]]
 """Opens what one process of the endpoint has open: its store, its resources. Closed and opened again after a crash."""
 
 
@@ -63,11 +63,11 @@ class Run:
         self._connect = connect
         self._settings = settings
         self._minted: set[str] = set()
-        self._surroundings = Surroundings(clock=self.clock, chance=NoChance())
+        self._surroundings = Environment(clock=self.clock, chance=FixedRandomSource())
         self._broker = Live()
         self._tape = Tape()
         self._peers = Peers(settings.all_peers)
-        self._ids = CountedIds()
+        self._ids = CountedIdGenerator()
         self._open = AsyncExitStack()
         self._ports: Ports
 
@@ -121,7 +121,7 @@ class Run:
         copies: int = 1,
         crash_at: str | None = None,
         together: bool = False,
-    ) -> Report:
+    ) -> BatchReport:
         """Deliver a message, `copies` times, and settle; `body` is a body or a whole `Message`.
 
         The copies come one after another, each when the one before it is settled, or all in one batch if `together`. At
@@ -136,19 +136,19 @@ class Run:
 
     async def deliver_raw(
         self, headers: Headers, body: bytes, *, copies: int = 1, crash_at: str | None = None, together: bool = False
-    ) -> Report:
+    ) -> BatchReport:
         """Deliver these very headers and bytes, readable or not; otherwise as `deliver`."""
         if copies < 1:
             raise ValueError(f"copies must be 1 or more, not {copies}")
         trap = CrashAt(crash_at) if crash_at is not None else None
-        report = Report()
+        report = BatchReport()
         for last in (False,) * (copies - 1) + (True,):
             self._broker.at_once(Operation("put", PLACE, put, (self._endpoint.name, headers, body)))
             if last or not together:
                 report += await self._settle(trap)
         return report
 
-    async def settle(self, *, crash_at: str | None = None) -> Report:
+    async def settle(self, *, crash_at: str | None = None) -> BatchReport:
         """Handle whatever is due now: after the clock was advanced, delayed retries and delayed messages."""
         return await self._settle(CrashAt(crash_at) if crash_at is not None else None)
 
@@ -165,7 +165,7 @@ class Run:
         self._ports = ports._replace(transport=TapedTransport(inner, self._endpoint.name, self._tape))
         if self._settings.peers and isinstance(ports.effects, Registered):
             self._ports = self._ports._replace(effects=ports.effects.asking(self._peers))
-        self._open.enter_context(host_of(self._endpoint).bind(self._ports, surroundings=self._surroundings))
+        self._open.enter_context(host_of(self._endpoint).bind(self._ports, environment=self._surroundings))
         await self._ports.transport.declare([self._endpoint.topology()])
 
     async def stop(self) -> None:
@@ -220,12 +220,12 @@ class Run:
         message = with_token(message)
         if message.token not in self._minted:
             self._minted.add(message.token)
-            async with open_mint(self._settings, surroundings=self._surroundings) as mint:
+            async with open_token_issuer(self._settings, environment=self._surroundings) as mint:
                 await mint.add([Token(message.token, self._endpoint.name)])
         return message
 
-    async def _settle(self, trap: CrashAt | None) -> Report:
-        report = Report()
+    async def _settle(self, trap: CrashAt | None) -> BatchReport:
+        report = BatchReport()
         for _ in range(PATIENCE):
             ports = observed(self._ports, trap)
             try:
@@ -261,8 +261,8 @@ async def run(endpoint: Endpoint, *, own_store: bool = False, directory: Path | 
                 if place is not None and place.in_process:  # a world in memory ends with its last user
                     await stack.enter_async_context(open_dead_letters(place))  # and these outlive every crash
 
-            def connect(surroundings: Surroundings) -> AbstractAsyncContextManager[Ports]:
-                return endpoint.opened(settings=settings, surroundings=surroundings)
+            def connect(environment: Environment) -> AbstractAsyncContextManager[Ports]:
+                return endpoint.opened(settings=settings, environment=environment)
 
             t = Run(endpoint, connect, settings)
             stack.push_async_callback(t.stop)

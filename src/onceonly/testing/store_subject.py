@@ -5,7 +5,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from enum import Enum
 from typing import Any, Protocol
 
-from onceonly.model.errors import Conflict
+from onceonly.model.errors import ConflictError
 from onceonly.model.message import Message, Send
 from onceonly.model.record import Record
 from onceonly.ports.store import Fence, Found, PendingRecords, Resources, Store, Unit
@@ -97,7 +97,7 @@ async def fence(subject: StoreSubject, unit: str) -> Fenced:
     """Fence the message in this unit, as a process of its own."""
     try:
         found = await (await subject.store()).fence(unit, message().identity, message())
-    except Conflict:
+    except ConflictError:
         return Fenced.NOT
     return Fenced.OUT if found is None else Fenced.COMMITTED
 
@@ -131,7 +131,7 @@ async def every_one_is_new(subject: StoreSubject, asked: Sequence[Message]) -> N
 
 
 async def compete(subject: StoreSubject, mark: str, *, commits: bool = True) -> Found | None:
-    """Try to handle the message a first unit holds; gives what was found, None for a Conflict."""
+    """Try to handle the message a first unit holds; gives what was found, None for a ConflictError."""
     try:
         unit = await (await subject.store()).begin([message()])
         found = unit.found
@@ -140,7 +140,7 @@ async def compete(subject: StoreSubject, mark: str, *, commits: bool = True) -> 
             return found
         await write(subject, unit, mark)
         await unit.commit([Record(message().identity)])
-    except Conflict:
+    except ConflictError:
         return None
     return found
 
@@ -149,13 +149,13 @@ async def wins(unit: Unit, *records: Record) -> bool:
     """Tell whether a unit was committed, or lost to another one."""
     try:
         await unit.commit(records)
-    except Conflict:
+    except ConflictError:
         return False
     return True
 
 
 async def work(subject: StoreSubject, mark: str, asked: Sequence[Message]) -> None:
-    """Handle a batch, starting again from `begin` after each Conflict, as a worker does."""
+    """Handle a batch, starting again from `begin` after each ConflictError, as a worker does."""
     store = await subject.store()
     while True:
         try:
@@ -163,7 +163,7 @@ async def work(subject: StoreSubject, mark: str, asked: Sequence[Message]) -> No
             for each in unit.found.new:
                 await write(subject, unit, f"{each.id}/{mark}")
             await unit.commit([Record(each.identity) for each in unit.found.new])
-        except Conflict:
+        except ConflictError:
             await steps(1)
         else:
             return

@@ -116,7 +116,7 @@ class StoreSuite(Suite):
     # The fence
 
     async def test_an_attempt_that_began_before_a_fence_is_not_committed_after_it(self) -> None:
-        """The fence waits for it, raises Conflict, or overtakes it."""
+        """The fence waits for it, raises ConflictError, or overtakes it."""
         async with self.open_store() as subject:
             first = await (await subject.store()).begin([message()])
             await write(subject, first, "first")

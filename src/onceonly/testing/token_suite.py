@@ -4,7 +4,7 @@ import asyncio
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
-from onceonly.model.errors import Conflict
+from onceonly.model.errors import ConflictError
 from onceonly.model.identity import Identity
 from onceonly.model.token import Owner, Prepared, Token
 from onceonly.ports.token_store import TokenStore
@@ -89,18 +89,18 @@ class TokenSuite(Suite):
             assert {each.token: each.owner for each in found} == owners
 
     async def test_an_id_that_is_prepared_cannot_be_prepared_again(self) -> None:
-        """It is a Conflict, and the token stays its first owner's."""
+        """It is a ConflictError, and the token stays its first owner's."""
         async with self.open_tokens() as subject:
             await _prepare(subject, token())
-            async with raises(Conflict):
+            async with raises(ConflictError):
                 await (await subject.tokens()).prepare(dict.fromkeys([token()], RICH_OWNER))
             await self._listed(subject, token(), owner=OWNER)
 
     async def test_an_id_that_is_live_cannot_be_prepared_again(self) -> None:
-        """It is a Conflict, and the token stays live."""
+        """It is a ConflictError, and the token stays live."""
         async with self.open_tokens() as subject:
             await _make_live(subject, token())
-            async with raises(Conflict):
+            async with raises(ConflictError):
                 await (await subject.tokens()).prepare(dict.fromkeys([token("t2"), token()], OWNER))
             assert await _live(subject, token()) == {token()}
 
@@ -327,7 +327,7 @@ class TokenSuite(Suite):
     # What goes wrong on the way
 
     async def test_a_preparation_that_is_cut_off_is_never_said_to_have_failed(self) -> None:
-        """Least of all to be a Conflict: then its tokens would be discarded, although a commit may name them."""
+        """Least of all to be a ConflictError: then its tokens would be discarded, although a commit may name them."""
         async with self.open_tokens() as subject:
             await cut_off((await subject.cut("after")).prepare(dict.fromkeys([token()], OWNER)))
             await self._listed(subject, token())

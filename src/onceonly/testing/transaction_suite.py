@@ -10,7 +10,7 @@ from typing import Protocol
 from msgspec import structs
 
 from onceonly.model.entities import Entities
-from onceonly.model.errors import CommitRefused, Conflict, Failed, TransactionMisused
+from onceonly.model.errors import CommitFailed, CommitRefused, ConflictError, TransactionMisused
 from onceonly.model.record import Record
 from onceonly.model.transaction import Kept, Opening, attempt_unit
 from onceonly.ports.transactions import Attempts, OpenTransaction, Transactions
@@ -93,10 +93,10 @@ async def fence(subject: TransactionSubject, record: Record, asked: Opening) -> 
 
 
 async def wins(opened: OpenTransaction, record: Record) -> bool:
-    """Commit; False for a Conflict."""
+    """Commit; False for a ConflictError."""
     try:
         await opened.commit(record, b"an answer")
-    except Conflict:
+    except ConflictError:
         return False
     return True
 
@@ -202,7 +202,7 @@ class TransactionSuite(Suite):
             await subject.write(opened, "a1", "done")
             await opened.commit(None, None)
             opened.abandon()
-            async with raises(Failed):
+            async with raises(CommitFailed):
                 await opened.commit(None, None)
             assert await subject.read() == {"a1": "done"}
 
@@ -211,7 +211,7 @@ class TransactionSuite(Suite):
         async with self.open_transactions() as subject:
             opened = await opened_by(subject, opening(key="k"))
             opened.abandon()
-            async with raises(Failed, Conflict):
+            async with raises(CommitFailed, ConflictError):
                 await opened.commit(None, b"an answer")
             assert await kept(subject, "k") is None
 
@@ -221,7 +221,7 @@ class TransactionSuite(Suite):
             opened = await opened_by(subject, opening(key="k", max_commit=LATE_MS // 2))
             await subject.write(opened, "a1", "late")
             await subject.pass_time(LATE_MS)
-            async with raises(Failed):
+            async with raises(CommitFailed):
                 await opened.commit(record_of(opening(), opened), b"late")
             assert (await subject.read(), await kept(subject, "k")) == ({}, None)
 
@@ -295,7 +295,7 @@ class TransactionSuite(Suite):
             await done(subject, opening(key="k"))
 
     async def test_of_many_attempts_with_one_key_one_is_committed(self) -> None:
-        """The others wait and find it known, or lose with a Conflict: nothing of theirs happens."""
+        """The others wait and find it known, or lose with a ConflictError: nothing of theirs happens."""
         async with self.open_transactions() as subject:
             names = [f"a{number}" for number in range(CLIENTS)]
             ended = await asyncio.gather(*(_attempt(subject, opening(name, key="k")) for name in names))
@@ -304,14 +304,14 @@ class TransactionSuite(Suite):
             assert (await found(subject, "k")).attempt == winner
 
     async def test_who_has_a_key_is_waited_for_no_longer_than_asked(self) -> None:
-        """Then it is a Conflict, unless it shows at the commit; and nothing keeps the first one from being committed."""
+        """Then it is a ConflictError, unless it shows at the commit; and nothing keeps the first one from being committed."""
         async with self.open_transactions() as subject:
             first = await opened_by(subject, opening("a1", key="k"))
             second, transactions = structs.replace(opening("a2", key="k"), wait=WAIT_MS), await subject.transactions()
             try:
                 async with asyncio.timeout(WAITED_SECONDS):
                     found = await transactions.open(second)
-            except Conflict:
+            except ConflictError:
                 found = None
             except TimeoutError:
                 first.abandon()  # else the one that waits would wait on
@@ -366,7 +366,7 @@ class EntitySuite(Suite):
             opened.abandon()
 
     async def test_of_two_that_change_an_entity_none_overwrites_the_other(self) -> None:
-        """One waits for the other, or loses with a Conflict."""
+        """One waits for the other, or loses with a ConflictError."""
         async with self.open_transactions() as subject:
             ended = await asyncio.gather(*(_append(subject, f"a{number}") for number in range(CLIENTS)))
             assert sum(ended) == len(await _change(subject, "last", None) or b"") > 0
@@ -407,7 +407,7 @@ class AttemptSuite(Suite):
                 if writes:
                     await subject.write(opened, asked.attempt, "buried")
                 await (await subject.attempts()).bury(asked.identity, opened.unit)
-                async with raises(Conflict):
+                async with raises(ConflictError):
                     await opened.commit(record_of(asked, opened), b"buried")
             assert (await subject.read(), await kept(subject, "k"), await kept(subject, "l")) == ({}, None, None)
 
@@ -416,7 +416,7 @@ class AttemptSuite(Suite):
         async with self.open_attempts() as subject:
             for asked in (opening("a1"), opening("a2", key="k")):
                 record = await done(subject, asked)
-                async with raises(Conflict):
+                async with raises(ConflictError):
                     await (await subject.attempts()).bury(asked.identity, record.unit)
                 assert await subject.record(record) == record
 
@@ -428,7 +428,7 @@ class AttemptSuite(Suite):
             attempts = await subject.attempts()
             await attempts.bury(asked.identity, opened.unit)
             assert await attempts.record(asked.identity, opened.unit) == Record(asked.identity, unit=opened.unit)
-            async with raises(Conflict):
+            async with raises(ConflictError):
                 await attempts.bury(asked.identity, opened.unit)
 
     async def test_a_tombstone_outlives_the_deadline(self) -> None:
@@ -500,7 +500,7 @@ async def _attempt(subject: TransactionSubject, asked: Opening) -> bool:
             return False
         await subject.write(opened, asked.attempt, "done")
         await opened.commit(record_of(asked, opened), asked.attempt.encode())
-    except Conflict:
+    except ConflictError:
         return False
     return True
 
@@ -517,14 +517,14 @@ async def _change(subject: TransactionSubject, attempt: str, state: bytes | None
 
 
 async def _append(subject: TransactionSubject, attempt: str) -> bool:
-    """Add a digit to an entity; tells whether that was committed."""
+    """Add a digit to an entity; tells whether that was committed. A deadlock may also be CommitFailed: nothing was written."""
     try:
         opened = await opened_by(subject, opening(attempt))
         await opened.load("Account/A")
         entities = entities_of(opened)
         entities.write("Account/A", (entities.read("Account/A") or b"") + b"1")
         await opened.commit(None, None)
-    except Conflict:
+    except (ConflictError, CommitFailed):
         return False
     return True
 
@@ -541,7 +541,7 @@ async def _on_an_entity(subject: TransactionSubject, attempt: str) -> tuple[str,
                 await opened.load(f"Order/{attempt}")
                 entities_of(opened).write(f"Order/{attempt}", b"1")
             await opened.commit(None, attempt.encode())
-        except Conflict:
+        except ConflictError:
             await asyncio.sleep(0)
         else:
             return attempt, True

@@ -9,14 +9,14 @@ from onceonly.adapters.memory.store import StoreWorld
 from onceonly.documents.register import LISTED
 from onceonly.formats.documents import decode_entity
 from onceonly.model.dead_letter import DeadLetter
-from onceonly.model.ring import Bar
+from onceonly.model.ring import Undecidable
 from onceonly.model.token import Token
 from onceonly_verify.keeping import ANSWERS, REMOTE, THINGS, TOKENS
 from onceonly_verify.passing import SLICING, ring_in, slot_instant
 from onceonly_verify.workload import SWEPT_TOKENS, WITH_TOKENS, Keeping, Workload, effect_text, name_of
 from onceonly_verify.world import BrokerPart
 
-BARRED = frozenset(bar.value for bar in Bar)
+BARRED = frozenset(bar.value for bar in Undecidable)
 
 Worlds = Mapping[str, Any]
 """Parts of a world by their places' names."""
@@ -72,7 +72,7 @@ def evicted_records(workload: Workload, worlds: Worlds) -> Iterator[str]:
 def refused_early(worlds: Worlds, letter: DeadLetter, excuses: int) -> Iterator[str]:
     """Look at a message that was refused for its instant: it must be behind the horizon, and that counts as no failure."""
     instant, name = slot_instant(letter.message) if letter.message else 0, letter.body.decode()
-    if letter.reason != Bar.BEHIND.value or not SLICING.may_forget(SLICING.start(instant), ring_in(worlds).now):
+    if letter.reason != Undecidable.TOO_OLD.value or not SLICING.may_forget(SLICING.start(instant), ring_in(worlds).now):
         yield f"refused: {name!r} is not behind the horizon, and was given up as {letter.reason!r}"
     if letter.attempts > excuses:
         yield f"unfair: {name!r} was refused after {letter.attempts} failures, but had {excuses} of its own"

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from onceonly.adapters.memory.world import Operation, Place
 from onceonly.model.entities import Entities
-from onceonly.model.errors import Failed, OnceOnlyError
+from onceonly.model.errors import CommitFailed, OnceOnlyError
 from onceonly.model.transaction import Decided, Opening
 from onceonly.ports.bundle import Ports
 from onceonly_verify.beside import asked
@@ -62,10 +62,10 @@ async def _attempt(programs: Programs, ports: Ports) -> None:
         return Decided(handlers.effects(opening.identity, client.name, attempt), attempt.encode())
 
     with suppress(OnceOnlyError):  # the client is told
-        ways = programs.transaction.Ways(ports.transactions, ports.admission, ports.controls, ports.transport)
+        ways = programs.transaction.TransactionPorts(ports.transactions, ports.admission, ports.controls, ports.transport)
         try:
             done = await programs.transaction.transact(opening, block, ways)
-        except Failed:
+        except CommitFailed:
             handlers.driver.at_once(Operation("told", PLACE, _fail, (attempt,)))
             return
         answer = "" if done.answer is None else done.answer.decode()

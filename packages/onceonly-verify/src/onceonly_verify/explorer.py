@@ -64,10 +64,10 @@ class Exploration(Struct, frozen=True, kw_only=True):
 class Explorer:
     """Searches one world; `tick` is called now and then with the states and transitions so far."""
 
-    def __init__(self, world: Transitions, judge: Judge, tick: Callable[[int, int], None] | None = None) -> None:
+    def __init__(self, world: Transitions, decide_retry: Judge, tick: Callable[[int, int], None] | None = None) -> None:
         """Search from the world's initial state."""
         self._world = world
-        self._judge = judge
+        self._judge = decide_retry
         self._tick = tick
         self._numbers: dict[State, int] = {world.initial: 0}
         self._states: list[State] = [world.initial]
@@ -116,14 +116,14 @@ class Explorer:
         return "", -1
 
     def _expand(self, number: int, state: State) -> str:
-        numbers, judge = self._numbers, self._judge.violation
+        numbers, decide_retry = self._numbers, self._judge.violation
         for _, _, after in self._world.successors(state):
             target = numbers.get(after)
             if target is None:
                 target = numbers[after] = len(self._states)
                 self._states.append(after)
                 self._parents.append(number)
-                violation = judge(after)
+                violation = decide_retry(after)
                 if violation:
                     return violation
             self._sources.append(number)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from onceonly.adapters.memory.world import Operation, Raises
-from onceonly.model.errors import Conflict, Failed, Unknown
+from onceonly.model.errors import CommitFailed, ConflictError, OutcomeUnknown
 from onceonly.model.record import Answer
 
 APPLIED = "applied"
@@ -95,10 +95,10 @@ def subsets(operation: Operation) -> list[tuple[Any, ...]]:
 
 
 _SILENT: dict[str, tuple[Raises | None, ...]] = {
-    "forget": (None, raises(Conflict), raises(Failed), raises(Unknown)),
-    "dead-letter": (None, raises(Conflict), raises(Failed), raises(Unknown)),
+    "forget": (None, raises(ConflictError), raises(CommitFailed), raises(OutcomeUnknown)),
+    "dead-letter": (None, raises(ConflictError), raises(CommitFailed), raises(OutcomeUnknown)),
     **{
-        point: (None, raises(Failed), raises(Unknown))
+        point: (None, raises(CommitFailed), raises(OutcomeUnknown))
         for point in ("ack", "release", "dedup-add", "token-activate", "token-remove", "token-discard", "thing-delete")
     },
 }
@@ -140,7 +140,8 @@ def failures(operation: Operation, part: Any, *, blocking: bool) -> Iterator[For
         return
     if operation.point in {"begin", "open"}:
         yield from (
-            Form(form, part, raises(kind)) for form, kind in zip(FORMS["begin"], (Conflict, Failed, Unknown), strict=True)
+            Form(form, part, raises(kind))
+            for form, kind in zip(FORMS["begin"], (ConflictError, CommitFailed, OutcomeUnknown), strict=True)
         )
     elif operation.point == "commit":
         yield from _commit_failures(operation, part, blocking=blocking)
@@ -155,7 +156,7 @@ def outage(operation: Operation, part: Any) -> Iterator[Form]:
     if operation.point == "commit":
         token = operation.arguments[0]
         gone = replace(part, open=tuple(unit for unit in part.open if unit.token != token))
-        yield Form(CUT_OFF, gone, raises(Unknown))
+        yield Form(CUT_OFF, gone, raises(OutcomeUnknown))
 
 
 def interrupted(operation: Operation, part: Any) -> Iterator[Form]:
@@ -181,12 +182,12 @@ def _commit_failures(operation: Operation, part: Any, *, blocking: bool) -> Iter
     token = operation.arguments[0]
     gone = replace(part, open=tuple(unit for unit in part.open if unit.token != token))
     applied, outcome = do(operation, part)
-    yield Form(CONFLICT, gone, raises(Conflict))
-    yield Form(FAILED, gone, raises(Failed))
-    yield Form(UNKNOWN_APPLIED, applied, raises(Unknown))
-    yield Form(UNKNOWN_NOT, gone, raises(Unknown))
+    yield Form(CONFLICT, gone, raises(ConflictError))
+    yield Form(FAILED, gone, raises(CommitFailed))
+    yield Form(UNKNOWN_APPLIED, applied, raises(OutcomeUnknown))
+    yield Form(UNKNOWN_NOT, gone, raises(OutcomeUnknown))
     drifting, late = adrift(operation, part)
-    yield Form(LANDS_LATER, drifting, raises(Unknown), (late,))
+    yield Form(LANDS_LATER, drifting, raises(OutcomeUnknown), (late,))
     if not blocking:  # where units block, a second COMMIT finds its unit over
         twin = tuple(unit for unit in drifting.open if unit not in part.open)
         yield Form(DUPLICATED, replace(applied, open=(*applied.open, *twin)), outcome, (late,))
@@ -196,16 +197,16 @@ def _write_failures(operation: Operation, part: Any) -> Iterator[Form]:
     forms = FORMS[operation.point]
     applied, outcome = do(operation, part)
     if CONFLICT in forms:
-        yield Form(CONFLICT, part, raises(Conflict))
-    yield Form(FAILED, part, raises(Failed))
+        yield Form(CONFLICT, part, raises(ConflictError))
+    yield Form(FAILED, part, raises(CommitFailed))
     if UNKNOWN_APPLIED not in forms:
         return
-    yield Form(UNKNOWN_APPLIED, applied, raises(Unknown))
-    yield Form(UNKNOWN_NOT, part, raises(Unknown))
+    yield Form(UNKNOWN_APPLIED, applied, raises(OutcomeUnknown))
+    yield Form(UNKNOWN_NOT, part, raises(OutcomeUnknown))
     for items in subsets(operation):
-        yield Form(UNKNOWN_PART, do(only(operation, items), part)[0], raises(Unknown))
+        yield Form(UNKNOWN_PART, do(only(operation, items), part)[0], raises(OutcomeUnknown))
     if LANDS_LATER in forms:
-        yield Form(LANDS_LATER, part, raises(Unknown), (operation,))
+        yield Form(LANDS_LATER, part, raises(OutcomeUnknown), (operation,))
     if DUPLICATED in forms:
         yield Form(DUPLICATED, applied, outcome, (operation,))
 

@@ -152,7 +152,7 @@ def first_worlds(workload: Workload, programs: Programs) -> dict[str, Any]:
         calls = calls_of(programs, Asking(None), endpoint=workload.endpoints[0])
         worlds[calls.place.name] = calls.place.empty
     if workload.things:
-        worlds[THINGS] = programs.things.ThingsWorld()
+        worlds[THINGS] = programs.things.ArtifactsWorld()
     return worlds
 
 
@@ -179,9 +179,9 @@ def _admission_of(workload: Workload, programs: Programs, driver: Asking, *, end
 
 def _effects_of(workload: Workload, programs: Programs, driver: Asking, store: Any) -> Any:
     if not workload.makes:
-        return programs.effects.NoThings()
+        return programs.effects.NoArtifacts()
     remote = programs.remote.MemoryRemote(driver) if workload.calls or workload.followed else None
-    things = {BLOB: programs.things.MemoryThings(driver, BLOB)} if workload.things else {}
+    things = {BLOB: programs.things.MemoryArtifacts(driver, BLOB)} if workload.things else {}
     register = programs.register.DocumentRegister(store)
     kinds = {**things, HTTP: remote} if remote else things
     return programs.effects.Registered(store, register, kinds, ids=FreshIds(driver), clock=Standing(), remote=remote)

@@ -16,7 +16,7 @@ from onceonly.formats.cloudevents import message_of, take_apart
 from onceonly.model.identity import Identity
 from onceonly.model.message import Headers, Message
 from onceonly.model.record import Effect, Record
-from onceonly.model.ring import Bar, Slicing
+from onceonly.model.ring import Slicing, Undecidable
 from onceonly_verify.asking import Asking
 from onceonly_verify.programs import Programs
 
@@ -104,9 +104,9 @@ def _message(headers: Headers, body: bytes) -> Message:
     return message_of(event, source=event.attributes["source"], id=event.attributes["id"])
 
 
-def bar_of(ring: TimedRing, instant: int) -> Bar | None:
+def bar_of(ring: TimedRing, instant: int) -> Undecidable | None:
     """Say what bars a message of this instant now."""
-    return SLICING.judge(instant, ring.slots[SLICING.slot(instant)].start, ring.now)
+    return SLICING.decide_retry(instant, ring.slots[SLICING.slot(instant)].start, ring.now)
 
 
 def is_to_come(worlds: Mapping[str, Any], broker: Any, batch: tuple[Any, ...]) -> bool:
@@ -116,6 +116,6 @@ def is_to_come(worlds: Mapping[str, Any], broker: Any, batch: tuple[Any, ...]) -
         instant = slot_instant(_message(delivery.headers, delivery.body))
         if instant > ring.now + WIDTH:
             return True
-        if due[delivery.receipt.number] and instant and bar_of(ring, instant) is Bar.UNRECYCLED:
+        if due[delivery.receipt.number] and instant and bar_of(ring, instant) is Undecidable.SLOT_NOT_READY:
             return True
     return False

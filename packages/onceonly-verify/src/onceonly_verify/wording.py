@@ -4,11 +4,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from onceonly.adapters.memory.world import Operation
+from onceonly.model.artifact import Artifact
 from onceonly.model.dead_letter import DeadLetter
 from onceonly.model.identity import Identity
 from onceonly.model.message import Delivery, Message, Send
-from onceonly.model.remote import Call as Called
-from onceonly.model.thing import Thing
+from onceonly.model.remote import RemoteRequest as Called
 from onceonly.model.token import Token
 from onceonly.ports.documents import Change
 from onceonly_verify.asking import Call, Choice
@@ -49,7 +49,7 @@ _RULES: tuple[tuple[type, Callable[[Any], str]], ...] = (
     (Send, _send_text),
     (DeadLetter, lambda letter: f"{letter.body.decode()!r}: {letter.reason}"),
     (Change, _change_text),
-    (Thing, lambda thing: thing.name),
+    (Artifact, lambda thing: thing.name),
     (Called, lambda call: f"{call.verb} {call.url}"),
     (Token, lambda token: f"{token.id} of {token.endpoint}"),
     (bytes, bytes.hex),

@@ -10,15 +10,15 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from onceonly.formats.cloudevents import message_of, take_apart
+from onceonly.model.artifact import Artifact
 from onceonly.model.entities import Entities
-from onceonly.model.errors import Failed, HandlerFailed, LockTimeout, NotNow
+from onceonly.model.errors import BudgetExceeded, CommitFailed, HandlerFailed, LockTimeout
 from onceonly.model.identity import NAME_BYTES, Identity, claim_key, timed_id
 from onceonly.model.message import Delivery, Failure, FailureKind, Headers, Message, Send, Unreadable
 from onceonly.model.record import Decision
-from onceonly.model.remote import HTTP, REQUEST, Call, Response, Verb, requested
-from onceonly.model.retry import Retry, Verdict, judge
+from onceonly.model.remote import HTTP, REQUEST, RemoteRequest, Response, Verb, requested
+from onceonly.model.retry import Retry, RetryDecision, decide_retry
 from onceonly.model.ring import INSTANT
-from onceonly.model.thing import Thing
 from onceonly.model.token import TOKEN, Token
 from onceonly.ports.store import Resources
 from onceonly_verify.asking import Asking
@@ -296,7 +296,7 @@ class CheckedHandlers:
         run = (claim_key(self._endpoint, message.identity), self._attempts[message.identity])
         end = await self.driver.choose(name_of(text), run)
         if end is End.NOT_NOW:
-            raise NotNow
+            raise BudgetExceeded
         if end is End.LOCKED_OUT:
             raise LockTimeout("another transaction has the lock, and this one was rolled back")
         mark = mark_text(self.driver.token())
@@ -307,7 +307,7 @@ class CheckedHandlers:
             if end is End.LOCKED:
                 raise LockTimeout("another transaction has the lock")
             if end is End.RUINS:
-                raise Failed("the connection was lost")
+                raise CommitFailed("the connection was lost")
             if end is End.REFUSED:
                 notebook: Any = resources.get(self._programs.stores.Notebook)
                 notebook.refuse("a deferred constraint")
@@ -317,12 +317,12 @@ class CheckedHandlers:
             return Decision(effects, self._things(text, mark, attempt))
         url = f"{attempt}/0"
         followed = replace(effects[0], message=replace(effects[0].message, extensions=((REQUEST, url),)))
-        request = Thing(kind=HTTP, name=url, data=followed.message.body)
-        return Decision((followed, *effects[1:]), (request,), (Call(Verb.POST, url),))
+        request = Artifact(kind=HTTP, name=url, data=followed.message.body)
+        return Decision((followed, *effects[1:]), (request,), (RemoteRequest(Verb.POST, url),))
 
-    def verdict(self, message: Message, failure: Failure, *, attempts: int, history: tuple[Failure, ...]) -> Verdict:
+    def verdict(self, message: Message, failure: Failure, *, attempts: int, history: tuple[Failure, ...]) -> RetryDecision:
         """Judge by the workload's policy, at an instant and with a chance that are always the same."""
-        return judge(self.workload.retry, failure, attempts=attempts, history=history, now=0, chance=0)
+        return decide_retry(self.workload.retry, failure, attempts=attempts, history=history, now=0, chance=0)
 
     def effects(self, identity: Identity, text: str, mark: str) -> tuple[Send, ...]:
         """Give what an attempt at this message sends."""
@@ -350,10 +350,10 @@ class CheckedHandlers:
         if requested(message) and (response is None or response.body != message.body):
             raise RuntimeError(f"{message.body!r} was given the response {response!r}")
 
-    def _things(self, text: str, mark: str, attempt: str) -> tuple[Thing, ...]:
+    def _things(self, text: str, mark: str, attempt: str) -> tuple[Artifact, ...]:
         count = self.workload.things if self._endpoint == self.workload.endpoints[0] else 0
         return tuple(
-            Thing(kind=BLOB, name=f"{attempt}/{index}", data=effect_text(name_of(text), index, mark).encode())
+            Artifact(kind=BLOB, name=f"{attempt}/{index}", data=effect_text(name_of(text), index, mark).encode())
             for index in range(count)
         )
 

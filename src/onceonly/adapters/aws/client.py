@@ -1,7 +1,7 @@
 """AWS: where a service is and who asks, a client that never sends anything twice, and what its errors mean.
 
-The driver is aiobotocore. What is not on a service's list of definite errors is Unknown; a list names only what a server says
-about a request that it did not carry out.
+The driver is aiobotocore. What is not on a service's list of definite errors is OutcomeUnknown; a list names only what a server
+says about a request that it did not carry out.
 """
 
 import re
@@ -30,7 +30,7 @@ from msgspec import Struct
 
 from onceonly.documents.clients import TRIPPED
 from onceonly.documents.no_retry import refuse_second, sent_once
-from onceonly.model.errors import CommitRefused, Failed, OnceOnlyError, SetupError, Unknown
+from onceonly.model.errors import CommitFailed, CommitRefused, OnceOnlyError, OutcomeUnknown, SetupError
 
 AT_ONCE = 32
 """Requests under way at the same time, for one client."""
@@ -186,14 +186,20 @@ def code_of(error: ServiceError) -> str:
 
 
 def request_id(answer: Answer) -> str:
-    """Give the service's own name for an answer. Raises LookupError, which is Unknown, when something else has answered."""
+    """Give the service's own name for an answer.
+
+    Raises LookupError, which is OutcomeUnknown, when something else has answered.
+    """
     name: str = answer["ResponseMetadata"]["RequestId"]
     return name
 
 
 @contextmanager
 def translated(what: str, definite: Definite) -> Iterator[None]:
-    """Turn the driver's errors into this library's: CommitRefused, Failed, or Unknown for all that is not known."""
+    """Translate the driver's errors into this library's.
+
+    Raises CommitRefused, CommitFailed, and OutcomeUnknown for all that is not on the list of definite errors.
+    """
     try:
         yield
     except _BROKEN as error:
@@ -225,11 +231,11 @@ def _meaning(error: Exception, what: str, definite: Definite) -> OnceOnlyError:
             if code in definite.refused:
                 return CommitRefused(said)
             if code in definite.failed or code in NOT_ALLOWED:
-                return Failed(said)
-        return Unknown(said)
+                return CommitFailed(said)
+        return OutcomeUnknown(said)
     if _was_never_sent(error):
-        return Failed(f"{what}: nothing was sent: {error}")
-    return Unknown(f"{what}: no answer: {type(error).__name__}: {error}")
+        return CommitFailed(f"{what}: nothing was sent: {error}")
+    return OutcomeUnknown(f"{what}: no answer: {type(error).__name__}: {error}")
 
 
 def _was_never_sent(error: Exception) -> bool:

@@ -24,9 +24,9 @@ from onceonly.adapters.aws.dynamodb_client import (
 from onceonly.adapters.aws.dynamodb_statements import BYTES_IN_ONE_REQUEST, IN_ONE_REQUEST, insert, outcome, replace
 from onceonly.documents.bulk import Outcome, read_all, split, write_requests
 from onceonly.documents.limits import DOCUMENT_LIMITS, can_be_held, check_limits, shorter
-from onceonly.model.errors import Failed
+from onceonly.model.errors import CommitFailed
 from onceonly.ports.documents import Change, Document, Version
-from onceonly.ports.surroundings import Clock
+from onceonly.ports.environment import Clock
 
 SHARDS = 32
 """Partition keys over which items are spread. It is part of how they are stored: never change it."""
@@ -56,19 +56,22 @@ class DynamoDBDocuments:
         self.limits = shorter(DOCUMENT_LIMITS["DynamoDB"], taken=len(place.prefix.encode()))
 
     async def load(self, keys: Sequence[str]) -> Mapping[str, Document]:
-        """Read these documents, a hundred in a request. Raises Failed, Unknown."""
+        """Read these documents, a hundred in a request. Raises CommitFailed, OutcomeUnknown."""
         wanted = [self._key(key) for key in dict.fromkeys(keys) if can_be_held(key, self.limits)]
         batches = [wanted[first : first + IN_ONE_READ] for first in range(0, len(wanted), IN_ONE_READ)]
         found = await read_all(batches, self._read, at_once=AT_ONCE)
         return {self._name(item): _document(item) for items in found for item in items}
 
     async def save(self, changes: Sequence[Change]) -> tuple[Version | None, ...]:
-        """Write these documents, up to 25 in a request; a delete is one of its own. Raises CommitRefused, Failed, Unknown."""
+        """Write these documents, up to 25 in a request; a delete is one of its own.
+
+        Raises CommitRefused, CommitFailed, OutcomeUnknown.
+        """
         check_limits(changes, self.limits)
         return await write_requests(changes, _requests(changes), self._write, at_once=AT_ONCE)
 
     async def keys(self, prefix: str, *, after: str = "", limit: int = 1000) -> tuple[str, ...]:
-        """List keys, one partition after the other, each in the order of its keys. Raises Failed, Unknown."""
+        """List keys, one partition after the other, each in the order of its keys. Raises CommitFailed, OutcomeUnknown."""
         found: list[str] = []
         begins, last = self._place.prefix + prefix, self._place.prefix + after
         first = _shard(last) if after else 0
@@ -79,7 +82,7 @@ class DynamoDBDocuments:
         return tuple(key.removeprefix(self._place.prefix) for key in found)
 
     async def check(self) -> tuple[str, ...]:
-        """Make sure that the table is there, and has the right keys. Raises SetupError, TryAgain."""
+        """Make sure that the table is there, and has the right keys. Raises SetupError, RetryableError."""
         return await check_table(self._client, self._place)
 
     def _key(self, key: str) -> Item:
@@ -102,7 +105,9 @@ class DynamoDBDocuments:
             found += some
             if asked and not some:
                 if pauses == PAUSES:
-                    raise Failed(f"reading from {table}: {len(asked)} keys were held back {PAUSES + 1} times; it is throttled")
+                    raise CommitFailed(
+                        f"reading from {table}: {len(asked)} keys were held back {PAUSES + 1} times; it is throttled"
+                    )
                 await asyncio.sleep(min(FIRST_PAUSE_SECONDS * 2**pauses, LONGEST_PAUSE_SECONDS))
                 pauses += 1
         return found
@@ -181,7 +186,7 @@ async def open_documents(url: str, *, clock: Clock | None = None) -> AsyncIterat
 
 
 async def create(url: str) -> None:
-    """Make the table where it is missing. Raises SetupError, TryAgain."""
+    """Make the table where it is missing. Raises SetupError, RetryableError."""
     place = read_url(url)
     async with opened(place) as client:
         await create_table(client, place)

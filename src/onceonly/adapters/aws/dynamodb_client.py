@@ -20,7 +20,7 @@ from onceonly.adapters.aws.client import (
     split_url,
     told_at_start,
 )
-from onceonly.model.errors import SetupError, TryAgain
+from onceonly.model.errors import RetryableError, SetupError
 
 DEFAULT_PREFIX = "onceonly/"
 SHARD, KEY, BODY, VERSION, EXPIRES = "shard", "key", "body", "version", "expires"
@@ -78,7 +78,7 @@ async def opened(place: Place) -> AsyncIterator[Client]:
 async def create_table(client: Client, place: Place) -> None:
     """Make the table, billed by request, with its time to live, where it is missing; wait until it is ready.
 
-    Raises SetupError, TryAgain.
+    Raises SetupError, RetryableError.
     """
     with told_at_start(f"making the table {place.table}", {}, DEFINITE):
         try:
@@ -99,7 +99,10 @@ async def create_table(client: Client, place: Place) -> None:
 
 
 async def check_table(client: Client, place: Place) -> tuple[str, ...]:
-    """Tell what people should know about the table. Raises SetupError when it is missing or of another shape, TryAgain."""
+    """Tell what people should know about the table.
+
+    Raises SetupError when it is missing or of another shape, RetryableError.
+    """
     missing = {"ResourceNotFoundException": "there is no such table; make it with `onceonly schema create module:endpoint`"}
     with told_at_start(f"the table {place.table} in {place.access.region}", missing, DEFINITE):
         table = (await client.describe_table(TableName=place.table))["Table"]
@@ -136,7 +139,9 @@ async def _ready(client: Client, place: Place) -> None:
             while not await _is_ready(client, place):  # noqa: ASYNC110 - it is another process that makes the table
                 await asyncio.sleep(_POLL_SECONDS)
     except TimeoutError as error:
-        raise TryAgain(f"the table {place.table} is not ready after {_CREATE_SECONDS:g} s; look at it and try again") from error
+        raise RetryableError(
+            f"the table {place.table} is not ready after {_CREATE_SECONDS:g} s; look at it and try again"
+        ) from error
 
 
 async def _is_ready(client: Client, place: Place) -> bool:

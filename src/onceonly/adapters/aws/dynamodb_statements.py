@@ -9,7 +9,7 @@ from typing import Any
 from onceonly.adapters.aws.client import Answer
 from onceonly.adapters.aws.dynamodb_client import BODY, EXPIRES, KEY, SHARD, VERSION
 from onceonly.documents.bulk import Outcome
-from onceonly.model.errors import CommitRefused, Failed, Unknown
+from onceonly.model.errors import CommitFailed, CommitRefused, OutcomeUnknown
 
 IN_ONE_REQUEST = 25
 BYTES_IN_ONE_REQUEST = 1024 * 1024
@@ -49,5 +49,5 @@ def outcome(answer: Answer, version: str, what: str) -> Outcome:
     code, message = str(answer["Error"].get("Code", "")), answer["Error"].get("Message", "no reason given")
     if code in OTHER_VERSION:
         return None
-    meaning = CommitRefused if code in _REFUSED else Failed if code in _FAILED else Unknown
+    meaning = CommitRefused if code in _REFUSED else CommitFailed if code in _FAILED else OutcomeUnknown
     return meaning(f"{what}: {message} ({code})")

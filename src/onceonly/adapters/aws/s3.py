@@ -20,7 +20,7 @@ from onceonly.adapters.aws.s3_client import (
 from onceonly.documents.bulk import read_all, write_all
 from onceonly.documents.limits import DOCUMENT_LIMITS, can_be_held, check_limits, shorter
 from onceonly.ports.documents import Change, Document, Version
-from onceonly.ports.surroundings import Clock
+from onceonly.ports.environment import Clock
 
 _LINE = len(uuid4().hex) + 1
 _DELETED = 204  # S3's answer to a delete; whatever is between may say 200
@@ -30,15 +30,15 @@ class S3Documents:
     """Documents in one bucket, below a prefix; as many at the same time as the client has connections.
 
     An object is a line of 32 letters that no other write has, and then the body. S3's tag of an object's content, which the
-    conditions of a write name, would come again with the same content; behind that line it never does, also not after a
-    delete. It is the version.
+    conditions of a write name, would come again with the same content; behind that line it never does, also not after a delete.
+    It is the version.
 
     It needs the rights PutObject, GetObject, DeleteObject and ListBucket; without the last one S3 calls a missing object
     forbidden. Nothing expires here; a lifecycle rule of the bucket may remove what the names of keys tell apart.
 
     What the emulator of the tests does not show: S3's answer 409 when two conditional writes of one object meet (nothing was
-    done: Failed), and its strong consistency, which is S3's own promise. Services that only speak S3 may ignore conditions:
-    `check` tries them.
+    done: CommitFailed), and its strong consistency, which is S3's own promise. Services that only speak S3 may ignore
+    conditions: `check` tries them.
     """
 
     def __init__(self, client: Client, place: Place) -> None:
@@ -46,22 +46,22 @@ class S3Documents:
         self.limits = shorter(DOCUMENT_LIMITS["S3"], taken=len(place.prefix.encode()), encoded=LONGEST_ENCODED)
 
     async def load(self, keys: Sequence[str]) -> Mapping[str, Document]:
-        """Read these documents. Raises Failed, Unknown."""
+        """Read these documents. Raises CommitFailed, OutcomeUnknown."""
         wanted = list(dict.fromkeys(keys))
         found = await read_all(wanted, self._read, at_once=AT_ONCE)
         return {key: document for key, document in zip(wanted, found, strict=True) if document is not None}
 
     async def save(self, changes: Sequence[Change]) -> tuple[Version | None, ...]:
-        """Write these documents. Raises CommitRefused, Failed, Unknown."""
+        """Write these documents. Raises CommitRefused, CommitFailed, OutcomeUnknown."""
         check_limits(changes, self.limits)
         return await write_all(changes, self._write, at_once=AT_ONCE)
 
     async def keys(self, prefix: str, *, after: str = "", limit: int = 1000) -> tuple[str, ...]:
-        """List keys in the order of their encoded bytes. Raises Failed, Unknown."""
+        """List keys in the order of their encoded bytes. Raises CommitFailed, OutcomeUnknown."""
         return tuple(await list_names(self._client, self._place, prefix, after=after, limit=limit))
 
     async def check(self) -> tuple[str, ...]:
-        """Make sure that there is a bucket, and that its service obeys conditions. Raises SetupError, TryAgain."""
+        """Make sure that there is a bucket, and that its service obeys conditions. Raises SetupError, RetryableError."""
         warnings = await check_bucket(self._client, self._place)
         await check_conditions(self._client, self._place)
         return warnings
@@ -117,7 +117,7 @@ async def open_documents(url: str, *, clock: Clock | None = None) -> AsyncIterat
 
 
 async def create(url: str) -> None:
-    """Make the bucket where it is missing. Raises SetupError, TryAgain."""
+    """Make the bucket where it is missing. Raises SetupError, RetryableError."""
     place = read_url(url)
     async with opened(place) as client:
         await create_bucket(client, place)

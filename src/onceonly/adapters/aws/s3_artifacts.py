@@ -14,14 +14,14 @@ from onceonly.adapters.aws.s3_client import (
     opened,
     read_url,
 )
+from onceonly.model.artifact import Artifact
 from onceonly.model.errors import CommitRefused
-from onceonly.model.thing import Thing
 
 LARGEST = 5 * 1024**3
 """What S3 takes in one request; more needs several, which are not made."""
 
 
-class S3Things:
+class S3Artifacts:
     """Objects in one bucket, with their content types.
 
     A name of letters, digits and the marks `-_.!*'()=,@:+$&;` is an object's key as it is, behind the prefix; other bytes of
@@ -31,7 +31,7 @@ class S3Things:
     def __init__(self, client: Client, place: Place) -> None:
         self._client, self._place = client, place
 
-    async def create(self, thing: Thing) -> None:
+    async def create(self, thing: Artifact) -> None:
         """Put an object; see the port. A name whose key is longer than 1,024 bytes is refused, and data over 5 GB."""
         key = self._key(thing.name)
         if key is None or len(thing.data) > LARGEST:
@@ -69,7 +69,7 @@ class S3Things:
         return tuple(await list_names(self._client, self._place, prefix))
 
     async def check(self) -> tuple[str, ...]:
-        """Make sure, at start, that there is a bucket. Raises SetupError, TryAgain."""
+        """Make sure, at start, that there is a bucket. Raises SetupError, RetryableError."""
         return await check_bucket(self._client, self._place)
 
     def _key(self, name: str) -> str | None:
@@ -81,15 +81,15 @@ class S3Things:
 
 
 @asynccontextmanager
-async def open_artifacts(url: str) -> AsyncIterator[S3Things]:
+async def open_artifacts(url: str) -> AsyncIterator[S3Artifacts]:
     """Open the things at `s3://bucket/prefix?region=...&endpoint=...&timeout=...`. Raises SetupError."""
     place = read_url(url)
     async with opened(place) as client:
-        yield S3Things(client, place)
+        yield S3Artifacts(client, place)
 
 
 async def create(url: str) -> None:
-    """Make the bucket where it is missing. Raises SetupError, TryAgain."""
+    """Make the bucket where it is missing. Raises SetupError, RetryableError."""
     place = read_url(url)
     async with opened(place) as client:
         await create_bucket(client, place)

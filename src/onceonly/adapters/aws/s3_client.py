@@ -105,7 +105,10 @@ async def opened(place: Place) -> AsyncIterator[Client]:
 
 
 async def list_names(client: Client, place: Place, prefix: str, *, after: str = "", limit: int | None = None) -> list[str]:
-    """List names that begin with `prefix` in the order of their keys, those behind `after`. Raises Failed, Unknown."""
+    """List names that begin with `prefix` in the order of their keys, those behind `after`.
+
+    Raises CommitFailed, OutcomeUnknown.
+    """
     found: list[str] = []
     more: dict[str, str] = {"StartAfter": place.key(after)} if after else {}
     while limit is None or len(found) < limit:
@@ -121,7 +124,7 @@ async def list_names(client: Client, place: Place, prefix: str, *, after: str = 
 
 
 async def create_bucket(client: Client, place: Place) -> None:
-    """Make the bucket where it is missing. Raises SetupError, TryAgain."""
+    """Make the bucket where it is missing. Raises SetupError, RetryableError."""
     region = client.meta.region_name
     settings = {} if region in {"us-east-1", "aws-global"} else {"CreateBucketConfiguration": {"LocationConstraint": region}}
     remedy = {"BucketAlreadyExists": "this name is taken by another account; choose another one"}
@@ -134,7 +137,7 @@ async def create_bucket(client: Client, place: Place) -> None:
 
 
 async def check_bucket(client: Client, place: Place) -> tuple[str, ...]:
-    """Make sure that there is a bucket. Raises SetupError, TryAgain."""
+    """Make sure that there is a bucket. Raises SetupError, RetryableError."""
     with told_at_start(f"the bucket {place.bucket}", _MISSING, DEFINITE):
         await client.list_objects_v2(Bucket=place.bucket, Prefix=place.prefix, MaxKeys=1)
     return ()
@@ -143,7 +146,7 @@ async def check_bucket(client: Client, place: Place) -> tuple[str, ...]:
 async def check_conditions(client: Client, place: Place) -> None:
     """Prove with an object of its own that writes and deletes obey their conditions: not every service that speaks S3 does.
 
-    The object is beside the documents, not below their prefix. Raises SetupError, TryAgain.
+    The object is beside the documents, not below their prefix. Raises SetupError, RetryableError.
     """
     key = f"{place.prefix.removesuffix('/')}-onceonly-check-{uuid4().hex}"
     put, delete = client.put_object, client.delete_object

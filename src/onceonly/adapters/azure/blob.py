@@ -17,7 +17,7 @@ from onceonly.adapters.azure.client import Refused, escaped, unescaped
 from onceonly.documents.bulk import read_all, write_all
 from onceonly.documents.limits import DOCUMENT_LIMITS, check_limits, shorter
 from onceonly.ports.documents import Change, Document, Documents, Version
-from onceonly.ports.surroundings import Clock
+from onceonly.ports.environment import Clock
 
 _ENDING = ".json"
 _AT_ONCE = 32
@@ -94,7 +94,7 @@ async def open_documents(url: str, *, clock: Clock) -> AsyncIterator[Documents]:
 
 
 async def create(url: str) -> None:
-    """Make the container of a URL, unless it is there. Raises SetupError, DriverMissing, TryAgain."""
+    """Make the container of a URL, unless it is there. Raises SetupError, DriverMissing, RetryableError."""
     async with open_container(url) as container:
         await container.create()
 

@@ -10,22 +10,22 @@ from contextlib import asynccontextmanager
 
 from onceonly.adapters.azure.blob_client import LARGEST, Container, open_container
 from onceonly.adapters.azure.client import Refused
-from onceonly.model.errors import CommitRefused, Unknown
-from onceonly.model.thing import Thing
+from onceonly.model.artifact import Artifact
+from onceonly.model.errors import CommitRefused, OutcomeUnknown
 
 _ODD = re.compile(r"[\x00-\x1f\x7f-\x9f\\\ud800-\udfff\ufffe\uffff]|\.(/|$)|//|^/|/$|^$")
 """Letters that HTTP and XML do not carry, and parts that are empty or end with a dot."""
 _MOST_PARTS = 254
 
 
-class AzureBlobThings:
+class AzureBlobArtifacts:
     """Blobs in one folder. A blob is there whole or not at all, with its content type, and is never written over."""
 
     def __init__(self, container: Container) -> None:
         """Use a container that was opened."""
         self._container = container
 
-    async def create(self, thing: Thing) -> None:
+    async def create(self, thing: Artifact) -> None:
         """Make a blob; see the port. A name that is taken by other data is refused."""
         self._check(thing)
         try:
@@ -33,7 +33,7 @@ class AzureBlobThings:
         except Refused as error:
             known = await self.read(thing.name)
             if known is None:
-                raise Unknown(f"the blob {thing.name!r} was made before, and is being deleted") from error
+                raise OutcomeUnknown(f"the blob {thing.name!r} was made before, and is being deleted") from error
             if known != thing.data:
                 raise CommitRefused(f"the blob {thing.name!r} was made before, with other data") from error
 
@@ -60,11 +60,11 @@ class AzureBlobThings:
         return tuple(listed)
 
     async def check(self) -> tuple[str, ...]:
-        """Make sure, at start, that there is a container. Raises SetupError, TryAgain."""
+        """Make sure, at start, that there is a container. Raises SetupError, RetryableError."""
         await self._container.check()
         return ()
 
-    def _check(self, thing: Thing) -> None:
+    def _check(self, thing: Artifact) -> None:
         if self._is_odd(thing.name):
             raise CommitRefused(
                 f"Azure Blob takes no name such as {thing.name[:80]!r}: at most {self._container.longest} letters in at most "
@@ -79,13 +79,13 @@ class AzureBlobThings:
 
 
 @asynccontextmanager
-async def open_artifacts(url: str) -> AsyncIterator[AzureBlobThings]:
+async def open_artifacts(url: str) -> AsyncIterator[AzureBlobArtifacts]:
     """Open the blobs of `azure-blob://account/container/folder`. Raises SetupError, DriverMissing."""
     async with open_container(url) as container:
-        yield AzureBlobThings(container)
+        yield AzureBlobArtifacts(container)
 
 
 async def create(url: str) -> None:
-    """Make the container where it is missing. Raises SetupError, TryAgain."""
+    """Make the container where it is missing. Raises SetupError, RetryableError."""
     async with open_container(url) as container:
         await container.create()

@@ -1,6 +1,6 @@
 """Azure Blob: one container, or a folder in it, and what its errors mean.
 
-A blob is written by one request, whatever its size. What is not on the list of definite errors is Unknown.
+A blob is written by one request, whatever its size. What is not on the list of definite errors is OutcomeUnknown.
 """
 
 import re
@@ -15,7 +15,7 @@ from azure.storage.blob.aio import ContainerClient
 
 from onceonly.adapters.azure.client import BROKEN, Refused, code_of, connected, no_entry, outage, read_address, set_up
 from onceonly.documents.limits import DOCUMENT_LIMITS
-from onceonly.model.errors import CommitRefused, Failed, OnceOnlyError, SetupError, TryAgain, Unknown
+from onceonly.model.errors import CommitFailed, CommitRefused, OnceOnlyError, OutcomeUnknown, RetryableError, SetupError
 
 LARGEST = 64 * 1024 * 1024
 """Bytes of a blob. One request could hold more, but it is in memory, and has to be through before a time-out."""
@@ -38,7 +38,7 @@ class Container:
         self.longest = LONGEST - len(folder)
 
     async def read(self, name: str) -> tuple[str, bytes] | None:
-        """Give a blob's ETag and what is in it, or None. Raises Failed."""
+        """Give a blob's ETag and what is in it, or None. Raises CommitFailed."""
         try:
             found = await self._client.download_blob(self._folder + name)
             return str(found.properties.etag), await found.readall()
@@ -50,7 +50,7 @@ class Container:
     async def write(self, name: str, data: bytes, content_type: str, *, etag: str = "") -> str:
         """Write a blob that has this ETag now, or with none does not exist; gives the new one.
 
-        Raises Refused, CommitRefused, Failed: it was not written; Unknown.
+        Raises Refused, CommitRefused, CommitFailed: it was not written; OutcomeUnknown.
         """
         expected = _at(etag) if etag else {"overwrite": False}
         settings = ContentSettings(content_type=content_type)
@@ -62,18 +62,23 @@ class Container:
         except BROKEN as error:
             raise self._unwritten(error) from error
         if not answer.get("etag"):
-            raise Unknown(f"the container {self._client.container_name} did not say the version that it may have written")
+            raise OutcomeUnknown(
+                f"the container {self._client.container_name} did not say the version that it may have written"
+            )
         return str(answer["etag"])
 
     async def delete(self, name: str, *, etag: str = "") -> None:
-        """Delete a blob that has this ETag now, or with none any. Raises Refused, Failed: it was not deleted; Unknown."""
+        """Delete a blob that has this ETag now, or with none any.
+
+        Raises Refused and CommitFailed when it was not deleted, OutcomeUnknown.
+        """
         try:
             await self._client.delete_blob(self._folder + name, **(_at(etag) if etag else {}))
         except BROKEN as error:
             raise self._unwritten(error) from error
 
     async def names(self, prefix: str, *, token: str | None = None, limit: int = 1000) -> tuple[list[str], str | None]:
-        """List one page of names that begin so, and the token of the next page, None for none. Raises Failed."""
+        """List one page of names that begin so, and the token of the next page, None for none. Raises CommitFailed."""
         listed: list[str] = []
         try:
             pages = self._client.list_blob_names(name_starts_with=self._folder + prefix, results_per_page=limit)
@@ -86,7 +91,7 @@ class Container:
         return listed, getattr(by_page, "continuation_token", None) or None
 
     async def check(self) -> None:
-        """Make sure that the container is there. Raises SetupError, TryAgain."""
+        """Make sure that the container is there. Raises SetupError, RetryableError."""
         try:
             await self._client.download_blob(f"{self._folder}check")
         except BROKEN as error:
@@ -94,7 +99,7 @@ class Container:
                 raise no_entry(error) or self._no_container(error) or self._unread(error) from error
 
     async def create(self) -> None:
-        """Make the container, unless it is there. Raises SetupError, TryAgain."""
+        """Make the container, unless it is there. Raises SetupError, RetryableError."""
         try:
             await self._client.create_container()
         except BROKEN as error:
@@ -110,15 +115,15 @@ class Container:
             "there"
         )
 
-    def _unread(self, error: Exception) -> TryAgain:
+    def _unread(self, error: Exception) -> RetryableError:
         missing = self._no_container(error)
-        return Failed(str(missing or outage(f"read the container {self._client.container_name}", error)))
+        return CommitFailed(str(missing or outage(f"read the container {self._client.container_name}", error)))
 
     def _unwritten(self, error: Exception) -> Refused | OnceOnlyError:
         if code_of(error) in _REFUSED:
             return Refused(str(error))
         if missing := self._no_container(error):
-            return Failed(str(missing))
+            return CommitFailed(str(missing))
         if isinstance(error, HttpResponseError) and error.status_code == _REQUEST_TOO_LARGE:
             return CommitRefused(f"a blob is too large for the container {self._client.container_name}")
         return outage(f"write to the container {self._client.container_name}", error)

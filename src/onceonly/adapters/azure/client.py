@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from onceonly.documents.clients import TRIPPED
 from onceonly.documents.no_retry import SentTwiceError, sent_once, session
-from onceonly.model.errors import DriverMissing, Failed, OnceOnlyError, SetupError, Unknown
+from onceonly.model.errors import CommitFailed, DriverMissing, OnceOnlyError, OutcomeUnknown, SetupError
 
 VARIABLE = "AZURE_STORAGE_CONNECTION_STRING"
 BROKEN: tuple[type[Exception], ...] = (AzureError, SentTwiceError, aiohttp.ClientError, *TRIPPED)
@@ -128,17 +128,20 @@ def code_of(error: Exception) -> str:
 
 
 def outage(doing: str, error: Exception) -> OnceOnlyError:
-    """Say what an error means that no adapter knows better: Failed when nothing was sent or nobody let in, else Unknown.
+    """Return what an error means where the adapter has no rule of its own.
 
-    ServerBusy (503), also when it throttles, is Unknown: nothing documented promises that such a request was not executed.
+    CommitFailed when nothing was sent or access was denied, else OutcomeUnknown.
+
+    ServerBusy (503), also when it throttles, is OutcomeUnknown: nothing documented promises that such a request was not
+    executed.
     """
     code = code_of(error)
     if code in _NO_ENTRY:
-        return Failed(f"Azure storage refuses to {doing}: {_NO_ENTRY[code]} ({code})")
+        return CommitFailed(f"Azure storage refuses to {doing}: {_NO_ENTRY[code]} ({code})")
     # The driver says ServiceRequestError of every broken connection; only the cause tells those that were never made.
     if isinstance(error.__cause__, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError):
-        return Failed(f"Azure storage does not answer, so it could not {doing}: {error}")
-    return Unknown(f"Azure storage did not say whether it could {doing}: {code or repr(error)}")
+        return CommitFailed(f"Azure storage does not answer, so it could not {doing}: {error}")
+    return OutcomeUnknown(f"Azure storage did not say whether it could {doing}: {code or repr(error)}")
 
 
 def no_entry(error: Exception) -> SetupError | None:

@@ -28,9 +28,9 @@ from onceonly.adapters.azure.client import Refused, escaped, unescaped
 from onceonly.adapters.azure.table_client import MOST, Operation, Table, delete, insert, open_table, replace
 from onceonly.documents.bulk import read_all, split, write_all, write_requests
 from onceonly.documents.limits import DOCUMENT_LIMITS, check_limits
-from onceonly.model.errors import Unknown
+from onceonly.model.errors import OutcomeUnknown
 from onceonly.ports.documents import Change, Document, Documents, Version
-from onceonly.ports.surroundings import Clock
+from onceonly.ports.environment import Clock
 
 _ROW = 512  # letters of a row key: 1 KiB of UTF-16
 _CHUNK = 64 * 1024  # the largest property, in bytes
@@ -123,7 +123,7 @@ async def open_documents(url: str, *, clock: Clock) -> AsyncIterator[Documents]:
 
 
 async def create(url: str) -> None:
-    """Make the table of a URL, unless it is there. Raises SetupError, DriverMissing, TryAgain."""
+    """Make the table of a URL, unless it is there. Raises SetupError, DriverMissing, RetryableError."""
     async with open_table(url) as table:
         await table.create()
 
@@ -177,5 +177,5 @@ def _names(entity: Mapping[str, Any]) -> list[str]:
 
 def _version(token: str, etag: str) -> Version:
     if not etag:
-        raise Unknown("the service did not say the version of a document that it may have written")
+        raise OutcomeUnknown("the service did not say the version of a document that it may have written")
     return f"{token} {etag}"

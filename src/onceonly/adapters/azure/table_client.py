@@ -1,7 +1,7 @@
 """Azure Table: one table, read by point and by range, written by transactions, and what its errors mean.
 
 Everything is written by entity group transactions, also a single entity: one kind of request, whose answers say for all of its
-entities whether they were written. What is not on the list of definite errors is Unknown.
+entities whether they were written. What is not on the list of definite errors is OutcomeUnknown.
 """
 
 import re
@@ -15,7 +15,7 @@ from azure.data.tables import TransactionOperation, UpdateMode
 from azure.data.tables.aio import TableClient
 
 from onceonly.adapters.azure.client import BROKEN, Refused, code_of, connected, no_entry, outage, read_address, set_up
-from onceonly.model.errors import CommitRefused, Failed, OnceOnlyError, SetupError, TryAgain, Unknown
+from onceonly.model.errors import CommitFailed, CommitRefused, OnceOnlyError, OutcomeUnknown, RetryableError, SetupError
 
 MOST = 100
 """Entities in one transaction."""
@@ -52,7 +52,7 @@ class Table:
         self._client = client
 
     async def read(self, partition: str, row: str) -> tuple[str, Mapping[str, Any]] | None:
-        """Give an entity's ETag and its properties, or None. Raises Failed."""
+        """Give an entity's ETag and its properties, or None. Raises CommitFailed."""
         try:
             entity = await self._client.get_entity(partition, row)
         except BROKEN as error:
@@ -62,7 +62,7 @@ class Table:
         return str(entity.metadata["etag"]), entity
 
     async def rows(self, condition: str, limit: int) -> list[str]:
-        """List the row keys of entities under this condition, in their order, the first `limit`. Raises Failed."""
+        """List the row keys of entities under this condition, in their order, the first `limit`. Raises CommitFailed."""
         found: list[str] = []
         try:
             pages = self._client.query_entities(condition, select=["RowKey"], results_per_page=min(limit, 1000))
@@ -77,7 +77,7 @@ class Table:
     async def transact(self, operations: Sequence[Operation]) -> list[str]:
         """Write all of these entities of one partition, or none; gives their ETags, empty for those deleted.
 
-        Raises Refused, CommitRefused, Failed: nothing was written; Unknown.
+        Raises Refused, CommitRefused, CommitFailed: nothing was written; OutcomeUnknown.
         """
         try:
             answers = await self._client.submit_transaction(operations)
@@ -87,11 +87,11 @@ class Table:
             raise self._unwritten(error) from error
         etags = [str(answer.get("etag", "")) for answer in answers]
         if len(etags) != len(operations):
-            raise Unknown(f"the table {self._client.table_name} answered for {len(etags)} of {len(operations)} entities")
+            raise OutcomeUnknown(f"the table {self._client.table_name} answered for {len(etags)} of {len(operations)} entities")
         return etags
 
     async def check(self) -> None:
-        """Make sure that the table is there. Raises SetupError, TryAgain."""
+        """Make sure that the table is there. Raises SetupError, RetryableError."""
         try:
             await self._client.get_entity("0", "check")
         except BROKEN as error:
@@ -100,7 +100,7 @@ class Table:
             raise no_entry(error) or self._no_table(error) or self._unread(error) from error
 
     async def create(self) -> None:
-        """Make the table, unless it is there. Raises SetupError, TryAgain."""
+        """Make the table, unless it is there. Raises SetupError, RetryableError."""
         try:
             await self._client.create_table()
         except BROKEN as error:
@@ -114,14 +114,14 @@ class Table:
         missing = f"there is no table {name} in this Azure account"
         return SetupError(f"{missing}: run `onceonly schema create module:endpoint`, or create it there")
 
-    def _unread(self, error: Exception) -> TryAgain:
+    def _unread(self, error: Exception) -> RetryableError:
         missing = self._no_table(error)
-        return Failed(str(missing or outage(f"read the table {self._client.table_name}", error)))
+        return CommitFailed(str(missing or outage(f"read the table {self._client.table_name}", error)))
 
     def _unwritten(self, error: Exception) -> OnceOnlyError:
         code = code_of(error)
         if missing := self._no_table(error):
-            return Failed(str(missing))
+            return CommitFailed(str(missing))
         too_large = isinstance(error, HttpResponseError) and error.status_code == _REQUEST_TOO_LARGE
         if code in _TOO_LARGE or too_large:
             return CommitRefused(f"a document is too large for the table {self._client.table_name} ({code})")

@@ -26,7 +26,7 @@ from msgspec import Struct
 
 from onceonly.documents.clients import TRIPPED, read_options, seconds, split_url, truth
 from onceonly.documents.no_retry import SentTwiceError, sent_once, session
-from onceonly.model.errors import DriverMissing, Failed, OnceOnlyError, SetupError, Unknown
+from onceonly.model.errors import CommitFailed, DriverMissing, OnceOnlyError, OutcomeUnknown, SetupError
 
 KEY_VARIABLE = "AZURE_COSMOS_KEY"
 _EXAMPLE = "cosmos://account.documents.azure.com/database/container"
@@ -89,7 +89,7 @@ class Account:
         self._open = AsyncExitStack()
 
     async def client(self) -> CosmosClient:
-        """Give the client, connected. Raises Failed, SetupError."""
+        """Give the client, connected. Raises CommitFailed, SetupError."""
         async with self._connecting:
             if self._client is None:
                 async with AsyncExitStack() as opening:
@@ -165,7 +165,7 @@ async def open_account(address: Address) -> AsyncIterator[Account]:
 
 
 def translated(error: Exception, *, reads: bool = False) -> OnceOnlyError:
-    """Translate the driver's errors by allow-list; gives, never raises. A read that failed is Failed: it changes nothing.
+    """Translate the driver's errors by allow-list; gives, never raises. A read that failed is CommitFailed: it changes nothing.
 
     That the condition of a write was not met is an answer, not an error; see the store.
     """
@@ -174,14 +174,14 @@ def translated(error: Exception, *, reads: bool = False) -> OnceOnlyError:
         is_definite = error.status_code in _NOT_WRITTEN
     else:
         is_definite = isinstance(error, ServiceRequestError) and isinstance(error.inner_exception, ClientConnectorError)
-    return Failed(text) if reads or is_definite else Unknown(text)
+    return CommitFailed(text) if reads or is_definite else OutcomeUnknown(text)
 
 
 def refused_setup(error: Exception, address: Address) -> OnceOnlyError:
     """Say what a person must change when a start fails, or that the service is away."""
     if isinstance(error, CosmosHttpResponseError) and error.status_code in {401, 403}:
         return SetupError(f"{address.endpoint} refuses this key or identity, or this network: {_words(error)}")
-    return Failed(f"Cosmos DB at {address.endpoint}: {_words(error)}")
+    return CommitFailed(f"Cosmos DB at {address.endpoint}: {_words(error)}")
 
 
 async def _settled(client: CosmosClient, timeout: float) -> None:  # noqa: ASYNC109 - it ends the wait, and raises nothing

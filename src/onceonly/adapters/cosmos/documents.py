@@ -33,9 +33,9 @@ from onceonly.documents.clients import TRIPPED
 from onceonly.documents.encoding import Nesting, decode, encoder, flat, is_text, nested
 from onceonly.documents.limits import DOCUMENT_LIMITS, check_limits
 from onceonly.documents.no_retry import SentTwiceError
-from onceonly.model.errors import SetupError, Unknown
+from onceonly.model.errors import OutcomeUnknown, SetupError
 from onceonly.ports.documents import Change, Document, Version
-from onceonly.ports.surroundings import Clock
+from onceonly.ports.environment import Clock
 
 __all__ = ["CosmosDocuments", "create", "open_documents"]
 
@@ -64,7 +64,7 @@ class CosmosDocuments:
         self._clock = clock
 
     async def load(self, keys: Sequence[str]) -> Mapping[str, Document]:
-        """Read documents; see the port. Raises Failed."""
+        """Read documents; see the port. Raises CommitFailed."""
         wanted = [key for key in dict.fromkeys(keys) if is_text(key)]
         if not wanted:
             return {}
@@ -77,7 +77,7 @@ class CosmosDocuments:
         }
 
     async def save(self, changes: Sequence[Change]) -> tuple[Version | None, ...]:
-        """Write documents; see the port. Raises CommitRefused, Failed, Unknown."""
+        """Write documents; see the port. Raises CommitRefused, CommitFailed, OutcomeUnknown."""
         check_limits(changes, self.limits)
         if not changes:
             return ()
@@ -85,7 +85,7 @@ class CosmosDocuments:
         return await write_all(changes, lambda change: self._write(container, change), at_once=_AT_ONCE)
 
     async def keys(self, prefix: str, *, after: str = "", limit: int = 1000) -> tuple[str, ...]:
-        """List keys in the order of their names; see the port. Raises Failed."""
+        """List keys in the order of their names; see the port. Raises CommitFailed."""
         container = await self._account.container()
         query = f"SELECT TOP {int(limit)} VALUE c.id FROM c WHERE STARTSWITH(c.id, @prefix) AND c.id > @after ORDER BY c.id"  # noqa: S608 - a number
         parameters: list[dict[str, Any]] = [
@@ -98,7 +98,7 @@ class CosmosDocuments:
             raise translated(error, reads=True) from error
 
     async def check(self) -> tuple[str, ...]:
-        """See the port; warns of an emulator, and where expired documents stay. Raises SetupError, Failed."""
+        """See the port; warns of an emulator, and where expired documents stay. Raises SetupError, CommitFailed."""
         client = await self._account.client()
         address = self._account.address
         try:
@@ -129,7 +129,7 @@ class CosmosDocuments:
         except CosmosResourceExistsError:
             if not change.expected:
                 return None
-            raise Unknown("Cosmos DB: a replaced document cannot be there already") from None
+            raise OutcomeUnknown("Cosmos DB: a replaced document cannot be there already") from None
         except CosmosHttpResponseError as error:
             if change.expected and (error.status_code == 412 or self._is_missing(error)):  # noqa: PLR2004 - precondition failed
                 return None
@@ -149,7 +149,7 @@ class CosmosDocuments:
             answer = await container.create_item(item, no_response=True)
         version = answer.get_response_headers().get("etag")
         if not version:
-            raise Unknown("Cosmos DB answered a write without an ETag")
+            raise OutcomeUnknown("Cosmos DB answered a write without an ETag")
         return str(version)
 
     def _is_missing(self, error: CosmosHttpResponseError) -> bool:
@@ -170,7 +170,7 @@ async def open_documents(url: str, *, clock: Clock) -> AsyncIterator[CosmosDocum
 
 
 async def create(url: str) -> None:
-    """Make the database and the container where they are missing. Raises SetupError, Failed.
+    """Make the database and the container where they are missing. Raises SetupError, CommitFailed.
 
     With an identity instead of a key Azure forbids this; make the container by its own tools then: partition key /id, time
     to live on without a default.

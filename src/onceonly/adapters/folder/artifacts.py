@@ -9,8 +9,8 @@ from hashlib import blake2b
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from onceonly.model.errors import CommitRefused, Failed, SetupError, Unknown
-from onceonly.model.thing import Thing
+from onceonly.model.artifact import Artifact
+from onceonly.model.errors import CommitFailed, CommitRefused, OutcomeUnknown, SetupError
 from onceonly.systems.threads import in_thread
 
 _MAKING = ".making"
@@ -21,7 +21,7 @@ _LONGEST = 255
 """Bytes of one part of a name, on every file system in use."""
 
 
-class FolderThings:
+class FolderArtifacts:
     """Files in a folder that exists already. Names may contain '/'; the folders in between come and go with their files.
 
     A name cannot be that of a file and of a folder at once, and `.making` at the top is where files are written before they
@@ -29,10 +29,10 @@ class FolderThings:
     """
 
     def __init__(self, folder: Path | str) -> None:
-        """Use this folder; a call while it is not there (nothing mounted, for instance) raises Failed."""
+        """Use this folder; a call while it is not there (nothing mounted, for instance) raises CommitFailed."""
         self._folder = Path(folder)
 
-    async def create(self, thing: Thing) -> None:
+    async def create(self, thing: Artifact) -> None:
         """Make a file; see the port. A name that leads out of the folder or is taken by other data is refused."""
         await in_thread(self._create, thing)
 
@@ -56,7 +56,7 @@ class FolderThings:
             )
         return ()
 
-    def _create(self, thing: Thing) -> None:
+    def _create(self, thing: Artifact) -> None:
         path = self._path(thing.name)
         if path is None:
             raise CommitRefused(f"{thing.name!r} is no name of a file inside the folder: use parts between single '/'")
@@ -72,7 +72,7 @@ class FolderThings:
                 making.unlink(missing_ok=True)
             if error.errno in _NEVER:
                 raise CommitRefused(f"the file system does not take the name {thing.name!r}: {error}") from error
-            raise Unknown(f"{thing.name!r} may have its name, or not: {error}") from error
+            raise OutcomeUnknown(f"{thing.name!r} may have its name, or not: {error}") from error
         self._sync_up(path.parent)
 
     def _name(self, making: Path, path: Path) -> None:
@@ -89,7 +89,7 @@ class FolderThings:
     def _make_folder(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
 
-    def _write(self, thing: Thing) -> Path:
+    def _write(self, thing: Artifact) -> Path:
         folder = self._root() / _MAKING
         making = folder / f"{_hash(thing.name)}-{secrets.token_hex(8)}"
         try:
@@ -101,7 +101,7 @@ class FolderThings:
         except OSError as error:
             with suppress(OSError):
                 making.unlink(missing_ok=True)
-            raise Failed(f"{thing.name!r} could not be written: {error}") from error
+            raise CommitFailed(f"{thing.name!r} could not be written: {error}") from error
         return making
 
     def _delete(self, name: str) -> None:
@@ -115,7 +115,7 @@ class FolderThings:
             self._prune(path.parent)
         except OSError as error:
             if error.errno not in _NEVER:
-                raise Unknown(f"{name!r} may be removed, or not: {error}") from error
+                raise OutcomeUnknown(f"{name!r} may be removed, or not: {error}") from error
 
     def _read(self, name: str) -> bytes | None:
         path = self._path(name)
@@ -127,7 +127,7 @@ class FolderThings:
         except OSError as error:
             if error.errno in _NEVER:
                 return None
-            raise Failed(f"{name!r} could not be read: {error}") from error
+            raise CommitFailed(f"{name!r} could not be read: {error}") from error
 
     def _names(self, prefix: str) -> tuple[str, ...]:
         return tuple(sorted(name for name in self._walk() if name.startswith(prefix)))
@@ -141,7 +141,7 @@ class FolderThings:
 
     def _root(self) -> Path:
         if not self._folder.is_dir():
-            raise Failed(f"there is no folder {str(self._folder)!r}: make it, or mount what it is on")
+            raise CommitFailed(f"there is no folder {str(self._folder)!r}: make it, or mount what it is on")
         return self._folder
 
     def _path(self, name: str) -> Path | None:
@@ -161,7 +161,7 @@ class FolderThings:
                 folder = folder.parent
             self._sync(folder)
         except OSError as error:
-            raise Unknown(f"what is in {str(folder)!r} may not outlast a power cut: {error}") from error
+            raise OutcomeUnknown(f"what is in {str(folder)!r} may not outlast a power cut: {error}") from error
 
     def _sync(self, folder: Path) -> None:
         if os.name == "nt":
@@ -205,9 +205,9 @@ def _hash(name: str) -> str:
 
 
 @asynccontextmanager
-async def open_artifacts(url: str) -> AsyncIterator[FolderThings]:
+async def open_artifacts(url: str) -> AsyncIterator[FolderArtifacts]:
     """Open the folder of `folder:///var/lib/shop`. Raises SetupError."""
-    yield FolderThings(folder_of(url))
+    yield FolderArtifacts(folder_of(url))
 
 
 async def create(url: str) -> None:

@@ -1,6 +1,6 @@
 """Other services over HTTP: requests wait there as things, and are executed, read and deleted by their URLs (docs/http.md).
 
-Nothing here is tried again: what is not said for sure, with the header of the protocol, is Unknown.
+Nothing here is tried again: what is not said for sure, with the header of the protocol, is OutcomeUnknown.
 """
 
 import asyncio
@@ -11,12 +11,12 @@ from typing import NamedTuple
 import httpx
 
 from onceonly.formats.remote import DEADLINE, PROTOCOL, STATUS, VERSION
-from onceonly.model.errors import CommitRefused, Failed, Unknown
+from onceonly.model.artifact import Artifact
+from onceonly.model.errors import CommitFailed, CommitRefused, OutcomeUnknown
 from onceonly.model.peer import MOST, Peer, headers_problem, name_of, url_of
 from onceonly.model.record import Answer
-from onceonly.model.remote import LARGEST, Call, Response, Verb
-from onceonly.model.thing import Thing
-from onceonly.ports.surroundings import Clock
+from onceonly.model.remote import LARGEST, RemoteRequest, Response, Verb
+from onceonly.ports.environment import Clock
 
 ARRIVAL_MS = 600_000
 """Milliseconds within which a PUT must arrive, and for which a deleted request must not come back."""
@@ -59,7 +59,7 @@ class HttpRemote:
         self._clock = clock
         self._tell = tell
 
-    async def create(self, thing: Thing) -> None:
+    async def create(self, thing: Artifact) -> None:
         """PUT a request; see the port."""
         url = url_of(thing.name)
         headers = {**dict(thing.headers), "content-type": thing.content_type, DEADLINE: str(self._clock.now() + ARRIVAL_MS)}
@@ -70,8 +70,8 @@ class HttpRemote:
         if said.status in _REFUSED:
             raise CommitRefused(words)
         if said.status == _TOO_LATE:
-            raise Failed(f"{words}; it took too long, or the clocks differ by more than {ARRIVAL_MS // 60_000} minutes")
-        raise Unknown(words)
+            raise CommitFailed(f"{words}; it took too long, or the clocks differ by more than {ARRIVAL_MS // 60_000} minutes")
+        raise OutcomeUnknown(words)
 
     async def delete(self, name: str) -> None:
         """DELETE a request; see the port."""
@@ -86,7 +86,7 @@ class HttpRemote:
         """List what may be there: peers are asked nothing, so every name that the attempt could have used."""
         return tuple(name_of(prefix.removesuffix("/"), index, url) for url in self._peers for index in range(MOST))
 
-    async def perform(self, calls: Sequence[Call]) -> tuple[Answer, ...]:
+    async def perform(self, calls: Sequence[RemoteRequest]) -> tuple[Answer, ...]:
         """Make all calls side by side; see the port."""
         return tuple(await asyncio.gather(*[self._perform(call) for call in calls]))
 
@@ -97,11 +97,11 @@ class HttpRemote:
             return None
         status = said.headers.get(STATUS, "")
         if not said.is_success or not status.isdecimal():
-            raise Unknown(f"{_shown(url)} {said.words('GET')}, and no {STATUS}")
+            raise OutcomeUnknown(f"{_shown(url)} {said.words('GET')}, and no {STATUS}")
         kind = said.headers.get("content-type", "application/octet-stream")
         return Response(status=int(status), body=said.body, content_type=kind)
 
-    async def _perform(self, call: Call) -> Answer:
+    async def _perform(self, call: RemoteRequest) -> Answer:
         try:
             if call.verb is Verb.DELETE:
                 await self._delete(call.url)
@@ -110,26 +110,29 @@ class HttpRemote:
         except CommitRefused as error:  # at a peer that is none any more: nobody was asked, so `tell` has not heard
             self._tell(call.url.rpartition("/")[0], str(error))
             return Answer.UNKNOWN
-        except (Failed, Unknown):  # `tell` has heard why
+        except (CommitFailed, OutcomeUnknown):  # `tell` has heard why
             return Answer.UNKNOWN
 
     async def _delete(self, url: str) -> None:
         said = await self._ask("DELETE", url, headers={DEADLINE: str(self._clock.now() + 2 * ARRIVAL_MS)})
         if not said.is_success:
             self._tell(url.rpartition("/")[0], said.words("DELETE"))
-            raise Unknown(f"{_shown(url)} {said.words('DELETE')}")
+            raise OutcomeUnknown(f"{_shown(url)} {said.words('DELETE')}")
 
     async def _ask(self, method: str, url: str, *, headers: Mapping[str, str] | None = None, body: bytes = b"") -> _Said:
-        """Ask once. Raises Unknown for everything that is no answer of the protocol, CommitRefused for a URL at no peer."""
+        """Ask once.
+
+        Raises OutcomeUnknown for everything that is no answer of the protocol, CommitRefused for a URL at no peer.
+        """
         peer = self._peers.get(url.rpartition("/")[0])
         if peer is None:
             raise CommitRefused(f"{_shown(url)} is at none of the endpoint's peers: Endpoint(..., peers=[...])")
         try:
             said = await self._exchange(peer, method, url, headers=headers or {}, body=body)
-        except (httpx.HTTPError, httpx.InvalidURL, TimeoutError, Unknown) as error:
+        except (httpx.HTTPError, httpx.InvalidURL, TimeoutError, OutcomeUnknown) as error:
             reason = str(error) or f"no answer to {method} within {peer.timeout:g} s ({type(error).__name__})"
             self._tell(peer.url, reason)
-            raise Unknown(f"{_shown(url)}: {reason}") from error
+            raise OutcomeUnknown(f"{_shown(url)}: {reason}") from error
         self._tell(peer.url, "")
         return said
 
@@ -138,10 +141,10 @@ class HttpRemote:
         async with asyncio.timeout(peer.timeout), self._client.stream(method, url, headers=sent, content=body) as answer:
             status = answer.status_code
             if answer.headers.get(PROTOCOL) != VERSION:
-                raise Unknown(f"answered {method} with status {status}, without the header {PROTOCOL}: {VERSION}")
+                raise OutcomeUnknown(f"answered {method} with status {status}, without the header {PROTOCOL}: {VERSION}")
             said = _Said(status, answer.headers, await _read(answer) if method in _WITH_BODIES else b"")
         if not said.is_final:
-            raise Unknown(said.words(method))
+            raise OutcomeUnknown(said.words(method))
         return said
 
 
@@ -165,13 +168,13 @@ async def _read(answer: httpx.Response) -> bytes:
 
 
 def _own_headers(peer: Peer) -> Mapping[str, str]:
-    """Give what the user wants sent. Raises Unknown when that cannot be told now."""
+    """Give what the user wants sent. Raises OutcomeUnknown when that cannot be told now."""
     try:
         headers = peer.current_headers()
     except Exception as error:
-        raise Unknown(f"its headers cannot be told: {type(error).__name__}") from error
+        raise OutcomeUnknown(f"its headers cannot be told: {type(error).__name__}") from error
     if problem := headers_problem(headers):
-        raise Unknown(problem)
+        raise OutcomeUnknown(problem)
     return headers
 
 

@@ -15,7 +15,7 @@ from sqlalchemy.engine import ExceptionContext
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from onceonly.model.errors import Conflict
+from onceonly.model.errors import ConflictError
 from onceonly.sql.guard import is_guarded
 
 _ROLLED_BACK, _MENDABLE = "onceonly_rolled_back", "onceonly_mendable"
@@ -91,7 +91,7 @@ def refuse(connection: Connection, statement: str) -> None:
     """Refuse a statement in a transaction that has ended, and on a guarded connection one that commits."""
     cause = rolled_back_by(connection)
     if cause is not None and not (connection.info[_MENDABLE] and _ROLLBACK_TO.match(statement)):
-        raise Conflict(f"the database has rolled this unit back, nothing more can be done in it: {cause}")
+        raise ConflictError(f"the database has rolled this unit back, nothing more can be done in it: {cause}")
     if is_guarded(connection) and _COMMITTING.match(statement):
         raise RuntimeError(
             f"SQL {statement.strip()[:40]!r} is not for handlers: the server commits the unit for it, without its records"

@@ -21,7 +21,7 @@ from onceonly.adapters.mariadb.connection import code_of, listen, mended, refuse
 from onceonly.adapters.mariadb.keeper import MariaDBKeeper, has_lock, lock, unlock
 from onceonly.adapters.mariadb.keys import delete_each, lock_each
 from onceonly.adapters.mariadb.locks import Locks
-from onceonly.model.errors import Conflict, Failed, SetupError
+from onceonly.model.errors import CommitFailed, ConflictError, SetupError
 from onceonly.sql.dialect import KEPT_OPEN, Dialect, Limit, Purpose, Said, State, Taking
 from onceonly.sql.keeper import Keeper
 from onceonly.sql.statement_events import Looks
@@ -169,7 +169,7 @@ class MariaDB(Dialect):
         """Do what SQLAlchemy's own commit does not: end a schema lock, keep a limit. Raises when it was rolled back before."""
         cause = rolled_back_by(connection)
         if cause is not None:
-            raise Conflict(cause)  # a COMMIT would be answered with success, for a transaction that is gone
+            raise ConflictError(cause)  # a COMMIT would be answered with success, for a transaction that is gone
         if limit is not None:
             commit_within(connection, limit)  # SQLAlchemy's COMMIT after it finds nothing to do
         if has_lock(connection):
@@ -280,7 +280,7 @@ class MariaDB(Dialect):
     def lock_schema(self, connection: Connection, name: str) -> None:
         """Take a lock by name: it outlives the commits that DDL makes, and is given back at the end."""
         if not lock(connection, name, wait="@@lock_wait_timeout"):
-            raise Failed("another process has been changing the schema for too long: try again when it has ended")
+            raise CommitFailed("another process has been changing the schema for too long: try again when it has ended")
 
     def said(self, error: DBAPIError) -> Said:
         """Classify by the server's error code."""

@@ -3,53 +3,53 @@
 from msgspec import Struct
 
 from onceonly.adapters.memory.world import Driver, Operation, Place, Raises, Step
+from onceonly.model.artifact import Artifact
 from onceonly.model.errors import CommitRefused
-from onceonly.model.thing import Thing
 
 
-class ThingsWorld(Struct, frozen=True):
+class ArtifactsWorld(Struct, frozen=True):
     """What was made and not unmade."""
 
-    things: frozenset[Thing] = frozenset()
+    things: frozenset[Artifact] = frozenset()
 
 
-def create(world: ThingsWorld, thing: Thing) -> Step:
+def create(world: ArtifactsWorld, thing: Artifact) -> Step:
     """Make a thing; again is fine, but not another one under its name."""
     known = _find(world, thing.name)
     if known is not None and known.data != thing.data:
         return world, Raises(CommitRefused, f"{thing.name!r} was made before, with other data")
-    return world if known else ThingsWorld(world.things | {thing}), None
+    return world if known else ArtifactsWorld(world.things | {thing}), None
 
 
-def delete(world: ThingsWorld, name: str) -> Step:
+def delete(world: ArtifactsWorld, name: str) -> Step:
     """Unmake a thing."""
-    return ThingsWorld(frozenset(thing for thing in world.things if thing.name != name)), None
+    return ArtifactsWorld(frozenset(thing for thing in world.things if thing.name != name)), None
 
 
-def read(world: ThingsWorld, name: str) -> Step:
+def read(world: ArtifactsWorld, name: str) -> Step:
     """Give a thing's data."""
     known = _find(world, name)
     return world, known.data if known else None
 
 
-def names(world: ThingsWorld, prefix: str) -> Step:
+def names(world: ArtifactsWorld, prefix: str) -> Step:
     """List names."""
     return world, tuple(sorted(thing.name for thing in world.things if thing.name.startswith(prefix)))
 
 
-def _find(world: ThingsWorld, name: str) -> Thing | None:
+def _find(world: ArtifactsWorld, name: str) -> Artifact | None:
     return next((thing for thing in world.things if thing.name == name), None)
 
 
-class MemoryThings:
+class MemoryArtifacts:
     """One kind of thing, for all who share a driver."""
 
     def __init__(self, driver: Driver, kind: str = "blob") -> None:
         """Use the part of the driver's world that holds this kind."""
-        self.place = Place(f"things of kind {kind}", ThingsWorld())
+        self.place = Place(f"things of kind {kind}", ArtifactsWorld())
         self._driver = driver
 
-    async def create(self, thing: Thing) -> None:
+    async def create(self, thing: Artifact) -> None:
         """Make a thing; see the port."""
         await self._driver.perform(Operation("thing-create", self.place, create, (thing,)))
 

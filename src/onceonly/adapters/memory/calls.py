@@ -12,8 +12,8 @@ from onceonly.adapters.memory.world import Driver, Operation, Place, Step
 from onceonly.model.record import Record
 from onceonly.model.remote import Request
 from onceonly.model.transaction import Kept, Opening
+from onceonly.ports.environment import Clock
 from onceonly.ports.store import Resources
-from onceonly.ports.surroundings import Clock
 
 RESPONSE = "\0response/"
 """What comes before the keys of responses, among those of clients."""

@@ -13,13 +13,13 @@ from msgspec.structs import replace
 from onceonly.adapters.memory.store import Changes, MemoryStore, MemoryUnit, Note
 from onceonly.adapters.memory.taking import Wanted, in_order
 from onceonly.adapters.memory.world import Driver, Operation, Place, Raises, Step
-from onceonly.model.errors import CommitRefused, Conflict, Failed
+from onceonly.model.errors import CommitFailed, CommitRefused, ConflictError
 from onceonly.model.identity import Identity
 from onceonly.model.message import Message
 from onceonly.model.record import Record
 from onceonly.model.token import Token
+from onceonly.ports.environment import Clock
 from onceonly.ports.store import Found
-from onceonly.ports.surroundings import Clock
 
 
 class Holding(Struct, frozen=True):
@@ -72,14 +72,14 @@ def commit(world: DatabaseWorld, token: Hashable, changes: Changes, stamp: tuple
     """Make a unit final in one step: rows, records, tokens gone and tokens made; one without a record comes back."""
     unit = next((unit for unit in world.open if unit.token == token), None)
     if unit is None:
-        return world, Raises(Failed, "this unit is over: it was committed or abandoned before")
+        return world, Raises(CommitFailed, "this unit is over: it was committed or abandoned before")
     endpoint, now = stamp
     closed = replace(world, open=tuple(each for each in world.open if each.token != token))
     if changes.refusal:
         return closed, Raises(CommitRefused, changes.refusal)
     consumed = {Token(record.token, endpoint) for record in changes.records if record.token}
     if not consumed <= unit.tokens & world.tokens:
-        return closed, Raises(Conflict, "another unit consumed a token of this one first")
+        return closed, Raises(ConflictError, "another unit consumed a token of this one first")
     minted = [token for record in changes.records for token in record.minted]
     stored = tuple(Owned(endpoint, record, now) for record in changes.records if record.owes)
     return DatabaseWorld(
@@ -117,11 +117,14 @@ def find(world: DatabaseWorld, identities: tuple[Identity, ...], endpoint: str) 
 
 
 def fence(world: DatabaseWorld, identity: Identity, endpoint: str, token: str | None) -> Step:
-    """Return the record of a message. Without one, a unit that may commit it is a Conflict: any, when its token is unknown."""
+    """Return the record of a message.
+
+    Without one, a unit that may commit it is a ConflictError: any, when its token is unknown.
+    """
     found = next((e.record for e in world.records if (e.endpoint, e.record.identity) == (endpoint, identity)), None)
     holding = [unit for unit in world.open if token is None or Token(token, endpoint) in unit.tokens]
     if found is None and holding:
-        return world, Raises(Conflict, "a unit is open that may commit it")
+        return world, Raises(ConflictError, "a unit is open that may commit it")
     return world, found
 
 

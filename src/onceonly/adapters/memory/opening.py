@@ -3,11 +3,11 @@
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
-from onceonly.adapters.memory.artifacts import MemoryThings
+from onceonly.adapters.memory.artifacts import MemoryArtifacts
 from onceonly.adapters.memory.documents import MemoryDocuments
 from onceonly.adapters.memory.transport import MemoryTransport
 from onceonly.adapters.memory.world import Live
-from onceonly.ports.surroundings import Chance, Clock
+from onceonly.ports.environment import Clock, RandomSource
 from onceonly.ports.transport import Topology, Transport
 from onceonly.systems.shared import Shared
 
@@ -36,10 +36,10 @@ async def open_documents(url: str, *, clock: Clock) -> AsyncIterator[MemoryDocum
 
 
 @asynccontextmanager
-async def open_artifacts(url: str) -> AsyncIterator[MemoryThings]:
+async def open_artifacts(url: str) -> AsyncIterator[MemoryArtifacts]:
     """Open the artifacts of a world."""
     async with open_world(url) as world:
-        yield MemoryThings(world)
+        yield MemoryArtifacts(world)
 
 
 async def create(url: str) -> None:
@@ -47,7 +47,7 @@ async def create(url: str) -> None:
 
 
 @asynccontextmanager
-async def open_transport(url: str, endpoint: str, *, clock: Clock, chance: Chance) -> AsyncIterator[Transport]:  # noqa: ARG001 - the same
+async def open_transport(url: str, endpoint: str, *, clock: Clock, chance: RandomSource) -> AsyncIterator[Transport]:  # noqa: ARG001 - the same
     """Open the queue of one endpoint."""
     async with open_world(url) as world:
         yield MemoryTransport(world, endpoint, clock=clock)
@@ -59,7 +59,7 @@ async def temporary_transport(
     topologies: Sequence[Topology],  # noqa: ARG001 - the same
     *,
     clock: Clock,  # noqa: ARG001 - the same
-    chance: Chance,  # noqa: ARG001 - the same
+    chance: RandomSource,  # noqa: ARG001 - the same
 ) -> AsyncIterator[None]:
     """Keep a world open; it ends with its last user."""
     async with open_world(url):

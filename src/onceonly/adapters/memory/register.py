@@ -6,10 +6,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from onceonly.adapters.memory.world import Driver, Operation, Place, Raises, Step, WallClock
-from onceonly.model.errors import Conflict
+from onceonly.model.artifact import Row
+from onceonly.model.errors import ConflictError
 from onceonly.model.identity import Identity
-from onceonly.model.thing import Row
-from onceonly.ports.surroundings import Clock
+from onceonly.ports.environment import Clock
 
 
 class RegisterWorld(Struct, frozen=True):
@@ -19,15 +19,18 @@ class RegisterWorld(Struct, frozen=True):
 
 
 def open_rows(world: RegisterWorld, rows: tuple[Row, ...], now: int) -> Step:
-    """Write new rows, each by itself; a Conflict when one was there."""
+    """Write new rows, each by itself; a ConflictError when one was there."""
     known = {row.attempt for row in world.rows}
     fresh = tuple(replace(row, at=row.at or now, cancelled=False) for row in rows if row.attempt not in known)
-    outcome = Raises(Conflict, "a row of this attempt is there already") if len(fresh) < len(rows) else None
+    outcome = Raises(ConflictError, "a row of this attempt is there already") if len(fresh) < len(rows) else None
     return RegisterWorld(world.rows + fresh), outcome
 
 
 def take(world: RegisterWorld, rows: tuple[Row, ...]) -> RegisterWorld | None:
-    """Take rows away, as a commit does in the same write; None, the commit is a Conflict, when one is cancelled or gone."""
+    """Take rows away, as a commit does in the same write.
+
+    Returns None when one is cancelled or gone: the commit is a ConflictError then.
+    """
     mine = {row.attempt for row in rows}
     open_now = {row.attempt for row in world.rows if not row.cancelled}
     return RegisterWorld(tuple(row for row in world.rows if row.attempt not in mine)) if mine <= open_now else None

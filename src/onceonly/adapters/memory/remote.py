@@ -9,10 +9,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from onceonly.adapters.memory.world import Driver, Operation, Place, Raises, Step
-from onceonly.model.errors import Failed
+from onceonly.model.artifact import Artifact
+from onceonly.model.errors import CommitFailed
 from onceonly.model.record import Answer
-from onceonly.model.remote import Call, Response, Verb
-from onceonly.model.thing import Thing
+from onceonly.model.remote import RemoteRequest, Response, Verb
 
 Text = tuple[str, bytes]
 """What a request, or its response, is about: its URL, and its body."""
@@ -30,11 +30,11 @@ class RemoteWorld(Struct, frozen=True):
 def put(world: RemoteWorld, url: str, body: bytes) -> Step:
     """Keep a request."""
     if url in world.buried:
-        return world, Raises(Failed, "it was deleted before it came")
+        return world, Raises(CommitFailed, "it was deleted before it came")
     return replace(world, requests=world.requests | {(url, body)}), None
 
 
-def perform(world: RemoteWorld, calls: tuple[Call, ...]) -> Step:
+def perform(world: RemoteWorld, calls: tuple[RemoteRequest, ...]) -> Step:
     """Make calls; whatever they come to is an answer."""
     for call in calls:
         world = delete(world, call.url)[0] if call.verb is Verb.DELETE else _execute(world, call.url)
@@ -68,7 +68,7 @@ class MemoryRemote:
         self.place = Place("the other service", RemoteWorld())
         self._driver = driver
 
-    async def create(self, thing: Thing) -> None:
+    async def create(self, thing: Artifact) -> None:
         """Keep a request; see the port."""
         await self._driver.perform(Operation("remote-put", self.place, put, (thing.name, thing.data)))
 
@@ -85,7 +85,7 @@ class MemoryRemote:
         """Give the one name that an attempt may have used; asks nobody."""
         return (f"{prefix}0",)
 
-    async def perform(self, calls: Sequence[Call]) -> tuple[Answer, ...]:
+    async def perform(self, calls: Sequence[RemoteRequest]) -> tuple[Answer, ...]:
         """Make calls; see the port. Raises here what the live adapter gives as UNKNOWN."""
         operation = Operation("remote-call", self.place, perform, (tuple(calls),), many=True)
         answers: tuple[Answer, ...] = await self._driver.perform(operation)

@@ -12,14 +12,14 @@ from msgspec.structs import replace
 
 from onceonly.adapters.memory.store import Changes, Claim, MemoryStore, MemoryUnit, Note
 from onceonly.adapters.memory.world import Driver, Operation, Place, Raises, Step
-from onceonly.model.errors import CommitRefused, Conflict, Failed
+from onceonly.model.errors import CommitFailed, CommitRefused, ConflictError
 from onceonly.model.identity import Identity
 from onceonly.model.message import Message
 from onceonly.model.record import Record
 from onceonly.model.ring import Slicing
+from onceonly.ports.environment import Clock
 from onceonly.ports.ring import OWED_COUNTED, Recycling, Slot, slot_as_found
-from onceonly.ports.store import Barred, Found
-from onceonly.ports.surroundings import Clock
+from onceonly.ports.store import Found, UndecidableMessage
 
 
 class Held(Struct, frozen=True):
@@ -116,19 +116,19 @@ def commit(world: RingWorld, token: Hashable, changes: Changes, dial: Dial) -> S
     """Make a unit final in one step, unless a slot that it used was recycled meanwhile. It is over whatever comes of it."""
     unit = next((unit for unit in world.open if unit.token == token), None)
     if unit is None:
-        return world, Raises(Failed, "this unit is over: it was committed or abandoned before")
+        return world, Raises(CommitFailed, "this unit is over: it was committed or abandoned before")
     closed = _without(world, token)
     if unit.fenced:
-        return closed, Raises(Conflict, "it was fenced: one of its messages was given up meanwhile")
+        return closed, Raises(ConflictError, "it was fenced: one of its messages was given up meanwhile")
     if changes.refusal:
         return closed, Raises(CommitRefused, changes.refusal)
     slices = dict(unit.slices)
     if any(world.slots[dial.slicing.slot(start)].start != start for start in slices.values()):
-        return closed, Raises(Conflict, "a slot that this unit used was recycled meanwhile")
+        return closed, Raises(ConflictError, "a slot that this unit used was recycled meanwhile")
     handled = {record.identity for record in changes.records}
     kept = frozenset(claim for claim in unit.claims if claim[0] in handled)
     if {identity for identity, _ in kept} & {identity for identity, _ in _claims(world, slices, unit.both)}:
-        return closed, Raises(Conflict, "another unit committed a claim of this one first")
+        return closed, Raises(ConflictError, "another unit committed a claim of this one first")
     slots = tuple(
         replace(held, claims=held.claims | {claim for claim in kept if slices.get(claim[0], -1) == held.start})
         for held in world.slots
@@ -207,13 +207,15 @@ def _labelled(world: RingWorld, dial: Dial) -> RingWorld:
     return replace(world, slots=tuple(Held(slicing.wanted(number, dial.now)) for number in range(slicing.slots)))
 
 
-def _barred(world: RingWorld, messages: Sequence[Message], slices: dict[Identity, int], dial: Dial) -> tuple[Barred, ...]:
+def _barred(
+    world: RingWorld, messages: Sequence[Message], slices: dict[Identity, int], dial: Dial
+) -> tuple[UndecidableMessage, ...]:
     judged = [
-        (message, dial.slicing.judge(start, world.slots[dial.slicing.slot(start)].start, dial.now))
+        (message, dial.slicing.decide_retry(start, world.slots[dial.slicing.slot(start)].start, dial.now))
         for message in messages
         if (start := slices.get(message.identity)) is not None
     ]
-    return tuple(Barred(message, bar) for message, bar in judged if bar is not None)
+    return tuple(UndecidableMessage(message, bar) for message, bar in judged if bar is not None)
 
 
 def _claims(world: RingWorld, slices: dict[Identity, int], both: frozenset[Identity]) -> frozenset[Claim]:

@@ -7,8 +7,8 @@ from msgspec.structs import replace
 
 from onceonly.adapters.memory.world import Driver, Operation, Place, Step, WallClock
 from onceonly.model.identity import Identity, claim_key
+from onceonly.ports.environment import Clock
 from onceonly.ports.starts import BEGUN, Deaths, Started
-from onceonly.ports.surroundings import Clock
 
 NO_WAIT_SECONDS = 0.001
 """Seconds that `begin` waits for another run to end: none, but a time-out needs some."""

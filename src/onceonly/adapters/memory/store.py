@@ -13,14 +13,14 @@ from msgspec.structs import replace
 from onceonly.adapters.memory.taking import Wanted, in_order
 from onceonly.adapters.memory.world import Driver, Operation, Place, Raises, Step, WallClock
 from onceonly.model.dead_letter import DeadLetter
-from onceonly.model.errors import CommitRefused, Conflict, Failed, HandlerFailed, LockTimeout
+from onceonly.model.errors import CommitFailed, CommitRefused, ConflictError, HandlerFailed, LockTimeout
 from onceonly.model.identity import Identity
 from onceonly.model.message import Failure, FailureKind, Message
 from onceonly.model.record import Record
 from onceonly.model.transaction import Kept, longest_commit
 from onceonly.ports.dead_letters import Filter
+from onceonly.ports.environment import Clock
 from onceonly.ports.store import Found, Resources
-from onceonly.ports.surroundings import Clock
 
 Note = tuple[str, Any]
 Claim = tuple[Identity, bytes]
@@ -86,16 +86,16 @@ def commit(world: StoreWorld, token: Hashable, changes: Changes, now: int) -> St
     """Make a unit final in one step; a claim in it without a record is dropped. It is over whatever comes of it."""
     unit = next((unit for unit in world.open if unit.token == token), None)
     if unit is None:
-        return world, Raises(Failed, "this unit is over: it was committed or abandoned before")
+        return world, Raises(CommitFailed, "this unit is over: it was committed or abandoned before")
     closed = _without(world, token)
     if unit.fenced:
-        return closed, Raises(Conflict, "it was fenced: one of its messages was given up meanwhile")
+        return closed, Raises(ConflictError, "it was fenced: one of its messages was given up meanwhile")
     if changes.refusal:
         return closed, Raises(CommitRefused, changes.refusal)
     handled = {record.identity for record in changes.records}
     kept = frozenset(claim for claim in unit.claims if claim[0] in handled)
     if {identity for identity, _ in kept} & {identity for identity, _ in world.claims}:
-        return closed, Raises(Conflict, "another unit committed a claim of this one first")
+        return closed, Raises(ConflictError, "another unit committed a claim of this one first")
     stored = tuple(Stored(record, now) for record in changes.records if record.owes)
     final = StoreWorld(world.claims | kept, world.records + stored, world.notes + changes.notes, closed.open)
     return replace(final, keys=world.keys, buried=world.buried), None
@@ -132,13 +132,16 @@ def find(world: StoreWorld, identities: tuple[Identity, ...]) -> Step:
 
 
 def fence(world: StoreWorld, identity: Identity, blocking: bool) -> Step:  # noqa: FBT001 - positional
-    """Return the record of a message. Without one, a unit that claims it is a Conflict, or loses in an optimistic store."""
+    """Return the record of a message.
+
+    Without one, a unit that claims it is a ConflictError, or loses in an optimistic store.
+    """
     known = {stored.record.identity: stored.record for stored in world.records}
     claiming = {unit.token for unit in world.open if any(identity == claimed for claimed, _ in unit.claims)}
     if identity in known or not claiming:
         return world, known.get(identity)
     if blocking:
-        return world, Raises(Conflict, "another unit has claimed it")
+        return world, Raises(ConflictError, "another unit has claimed it")
     return replace(world, open=tuple(replace(each, fenced=each.fenced or each.token in claiming) for each in world.open)), None
 
 
@@ -237,7 +240,7 @@ class MemoryUnit:
         self._token = token
 
     async def commit(self, records: Sequence[Record]) -> None:
-        """Make notes, records and claims final in one step. Raises Conflict, CommitRefused, Failed."""
+        """Make notes, records and claims final in one step. Raises ConflictError, CommitRefused, CommitFailed."""
         await self._store.commit(self._token, self._notebook.changes(records))
 
     def abandon(self) -> None:

@@ -7,9 +7,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from onceonly.adapters.memory.world import Driver, Operation, Place, Raises, Step, WallClock
-from onceonly.model.errors import Conflict
+from onceonly.model.errors import ConflictError
 from onceonly.model.token import Owner, Prepared, Token
-from onceonly.ports.surroundings import Clock
+from onceonly.ports.environment import Clock
 
 
 class TokensWorld(Struct, frozen=True):
@@ -23,10 +23,10 @@ PLACE = Place("tokens", TokensWorld())
 
 
 def prepare(world: TokensWorld, owned: tuple[tuple[Token, Owner], ...], now: int) -> Step:
-    """Create tokens, those whose ids are free; a Conflict when one is not."""
+    """Create tokens, those whose ids are free; a ConflictError when one is not."""
     taken = world.live.union(each.token for each in world.prepared)
     fresh = frozenset(Prepared(token, owner, now) for token, owner in owned if token not in taken)
-    outcome = Raises(Conflict, "the id of a token was used before") if len(fresh) < len(owned) else None
+    outcome = Raises(ConflictError, "the id of a token was used before") if len(fresh) < len(owned) else None
     return replace(world, prepared=world.prepared | fresh), outcome
 
 

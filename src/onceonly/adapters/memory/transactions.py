@@ -8,12 +8,12 @@ from msgspec.structs import replace
 
 from onceonly.adapters.memory.store import Changes, MemoryResources, Notebook, OpenUnit, Stored, StoreWorld, abandon
 from onceonly.adapters.memory.world import Driver, Operation, Place, Raises, Step, WallClock
-from onceonly.model.errors import CommitRefused, Conflict, Failed, SetupError
+from onceonly.model.errors import CommitFailed, CommitRefused, ConflictError, SetupError
 from onceonly.model.identity import Identity
 from onceonly.model.record import Record
 from onceonly.model.transaction import Kept, Opening
+from onceonly.ports.environment import Clock
 from onceonly.ports.store import Resources
-from onceonly.ports.surroundings import Clock
 from onceonly.systems.waiting import waiting
 
 KEYS = "\0keys"
@@ -44,13 +44,13 @@ def commit(world: StoreWorld, token: Hashable, final: Final, now: int) -> Step:
     closed: StoreWorld
     closed, _ = abandon(world, token)
     if len(closed.open) == len(world.open):
-        return world, Raises(Failed, "this transaction is over: it was committed or abandoned before")
+        return world, Raises(CommitFailed, "this transaction is over: it was committed or abandoned before")
     if final.changes.refusal:
         return closed, Raises(CommitRefused, final.changes.refusal)
     if any(record.identity in world.buried for record in final.changes.records):
-        return closed, Raises(Conflict, "a sweeper took this attempt for dead")
+        return closed, Raises(ConflictError, "a sweeper took this attempt for dead")
     if {key for key, _ in final.key} & {key for key, _ in world.keys}:
-        return closed, Raises(Conflict, "another attempt with this idempotency key was committed first")
+        return closed, Raises(ConflictError, "another attempt with this idempotency key was committed first")
     after = replace(
         closed,
         records=closed.records + tuple(Stored(record, now) for record in final.changes.records),
@@ -118,7 +118,7 @@ class MemoryTransaction:
         opening, now = self._opening, self._transactions.clock.now()
         if now - self._since > opening.max_commit:
             self.abandon()
-            raise Failed(f"not committed within {opening.max_commit} ms of its beginning")
+            raise CommitFailed(f"not committed within {opening.max_commit} ms of its beginning")
         changes = self._notebook.changes(() if record is None else (record,))
         key = ((opening.key, Kept(opening.attempt, opening.fingerprint, answer)),) if opening.key else ()
         await self._transactions.perform("commit", commit, (self._token, Final(changes, key), now))

@@ -14,7 +14,7 @@ from onceonly.formats.cloudevents import arrival, encode
 from onceonly.model.errors import QueueMissing
 from onceonly.model.message import Delivery, Headers, Send
 from onceonly.model.record import Answer
-from onceonly.ports.surroundings import Clock
+from onceonly.ports.environment import Clock
 from onceonly.ports.transport import Depth, Topology, Traits
 
 MAX_BODY = 256 * 1024

@@ -36,8 +36,8 @@ class Raises(NamedTuple):
 class Operation(NamedTuple):
     """One port call. `function(part, *arguments)` gives a `Step`, or None while the operation has to wait.
 
-    With `many`, the first argument is a tuple of items that take effect separately: after a crash or an Unknown any subset
-    of them may have been applied.
+    With `many`, the first argument is a tuple of items that take effect separately: after a crash or an OutcomeUnknown any
+    subset of them may have been applied.
     """
 
     point: str

@@ -19,7 +19,7 @@ from pymongo.errors import (
 )
 
 from onceonly.documents.clients import seconds
-from onceonly.model.errors import Failed, OnceOnlyError, SetupError, Unknown
+from onceonly.model.errors import CommitFailed, OnceOnlyError, OutcomeUnknown, SetupError
 
 CONNECTIONS = 32
 _EXAMPLE = "mongodb://localhost:27017/shop?collection=onceonly"
@@ -105,12 +105,12 @@ async def open_client(address: Address) -> AsyncIterator["AsyncMongoClient[dict[
 
 
 def translated(error: Exception, *, reads: bool = False) -> OnceOnlyError:
-    """Translate the driver's errors by allow-list; gives, never raises. A read that failed is Failed: it changes nothing.
+    """Translate the driver's errors by allow-list; gives, never raises. A read that failed is CommitFailed: it changes nothing.
 
     That a duplicate key was refused is an answer, not an error; see `is_duplicate`.
     """
     text = f"MongoDB: {error}"
-    return Failed(text) if reads or _is_definite(error) else Unknown(text)
+    return CommitFailed(text) if reads or _is_definite(error) else OutcomeUnknown(text)
 
 
 def is_duplicate(error: Exception) -> bool:
@@ -122,7 +122,7 @@ def refused_setup(error: Exception, address: Address) -> OnceOnlyError:
     """Say what a person must change when a start fails, or that the server is away."""
     if isinstance(error, OperationFailure) and error.code in {13, 18, 8000}:
         return SetupError(f"{address.place} refuses this user: give it readWrite and the right to list collections")
-    return Failed(f"MongoDB at {address.place}: {error}")
+    return CommitFailed(f"MongoDB at {address.place}: {error}")
 
 
 def _is_definite(error: Exception) -> bool:

@@ -29,9 +29,9 @@ from onceonly.documents.bulk import Outcome, read_all, split, write_requests
 from onceonly.documents.clients import TRIPPED
 from onceonly.documents.encoding import Nesting, decode, encoder, flat, is_text, nested
 from onceonly.documents.limits import DOCUMENT_LIMITS, check_limits
-from onceonly.model.errors import SetupError, Unknown
+from onceonly.model.errors import OutcomeUnknown, SetupError
 from onceonly.ports.documents import Change, Document, Version
-from onceonly.ports.surroundings import Clock
+from onceonly.ports.environment import Clock
 
 __all__ = ["MongoDBDocuments", "create", "open_documents"]
 
@@ -77,7 +77,7 @@ class MongoDBDocuments:
         self._hello: Mapping[str, Any] | None = None
 
     async def load(self, keys: Sequence[str]) -> Mapping[str, Document]:
-        """Read documents; see the port. Raises Failed."""
+        """Read documents; see the port. Raises CommitFailed."""
         names = {_encode(key): key for key in dict.fromkeys(keys) if is_text(key)}
         if not names:
             return {}
@@ -91,7 +91,7 @@ class MongoDBDocuments:
         return {names[one["_id"]]: Document(body=_body(one), version=one["version"]) for one in found}
 
     async def save(self, changes: Sequence[Change]) -> tuple[Version | None, ...]:
-        """Write documents; see the port. Raises CommitRefused, Failed, Unknown."""
+        """Write documents; see the port. Raises CommitRefused, CommitFailed, OutcomeUnknown."""
         check_limits(changes, self.limits)
         inserts = (change for change in changes if _is_insert(change))
         others = [[change] for change in changes if not _is_insert(change)]
@@ -99,7 +99,7 @@ class MongoDBDocuments:
         return await write_requests(changes, requests, self._send, at_once=_AT_ONCE)
 
     async def keys(self, prefix: str, *, after: str = "", limit: int = 1000) -> tuple[str, ...]:
-        """List keys in the order of their names; see the port. Raises Failed."""
+        """List keys in the order of their names; see the port. Raises CommitFailed."""
         first, wanted = _encode(prefix), {"$gte": _encode(prefix)}
         if after:
             wanted |= {"$gt": _encode(after)}
@@ -112,7 +112,7 @@ class MongoDBDocuments:
         return tuple(decode(one["_id"]) for one in found)
 
     async def check(self) -> tuple[str, ...]:
-        """See the port; warns of a standalone server, and where expired documents stay. Raises SetupError, Failed."""
+        """See the port; warns of a standalone server, and where expired documents stay. Raises SetupError, CommitFailed."""
         try:
             hello = await self._client.admin.command("hello")
             if hello.get("maxWireVersion", 0) < OLDEST:
@@ -205,7 +205,7 @@ async def open_documents(url: str, *, clock: Clock) -> AsyncIterator[MongoDBDocu
 async def create(url: str) -> None:
     """Make the collection, and the index that expired documents are removed by, where they are missing.
 
-    Raises SetupError, Failed.
+    Raises SetupError, CommitFailed.
     """
     address = read_address(url)
     async with open_client(address) as client:
@@ -233,13 +233,13 @@ def _answers(error: BulkWriteError, versions: Sequence[Version]) -> Sequence[Out
     """Say what became of each of many inserts: those without an error of their own were done, if all is confirmed."""
     details = error.details or {}
     if details.get("writeConcernErrors") or "writeErrors" not in details:
-        raise Unknown(f"MongoDB: {error}") from error
+        raise OutcomeUnknown(f"MongoDB: {error}") from error
     refused = {each_error["index"]: each_error for each_error in details["writeErrors"]}
     answers: list[Outcome] = []
     for number, version in enumerate(versions):
         wrong = refused.get(number)
         duplicate = wrong is not None and wrong.get("code") == _DUPLICATE_KEY
-        answers.append(version if wrong is None else None if duplicate else Unknown(f"MongoDB: {wrong.get('errmsg')}"))
+        answers.append(version if wrong is None else None if duplicate else OutcomeUnknown(f"MongoDB: {wrong.get('errmsg')}"))
     return answers
 
 

@@ -4,7 +4,8 @@ After a lock time-out of a handler's statement, units of messages wait for `INST
 a claim or of an entity does not start this.
 
 After a deadlock an engine is *wary* for its next `WARY_FOR` units: these wait for `MOMENT` at most, so another deadlock ends
-soon, whatever its other transactions do. A lock time-out in them is a Conflict like the deadlock itself, and is not counted.
+soon, whatever its other transactions do. A lock time-out in them is a ConflictError like the deadlock itself, and is not
+counted.
 """
 
 from sqlalchemy import Connection, event

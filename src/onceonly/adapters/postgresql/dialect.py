@@ -38,7 +38,7 @@ from onceonly.adapters.postgresql.drivers import KEEPALIVES, Driver, driver_name
 from onceonly.adapters.postgresql.keeper import PostgreSQLKeeper
 from onceonly.adapters.postgresql.statements import Words, keep_back, take_unsaid, unsaid
 from onceonly.adapters.postgresql.watch import Watch
-from onceonly.model.errors import Conflict, SetupError
+from onceonly.model.errors import ConflictError, SetupError
 from onceonly.sql.dialect import BATCH_LOCK_SECONDS, KEPT_OPEN, Dialect, Limit, OneUpdate, Purpose, Said, State, Taking
 from onceonly.sql.keeper import Keeper
 from onceonly.sql.statement_events import Looks
@@ -298,7 +298,7 @@ class PostgreSQL(Dialect):
     def commit(self, connection: Connection, limit: Limit | None = None) -> None:
         """Commit as the driver needs it, behind what waits to be said, and with a limit behind what fails when that is over.
 
-        Raises Conflict, Failed, CommitRefused when what waited failed.
+        Raises ConflictError, CommitFailed, CommitRefused when what waited failed.
         """
         before = take_unsaid(connection)
         unless_late = "" if limit is None else _UNLESS_LATE.format(limit.milliseconds)
@@ -308,7 +308,7 @@ class PostgreSQL(Dialect):
             if limit is not None and _LATE in str(error.orig) and self._driver.sqlstate(error) == _NO_NUMBER:
                 raise TooLate(f"not committed within {limit.milliseconds} ms of its beginning") from error
             if before and self.state(connection) in _BEGUN:  # COMMIT ends it, however it ends: so it was not come to
-                raise translated(error, self, locked=Conflict) from error
+                raise translated(error, self, locked=ConflictError) from error
             raise
 
     def roll_back(self, connection: Connection) -> None:
@@ -420,7 +420,7 @@ class PostgreSQL(Dialect):
         return column == any_(bindparam(parameter, type_=ARRAY(column.type)))
 
     def current(self, query: Select[Any]) -> Select[Any]:
-        """Change nothing: at READ COMMITTED a new statement sees what is committed; above, what is newer was a Conflict."""
+        """Change nothing: a statement sees what is committed at READ COMMITTED; above, newer rows were a ConflictError."""
         return query
 
     def take(self, table: Table, first: Select[Any], marks: Mapping[str, Any], returning: Sequence[str]) -> Taking:

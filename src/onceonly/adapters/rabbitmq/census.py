@@ -26,7 +26,7 @@ from onceonly.adapters.rabbitmq.link import (
 )
 from onceonly.adapters.rabbitmq.publishing import Outcome, Parcel
 from onceonly.adapters.rabbitmq.topology import Names, count, count_delayed
-from onceonly.model.errors import QueueMissing, TryAgain
+from onceonly.model.errors import QueueMissing, RetryableError
 from onceonly.ports.transport import Depth
 
 ANSWER_SECONDS = 1.0  # for the receivers to answer
@@ -65,7 +65,7 @@ class Census:
         self._attending = asyncio.Lock()
 
     async def attend(self) -> None:
-        """Make sure that this process is asked. Raises Failed when the server is away."""
+        """Make sure that this process is asked. Raises CommitFailed when the server is away."""
         if not is_open(self._channel):
             await shielded(self._attend())
 
@@ -86,7 +86,7 @@ class Census:
     async def close(self) -> None:
         """Answer no more."""
         if self._channel is not None and is_open(self._channel):
-            with suppress(TryAgain):
+            with suppress(RetryableError):
                 async with translated("close a channel", within=CLOSE_SECONDS):
                     await shielded(self._channel.close())
 
@@ -151,7 +151,7 @@ class Census:
             if to:
                 held, waiting, consumers = self._inbox.counts()
                 body = msgspec.json.encode(Reply(held, waiting, consumers, self._inbox.brought))
-                with suppress(TryAgain):
+                with suppress(RetryableError):
                     async with translated("answer the census"):
                         await channel.basic_publish(body, routing_key=to, wait=False)
 

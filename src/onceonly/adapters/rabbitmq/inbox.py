@@ -19,7 +19,7 @@ from msgspec import Struct
 from onceonly.adapters.rabbitmq.decoding import Delivered
 from onceonly.adapters.rabbitmq.link import Channel, Link, consume, is_blocked, is_open, shielded, translated
 from onceonly.adapters.rabbitmq.watching import watch
-from onceonly.model.errors import SetupError, TryAgain, Unknown
+from onceonly.model.errors import OutcomeUnknown, RetryableError, SetupError
 
 LINGER_SECONDS = 0.1  # that a consumer outlives its last receiver
 LINGER_AT_WORK_SECONDS = 1.5
@@ -155,7 +155,7 @@ class Inbox:
                     await channel.basic_ack(below[-1], multiple=True, wait=len(below) == len(mine))
                 for tag in mine[len(below) :]:
                     await channel.basic_ack(tag, wait=tag == mine[-1])
-        except Unknown:
+        except OutcomeUnknown:
             await self._link.abandon(channel)  # what is held there and not acknowledged would come to nobody
             raise
 
@@ -172,7 +172,7 @@ class Inbox:
         try:
             async with translated("put a delivery back"):
                 await channel.basic_reject(tag, requeue=True)
-        except Unknown:
+        except OutcomeUnknown:
             await self._link.abandon(channel)  # as in `_settle`
             raise
 
@@ -191,7 +191,7 @@ class Inbox:
         for watching in self._watching:
             watching.cancel()
         if is_open(self._channel):
-            with suppress(TryAgain, SetupError, TimeoutError):
+            with suppress(RetryableError, SetupError, TimeoutError):
                 async with asyncio.timeout(CLOSE_SECONDS):
                     await shielded(self._stop_consuming())
 
@@ -292,7 +292,7 @@ class Inbox:
             while clock() < self._idle_since + (self._linger if self._held else LINGER_SECONDS) or self._is_blocked():  # noqa: ASYNC110 - waits for time, not for an event
                 await asyncio.sleep(LINGER_SECONDS / 2)
             if not self._wanted:
-                with suppress(TryAgain, SetupError):  # a broken channel gives all back by itself
+                with suppress(RetryableError, SetupError):  # a broken channel gives all back by itself
                     await shielded(self._stop_consuming())
         finally:
             self._resting = None
@@ -335,7 +335,7 @@ class Inbox:
         if messages:
             try:
                 await self._give_back(messages)
-            except (TryAgain, SetupError):
+            except (RetryableError, SetupError):
                 self.put_back(messages)
                 raise
 

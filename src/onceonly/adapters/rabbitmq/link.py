@@ -1,6 +1,6 @@
 """RabbitMQ: where it is, one connection that comes back, and what its errors mean.
 
-The driver is aiormq (decision 0007). What is not on the list of definite errors below is Unknown.
+The driver is aiormq (decision 0007). What is not on the list of definite errors below is OutcomeUnknown.
 """
 
 import asyncio
@@ -32,8 +32,8 @@ from pamqp import commands as spec
 from onceonly.adapters.rabbitmq.decoding import delivered
 from onceonly.adapters.rabbitmq.publishing import Confirmation, Outcome, Parcel, publish_all
 from onceonly.adapters.rabbitmq.reading import ReadingStreams, Taker
-from onceonly.model.errors import Failed, OnceOnlyError, SetupError, Unknown
-from onceonly.ports.surroundings import Chance
+from onceonly.model.errors import CommitFailed, OnceOnlyError, OutcomeUnknown, SetupError
+from onceonly.ports.environment import RandomSource
 
 DEFAULT_MAX_BODY = 1024 * 1024
 GREATEST_MAX_BODY = 128 * 1024 * 1024  # what a server takes by default
@@ -120,7 +120,7 @@ class Link:
     Attempts are spaced by a growing pause with jitter; a call within it fails as the last attempt did, without waiting.
     """
 
-    def __init__(self, address: Address, chance: Chance) -> None:
+    def __init__(self, address: Address, chance: RandomSource) -> None:
         """Prepare; connects to nothing."""
         self.address = address
         self._chance = chance
@@ -139,13 +139,16 @@ class Link:
         return (tune.frame_max if tune is not None else 0) or FRAME
 
     async def channel(self, *, confirms: bool) -> Channel:
-        """Open a channel, connecting first if need be. Raises Failed when the server is away, SetupError when it refuses."""
+        """Open a channel, connecting first if need be.
+
+        Raises CommitFailed when the server is away, SetupError when it refuses.
+        """
         connection = await self._connected()
         known = connection.answered
         try:
             async with translated("open a channel", definite=True, within=self.address.timeout):
                 channel = await shielded(connection.channel(publisher_confirms=confirms, timeout=self.address.timeout))
-        except Failed:
+        except CommitFailed:
             if connection is self._connection and connection.answered == known and _is_ready(connection):
                 await shielded(self.drop())  # nothing is answered on it, though heartbeats may arrive
             raise
@@ -159,7 +162,7 @@ class Link:
         try:
             yield channel
         finally:
-            with suppress(Unknown):
+            with suppress(OutcomeUnknown):
                 async with translated("close a channel", within=CLOSE_SECONDS):
                     await shielded(channel.close())
 
@@ -201,7 +204,7 @@ class Link:
     async def _connected(self) -> "_Connection":
         async with self._connecting:
             if self._closed:
-                raise Failed("the connection was closed by this process")
+                raise CommitFailed("the connection was closed by this process")
             if self._connection is not None and self._connection.is_opened:
                 return self._connection
             now = asyncio.get_running_loop().time()
@@ -219,7 +222,7 @@ class Link:
             self._watch(made, made.received, 0)
             if self._closed:  # meanwhile, and whoever closed could not know of this one
                 await self.drop()
-                raise Failed("the connection was closed by this process")
+                raise CommitFailed("the connection was closed by this process")
             return made
 
     def _watch(self, connection: "_Connection", received: int, quiet: int) -> None:
@@ -248,7 +251,7 @@ class Link:
             async with asyncio.timeout(limit), translated(f"connect to {place}", definite=True):
                 await connection.connect()
         except TimeoutError as error:
-            raise Failed(f"cannot connect to {place}: no answer for {limit:g} s") from error
+            raise CommitFailed(f"cannot connect to {place}: no answer for {limit:g} s") from error
         return connection
 
 
@@ -299,9 +302,9 @@ class _Heard:
 async def translated(what: str, *, definite: bool = False, within: float = ANSWER_SECONDS) -> AsyncIterator[None]:
     """Limit the time, and translate the driver's errors.
 
-    They become SetupError for what a person must change; else Unknown, or Failed where `definite`, as when the time is over.
-    `definite` says that nothing can have happened that matters. The driver reports a lost connection also by cancelling
-    whoever waits, by an `Exception` of no kind, and by what it trips over, such as StopAsyncIteration.
+    They become SetupError for what a person must change; else OutcomeUnknown, or CommitFailed where `definite`, as when the
+    time is over. `definite` says that nothing can have happened that matters. The driver reports a lost connection also by
+    cancelling whoever waits, by an `Exception` of no kind, and by what it trips over, such as StopAsyncIteration.
     """
     try:
         async with asyncio.timeout(within):
@@ -310,16 +313,16 @@ async def translated(what: str, *, definite: bool = False, within: float = ANSWE
         raise
     except tuple(_REMEDIES) as error:
         if _PASSING.search(_words(error)):
-            raise (Failed if definite else Unknown)(f"cannot {what}: {_words(error)}") from error
+            raise (CommitFailed if definite else OutcomeUnknown)(f"cannot {what}: {_words(error)}") from error
         remedy = _REMEDIES[type(error)]
         raise SetupError(f"cannot {what}: {remedy if remedy is _REFUSED else f'{_words(error)}; {remedy}'}") from error
     except _BROKEN as error:
-        raise (Failed if definite else Unknown)(f"cannot {what}: {_words(error)}") from error
+        raise (CommitFailed if definite else OutcomeUnknown)(f"cannot {what}: {_words(error)}") from error
     except (Exception, asyncio.CancelledError) as error:
         if not _means_lost(error):
             raise
         said = "" if isinstance(error, asyncio.CancelledError) or type(error) is Exception else f" ({type(error).__name__})"
-        raise (Failed if definite else Unknown)(f"cannot {what}: the connection was lost{said}") from error
+        raise (CommitFailed if definite else OutcomeUnknown)(f"cannot {what}: the connection was lost{said}") from error
 
 
 async def shielded(call: Awaitable[_Result]) -> _Result:

@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 
 from onceonly.adapters.rabbitmq.link import Link, read_address
 from onceonly.adapters.rabbitmq.transport import RabbitMQTransport
-from onceonly.ports.surroundings import Chance, Clock
+from onceonly.ports.environment import Clock, RandomSource
 from onceonly.ports.transport import Topology, Transport
 from onceonly.systems.shared import Shared
 
@@ -13,7 +13,7 @@ _LINKS: Shared[Link] = Shared(Link.close)
 
 
 @asynccontextmanager
-async def _opened(url: str, endpoint: str, clock: Clock, chance: Chance) -> AsyncIterator[RabbitMQTransport]:
+async def _opened(url: str, endpoint: str, clock: Clock, chance: RandomSource) -> AsyncIterator[RabbitMQTransport]:
     async def make() -> Link:
         return Link(read_address(url), chance)
 
@@ -26,14 +26,16 @@ async def _opened(url: str, endpoint: str, clock: Clock, chance: Chance) -> Asyn
 
 
 @asynccontextmanager
-async def open_transport(url: str, endpoint: str, *, clock: Clock, chance: Chance) -> AsyncIterator[Transport]:
+async def open_transport(url: str, endpoint: str, *, clock: Clock, chance: RandomSource) -> AsyncIterator[Transport]:
     """Open the queue of one endpoint. It connects at its first use."""
     async with _opened(url, endpoint, clock, chance) as transport:
         yield transport
 
 
 @asynccontextmanager
-async def temporary_transport(url: str, topologies: Sequence[Topology], *, clock: Clock, chance: Chance) -> AsyncIterator[None]:
+async def temporary_transport(
+    url: str, topologies: Sequence[Topology], *, clock: Clock, chance: RandomSource
+) -> AsyncIterator[None]:
     """Delete these queues, the exchanges of their events, and the delays behind the same prefix, at the end."""
     async with _opened(url, "", clock, chance) as transport:
         try:

@@ -101,7 +101,7 @@ def event(kind: str, *, waits: bool) -> str:
 async def declare(link: Link, names: Names, topologies: Sequence[Topology]) -> None:
     """Make what is missing, and unbind what is gone; harmless when all is so already, also when several processes do it.
 
-    Raises SetupError, Failed.
+    Raises SetupError, CommitFailed.
     """
     await declare_delays(link, names)
     async with link.errand() as channel:

@@ -32,10 +32,10 @@ from onceonly.adapters.rabbitmq.publishing import Outcome, Parcel
 from onceonly.adapters.rabbitmq.topology import Names
 from onceonly.adapters.rabbitmq.wire import as_it_came, due_of, headers_of, properties
 from onceonly.formats.cloudevents import UNREADABLE, arrival, encode
-from onceonly.model.errors import Failed, QueueMissing, SetupError, TryAgain, Unknown
+from onceonly.model.errors import CommitFailed, OutcomeUnknown, QueueMissing, RetryableError, SetupError
 from onceonly.model.message import Delivery, Headers, Send
 from onceonly.model.record import Answer
-from onceonly.ports.surroundings import Clock
+from onceonly.ports.environment import Clock
 from onceonly.ports.transport import Depth, Topology, Traits
 
 __all__ = ["RabbitMQTransport"]
@@ -69,7 +69,7 @@ class RabbitMQTransport:
     async def receive(self, limit: int, wait: float) -> tuple[Delivery, ...]:
         """Take what waits; see the port. While the server blocks this connection nothing is taken: no ack would get through.
 
-        Raises Failed while the server is away, SetupError when there is no such queue; a later call may work again.
+        Raises CommitFailed while the server is away, SetupError when there is no such queue; a later call may work again.
         """
         clock = asyncio.get_running_loop().time
         end = clock() + wait
@@ -83,9 +83,9 @@ class RabbitMQTransport:
             await shielded(self._put_off(taken))
 
     async def send(self, sends: Sequence[Send]) -> tuple[Answer, ...]:
-        """Publish all, then wait for all confirms; see the port. Raises Failed when the server is away.
+        """Publish all, then wait for all confirms; see the port. Raises CommitFailed when the server is away.
 
-        Failed also when it is full for longer than `timeout`. REFUSED: a command that cannot be routed, a body over
+        CommitFailed also when it is full for longer than `timeout`. REFUSED: a command that cannot be routed, a body over
         `max_body`, headers that AMQP cannot carry. UNKNOWN: no confirm came. A delayed message is late by up to a second and
         what its way takes, never early.
         """
@@ -162,7 +162,7 @@ class RabbitMQTransport:
         now = self._clock.now()
         try:
             await self._exchange([(message, self._again(message, now)) for message in messages])
-        except (TryAgain, SetupError):
+        except (RetryableError, SetupError):
             self._inbox.put_back(messages)
             raise
 
@@ -192,7 +192,7 @@ class RabbitMQTransport:
     async def _exchange(self, copies: Sequence[tuple[Delivered, Parcel | None]]) -> None:
         """Acknowledge what has been taken as a copy; have the broker put back what has none.
 
-        Raises Unknown, Failed when some was not taken.
+        Raises OutcomeUnknown, CommitFailed when some was not taken.
         """
         outcomes = iter(await self._publish([parcel for _, parcel in copies if parcel]))
         answers = [(self._inbox.receipt(message), next(outcomes) if parcel else None) for message, parcel in copies]
@@ -201,15 +201,15 @@ class RabbitMQTransport:
         await self._inbox.reject([receipt for receipt, outcome in answers if outcome is None])
         found = [outcome for _, outcome in answers]
         if Outcome.RETURNED in found:
-            raise Failed(f"cannot give deliveries back: queue {self._queue!r} is not there")
+            raise CommitFailed(f"cannot give deliveries back: queue {self._queue!r} is not there")
         if Outcome.UNKNOWN in found:
-            raise Unknown("cannot give deliveries back: not every copy was confirmed")
+            raise OutcomeUnknown("cannot give deliveries back: not every copy was confirmed")
 
     async def _publish(self, parcels: Sequence[Parcel]) -> list[Outcome]:
         if not parcels:
             return []
         if not await self._link.ready(self._link.address.timeout):  # what is published now lands when nobody expects it
-            raise Failed(f"{self._link.address.place} takes no messages: it is low on memory or disk space")
+            raise CommitFailed(f"{self._link.address.place} takes no messages: it is low on memory or disk space")
         channel = await self._channel()
         known = answered(channel)
         outcomes = await publish(channel, parcels, self._link.address.timeout)

@@ -29,7 +29,7 @@ from redis.exceptions import (
 )
 
 from onceonly.documents.clients import TRIPPED, read_options, seconds, split_url
-from onceonly.model.errors import Failed, OnceOnlyError, SetupError, Unknown
+from onceonly.model.errors import CommitFailed, OnceOnlyError, OutcomeUnknown, SetupError
 
 DEFAULT_PREFIX = "onceonly:"
 CONNECTIONS = 16
@@ -118,12 +118,12 @@ async def open_client(address: Address) -> AsyncIterator["Redis"]:
 
 
 async def connect(client: "Redis") -> None:
-    """Make sure that there is a connection. Raises Failed: until now nothing was sent."""
+    """Make sure that there is a connection. Raises CommitFailed: until now nothing was sent."""
     try:
         pool = client.connection_pool
         await pool.release(await pool.get_connection())  # type: ignore[no-untyped-call]
     except _LOST as error:
-        raise Failed(f"cannot connect to Redis: {error}") from error
+        raise CommitFailed(f"cannot connect to Redis: {error}") from error
 
 
 class Script:
@@ -144,10 +144,13 @@ class Script:
 
 
 def translated(error: Exception, *, reads: bool = False) -> OnceOnlyError:
-    """Translate the driver's errors by allow-list; gives, never raises. A read that failed is Failed: it changes nothing."""
+    """Translate the driver's errors by allow-list; gives, never raises.
+
+    A read that failed is CommitFailed: it changes nothing.
+    """
     text = f"Redis: {error}"
     is_refused = isinstance(error, _REFUSED) or (isinstance(error, ResponseError) and _REFUSAL.match(str(error)) is not None)
-    return Failed(text) if reads or is_refused else Unknown(text)
+    return CommitFailed(text) if reads or is_refused else OutcomeUnknown(text)
 
 
 def refused_setup(error: Exception, address: Address) -> OnceOnlyError:
@@ -158,4 +161,4 @@ def refused_setup(error: Exception, address: Address) -> OnceOnlyError:
         return SetupError(f"this user may not do what is needed at {address.place}: {error}")
     if isinstance(error, ResponseError) and "out of range" in str(error):
         return SetupError(f"{address.place} has no database {address.database}: name another, or raise `databases` there")
-    return Failed(f"Redis at {address.place}: {error}")
+    return CommitFailed(f"Redis at {address.place}: {error}")

@@ -24,7 +24,7 @@ from onceonly.documents.encoding import is_text
 from onceonly.documents.limits import DOCUMENT_LIMITS, check_limits
 from onceonly.model.errors import SetupError
 from onceonly.ports.documents import Change, Document, Version
-from onceonly.ports.surroundings import Clock
+from onceonly.ports.environment import Clock
 
 __all__ = ["RedisDocuments", "create", "open_documents"]
 
@@ -105,7 +105,7 @@ class RedisDocuments:
         self._saving, self._loading = Script(client, _SAVE), Script(client, _LOAD)
 
     async def load(self, keys: Sequence[str]) -> Mapping[str, Document]:
-        """Read documents; see the port. Raises Failed."""
+        """Read documents; see the port. Raises CommitFailed."""
         loaded: dict[str, Document] = {}
         wanted = [key for key in dict.fromkeys(keys) if is_text(key)]
         try:
@@ -120,7 +120,7 @@ class RedisDocuments:
         return loaded
 
     async def save(self, changes: Sequence[Change]) -> tuple[Version | None, ...]:
-        """Write documents; see the port. Raises CommitRefused, Failed, Unknown."""
+        """Write documents; see the port. Raises CommitRefused, CommitFailed, OutcomeUnknown."""
         check_limits(changes, self.limits)
         if not changes:
             return ()
@@ -129,7 +129,7 @@ class RedisDocuments:
         return await write_requests(changes, scripts, self._save, at_once=1)
 
     async def keys(self, prefix: str, *, after: str = "", limit: int = 1000) -> tuple[str, ...]:
-        """List keys in the order of their bytes; see the port. Raises Failed."""
+        """List keys in the order of their bytes; see the port. Raises CommitFailed."""
         first, behind = prefix.encode(), after.encode()
         low = b"(" + behind if behind >= first and behind else b"[" + first
         high = b"[" + first + b"\xff" if first else b"+"  # no UTF-8 has this byte
@@ -147,7 +147,7 @@ class RedisDocuments:
         return tuple(listed[:limit])
 
     async def check(self) -> tuple[str, ...]:
-        """See the port; warns where acknowledged writes can be lost. Raises SetupError, Failed."""
+        """See the port; warns where acknowledged writes can be lost. Raises SetupError, CommitFailed."""
         try:
             about = await self._client.info()
             _refuse(about, self._address)

@@ -18,9 +18,9 @@ from msgspec.structs import replace
 from onceonly.model.errors import OnceOnlyError
 from onceonly.model.journal import RETRY_SECONDS, Done, Journal, LateSlot
 from onceonly.ports.bundle import Ports
-from onceonly.runtime.environment import LIVE, Surroundings, pause
-from onceonly.runtime.maintenance.chores import PAGE, Chore, Slots, chores_of
-from onceonly.runtime.worker.pace import Pace
+from onceonly.runtime.environment import LIVE, Environment, pause
+from onceonly.runtime.maintenance.tasks import PAGE, Chore, Slots, chores_of
+from onceonly.runtime.worker.backpressure import Pace
 from onceonly.runtime.worker.turning import run_turning
 
 SHORTEST_INTERVAL_SECONDS = 1.0
@@ -36,16 +36,16 @@ class Janitor:
     leader dies. An outage makes it wait and try again, for ever; nothing else waits for it.
     """
 
-    def __init__(self, ports: Ports, *, grace: float, surroundings: Surroundings = LIVE) -> None:
+    def __init__(self, ports: Ports, *, grace: float, environment: Environment = LIVE) -> None:
         """Prepare to run; `grace` is how long, in seconds, a stop waits for what is in work."""
         self._ports = ports
         self._upkeep = ports.upkeep
         self._grace = grace
-        self._surroundings = surroundings
+        self._surroundings = environment
         self._slots = Slots(self._upkeep.ring) if self._upkeep.ring is not None else None
-        self._chores = tuple(chores_of(ports, self._slots, surroundings.clock))
+        self._chores = tuple(chores_of(ports, self._slots, environment.clock))
         self._rest = min(chore.every for chore in self._chores)
-        self._pace = Pace(PAGE, surroundings.chance)
+        self._pace = Pace(PAGE, environment.chance)
         self._rung = asyncio.Event()
         self._asked = False
         self._trouble = False
@@ -63,7 +63,7 @@ class Janitor:
     async def clean_up(self) -> Journal | None:
         """Do all chores now, due or not; gives the journal of it, None when another process is at it.
 
-        Raises Failed, Unknown when it could not be written down.
+        Raises CommitFailed, OutcomeUnknown when it could not be written down.
         """
         return await self._lead(lambda _chore, _journal: True)
 

@@ -11,11 +11,11 @@ from types import TracebackType
 from onceonly.algorithms.intake import OTHER_BODY
 from onceonly.formats.escaping import escape, escape_json
 from onceonly.model.dead_letter import DeadLetter
-from onceonly.model.errors import CommitRefused, Conflict, LeftToNewer, OnceOnlyError, TryAgain, Unsafe
+from onceonly.model.errors import CommitRefused, ConflictError, OnceOnlyError, RetryableError, Unsafe, UpgradeRequired
 from onceonly.model.identity import Identity
 from onceonly.model.message import FailureKind, Send
 from onceonly.model.record import Answer
-from onceonly.model.ring import Bar
+from onceonly.model.ring import Undecidable
 from onceonly.runtime.observe.observer import Call, Point
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "traceback"}
@@ -107,13 +107,13 @@ class Logs:
             self._all_retried(call.endpoint, taken)
 
     def _failed(self, key: tuple[str, Point], error: BaseException) -> None:
-        if not isinstance(error, Exception) or isinstance(error, Conflict | CommitRefused):
+        if not isinstance(error, Exception) or isinstance(error, ConflictError | CommitRefused):
             return  # a crash, a lost race, a message's own failure: said elsewhere, or nothing to say
-        if isinstance(error, OnceOnlyError) and not isinstance(error, TryAgain):
+        if isinstance(error, OnceOnlyError) and not isinstance(error, RetryableError):
             return
         endpoint, point = key
         extra = {"endpoint": endpoint, "reason": f"{type(error).__name__}: {error}"}
-        if isinstance(error, LeftToNewer):
+        if isinstance(error, UpgradeRequired):
             if endpoint not in self._outdated:
                 self._outdated.add(endpoint)
                 self._logger.warning("what a newer onceonly wrote is left to its processes: upgrade this one", extra=extra)
@@ -129,7 +129,7 @@ class Logs:
         barred = call.result.found.barred if call.result is not None else ()
         if self._barred:
             self._barred.difference_update((call.endpoint, message.identity) for message in call.items)
-        self._barred.update((call.endpoint, each.message.identity) for each in barred if each.bar is Bar.UNRECYCLED)
+        self._barred.update((call.endpoint, each.message.identity) for each in barred if each.bar is Undecidable.SLOT_NOT_READY)
 
     def _all_retried(self, endpoint: str, taken: Sequence[Send]) -> None:
         barred = {identity for name, identity in self._barred if name == endpoint}

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar, cast
 
-from onceonly.algorithms.effects import NoThings
+from onceonly.algorithms.effects import NoArtifacts
 from onceonly.model.message import Send
 from onceonly.model.remote import requested
 from onceonly.ports.bundle import Ports, RelayPorts
@@ -126,7 +126,7 @@ def observed(ports: Ports, observer: Observer | None) -> Ports:
         pending=None if ports.pending is None else watched(ports.pending, PENDING),
         handlers=watched(ports.handlers, HANDLERS),
         admission=watched(ports.admission, ADMISSION),
-        effects=ports.effects if isinstance(ports.effects, NoThings) else watched(ports.effects, EFFECTS),
+        effects=ports.effects if isinstance(ports.effects, NoArtifacts) else watched(ports.effects, EFFECTS),
         transport=watched(ports.transport, TRANSPORT),
         dead_letters=watched(ports.dead_letters, DEAD_LETTERS),
         upkeep=ports.upkeep if journals is None else ports.upkeep._replace(journals=watched(journals, JOURNALS)),
@@ -147,7 +147,7 @@ def observed_relay(ports: RelayPorts, observer: Observer) -> RelayPorts:
         store=watched(ports.store, {"forget": STORE["forget"]}),
         pending=watched(ports.pending, PENDING),
         admission=watched(ports.admission, ADMISSION),
-        effects=ports.effects if isinstance(ports.effects, NoThings) else watched(ports.effects, EFFECTS),
+        effects=ports.effects if isinstance(ports.effects, NoArtifacts) else watched(ports.effects, EFFECTS),
         transport=watched(ports.transport, TRANSPORT),
     )
 

@@ -12,7 +12,7 @@ from multiprocessing import parent_process
 from typing import Any
 
 from onceonly.model.errors import SetupError
-from onceonly.runtime.processes.board import Board, Column, Row
+from onceonly.runtime.processes.counters import Board, Column, Row
 
 TICK_SECONDS = 0.25
 SAME_SIGNAL_SECONDS = 1.0

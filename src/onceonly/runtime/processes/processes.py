@@ -14,8 +14,8 @@ from typing import Any
 from msgspec import Struct
 
 from onceonly.model.health import Pulse
-from onceonly.runtime.processes.board import Board, Column, Row
 from onceonly.runtime.processes.child import SIGNALS, begin, new_event_loop, stopping_on_signals
+from onceonly.runtime.processes.counters import Board, Column, Row
 
 STARTUP_SECONDS = 30.0  # for a child to import its program, before its first tick
 STACK_TRACE_SECONDS = 0.2  # for a child that hangs to show where

@@ -16,10 +16,10 @@ from onceonly.model.errors import OnceOnlyError
 from onceonly.model.identity import Identity
 from onceonly.model.record import Record
 from onceonly.ports.bundle import RelayPorts
-from onceonly.runtime.environment import LIVE, Surroundings, pause
-from onceonly.runtime.processes.doorbell import Doorbell, Told
-from onceonly.runtime.worker.pace import Pace
-from onceonly.runtime.worker.together import ForgettingLater
+from onceonly.runtime.environment import LIVE, Environment, pause
+from onceonly.runtime.processes.notifier import Doorbell, Told
+from onceonly.runtime.worker.backpressure import Pace
+from onceonly.runtime.worker.batched_delete import ForgettingLater
 from onceonly.runtime.worker.turning import run_turning
 
 PAGE = 100
@@ -44,21 +44,21 @@ class Relay:
     """
 
     def __init__(
-        self, ports: RelayPorts, *, after: float, grace: float, doorbell: Doorbell, surroundings: Surroundings = LIVE
+        self, ports: RelayPorts, *, after: float, grace: float, doorbell: Doorbell, environment: Environment = LIVE
     ) -> None:
         """Prepare to run; nothing is read before `run`."""
         self._ports = ports
-        self._later = ForgettingLater(ports.store, surroundings.timer, enough=PAGE, failed=self._not_forgotten)
+        self._later = ForgettingLater(ports.store, environment.timer, enough=PAGE, failed=self._not_forgotten)
         self._telling = ports._replace(store=self._later)
         self._after = after
         self._grace = grace
         self._doorbell = doorbell
-        self._surroundings = surroundings
-        self._pace = Pace(PAGE, surroundings.chance)
+        self._surroundings = environment
+        self._pace = Pace(PAGE, environment.chance)
         self._rung = asyncio.Event()
         self._told: list[Told] = []
         self._was_told = False
-        self._look_at = surroundings.timer.seconds()
+        self._look_at = environment.timer.seconds()
         self._idle = self._shortest = min(after, LONGEST_IDLE_SECONDS)
         self._look = Look()
         self._refused: frozenset[Identity] = frozenset()

@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from contextlib import suppress
 from weakref import WeakKeyDictionary
 
-from onceonly.model.errors import Conflict, TryAgain
+from onceonly.model.errors import ConflictError, RetryableError
 from onceonly.model.identity import Identity, claim_key
 from onceonly.ports.starts import NO_DEATHS, Deaths, Started, Starts
-from onceonly.runtime.environment import Surroundings
-from onceonly.runtime.processes.board import Row
-from onceonly.runtime.worker.pace import Pace
+from onceonly.runtime.environment import Environment
+from onceonly.runtime.processes.counters import Row
+from onceonly.runtime.worker.backpressure import Pace
 
 FAIR_SECONDS = 1.0
 """Seconds for which units that are alone may follow one another while others wait."""
@@ -109,13 +109,13 @@ class AloneStarts:
     """
 
     def __init__(
-        self, starts: Starts, presence: Presence, *, endpoint: str, surroundings: Surroundings, row: Row | None = None
+        self, starts: Starts, presence: Presence, *, endpoint: str, environment: Environment, row: Row | None = None
     ) -> None:
         """Enclose these starts, for a loop in the process of this row."""
         self._starts = starts
         self._presence = presence
         self._endpoint = endpoint
-        self._surroundings = surroundings
+        self._surroundings = environment
         self._row = row
         self._recorded: Identity | None = None
 
@@ -134,12 +134,12 @@ class AloneStarts:
             seen = self._seen(identity)
             if seen is not None and seen >= attempts:
                 started = Started(died=seen)
-                with suppress(TryAgain, Conflict):  # it stays: a later run may be counted once too often
+                with suppress(RetryableError, ConflictError):  # it stays: a later run may be counted once too often
                     await self.forget(identity, seen)
             else:
                 self._recorded = identity  # from here on it may be written
                 started = await self._starts.begin(identity, attempts)
-        except (TryAgain, Conflict):
+        except (RetryableError, ConflictError):
             raise  # `ended` follows
         except BaseException:
             self._presence.reopen()
@@ -157,7 +157,7 @@ class AloneStarts:
                 try:
                     await self._starts.ended(identity)
                     self._recorded = None
-                except (TryAgain, Conflict):
+                except (RetryableError, ConflictError):
                     await self._surroundings.timer.sleep(pace.after_outage())
         finally:
             self._presence.reopen()

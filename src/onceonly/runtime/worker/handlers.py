@@ -6,23 +6,23 @@ whose handler was running.
 
 from weakref import WeakKeyDictionary
 
-from onceonly.model.errors import HandlerStuck, NotNow
+from onceonly.model.errors import BudgetExceeded, HandlerStuck
 from onceonly.model.identity import Identity, claim_key
 from onceonly.model.message import Delivery, Failure, Message, Unreadable
 from onceonly.model.record import Decision
 from onceonly.model.remote import Response
-from onceonly.model.retry import Verdict
+from onceonly.model.retry import RetryDecision
 from onceonly.ports.handlers import Handlers
 from onceonly.ports.store import Resources
 from onceonly.runtime.environment import Timer
-from onceonly.runtime.processes.board import Row
+from onceonly.runtime.processes.counters import Row
 
 
 class LoopHandlers:
     """The only wrapper between the algorithm and the endpoint's handlers, or their observer.
 
     `budget` is in seconds, for each unit: units may run side by side. A unit's first message always runs; what is left when the
-    time is used raises NotNow. Nothing is marked without a `row` of the board.
+    time is used raises BudgetExceeded. Nothing is marked without a `row` of the board.
     """
 
     def __init__(self, handlers: Handlers, budget: float, timer: Timer, *, endpoint: str, row: Row | None = None) -> None:
@@ -49,10 +49,10 @@ class LoopHandlers:
     async def handle(
         self, message: Message, resources: Resources, attempt: str = "", response: Response | None = None
     ) -> Decision:
-        """Handle it, or raise NotNow when this unit has used its time."""
+        """Handle it, or raise BudgetExceeded when this unit has used its time."""
         now = self._timer.seconds()
         if now >= self._until.setdefault(resources, now + self._budget):
-            raise NotNow("the unit has used its time")
+            raise BudgetExceeded("the unit has used its time")
         if self._row is None:
             return await self._handlers.handle(message, resources, attempt, response)
         key = claim_key(self._endpoint, message.identity)
@@ -66,6 +66,6 @@ class LoopHandlers:
         finally:
             self._row.leave(key, attempts)
 
-    def verdict(self, message: Message, failure: Failure, *, attempts: int, history: tuple[Failure, ...]) -> Verdict:
+    def verdict(self, message: Message, failure: Failure, *, attempts: int, history: tuple[Failure, ...]) -> RetryDecision:
         """Judge as the handlers do."""
         return self._handlers.verdict(message, failure, attempts=attempts, history=history)

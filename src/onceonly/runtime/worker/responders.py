@@ -2,15 +2,15 @@
 
 import asyncio
 
-from onceonly.model.errors import Failed
+from onceonly.model.errors import CommitFailed
 from onceonly.model.identity import Identity, claim_key
 from onceonly.model.message import Message
 from onceonly.model.record import Decision, Record
 from onceonly.model.remote import Request
 from onceonly.model.transaction import Kept, Opening
-from onceonly.ports.remote import Calls, OpenCall, Responders
+from onceonly.ports.remote import OpenRemoteRequest, RemoteRequests, Responders
 from onceonly.ports.store import Resources
-from onceonly.runtime.processes.board import Row
+from onceonly.runtime.processes.counters import Row
 from onceonly.runtime.worker.alone import Crowd, crowd
 
 WAIT_SECONDS = 2.0
@@ -23,7 +23,7 @@ class CrowdedCalls:
     While a message runs alone, none begins. Reading, storing and deleting requests is not affected: it runs no responder.
     """
 
-    def __init__(self, calls: Calls) -> None:
+    def __init__(self, calls: RemoteRequests) -> None:
         """Enclose these."""
         self._calls = calls
 
@@ -31,14 +31,19 @@ class CrowdedCalls:
         """Store a request; see the port."""
         return await self._calls.put(key, request, until)
 
-    async def open(self, opening: Opening) -> OpenCall | Kept:
-        """Enter the crowd, then open; see the port. Raises Failed when a message runs alone for longer than `WAIT_SECONDS`."""
+    async def open(self, opening: Opening) -> OpenRemoteRequest | Kept:
+        """Enter the crowd, then open; see the port.
+
+        Raises CommitFailed when a message runs alone for longer than `WAIT_SECONDS`.
+        """
         members = crowd()
         try:
             async with asyncio.timeout(WAIT_SECONDS):
                 await members.enter()  # first: an open unit holds locks that the run alone may need
         except TimeoutError as error:
-            raise Failed(f"a message has run alone in this process for more than {WAIT_SECONDS:g} s; ask again") from error
+            raise CommitFailed(
+                f"a message has run alone in this process for more than {WAIT_SECONDS:g} s; ask again"
+            ) from error
         try:
             opened = await self._calls.open(opening)
         except BaseException:
@@ -65,7 +70,7 @@ class CrowdedCalls:
 class CrowdedCall:
     """An execution that leaves the crowd when its unit has ended: a slow broker holds up no message that is to run alone."""
 
-    def __init__(self, call: OpenCall, members: Crowd) -> None:
+    def __init__(self, call: OpenRemoteRequest, members: Crowd) -> None:
         """Enclose this one, which has entered."""
         self._call = call
         self._members: Crowd | None = members

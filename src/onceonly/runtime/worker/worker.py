@@ -11,23 +11,23 @@ from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from typing import Any, Protocol
 
-from onceonly.algorithms.delivery import Report, deliver
+from onceonly.algorithms.delivery import BatchReport, deliver
 from onceonly.config.worker import WorkerSettings
 from onceonly.model.errors import HandlerStuck, OnceOnlyError, WorkerStopped
 from onceonly.model.message import Delivery
 from onceonly.ports.bundle import Ports
 from onceonly.ports.store import Records
-from onceonly.runtime.environment import LIVE, Surroundings, pause
+from onceonly.runtime.environment import LIVE, Environment, pause
 from onceonly.runtime.observe.observed import observed
 from onceonly.runtime.observe.observer import Observer
-from onceonly.runtime.processes.board import Column, Row
+from onceonly.runtime.processes.counters import Column, Row
 from onceonly.runtime.worker.alone import AloneStarts, Presence
+from onceonly.runtime.worker.backpressure import Pace
+from onceonly.runtime.worker.batched_delete import ForgettingTogether
+from onceonly.runtime.worker.concurrency import SideBySide
 from onceonly.runtime.worker.handlers import LoopHandlers
-from onceonly.runtime.worker.pace import Pace
-from onceonly.runtime.worker.returns import PatientTransport
-from onceonly.runtime.worker.together import ForgettingTogether
-from onceonly.runtime.worker.turns import Turn, TurningStore
-from onceonly.runtime.worker.units import SideBySide
+from onceonly.runtime.worker.pipeline import Turn, TurningStore
+from onceonly.runtime.worker.redelivery import PatientTransport
 
 LAST_RELEASE_SECONDS = 2.0  # to give back what a stop cut off
 IN_FLIGHT = 8  # batches at most for each that is handled: the others are dispatched and finished
@@ -61,27 +61,27 @@ class Worker:
         settings: WorkerSettings,
         *,
         observer: Observer | None = None,
-        surroundings: Surroundings = LIVE,
+        environment: Environment = LIVE,
         board: Row | None = None,
         ask: Callable[[], object] = lambda: None,
     ) -> None:
         """Prepare to run; nothing is received before `run`."""
         ports = observed(ports, observer)
         self._transport = PatientTransport(ports.transport)
-        together = ForgettingTogether(ports.store, surroundings.timer, enough=ENOUGH * settings.concurrency)
+        together = ForgettingTogether(ports.store, environment.timer, enough=ENOUGH * settings.concurrency)
         self._ports = ports._replace(transport=self._transport)
         self._settings = settings
-        self._surroundings = surroundings
+        self._surroundings = environment
         self._row = board
         self._ask = ask
         turns, room = asyncio.Semaphore(settings.concurrency), asyncio.Semaphore(SIDE_BY_SIDE)
         self._loops = [
-            Loop(self._ports, settings, surroundings, forgets=together, turn=Turn(turns), room=room, row=board)
+            Loop(self._ports, settings, environment, forgets=together, turn=Turn(turns), room=room, row=board)
             for _ in range(IN_FLIGHT * settings.concurrency)
         ]
-        self._pace = Pace(settings.batch_size, surroundings.chance)
+        self._pace = Pace(settings.batch_size, environment.chance)
         self._trouble = ""
-        self.report = Report()
+        self.report = BatchReport()
 
     @property
     def held(self) -> tuple[Delivery, ...]:
@@ -175,7 +175,7 @@ class Worker:
         loop.batch = ()
         return seconds
 
-    def _learn(self, report: Report, taken: int) -> float:
+    def _learn(self, report: BatchReport, taken: int) -> float:
         self.report += report
         if report.unrecycled:
             self._ask()
@@ -240,7 +240,7 @@ class Loop:
         self,
         ports: Ports,
         settings: WorkerSettings,
-        surroundings: Surroundings,
+        environment: Environment,
         *,
         forgets: Records,
         turn: Turn,
@@ -248,9 +248,9 @@ class Loop:
         row: Row | None = None,
     ) -> None:
         """Begin with nothing in work."""
-        self._handlers = LoopHandlers(ports.handlers, settings.budget, surroundings.timer, endpoint=ports.endpoint, row=row)
+        self._handlers = LoopHandlers(ports.handlers, settings.budget, environment.timer, endpoint=ports.endpoint, row=row)
         presence = Presence()
-        self.starts = AloneStarts(ports.starts, presence, endpoint=ports.endpoint, surroundings=surroundings, row=row)
+        self.starts = AloneStarts(ports.starts, presence, endpoint=ports.endpoint, environment=environment, row=row)
         store = TurningStore(ports.store, turn, presence, forgets=forgets)
         self.ports = ports._replace(handlers=self._handlers, store=store, starts=self.starts)
         self.turn = turn

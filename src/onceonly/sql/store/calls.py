@@ -7,7 +7,7 @@ from sqlalchemy import Column, Connection, Index, MetaData, Table, delete, selec
 
 from onceonly.config.deduplication import ClaimMode
 from onceonly.formats.remote import decode_request, encode_request
-from onceonly.model.errors import Conflict
+from onceonly.model.errors import ConflictError
 from onceonly.model.record import Record
 from onceonly.model.remote import Request
 from onceonly.model.transaction import Kept, Opening, key_of
@@ -72,7 +72,7 @@ class SqlCalls:
 
     async def open(self, opening: Opening) -> "SqlCall | Kept":
         """Lock the row, after waiting for whoever has it; see the port."""
-        with self._database.translate(locked=Conflict):
+        with self._database.translate(locked=ConflictError):
             transaction = await self._database.open(Purpose.UNIT, isolation=self._isolation)
         try:
 
@@ -84,7 +84,7 @@ class SqlCalls:
                 transaction.hold(connection)
                 return limit, next(iter(locked), None)
 
-            with self._database.translate(locked=Conflict):
+            with self._database.translate(locked=ConflictError):
                 limit, row = await transaction.connection.run_sync(prepare)
         except BaseException:
             transaction.drop()
@@ -159,7 +159,7 @@ class SqlCall:
             mine = table.c.key == key_of(self._opening.endpoint, self._opening.key)
             waiting = update(table).where(mine, table.c.request.is_not(None), table.c.answer.is_(None))
             if connection.execute(waiting.values(attempt=self._opening.attempt, answer=answer)).rowcount != 1:
-                raise Conflict("the request was executed or deleted by another")
+                raise ConflictError("the request was executed or deleted by another")
 
         await self._unit.commit_attempt(() if record is None else (record,), last=last, limit=self._limit)
 

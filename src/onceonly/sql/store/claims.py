@@ -15,7 +15,7 @@ from sqlalchemy import Connection, Table, func, select, union_all
 
 from onceonly.config.deduplication import ClaimMode
 from onceonly.formats.records import decode_record
-from onceonly.model.errors import Conflict
+from onceonly.model.errors import ConflictError
 from onceonly.model.identity import Identity, claim_key
 from onceonly.model.message import Message
 from onceonly.model.record import Record
@@ -81,7 +81,7 @@ def places(scope: Scope, messages: Iterable[Message]) -> list[Place]:
 def claim(connection: Connection, scope: Scope, messages: Sequence[Message]) -> Found:
     """Claim messages: first all claims, place by place, then a current read of those that were claimed before.
 
-    Raises OtherSlice; Conflict when one was claimed, and no longer is when it is read.
+    Raises OtherSlice; ConflictError when one was claimed, and no longer is when it is read.
     """
     claimed = places(scope, messages)
     left = [place._replace(messages=_claim(connection, scope, place)) for place in claimed]
@@ -163,7 +163,7 @@ def _read_known(connection: Connection, scope: Scope, place: Place) -> dict[Iden
     query = dialect.current(selected.where(dialect.among(claims.key, "keys")))
     rows = {row.key: row for some in chunks([*place.messages]) for row in connection.execute(query, {"keys": some})}
     if len(rows) < len(place.messages):
-        raise Conflict("another worker has finished and forgotten a message that was being claimed")
+        raise ConflictError("another worker has finished and forgotten a message that was being claimed")
     return {message.identity: Known(rows[key].fingerprint, rows[key].effects) for key, message in place.messages.items()}
 
 

@@ -15,7 +15,7 @@ from onceonly.sql.store.tables import tables
 
 
 class SqlDeadLetters:
-    """Dead letters of all endpoints that use this database. Everything here raises Failed, Unknown."""
+    """Dead letters of all endpoints that use this database. Everything here raises CommitFailed, OutcomeUnknown."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

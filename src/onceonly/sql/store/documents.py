@@ -106,7 +106,7 @@ class SqlDocuments:
             return tuple(await connection.scalars(select(key).where(behind).order_by(key).limit(limit)))
 
     async def check(self) -> tuple[str, ...]:
-        """Look for the table. Raises SchemaMissing, SchemaTooNew, TryAgain."""
+        """Look for the table. Raises SchemaMissing, SchemaTooNew, RetryableError."""
         await check_schema(self._database, SCHEMA)
         if self._database.engine.dialect.name not in MYSQL:
             return ()
@@ -116,7 +116,7 @@ class SqlDocuments:
         return (narrow,) if packet < PACKET else ()
 
     async def remove_expired(self, limit: int = 1000) -> int:
-        """Delete some documents whose time has passed; gives how many. Raises Failed, Unknown."""
+        """Delete some documents whose time has passed; gives how many. Raises CommitFailed, OutcomeUnknown."""
         columns, now = self._table.c, self._database.clock.now()
         expired = and_(columns.expires > 0, columns.expires < now)
         old = select(columns.key).where(expired).order_by(columns.expires).limit(limit)

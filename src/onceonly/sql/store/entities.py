@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from sqlalchemy import Connection
 
 from onceonly.model.entities import Changes
-from onceonly.model.errors import CommitRefused, Conflict, Unusable
+from onceonly.model.errors import CommitRefused, ConflictError, PermanentFailure
 from onceonly.model.message import Message
 from onceonly.sql.store.portions import chunks, packets
 from onceonly.sql.store.scope import Scope
@@ -25,15 +25,15 @@ def load_all(connection: Connection, scope: Scope, messages: Sequence[Message]) 
 def load(connection: Connection, scope: Scope, units: Sequence[str]) -> Loaded:
     """Load entities and lock them, in key order against deadlocks.
 
-    One that does not exist cannot be locked: of two units that make it, one finds it there at its commit. Raises Unusable
-    for a key that is too long.
+    One that does not exist cannot be locked: of two units that make it, one finds it there at its commit. Raises
+    PermanentFailure for a key that is too long.
     """
     if not units:
         return _NONE
     keys = sorted(units, key=_in_bytes)
     for key in keys:
         if len(_in_bytes(key)) > ENTITY_KEY_BYTES:
-            raise Unusable(f"entity key {key[:60]!r}... is too long: a SQL store takes {ENTITY_KEY_BYTES} bytes")
+            raise PermanentFailure(f"entity key {key[:60]!r}... is too long: a SQL store takes {ENTITY_KEY_BYTES} bytes")
     loaded: dict[str, bytes | None] = dict.fromkeys(keys)
     for some in chunks(keys):
         rows = scope.database.dialect.lock(connection, scope.tables.entities, some, key="key", returning=("key", "state"))
@@ -42,18 +42,18 @@ def load(connection: Connection, scope: Scope, units: Sequence[str]) -> Loaded:
 
 
 def save(connection: Connection, scope: Scope, loaded: Loaded, changes: Changes) -> None:
-    """Save changed entities, one statement each for those made, changed and deleted. Raises Conflict, CommitRefused."""
+    """Save changed entities, one statement each for those made, changed and deleted. Raises ConflictError, CommitRefused."""
     changed = [key for key in sorted(changes, key=_in_bytes) if changes[key] != loaded[key]]
     now = scope.database.clock.now()
     states = {key: state for key in changed if (state := changes[key]) is not None}
     rows = {key: {"key": key, "state": state, "changed_at": now} for key, state in states.items()}
     dialect, table = scope.database.dialect, scope.tables.entities
-    with scope.database.translate(locked=Conflict, refused=CommitRefused):
+    with scope.database.translate(locked=ConflictError, refused=CommitRefused):
         for some in packets((row for key, row in rows.items() if loaded[key] is not None), "state"):
             dialect.update_all(connection, table, some, key="key")
         for made in packets((row for key, row in rows.items() if loaded[key] is None), "state"):
             if len(dialect.insert_absent(connection, table, made, key=["key"])) < len(made):
-                raise Conflict("another worker made an entity of this unit first")
+                raise ConflictError("another worker made an entity of this unit first")
         for gone in chunks([key for key in changed if changes[key] is None]):
             dialect.remove(connection, [table], gone, key="key")
 

@@ -35,7 +35,8 @@ class Sample(NamedTuple):
 async def measure(database: Database, sample: Sample, *, name: str, seconds: Callable[[], float]) -> Measurements:
     """Measure a slot of the ring, claims without an instant, and tokens. All of it is rolled back, and its tables dropped.
 
-    `name` is a fresh one, for the tables; `seconds` a clock. Raises Failed, also when this user may make no tables; Unknown.
+    `name` is a fresh one, for the tables; `seconds` a clock. Raises CommitFailed, also when this user may make no tables;
+    OutcomeUnknown.
     """
     with database.translate():
         transaction = await database.open(Purpose.WRITING)

@@ -9,9 +9,9 @@ from typing import Any
 
 from sqlalchemy import Connection, Select, and_, select, update
 
-from onceonly.model.errors import Conflict
+from onceonly.model.artifact import Row
+from onceonly.model.errors import ConflictError
 from onceonly.model.identity import Identity, claim_key
-from onceonly.model.thing import Row
 from onceonly.sql.database import Database
 from onceonly.sql.store.portions import chunks
 from onceonly.sql.store.scope import Scope
@@ -19,13 +19,13 @@ from onceonly.sql.store.tables import tables
 
 
 def spend(connection: Connection, scope: Scope, attempts: Sequence[str]) -> None:
-    """Delete the rows of these attempts in their unit's commit. Raises Conflict when one is cancelled or gone."""
+    """Delete the rows of these attempts in their unit's commit. Raises ConflictError when one is cancelled or gone."""
     for some in chunks(sorted(attempts)):
         spent = scope.database.dialect.remove(
             connection, [scope.tables.register], some, key="attempt", only={"cancelled": False}
         )
         if spent < len(some):
-            raise Conflict("an attempt at a message was cancelled: what it made is gone")
+            raise ConflictError("an attempt at a message was cancelled: what it made is gone")
 
 
 class SqlRegister:
@@ -38,14 +38,14 @@ class SqlRegister:
         self._tables = tables(database.prefix, database.schema)
 
     async def open(self, rows: Sequence[Row]) -> None:
-        """Insert rows in one statement; see the port. An attempt whose row is there already is a Conflict."""
+        """Insert rows in one statement; see the port. An attempt whose row is there already is a ConflictError."""
         values = [self._values(row) for row in rows]
 
         def insert(connection: Connection) -> None:
             for some in chunks(values):
                 dialect, table = self._database.dialect, self._tables.register
                 if len(dialect.insert_absent(connection, table, some, key=["attempt"])) < len(some):
-                    raise Conflict("an attempt at a message was registered before: each needs a fresh id")
+                    raise ConflictError("an attempt at a message was registered before: each needs a fresh id")
 
         if values:
             async with self._database.autocommitting() as connection:

@@ -12,13 +12,13 @@ from sqlalchemy.orm import Session, SessionTransaction
 from onceonly.model.entities import Changes, Entities
 from onceonly.model.errors import (
     USERS_ERRORS,
+    CommitFailed,
     CommitRefused,
-    Conflict,
-    Failed,
+    ConflictError,
     HandlerFailed,
     LockTimeout,
     OnceOnlyError,
-    Unknown,
+    OutcomeUnknown,
 )
 from onceonly.model.message import Failure, FailureKind
 from onceonly.sql.database import Database
@@ -118,20 +118,23 @@ class SqlResources:
         """Make sure that the unit can still be committed. Raises CommitRefused when its handlers saw to it that not."""
         state = self._transaction.state
         if state is State.LOST and not self._is_spoilt:
-            raise Failed(LOST)
+            raise CommitFailed(LOST)
         if self._is_spoilt or state is not State.OPEN:  # a statement that was cut off may have cost the connection: SPOILT
             raise CommitRefused({State.ENDED: ENDED, State.ABORTED: f"a handler failed: {ABORTED}"}.get(state, SPOILT))
 
     def flush(self) -> None:
-        """Write what the handlers left in the session; in the greenlet. Raises Conflict, CommitRefused, Failed, Unknown."""
+        """Write what the handlers left in the session; in the greenlet.
+
+        Raises ConflictError, CommitRefused, CommitFailed, OutcomeUnknown.
+        """
         if self._session is None:
             return
         try:
             self._session.sync_session.flush()
         except DBAPIError as error:
-            raise translated(error, self._database.dialect, locked=Conflict, refused=CommitRefused) from error
+            raise translated(error, self._database.dialect, locked=ConflictError, refused=CommitRefused) from error
         except self._database.dialect.errors as error:
-            raise Unknown(f"{type(error).__name__}: {error}") from error
+            raise OutcomeUnknown(f"{type(error).__name__}: {error}") from error
         except USERS_ERRORS as error:  # whatever a mapper, a type or a listener of the user's raises: nothing is committed yet
             raise CommitRefused(f"what the handlers added cannot be written: {type(error).__name__}: {error}") from error
 
@@ -163,7 +166,7 @@ class SqlResources:
             session.connection()  # only now is SAVEPOINT said, which encloses what goes around the session as well
             return savepoint
 
-        with self._database.translate(locked=Conflict):
+        with self._database.translate(locked=ConflictError):
             return await self._opened().run_sync(begin)
 
     async def _release(self, savepoint: SessionTransaction) -> None:
@@ -189,19 +192,19 @@ class SqlResources:
         if state is State.ENDED:
             raise CommitRefused(ENDED)
         if state is State.LOST:
-            raise Failed(LOST)
+            raise CommitFailed(LOST)
 
     def _graver(self, error: BaseException) -> OnceOnlyError | None:
         """Tell what is to be raised instead of a handler's own error: what concerns the whole unit, or is no fault of it."""
-        if not isinstance(error, Exception) or isinstance(error, CommitRefused | Unknown):
+        if not isinstance(error, Exception) or isinstance(error, CommitRefused | OutcomeUnknown):
             return None
         if self._transaction.state is State.ENDED:
             return CommitRefused(ENDED)
         if self._transaction.state is State.LOST:
-            return Failed(LOST)
+            return CommitFailed(LOST)
         is_own = is_raised_by(error, self._transaction.connection.sync_connection)
         if isinstance(error, DBAPIError) and is_own and self._database.dialect.said(error) in _OUTAGES:
-            return translated(error, self._database.dialect, locked=Conflict)
+            return translated(error, self._database.dialect, locked=ConflictError)
         return None
 
     def _is_whole(self) -> bool:

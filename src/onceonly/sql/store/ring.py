@@ -5,10 +5,10 @@ from contextlib import asynccontextmanager
 
 from sqlalchemy import Connection, func, select
 
-from onceonly.model.errors import Failed, TryAgain
+from onceonly.model.errors import CommitFailed, RetryableError
 from onceonly.model.ring import Slicing, instant_of, label
+from onceonly.ports.environment import Clock
 from onceonly.ports.ring import OWED_COUNTED, Recycling, Slot, slot_as_found
-from onceonly.ports.surroundings import Clock
 from onceonly.sql.database import Database
 from onceonly.sql.dialect import Purpose
 from onceonly.sql.store.portions import KEYS_AT_ONCE
@@ -42,7 +42,10 @@ class SqlRing:
         self._slicing: Slicing | None = None
 
     async def slicing(self) -> Slicing:
-        """Read how time is cut, once. Raises SetupError when it was cut for a shorter retention; Failed, Unknown."""
+        """Read how time is cut, once.
+
+        Raises SetupError when it was cut for a shorter retention, CommitFailed, OutcomeUnknown.
+        """
         if self._slicing is None:
             self._slicing = await read_slicing(self._database, self._retention, clock=self._clock)
         return self._slicing
@@ -68,7 +71,7 @@ class SqlRing:
                 await connection.run_sync(self._recycle, number, slicing, by_rows)
         except _Left as left:
             return left.why
-        except Failed as error:
+        except CommitFailed as error:
             if self._database.is_locked(error):
                 return Recycling.BUSY
             raise
@@ -103,7 +106,7 @@ class SqlRing:
                         await connection.run_sync(keeper.follow, self._name)
             except BaseException as error:
                 await connection.invalidate()  # its end gives the lock back
-                if not isinstance(error, TryAgain):
+                if not isinstance(error, RetryableError):
                     raise
             finally:
                 await connection.close()

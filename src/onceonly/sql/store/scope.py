@@ -5,7 +5,7 @@ from typing import NamedTuple
 from onceonly.config.deduplication import ClaimMode
 from onceonly.model.identity import Identity
 from onceonly.model.ring import Slicing
-from onceonly.ports.surroundings import Clock
+from onceonly.ports.environment import Clock
 from onceonly.sql.database import Database
 from onceonly.sql.store.tables import Tables
 

@@ -6,7 +6,7 @@ from sqlalchemy import Connection, Table, bindparam, select, update
 
 from onceonly.model.errors import SetupError
 from onceonly.model.ring import Slicing, instant_of, label, slicing_for
-from onceonly.ports.surroundings import Clock
+from onceonly.ports.environment import Clock
 from onceonly.sql.database import Database
 from onceonly.sql.database_clock import database_now
 from onceonly.sql.store.tables import THE_RING, Tables, tables
@@ -44,7 +44,7 @@ def read_held(connection: Connection, slot: Table) -> int | None:
 async def read_slicing(database: Database, retention: int, *, clock: Clock | None = None) -> Slicing:
     """Read how time is cut. Who comes first decides it, so that claims are kept for `retention` ms, and labels all slots.
 
-    Raises SetupError when it was cut for a shorter retention; Failed, Unknown.
+    Raises SetupError when it was cut for a shorter retention; CommitFailed, OutcomeUnknown.
     """
     found = await find_slicing(database)
     if found is None:
@@ -55,7 +55,7 @@ async def read_slicing(database: Database, retention: int, *, clock: Clock | Non
 
 
 async def find_slicing(database: Database) -> Slicing | None:
-    """Read how time is cut; None while nobody has decided it. Raises Failed, Unknown."""
+    """Read how time is cut; None while nobody has decided it. Raises CommitFailed, OutcomeUnknown."""
     async with database.reading() as connection:
         return await connection.run_sync(_read, tables(database.prefix, database.schema))
 

@@ -37,7 +37,7 @@ class SqlStarts:
             return await connection.run_sync(self._begin, key, attempts, token)
 
     async def ended(self, identity: Identity) -> None:
-        """Remove the row, unless another run has replaced it. Raises Failed, Unknown."""
+        """Remove the row, unless another run has replaced it. Raises CommitFailed, OutcomeUnknown."""
         key, starts = claim_key(self._endpoint, identity), self._starts
         token = self._tokens.get(key)
         if token is not None:
@@ -46,7 +46,7 @@ class SqlStarts:
             self._tokens.pop(key, None)
 
     async def forget(self, identity: Identity, attempts: int) -> None:
-        """Remove the row of a run whose death was counted; see the port. Raises Failed, Unknown."""
+        """Remove the row of a run whose death was counted; see the port. Raises CommitFailed, OutcomeUnknown."""
         key, starts = claim_key(self._endpoint, identity), self._starts
         async with self._database.writing() as connection:
             await connection.execute(delete(starts).where(starts.c.key == key, starts.c.attempts <= attempts))

@@ -6,14 +6,14 @@ from msgspec.structs import replace
 from sqlalchemy import Connection
 
 from onceonly.config.deduplication import ClaimMode
-from onceonly.model.errors import Conflict, LockTimeout
+from onceonly.model.errors import ConflictError, LockTimeout
 from onceonly.model.identity import Identity, claim_key
 from onceonly.model.message import Message
 from onceonly.model.record import Record
 from onceonly.model.ring import SLOTS
 from onceonly.model.transaction import longest_commit
-from onceonly.ports.store import Barred, Found
-from onceonly.ports.surroundings import Clock
+from onceonly.ports.environment import Clock
+from onceonly.ports.store import Found, UndecidableMessage
 from onceonly.sql.database import Database
 from onceonly.sql.dialect import Purpose, checked_isolation
 from onceonly.sql.store.attempts import bury
@@ -56,19 +56,19 @@ class SqlStore:
         self._taking = Taking(self._scope)
 
     async def prepare(self) -> None:
-        """Find out how time is cut in this database, or decide it. Raises SetupError, Failed, Unknown."""
+        """Find out how time is cut in this database, or decide it. Raises SetupError, CommitFailed, OutcomeUnknown."""
         slicing = await read_slicing(self._database, self._retention, clock=self._scope.clock)
         self._scope = self._scope._replace(slicing=slicing)
 
     async def begin(self, messages: Sequence[Message], *, isolated: bool = False) -> SqlUnit:
         """Begin, and claim all messages: in one statement for each slot, and one for all others. Then load their entities.
 
-        Raises Unusable for an entity's key that is too long; for the rest see the port.
+        Raises PermanentFailure for an entity's key that is too long; for the rest see the port.
         """
         is_undecided = self._keeping is ClaimMode.HISTORY and self._scope.slicing is None
         if is_undecided and any(message.instant or message.former_instant for message in messages):
             await self.prepare()
-        asked, barred, outside = messages, tuple[Barred, ...](), frozenset[Identity]()
+        asked, barred, outside = messages, tuple[UndecidableMessage, ...](), frozenset[Identity]()
         for _ in range(2 * SLOTS):
             try:
                 return await self._begin(asked, barred, outside, isolated=isolated)
@@ -78,24 +78,29 @@ class SqlStore:
                 barred += tuple(each for each in shut if not each.is_wanted_anyway)
                 gone = {each.message.identity for each in barred}
                 asked = [message for message in asked if message.identity not in gone]
-        raise Conflict("slots of the ring were recycled all the time")
+        raise ConflictError("slots of the ring were recycled all the time")
 
-    async def _judge(self, other: OtherSlice) -> tuple[Barred, ...]:
+    async def _judge(self, other: OtherSlice) -> tuple[UndecidableMessage, ...]:
         """Look what a slot holds instead of these messages' slice; none of them is barred if it holds that by now."""
         slicing = self._scope.slicing
         async with self._database.reading() as connection:
             held = await connection.run_sync(read_held, other.slot)
             now = await connection.run_sync(time_in, self._scope.clock)
-        bar = slicing and slicing.judge(other.start, held, now)
-        return tuple(Barred(message, bar) for message in other.messages) if bar is not None else ()
+        bar = slicing and slicing.decide_retry(other.start, held, now)
+        return tuple(UndecidableMessage(message, bar) for message in other.messages) if bar is not None else ()
 
     async def _begin(
-        self, messages: Sequence[Message], barred: tuple[Barred, ...], outside: frozenset[Identity], *, isolated: bool
+        self,
+        messages: Sequence[Message],
+        barred: tuple[UndecidableMessage, ...],
+        outside: frozenset[Identity],
+        *,
+        isolated: bool,
     ) -> SqlUnit:
         scope = self._scope._replace(outside=outside) if outside else self._scope
         # entities are locked here, before any handler runs: workers that change the same one wait for each other
         is_brief = len(messages) > 1 and not any(message.unit for message in messages)
-        with self._database.translate(locked=Conflict):
+        with self._database.translate(locked=ConflictError):
             transaction = await self._database.open(Purpose.BATCH if is_brief else Purpose.UNIT, isolation=self._isolation)
         try:
 
@@ -107,12 +112,12 @@ class SqlStore:
                 transaction.hold(connection, of_messages=True, isolated=isolated)
                 return found, loaded
 
-            with self._database.translate(locked=Conflict):
+            with self._database.translate(locked=ConflictError):
                 found, loaded = await transaction.connection.run_sync(prepare)
             return SqlUnit(scope, transaction, found, loaded=loaded, isolated=isolated)
         except LockTimeout as error:  # a claim's or an entity's: no handler has met it
             transaction.drop()
-            raise Conflict(str(error)) from error.__cause__
+            raise ConflictError(str(error)) from error.__cause__
         except BaseException:
             transaction.drop()
             raise
@@ -131,7 +136,10 @@ class SqlStore:
         return self._keeping is not ClaimMode.NOTHING and record.owes
 
     async def forget(self, records: Sequence[Record]) -> None:
-        """Drop records, and claims where they are no history; one statement for ten thousand. Raises Failed, Unknown."""
+        """Drop records, and claims where they are no history; one statement for ten thousand.
+
+        Raises CommitFailed, OutcomeUnknown.
+        """
         if self._keeping is ClaimMode.NOTHING or not records:
             return
         gone = [self._tables.records]
@@ -171,20 +179,22 @@ class SqlStore:
         """Return a record, after waiting for the unit that has claimed the message, if any; see the port.
 
         A claim in the ring depends on the message's instant, and a token is the message's own: with these and without the
-        message the store cannot tell what to wait for, and raises Conflict.
+        message the store cannot tell what to wait for, and raises ConflictError.
         """
         if self._keeping is ClaimMode.NOTHING:
             return None  # nothing is claimed or recorded, so there is nothing to find or to wait for
         longest = longest_commit(unit)
         if longest is not None:
             async with self._database.autocommitting() as connection:
-                with self._database.translate(locked=Conflict):
+                with self._database.translate(locked=ConflictError):
                     return await connection.run_sync(bury, self._scope, identity, longest)
         found = await self.find([identity])
         if found:
             return found[0]
         if message is None and self._keeping is not ClaimMode.UNTIL_FORGOTTEN:
-            raise Conflict(f"an attempt at message {identity.id!r} may be under way: where it is claimed is not known here")
+            raise ConflictError(
+                f"an attempt at message {identity.id!r} may be under way: where it is claimed is not known here"
+            )
         claimed = message or Message(source=identity.source, id=identity.id, type="", body=b"")
         probe = await self.begin([replace(claimed, unit="")])  # without its entity, which is not needed
         probe.abandon()  # no other unit has the claim any more

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from sqlalchemy import Connection, func, null, select, union_all
 
 from onceonly.formats.records import decode_record
-from onceonly.model.errors import Conflict
+from onceonly.model.errors import ConflictError
 from onceonly.model.identity import Identity, claim_key, hash_of
 from onceonly.model.message import Message
 from onceonly.model.record import Record
@@ -25,7 +25,7 @@ def token_key(token: Token) -> bytes:
 def consume(connection: Connection, scope: Scope, messages: Sequence[Message]) -> Found:
     """Take the tokens of messages, in key order against deadlocks, then make a current read of those without a live one.
 
-    Of several messages with one token the first has it. Raises Conflict when a token was given back meanwhile.
+    Of several messages with one token the first has it. Raises ConflictError when a token was given back meanwhile.
     """
     database, tables, endpoint = scope[:3]
     by_key: dict[bytes, Message] = {}
@@ -63,7 +63,7 @@ class SqlTokens:
     async def add(self, tokens: Sequence[Token]) -> None:
         """Make these live at once; harmless for those that are. One that was consumed is live again: use fresh ids.
 
-        Raises Failed, Unknown.
+        Raises CommitFailed, OutcomeUnknown.
         """
         rows = [{"key": key} for key in sorted({token_key(token) for token in tokens})]
 
@@ -76,7 +76,10 @@ class SqlTokens:
                 await connection.run_sync(insert)
 
     async def remove(self, tokens: Sequence[Token]) -> None:
-        """Remove these, for messages that shall never be handled; harmless when they are gone. Raises Failed, Unknown."""
+        """Remove these, for messages that shall never be handled; harmless when they are gone.
+
+        Raises CommitFailed, OutcomeUnknown.
+        """
         keys = sorted({token_key(token) for token in tokens})
 
         def delete(connection: Connection) -> None:
@@ -88,7 +91,7 @@ class SqlTokens:
                 await connection.run_sync(delete)
 
     async def count(self) -> int:
-        """Count the live tokens of all endpoints: the messages that wait to be handled. Raises Failed, Unknown."""
+        """Count the live tokens of all endpoints: the messages that wait to be handled. Raises CommitFailed, OutcomeUnknown."""
         async with self._database.reading() as connection:
             return await connection.scalar(select(func.count()).select_from(self._tables.tokens)) or 0
 
@@ -111,5 +114,5 @@ def _read_records(
     )
     rows = connection.execute(query, {"messages": [*by_key], "tokens": [*not_taken]}).all()
     if any(row.effects is None for row in rows):
-        raise Conflict("another worker has given back the token of a message that was being claimed")
+        raise ConflictError("another worker has given back the token of a message that was being claimed")
     return {by_key[row.key]: decode_record(by_key[row.key], row.effects) for row in rows}

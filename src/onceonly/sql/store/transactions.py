@@ -8,7 +8,7 @@ from sqlalchemy import Connection, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from onceonly.config.deduplication import ClaimMode
-from onceonly.model.errors import Conflict, Failed
+from onceonly.model.errors import CommitFailed, ConflictError
 from onceonly.model.record import Record
 from onceonly.model.transaction import Kept, Opening, key_of
 from onceonly.ports.store import Found
@@ -52,7 +52,7 @@ class SqlTransactions:
                 return limit, kept
 
             async with waiting(opening):
-                with self._database.translate(locked=Conflict, unsure=Failed):
+                with self._database.translate(locked=ConflictError, unsure=CommitFailed):
                     limit, kept = await transaction.connection.run_sync(prepare)
         except BaseException:
             transaction.drop()
@@ -68,11 +68,11 @@ class SqlTransactions:
             return await connection.run_sync(_read, self._tables, key_of(self._endpoint, key))
 
     async def _begun(self, opening: Opening) -> DatabaseTransaction:
-        """Begin; that a server is slow to reach is no waiting for anybody's key. Raises Conflict, Failed."""
-        with self._database.translate(locked=Conflict, unsure=Failed):
+        """Begin; that a server is slow to reach is no waiting for anybody's key. Raises ConflictError, CommitFailed."""
+        with self._database.translate(locked=ConflictError, unsure=CommitFailed):
             await self._database.ready()
         async with waiting(opening) if self._database.dialect.single_writer else nullcontext():
-            with self._database.translate(locked=Conflict, unsure=Failed):
+            with self._database.translate(locked=ConflictError, unsure=CommitFailed):
                 return await self._database.open(Purpose.UNIT, isolation=self._isolation, lingers=False)
 
     def _take(self, connection: Connection, opening: Opening) -> Kept | None:
@@ -88,7 +88,7 @@ class SqlTransactions:
             return None
         kept = _read(connection, self._tables, key)
         if kept is None:  # it was removed since, or this transaction's snapshot is older than it
-            raise Conflict("the row of this idempotency key cannot be seen yet")
+            raise ConflictError("the row of this idempotency key cannot be seen yet")
         return kept
 
 

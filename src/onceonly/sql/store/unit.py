@@ -8,7 +8,7 @@ from sqlalchemy.exc import IntegrityError
 
 from onceonly.config.deduplication import ClaimMode
 from onceonly.model.entities import Entities
-from onceonly.model.errors import CommitRefused, Conflict, Failed, Unknown
+from onceonly.model.errors import CommitFailed, CommitRefused, ConflictError, OutcomeUnknown
 from onceonly.model.record import Record
 from onceonly.model.token import Token
 from onceonly.ports.store import Found, Resources
@@ -43,37 +43,37 @@ class SqlUnit:
         self._is_over = False
 
     async def load(self, unit: str) -> None:
-        """Load one more entity, and lock it. Raises CommitRefused for a key that is too long, Conflict, Failed."""
+        """Load one more entity, and lock it. Raises CommitRefused for a key that is too long, ConflictError, CommitFailed."""
         if unit in self._loaded:
             return
-        with self._scope.database.translate(locked=Conflict, unsure=Failed):
+        with self._scope.database.translate(locked=ConflictError, unsure=CommitFailed):
             found = await self._transaction.connection.run_sync(load, self._scope, [unit])
         self._loaded.update(found)
         self._entities.add(unit, found[unit])
 
     async def commit_attempt(self, records: Sequence[Record], *, last: Last, limit: Limit) -> None:
-        """Commit a transaction or an execution: a Conflict when a sweeper fenced it. Raises as `commit`."""
+        """Commit a transaction or an execution: a ConflictError when a sweeper fenced it. Raises as `commit`."""
         try:
             await self.commit(records, last=last, limit=limit)
-        except (CommitRefused, Failed) as error:
+        except (CommitRefused, CommitFailed) as error:
             if records and _is_no_longer_unique(error.__cause__):  # an index of the caller's, or the tombstone
                 async with self._scope.database.reading() as connection:
                     if await connection.run_sync(is_buried, self._scope, records[0].identity):
-                        raise Conflict("a sweeper took this attempt for dead, and fenced it") from error
+                        raise ConflictError("a sweeper took this attempt for dead, and fenced it") from error
             raise
 
     async def commit(self, records: Sequence[Record], *, last: Last | None = None, limit: Limit | None = None) -> None:
         """Write, also what `last` writes, and commit within the limit; see the port."""
         if self._is_over:
-            raise Failed("this unit was committed or given up before")
+            raise CommitFailed("this unit was committed or given up before")
         self._is_over = True
         try:
-            with self._scope.database.translate(locked=Conflict, refused=CommitRefused, committing=True):
+            with self._scope.database.translate(locked=ConflictError, refused=CommitRefused, committing=True):
                 await self._transaction.commit(partial(self._write, tuple(records), last), limit=limit)
         except BaseException as error:
             self._transaction.drop()
-            if isinstance(error, Unknown) and not self._transaction.has_said_commit:
-                raise Failed(f"nothing was committed: {error}") from error
+            if isinstance(error, OutcomeUnknown) and not self._transaction.has_said_commit:
+                raise CommitFailed(f"nothing was committed: {error}") from error
             raise
 
     def abandon(self) -> None:
@@ -87,7 +87,7 @@ class SqlUnit:
         self._resources.check()  # before the records: outside of the claims' own transaction they must not be written
         if self._loaded and (changes := self._entities.changes()):
             save(connection, self._scope, self._loaded, changes)
-        with database.translate(locked=Conflict):
+        with database.translate(locked=ConflictError):
             if attempts := [record.attempt for record in records if record.attempt]:
                 spend(connection, self._scope, attempts)
             if self._scope.keeping is not ClaimMode.NOTHING:

@@ -12,11 +12,11 @@ import pytest
 from onceonly_toy.file import ToyArtifacts, ToyDocuments, ToyFile, create
 
 from onceonly.ports.documents import Documents
-from onceonly.ports.effects import Things
+from onceonly.ports.effects import ArtifactStore
+from onceonly.testing.artifact_suite import ArtifactStoreSuite
 from onceonly.testing.documents_subject import Moment
 from onceonly.testing.documents_suite import DocumentsSuite
 from onceonly.testing.on_documents import DocumentDedupSuite, DocumentTokenSuite, DocumentTransactionSuite
-from onceonly.testing.things_suite import ThingsSuite
 
 
 class CutFile(ToyFile):
@@ -53,7 +53,7 @@ class Place:
         """Open a file that was never created."""
         return ToyDocuments(ToyFile(self.path.with_suffix(".missing")))
 
-    async def things(self) -> Things:
+    async def things(self) -> ArtifactStore:
         """Open the artifacts."""
         return ToyArtifacts(ToyFile(self.path))
 
@@ -101,5 +101,5 @@ class TestTransactions(InAFile, DocumentTransactionSuite):
     """The transactions on documents."""
 
 
-class TestArtifacts(InAFile, ThingsSuite):
+class TestArtifacts(InAFile, ArtifactStoreSuite):
     """Artifacts."""

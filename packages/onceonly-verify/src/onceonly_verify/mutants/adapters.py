@@ -109,11 +109,11 @@ def _look_only(world, messages, token):
         (
             store(
                 "MemoryStore.commit",
-                swallow(_COMMITTED, "Unknown", "await self._perform('again', _write_again, (changes,))"),
+                swallow(_COMMITTED, "OutcomeUnknown", "await self._perform('again', _write_again, (changes,))"),
             ),
             store(
                 "",
-                imports("onceonly.model.errors", "Unknown"),
+                imports("onceonly.model.errors", "OutcomeUnknown"),
                 define("""
 def _write_again(world, changes):
     stored = tuple(Stored(record, 0) for record in changes.records)

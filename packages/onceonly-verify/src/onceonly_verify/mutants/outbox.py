@@ -26,7 +26,7 @@ from onceonly_verify.mutations.places import (
     source_of,
 )
 
-_FINISHED = argument("Processed", "finished")
+_FINISHED = argument("UnitResult", "finished")
 _OWED = source_of(argument("dispatch", 0))
 _PREPARED = result_of("admission.prepare")
 _RENAMED = """
@@ -76,8 +76,8 @@ OUTBOX: tuple[Mutant, ...] = (
         "Unknown taken as success",
         (COPIES,),
         (
-            outbox("", imports("onceonly.model.errors", "Unknown")),
-            outbox("process", swallow("_commit", "Unknown")),
+            outbox("", imports("onceonly.model.errors", "OutcomeUnknown")),
+            outbox("process", swallow("_commit", "OutcomeUnknown")),
         ),
     ),
     Mutant(
@@ -100,7 +100,7 @@ OUTBOX: tuple[Mutant, ...] = (
                 "dispatch",
                 swallow(
                     "transport.send",
-                    "TryAgain",
+                    "RetryableError",
                     "answers = iter([Answer.TAKEN for _ in sends])",
                     answers=result_of("transport.send"),
                     sends=argument("transport.send", 0),

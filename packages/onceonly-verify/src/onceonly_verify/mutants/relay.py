@@ -61,12 +61,12 @@ RELAY: tuple[Mutant, ...] = (
         "relay: send failure swallowed",
         (RELAYED,),
         (
-            relay("", imports("onceonly.model.errors", "TryAgain")),
+            relay("", imports("onceonly.model.errors", "RetryableError")),
             relay(
                 "relay",
                 swallow(
                     "dispatch",
-                    "TryAgain",
+                    "RetryableError",
                     "answers = {record.identity: Answer.TAKEN for record in records}",
                     answers=result_of("dispatch"),
                 ),

@@ -101,7 +101,10 @@ CALLING: tuple[Mutant, ...] = (
     Mutant(
         "PUT Unknown taken as success",
         (FAILING,),
-        (effects("", imports("onceonly.model.errors", "Unknown")), effects("Registered.make", swallow("create", "Unknown"))),
+        (
+            effects("", imports("onceonly.model.errors", "OutcomeUnknown")),
+            effects("Registered.make", swallow("create", "OutcomeUnknown")),
+        ),
     ),
     Mutant(
         "POST before the commit",

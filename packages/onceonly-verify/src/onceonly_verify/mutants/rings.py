@@ -173,7 +173,11 @@ slots = tuple(replace(held, start=offered.get(number, held.start)) for number, h
     Mutant(
         "what waits for its slot refused",
         (NEXT,),
-        (delivery("_bar", replace(source_of(argument("_count", 0)), "[]"), drop_filter(condition("Bar.UNRECYCLED"))),),
+        (
+            delivery(
+                "_bar", replace(source_of(argument("_count", 0)), "[]"), drop_filter(condition("Undecidable.SLOT_NOT_READY"))
+            ),
+        ),
     ),
     Mutant(
         "instant taken from the header again",

@@ -112,10 +112,10 @@ SHELL: tuple[Mutant, ...] = (
             delivery(
                 "_nobodys",
                 replace_statement(
-                    call("Ran", passing="contended"),
+                    call("RunResult", passing="contended"),
                     """
 finished = tuple(Record(item.message.identity) for item in items)
-return Ran(processed=(Processed(finished=finished),))
+return RunResult(processed=(UnitResult(finished=finished),))
 """,
                 ),
             ),
@@ -144,7 +144,7 @@ def _renamed(delivery, ports):
             intake(
                 "sort",
                 replace(argument(receiver(_COPIED), 0), "(message.identity, delivery.receipt)", **_READ),
-                replace(index_of(argument("Item", 0)), "old[0]"),
+                replace(index_of(argument("PendingMessage", 0)), "old[0]"),
             ),
         ),
     ),
@@ -255,10 +255,10 @@ if done.finished:
             delivery(
                 "_nobodys",
                 replace_statement(
-                    call("Ran", passing="unsure"),
+                    call("RunResult", passing="unsure"),
                     """
 failed = tuple((item.message.identity, KILLED) for item in items)
-return Ran(processed=(Processed(failed=failed),))
+return RunResult(processed=(UnitResult(failed=failed),))
 """,
                 ),
             ),
@@ -298,7 +298,7 @@ return Ran(processed=(Processed(failed=failed),))
     Mutant(
         "suspects run with the others, uncounted",
         (KILLING,),
-        (intake("Item.suspect", replace(returned(), "False")),),
+        (intake("PendingMessage.suspect", replace(returned(), "False")),),
     ),
     Mutant(
         "a batch's death counted against each of it",
@@ -332,7 +332,7 @@ if started.died is not None or item.suspect:
     Mutant(
         "a run left recorded whose recording was not answered",
         (UNSEEN, EARLY),
-        (delivery("_run_alone", drop(call("starts.ended", within=handler("TryAgain")))),),
+        (delivery("_run_alone", drop(call("starts.ended", within=handler("RetryableError")))),),
     ),
     Mutant(
         "a run recorded when it is over",
@@ -394,7 +394,7 @@ if started.died is not None or item.suspect:
                 replace(
                     source_of(argument("_by_key", 0)),
                     "[item for item in items if item.alone or not item.suspect]",
-                    items=result_of("Item"),
+                    items=result_of("PendingMessage"),
                 ),
                 insert_before("Intake", "alone = ()", alone=argument("Intake", 4)),
             ),
@@ -414,7 +414,7 @@ if started.died is not None or item.suspect:
                 replace_statement(
                     "settle",
                     """
-letter = Letter(_final(item, KILLED, verdict, ports).letter, item.deliveries)
+letter = DeadLetterDraft(_final(item, KILLED, verdict, ports).letter, item.deliveries)
 return await give_up([letter], hopeless)
 """,
                     verdict=result_of("handlers.verdict"),

@@ -41,14 +41,14 @@ THINGS: tuple[Mutant, ...] = (
         "created before registered",
         (CRASHED,),
         (
-            effects("", imports("onceonly.model.thing", "Thing")),
+            effects("", imports("onceonly.model.artifact", "Artifact")),
             effects(
                 "Registered.register",
                 insert_before(
                     "_register.open",
                     """
 for row in rows:
-    await self._things['blob'].create(Thing(kind='blob', name=f'{row.attempt}/0', data=b'reserved'))
+    await self._things['blob'].create(Artifact(kind='blob', name=f'{row.attempt}/0', data=b'reserved'))
 """,
                     rows=argument("_register.open", 0),
                 ),

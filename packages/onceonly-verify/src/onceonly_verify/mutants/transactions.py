@@ -72,7 +72,7 @@ TRANSACTIONS: tuple[Mutant, ...] = (
         (transaction("complete", move_before(branch(condition("ways.controls")), call("Transacted", passing="records"))),),
     ),
     Mutant("no tombstone", (CONTROL,), (control("look", drop("attempts.bury")),)),
-    Mutant("tombstone as upsert", (CONTROL,), (documents("DocumentTransactions.bury", drop(raised("Conflict"))),)),
+    Mutant("tombstone as upsert", (CONTROL,), (documents("DocumentTransactions.bury", drop(raised("ConflictError"))),)),
     Mutant(
         "tombstone on the client's key",
         (KEYED,),
@@ -134,7 +134,7 @@ await transactions.save(self.unit, replace(document, keys=keys), version)
     Mutant(
         "dispatch after Unknown commit",
         (CONTROL,),
-        (transaction("complete", add_handler(attempt("commit"), "Unknown")),),
+        (transaction("complete", add_handler(attempt("commit"), "OutcomeUnknown")),),
     ),
     Mutant(
         "unanswered commit called Failed",

@@ -13,10 +13,10 @@ from uuid import uuid4
 
 from onceonly.documents.encoding import is_text
 from onceonly.documents.limits import check_limits
-from onceonly.model.errors import CommitRefused, Failed, SetupError, Unknown
-from onceonly.model.thing import Thing
+from onceonly.model.artifact import Artifact
+from onceonly.model.errors import CommitFailed, CommitRefused, OutcomeUnknown, SetupError
 from onceonly.ports.documents import Change, Document, DocumentLimits, Version
-from onceonly.ports.surroundings import Clock
+from onceonly.ports.environment import Clock
 from onceonly.systems.threads import in_thread
 
 LIMITS = DocumentLimits(service="a toy file", key=1024, body=1024 * 1024)
@@ -38,11 +38,11 @@ class ToyFile:
         self.path = path
 
     async def read(self, work: Callable[[sqlite3.Connection], Result]) -> Result:
-        """Return the result of a read. Raises Failed: a read changes nothing."""
+        """Return the result of a read. Raises CommitFailed: a read changes nothing."""
         return await in_thread(self._read, work)
 
     async def write(self, work: Callable[[sqlite3.Connection], Result]) -> Result:
-        """Return the result of one transaction. Raises Failed, Unknown."""
+        """Return the result of one transaction. Raises CommitFailed, OutcomeUnknown."""
         return await in_thread(self._write, work)
 
     def commit(self, connection: sqlite3.Connection) -> None:
@@ -59,23 +59,23 @@ class ToyFile:
             with closing(self.connect()) as connection:
                 return work(connection)
         except sqlite3.Error as error:
-            raise Failed(f"cannot read {self.path}: {error}") from error
+            raise CommitFailed(f"cannot read {self.path}: {error}") from error
 
     def _write(self, work: Callable[[sqlite3.Connection], Result]) -> Result:
         try:
             connection = self.connect()
         except sqlite3.Error as error:
-            raise Failed(f"cannot open {self.path}: {error}") from error
+            raise CommitFailed(f"cannot open {self.path}: {error}") from error
         with closing(connection):  # rolls back what is not committed
             try:
                 connection.execute("BEGIN IMMEDIATE")
                 result = work(connection)
             except sqlite3.Error as error:
-                raise Failed(f"cannot write to {self.path}: {error}") from error
+                raise CommitFailed(f"cannot write to {self.path}: {error}") from error
             try:
                 self.commit(connection)
             except sqlite3.Error as error:
-                raise Unknown(f"no answer to a commit in {self.path}: {error}") from error
+                raise OutcomeUnknown(f"no answer to a commit in {self.path}: {error}") from error
         return result
 
     def check(self) -> tuple[str, ...]:
@@ -110,7 +110,7 @@ class ToyDocuments:
         self._file = file
 
     async def load(self, keys: Sequence[str]) -> Mapping[str, Document]:
-        """Read documents; see the port. Raises Failed."""
+        """Read documents; see the port. Raises CommitFailed."""
 
         def work(connection: sqlite3.Connection) -> dict[str, Document]:
             found = {key: _document(connection, key) for key in keys if is_text(key)}
@@ -119,12 +119,12 @@ class ToyDocuments:
         return await self._file.read(work)
 
     async def save(self, changes: Sequence[Change]) -> tuple[Version | None, ...]:
-        """Write documents; see the port. Raises CommitRefused, Failed, Unknown."""
+        """Write documents; see the port. Raises CommitRefused, CommitFailed, OutcomeUnknown."""
         check_limits(changes, self.limits)
         return await self._file.write(lambda connection: tuple(_change(connection, each) for each in changes))
 
     async def keys(self, prefix: str, *, after: str = "", limit: int = 1000) -> tuple[str, ...]:
-        """List keys in the order of their bytes; see the port. Raises Failed."""
+        """List keys in the order of their bytes; see the port. Raises CommitFailed."""
         statement = "SELECT key FROM documents WHERE key >= ? AND key > ? AND substr(key, 1, ?) = ? ORDER BY key LIMIT ?"
         first = prefix.encode()
         values = (first, after.encode(), len(first), first, limit)
@@ -143,8 +143,11 @@ class ToyArtifacts:
         """Use this file; opens nothing."""
         self._file = file
 
-    async def create(self, thing: Thing) -> None:
-        """Create an artifact; see the port. Raises CommitRefused for a name that has other data, Failed, Unknown."""
+    async def create(self, thing: Artifact) -> None:
+        """Create an artifact; see the port.
+
+        Raises CommitRefused for a name that has other data, CommitFailed, OutcomeUnknown.
+        """
 
         def work(connection: sqlite3.Connection) -> bytes | None:
             statement = "INSERT INTO artifacts VALUES (?, ?) ON CONFLICT DO NOTHING"
@@ -155,15 +158,15 @@ class ToyArtifacts:
             raise CommitRefused(f"the artifact {thing.name!r} exists with other data")
 
     async def delete(self, name: str) -> None:
-        """Delete an artifact; see the port. Raises Failed, Unknown."""
+        """Delete an artifact; see the port. Raises CommitFailed, OutcomeUnknown."""
         await self._file.write(lambda connection: connection.execute("DELETE FROM artifacts WHERE name = ?", (name.encode(),)))
 
     async def read(self, name: str) -> bytes | None:
-        """Return the data of an artifact; see the port. Raises Failed."""
+        """Return the data of an artifact; see the port. Raises CommitFailed."""
         return await self._file.read(lambda connection: _artifact(connection, name))
 
     async def names(self, prefix: str = "") -> tuple[str, ...]:
-        """List names; see the port. Raises Failed."""
+        """List names; see the port. Raises CommitFailed."""
         first = prefix.encode()
         statement, values = "SELECT name FROM artifacts WHERE substr(name, 1, ?) = ?", (len(first), first)
         rows = await self._file.read(lambda connection: connection.execute(statement, values).fetchall())

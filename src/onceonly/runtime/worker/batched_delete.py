@@ -10,7 +10,7 @@ A relay has one loop, which has more to send: there nobody waits.
 import asyncio
 from collections.abc import Callable, Sequence
 
-from onceonly.model.errors import Unknown
+from onceonly.model.errors import OutcomeUnknown
 from onceonly.model.record import Record
 from onceonly.ports.store import Records
 from onceonly.runtime.environment import Timer, pause
@@ -58,7 +58,7 @@ class ForgettingTogether:
                 self._next = Round()
                 await self._forget(mine)
         if mine.error is not None:
-            raise Unknown(f"records were to be forgotten together: {mine.error}") from mine.error
+            raise OutcomeUnknown(f"records were to be forgotten together: {mine.error}") from mine.error
 
     async def _forget(self, mine: Round) -> None:
         mine.begun = True

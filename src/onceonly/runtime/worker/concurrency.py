@@ -2,8 +2,8 @@
 
 import asyncio
 
-from onceonly.algorithms.delivery import Report, Work, Works, one_after_another
-from onceonly.runtime.worker.turns import Turn
+from onceonly.algorithms.delivery import BatchReport, Work, Works, one_after_another
+from onceonly.runtime.worker.pipeline import Turn
 
 
 class SideBySide:
@@ -14,14 +14,14 @@ class SideBySide:
         self._room = room
         self._turn = turn
 
-    async def __call__(self, works: Works) -> Report:
+    async def __call__(self, works: Works) -> BatchReport:
         """Do them all, then raise what the first of them raised."""
         if len(works) < 2:  # noqa: PLR2004 - one or none
             return await one_after_another(works)
         with self._turn.shared(len(works)):
             return await self._together(works)
 
-    async def _together(self, works: Works) -> Report:
+    async def _together(self, works: Works) -> BatchReport:
         tasks = [asyncio.create_task(self._in_turn(work)) for work in works]
         try:
             await asyncio.wait(tasks)
@@ -29,9 +29,9 @@ class SideBySide:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-        return sum((task.result() for task in tasks), Report())
+        return sum((task.result() for task in tasks), BatchReport())
 
-    async def _in_turn(self, work: Work) -> Report:
+    async def _in_turn(self, work: Work) -> BatchReport:
         async with self._room:
             self._turn.begin()
             return await work()

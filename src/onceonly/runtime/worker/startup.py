@@ -6,10 +6,10 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, ExitStack
 from typing import TypeVar
 
-from onceonly.model.errors import SetupError, TryAgain
-from onceonly.runtime.environment import LIVE, Surroundings, pause
-from onceonly.runtime.processes.doorbell import Doorbell
-from onceonly.runtime.worker.pace import Pace
+from onceonly.model.errors import RetryableError, SetupError
+from onceonly.runtime.environment import LIVE, Environment, pause
+from onceonly.runtime.processes.notifier import Doorbell
+from onceonly.runtime.worker.backpressure import Pace
 
 _Opened = TypeVar("_Opened")
 _log = logging.getLogger("onceonly")
@@ -26,14 +26,14 @@ class Patience:
         stop: asyncio.Event,
         *,
         endpoint: str,
-        surroundings: Surroundings = LIVE,
+        environment: Environment = LIVE,
         away: asyncio.Event | None = None,
         doorbell: Doorbell | None = None,
     ) -> None:
         self._stop = stop
         self._endpoint = endpoint
-        self._timer = surroundings.timer
-        self._pace = Pace(1, surroundings.chance)
+        self._timer = environment.timer
+        self._pace = Pace(1, environment.chance)
         self._away = away or asyncio.Event()
         self._doorbell = doorbell or Doorbell()
         self._told = False
@@ -47,7 +47,7 @@ class Patience:
             while not self._stop.is_set():
                 try:
                     return await self._once(stack, opening)
-                except TryAgain as error:
+                except RetryableError as error:
                     if not self._told:
                         waiting.enter_context(self._doorbell.expected())
                     self._tell(error)
@@ -78,7 +78,7 @@ class Patience:
         await self._stop.wait()
         limit.reschedule(asyncio.get_running_loop().time())
 
-    def _tell(self, error: TryAgain) -> None:
+    def _tell(self, error: RetryableError) -> None:
         self._away.set()
         if not self._told:
             self._told = True

@@ -21,7 +21,7 @@ class Clock:
         self._now += round(seconds * 1000)
 
 
-class NoChance:
+class FixedRandomSource:
     """Chance without surprise: jitter adds nothing."""
 
     def fraction(self) -> float:
@@ -29,7 +29,7 @@ class NoChance:
         return 0.0
 
 
-class CountedIds:
+class CountedIdGenerator:
     """Ids that count up, so that two runs of a test see the same ones."""
 
     def __init__(self) -> None:

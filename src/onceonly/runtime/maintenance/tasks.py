@@ -9,12 +9,12 @@ from typing import NamedTuple
 
 from onceonly.algorithms.relay import relay
 from onceonly.algorithms.sweeper import sweep
-from onceonly.model.errors import TryAgain
+from onceonly.model.errors import RetryableError
 from onceonly.model.journal import LateSlot
 from onceonly.ports.bundle import Ports
+from onceonly.ports.environment import Clock
 from onceonly.ports.ring import Recycling, Ring, Slot, SlotState
 from onceonly.ports.store import PendingRecords
-from onceonly.ports.surroundings import Clock
 from onceonly.runtime.relay.relay import LEASE_SECONDS, Look
 from onceonly.runtime.relay.relay import PAGE as RECORDS
 
@@ -94,18 +94,18 @@ class Slots:
     async def recycle(self) -> int:
         """Recycle every slot that holds less than it should; gives how many. What cannot be now is tried again next time.
 
-        A slot that fails keeps no other from being recycled. Raises Failed, Unknown when one did.
+        A slot that fails keeps no other from being recycled. Raises CommitFailed, OutcomeUnknown when one did.
         """
         width = (await self._ring.slicing()).width
         reasons: dict[int, str] = {}
         recycled = 0
-        trouble: TryAgain | None = None
+        trouble: RetryableError | None = None
         for slot in await self._ring.slots():
             if slot.state not in _RECYCLABLE:
                 continue
             try:
                 became = await self._recycle(slot, width)
-            except TryAgain as error:
+            except RetryableError as error:
                 trouble, reasons[slot.number] = error, str(error)
             else:
                 recycled += became is Recycling.RECYCLED
@@ -123,7 +123,7 @@ class Slots:
 
 
 async def late_slots(ring: Ring, reasons: Mapping[int, str] = MappingProxyType({})) -> tuple[LateSlot, ...]:
-    """Find the slots that are late, and tell of each whether messages need it by now. Raises Failed, Unknown."""
+    """Find the slots that are late, and tell of each whether messages need it by now. Raises CommitFailed, OutcomeUnknown."""
     width, slots, now = (await ring.slicing()).width, await ring.slots(), await ring.now()
     late = (slot for slot in slots if slot.state in _RECYCLABLE and slot.late > width / LATE_PARTS)
     return tuple(

@@ -9,10 +9,10 @@ import asyncio
 import logging
 from contextlib import suppress
 
-from onceonly.algorithms.delivery import Report
+from onceonly.algorithms.delivery import BatchReport
 from onceonly.model.errors import OnceOnlyError
 from onceonly.ports.upkeep import Counter
-from onceonly.runtime.environment import LIVE, Surroundings, pause
+from onceonly.runtime.environment import LIVE, Environment, pause
 from onceonly.runtime.worker.worker import Worker
 
 WRITE_INTERVAL_SECONDS = 1.0
@@ -23,7 +23,7 @@ LAST_WRITE_SECONDS = 2.0
 _log = logging.getLogger("onceonly.drops")
 
 
-def dropped(report: Report, *, in_store: bool) -> int:
+def dropped(report: BatchReport, *, in_store: bool) -> int:
     """Tell how many messages came without a live token. One whose tokens are in the store is idle then, for its claim looks."""
     return report.dropped + (report.idle if in_store else 0)
 
@@ -35,14 +35,14 @@ class CountedWorker:
     """
 
     def __init__(
-        self, worker: Worker, counter: Counter, *, endpoint: str, in_store: bool, surroundings: Surroundings = LIVE
+        self, worker: Worker, counter: Counter, *, endpoint: str, in_store: bool, environment: Environment = LIVE
     ) -> None:
         """Run this worker, and add to this counter; `in_store` tells whether the tokens are in the store's own database."""
         self.worker = worker
         self._in_store = in_store
         self._counter = counter
         self._endpoint = endpoint
-        self._surroundings = surroundings
+        self._surroundings = environment
         self._written = 0
         self._trouble = False
 

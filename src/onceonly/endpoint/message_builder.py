@@ -1,4 +1,7 @@
-"""Envelopes: makes a message on its way out of what a user wants sent. Whatever can never be sent is refused here, at once."""
+"""MessageBuilder: makes a message on its way out of what a user wants sent.
+
+Whatever can never be sent is refused here, at once.
+"""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -22,7 +25,7 @@ Subscribers = Mapping[str, Sequence[str]]
 """The endpoints that take an event, by its type."""
 
 
-class Wish(NamedTuple):
+class SendOptions(NamedTuple):
     """What a user said beside the body: `to` is empty for an event, the others are as in `Context.send`."""
 
     to: str
@@ -43,7 +46,7 @@ class Origin(NamedTuple):
     instant: int | None = None
 
 
-class Envelopes:
+class MessageBuilder:
     """Makes messages in the name of one endpoint; `max_body` is in bytes, `subscribers` are there where tokens are minted."""
 
     def __init__(self, endpoint: str, *, max_body: int, subscribers: Subscribers | None = None) -> None:
@@ -53,7 +56,7 @@ class Envelopes:
         self._second = -1
         self._second_text = ""
 
-    def seal(self, body: object, wish: Wish, origin: Origin, *, now: int, cause: Headers = ()) -> Send:
+    def seal(self, body: object, wish: SendOptions, origin: Origin, *, now: int, cause: Headers = ()) -> Send:
         """Make one message; `now` is in milliseconds since 1970, `cause` are extensions that say where it comes from.
 
         Raises InvalidEffect when it can never be sent: too large, not serializable, without a type or with one that no
@@ -103,12 +106,12 @@ def command(to: str) -> str:
     return to
 
 
-def _repeatable(wish: Wish, since: int) -> int:
+def _repeatable(wish: SendOptions, since: int) -> int:
     """Give an instant that is the same whenever the handler runs; 0 where nothing is known that is."""
     return max(_due(wish, since), since) if since else 0
 
 
-def _due(wish: Wish, now: int) -> int:
+def _due(wish: SendOptions, now: int) -> int:
     """Give the absolute instant: a re-dispatch must not put the message off once more."""
     if wish.delay is None and wish.at is None:
         return 0

@@ -4,8 +4,8 @@ import asyncio
 from contextlib import AbstractAsyncContextManager
 from typing import ClassVar, Protocol
 
-from onceonly.model.thing import Thing
-from onceonly.ports.effects import Things
+from onceonly.model.artifact import Artifact
+from onceonly.ports.effects import ArtifactStore
 from onceonly.testing.samples import EVERY_BYTE
 from onceonly.testing.store_subject import cancel
 from onceonly.testing.suite import Suite
@@ -15,24 +15,24 @@ NAMES = (NAME, "0f3a", "invoices/2027/0f3a.pdf", "köln № 7 δ/東京 🛫", "
 LARGE = EVERY_BYTE * 4096
 
 
-class ThingsSubject(Protocol):
+class ArtifactStoreSubject(Protocol):
     """One kind of thing, under test, in a place where nothing was made yet."""
 
-    async def things(self) -> Things:
+    async def things(self) -> ArtifactStore:
         """Open the place, each time as a process of its own would."""
 
 
-def thing(name: str = NAME, data: bytes = EVERY_BYTE) -> Thing:
+def thing(name: str = NAME, data: bytes = EVERY_BYTE) -> Artifact:
     """Make the description of a thing."""
-    return Thing(kind="blob", name=name, data=data, content_type="application/pdf")
+    return Artifact(kind="blob", name=name, data=data, content_type="application/pdf")
 
 
-class ThingsSuite(Suite):
+class ArtifactStoreSuite(Suite):
     """Every promise of a kind of thing. Override `open_things`; `large` is data of a size that users may expect to work."""
 
     large: ClassVar[bytes] = LARGE
 
-    def open_things(self) -> AbstractAsyncContextManager[ThingsSubject]:
+    def open_things(self) -> AbstractAsyncContextManager[ArtifactStoreSubject]:
         """Give a place where nothing was made, and clean up afterwards."""
         raise NotImplementedError
 
@@ -148,9 +148,9 @@ class ThingsSuite(Suite):
             assert sorted(await (await subject.things()).names()) == [f"t/{turns}" for turns in range(6)]
 
 
-async def _make(subject: ThingsSubject, one: Thing) -> None:
+async def _make(subject: ArtifactStoreSubject, one: Artifact) -> None:
     await (await subject.things()).create(one)
 
 
-async def _read(subject: ThingsSubject, name: str) -> bytes | None:
+async def _read(subject: ArtifactStoreSubject, name: str) -> bytes | None:
     return await (await subject.things()).read(name)

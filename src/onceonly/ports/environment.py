@@ -10,14 +10,14 @@ class Clock(Protocol):
         """Give milliseconds since 1970, UTC."""
 
 
-class Ids(Protocol):
+class IdGenerator(Protocol):
     """A source of ids that were never given before, by anybody."""
 
     def fresh(self) -> str:
         """Give 32 hexadecimal digits."""
 
 
-class Chance(Protocol):
+class RandomSource(Protocol):
     """A source of random numbers."""
 
     def fraction(self) -> float:

@@ -2,7 +2,7 @@
 
 from collections.abc import Hashable, Sequence
 
-from onceonly.model.errors import TryAgain
+from onceonly.model.errors import RetryableError
 from onceonly.model.message import Delivery, Send
 from onceonly.model.record import Answer
 from onceonly.ports.transport import Depth, Topology, Transport
@@ -36,7 +36,7 @@ class PatientTransport:
         """Settle these; remember them when that fails."""
         try:
             await self._transport.ack(deliveries)
-        except TryAgain:
+        except RetryableError:
             self._keep(deliveries)
             raise
 
@@ -48,7 +48,7 @@ class PatientTransport:
         self._returning |= mine.keys()  # somebody else may find them among what is left meanwhile
         try:
             await self._transport.release(tuple(mine.values()))
-        except TryAgain:
+        except RetryableError:
             self._keep(tuple(mine.values()))
             raise
         finally:

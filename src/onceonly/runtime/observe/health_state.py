@@ -12,10 +12,18 @@ from typing import Protocol
 
 import msgspec
 
-from onceonly.model.errors import CommitRefused, Conflict, HandlerFailed, NotNow, OnceOnlyError, QueueMissing, TryAgain
+from onceonly.model.errors import (
+    BudgetExceeded,
+    CommitRefused,
+    ConflictError,
+    HandlerFailed,
+    OnceOnlyError,
+    QueueMissing,
+    RetryableError,
+)
 from onceonly.model.health import EndpointHealth, Trouble
 from onceonly.model.journal import Journal
-from onceonly.ports.surroundings import Clock
+from onceonly.ports.environment import Clock
 from onceonly.runtime.environment import LIVE
 from onceonly.runtime.observe.logs import Logs
 from onceonly.runtime.observe.observer import Call, Point
@@ -149,9 +157,9 @@ class _Watched:
 
 def is_trouble(error: BaseException | None) -> bool:
     """Tell an outage, a wrong set-up or a bug from a lost race and a message's own failure."""
-    if not isinstance(error, Exception) or isinstance(error, Conflict | CommitRefused | HandlerFailed | NotNow):
+    if not isinstance(error, Exception) or isinstance(error, ConflictError | CommitRefused | HandlerFailed | BudgetExceeded):
         return False
-    return isinstance(error, TryAgain | QueueMissing) or not isinstance(error, OnceOnlyError)
+    return isinstance(error, RetryableError | QueueMissing) or not isinstance(error, OnceOnlyError)
 
 
 async def keep_written(vitals: Vitals, path: Path, *, every: float = POLL_SECONDS) -> None:

@@ -14,24 +14,27 @@ from onceonly.model.errors import SetupError
 from onceonly.model.identity import hash_of
 from onceonly.model.message import Message
 from onceonly.model.token import TOKEN, Token
-from onceonly.ports.surroundings import Clock
-from onceonly.runtime.environment import LIVE, Surroundings
+from onceonly.ports.environment import Clock
+from onceonly.runtime.environment import LIVE, Environment
 
 
-class Mint(Protocol):
+class TokenIssuer(Protocol):
     """A place for tokens, as far as senders from outside need it."""
 
     async def add(self, tokens: list[Token]) -> None:
-        """Make these live at once; harmless for those that are. Raises Failed, Unknown."""
+        """Make these live at once; harmless for those that are. Raises CommitFailed, OutcomeUnknown."""
 
     async def remove(self, tokens: list[Token]) -> None:
-        """Remove these, for messages that nobody shall handle; harmless when they are gone. Raises Failed, Unknown."""
+        """Remove these, for messages that nobody shall handle; harmless when they are gone.
+
+        Raises CommitFailed, OutcomeUnknown.
+        """
 
 
 @asynccontextmanager
-async def open_mint(settings: Settings, *, surroundings: Surroundings = LIVE) -> AsyncIterator[Mint]:
-    """Open the place where an endpoint looks for its tokens. Raises SetupError, TryAgain."""
-    place, clock = settings.plan.tokens, surroundings.clock
+async def open_token_issuer(settings: Settings, *, environment: Environment = LIVE) -> AsyncIterator[TokenIssuer]:
+    """Open the place where an endpoint looks for its tokens. Raises SetupError, RetryableError."""
+    place, clock = settings.plan.tokens, environment.clock
     if place is None:
         raise SetupError(f"endpoint {settings.name!r} asks for no tokens")
     if settings.plan.tokens_in_store:
@@ -58,7 +61,7 @@ def with_token(message: Message) -> Message:
 
 
 async def count_live(store: Location, *, clock: Clock) -> int:
-    """Count the live tokens in a SQL store's own database, those of all endpoints. Raises SetupError, TryAgain."""
+    """Count the live tokens in a SQL store's own database, those of all endpoints. Raises SetupError, RetryableError."""
     from onceonly.assembly import sql  # noqa: PLC0415 - imports SQLAlchemy and a driver, so only when a URL names them
 
     async with sql.open_tokens(store, clock=clock) as tokens:

@@ -6,7 +6,7 @@ from onceonly.model.identity import Identity
 from onceonly.model.message import Headers
 
 
-class Thing(Struct, frozen=True, kw_only=True):
+class Artifact(Struct, frozen=True, kw_only=True):
     """Something to make: its kind (such as "blob"), its name, which begins with the attempt's id, and its data.
 
     `headers` go with it where its kind has such.

@@ -1,7 +1,7 @@
 """The pace of one loop: how much to take next, and how long to wait before."""
 
-from onceonly.algorithms.delivery import Report
-from onceonly.ports.surroundings import Chance
+from onceonly.algorithms.delivery import BatchReport
+from onceonly.ports.environment import RandomSource
 
 CONTENDED_FIRST_SECONDS, CONTENDED_MOST_SECONDS = 0.005, 0.5
 UNSURE_FIRST_SECONDS, UNSURE_MOST_SECONDS = 0.1, 2.0  # a server that is back is found within three seconds
@@ -14,7 +14,7 @@ class Pace:
     workers that failed together do not meet again.
     """
 
-    def __init__(self, batch_size: int, chance: Chance) -> None:
+    def __init__(self, batch_size: int, chance: RandomSource) -> None:
         """Begin at full size."""
         self._full = batch_size
         self._chance = chance
@@ -22,7 +22,7 @@ class Pace:
         self._unsure = 0
         self.limit = batch_size
 
-    def after(self, report: Report, taken: int) -> float:
+    def after(self, report: BatchReport, taken: int) -> float:
         """Learn from how a batch of `taken` deliveries ended; gives how long to wait before the next."""
         if report.contended:
             self._contended += 1
