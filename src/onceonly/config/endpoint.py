@@ -231,7 +231,7 @@ class Settings:
         if not located:
             return
         try:
-            plan_deduplication(chosen, locate(self.store, "store"))
+            _ = self.plan  # decided here once, and kept
         except SetupError as error:
             yield str(error)
 

@@ -1,21 +1,15 @@
 """Every port in the memory of one process, as pure functions over immutable worlds: for tests, and for the checker."""
 
+from typing import Protocol
+
 from onceonly.systems import ArtifactService, DocumentService, Offer, System, TransportService
 
 
-def _documents() -> DocumentService:
-    from onceonly.adapters.memory import opening  # noqa: PLC0415 - only when it is opened
-
-    return opening
+class _Services(DocumentService, ArtifactService, TransportService, Protocol):
+    """What one module opens."""
 
 
-def _artifacts() -> ArtifactService:
-    from onceonly.adapters.memory import opening  # noqa: PLC0415 - only when it is opened
-
-    return opening
-
-
-def _transport() -> TransportService:
+def _services() -> _Services:
     from onceonly.adapters.memory import opening  # noqa: PLC0415 - only when it is opened
 
     return opening
@@ -24,9 +18,9 @@ def _transport() -> TransportService:
 _NOTEBOOK = frozenset({"onceonly.adapters.memory.store.Notebook"})
 SYSTEM = System(
     name="memory",
-    documents=_documents,
-    artifacts=_artifacts,
-    transport=_transport,
+    documents=_services,
+    artifacts=_services,
+    transport=_services,
     in_process=True,
     resources=Offer(_NOTEBOOK, _NOTEBOOK, entities=True),
 )
