@@ -2,7 +2,10 @@
 
 import asyncio
 import time
+from collections.abc import AsyncIterator
 
+import asyncpg
+import psycopg
 import pytest
 from sql_house import add, handle, look, message, opened, orders, records, session_of
 from sqlalchemy import text
@@ -91,6 +94,41 @@ async def test_a_handlers_statement_that_is_not_answered_ends(url: str, database
         swallower.about = b""
         await handle(near, message())
         assert await orders(database) == ["m1"]
+
+
+async def test_arguments_that_never_arrive_end_the_statement(url: str, database: Database) -> None:
+    """The server has the statement and waits for its arguments. It reports such a session as active."""
+    async with asyncio.timeout(PATIENCE), swallowing(url) as (swallower, through), opened(through) as far:
+        near = SqlStore(far, "shop")
+        unit = await near.begin([message()])
+        swallower.about = b"lost argument"
+        with pytest.raises(Exception, match="connection"):
+            await session_of(unit.resources).execute(text("SELECT CAST(:argument AS text)"), {"argument": "lost argument"})
+        unit.abandon()
+        swallower.about = b""
+        await handle(near, message())
+        assert await orders(database) == ["m1"]
+
+
+async def test_a_copy_from_a_slow_source_is_left_alone(database: Database) -> None:
+    """The server waits for data, because the client has none yet."""
+
+    async def rows() -> AsyncIterator[bytes]:
+        yield b"first\n"
+        await asyncio.sleep(2.5)
+        yield b"second\n"
+
+    async with database.engine.connect() as connection:
+        await connection.execute(text("CREATE TEMPORARY TABLE copied (name text)"))
+        driver = (await connection.get_raw_connection()).driver_connection
+        if isinstance(driver, asyncpg.Connection):
+            await driver.copy_to_table("copied", source=rows())
+        else:
+            assert isinstance(driver, psycopg.AsyncConnection)
+            async with driver.cursor() as cursor, cursor.copy("COPY copied FROM STDIN") as copy:
+                async for row in rows():
+                    await copy.write(row)
+        assert (await connection.execute(text("SELECT count(*) FROM copied"))).scalar() == 2
 
 
 async def test_a_cancelled_statement_that_is_not_answered_ends(url: str, database: Database) -> None:

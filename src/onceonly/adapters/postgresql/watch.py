@@ -26,8 +26,16 @@ RECHECK_SECONDS = 1.0
 LONGEST_STATEMENT_SECONDS = 60.0
 """Seconds that a statement may take at least where the server cannot be asked about it, behind a pooler."""
 
-EXECUTING = "SELECT state = 'active' OR state_change > clock_timestamp() - interval '1 s' FROM pg_stat_activity WHERE pid = {}"
-"""Reports whether a session executes a statement, or did just now; no row for a session that is gone."""
+EXECUTING = r"""
+SELECT state = 'active' AND (wait_event IS DISTINCT FROM 'ClientRead' OR query ~* '^\s*copy\s')
+    OR state_change > clock_timestamp() - interval '1 s'
+FROM pg_stat_activity WHERE pid = {}
+"""
+"""Reports whether a session executes a statement, or did just now; no row for a session that is gone.
+
+A session that has parsed a statement and waits for its arguments is `active` as well, but reads from the client. Only COPY
+does that while the client waits.
+"""
 END = "SELECT pg_terminate_backend({})"
 
 
