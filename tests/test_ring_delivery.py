@@ -155,7 +155,7 @@ async def test_the_log_says_who_waits_for_a_slot_and_whom_a_handler_puts_off(cap
     assert told(caplog) == [("5 messages wait for their slots of claims, which are not recycled yet", None)]
     assert await place.ring.recycle((await place.ring.slicing()).slot(late[0].instant)) is Recycling.RECYCLED
     await place.deliver(late[0])
-    assert told(caplog) == [("put off by its handler", late[0].id)]
+    assert told(caplog) == [("postponed, and not counted as a failure", late[0].id)]
 
 
 def told(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str | None]]:

@@ -164,7 +164,7 @@ class Logs:
             alone = "it runs alone, and" if send.alone else "it"
             self._logger.warning("its process died; %s will be tried again", alone, extra=extra)
         elif last is None:
-            self._logger.info("put off by its handler", extra=extra)
+            self._logger.info("postponed, and not counted as a failure", extra=extra)  # by its handler, or by another run
         else:
             self._logger.warning("it failed, and will be tried again", extra=extra)
 
