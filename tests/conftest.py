@@ -6,16 +6,20 @@ another one leaves; and one process prints the last lines for all of them.
 
 import sys
 from collections.abc import Generator, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from azurite_server import Azurite, azurite
-from cosmos_server import cosmos
-from emulators import ministack
-from mongodb_server import mongodb
-from server_probes import is_silent
-from servers import (
+HELPERS = [f"tests.{package.parent.name}" for package in Path(__file__).parent.glob("*/__init__.py")]
+pytest.register_assert_rewrite(*HELPERS)  # before they are imported: a failed assertion shows what it compared
+
+from tests.azurite_server import Azurite, azurite
+from tests.cosmos_server import cosmos
+from tests.emulators import ministack
+from tests.mongodb_server import mongodb
+from tests.server_probes import is_silent
+from tests.servers import (
     HANGING,
     MEASURED,
     MISSING,
@@ -28,7 +32,7 @@ from servers import (
     postgresql_database,
     redis_place,
 )
-from written_modules import forget_modules
+from tests.written_modules import forget_modules
 
 
 @pytest.fixture(scope="session")

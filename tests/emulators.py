@@ -20,7 +20,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
-from servers import Server, free_port, gone
+from tests import ROOT
+from tests.servers import Server, free_port, gone
 
 VARIABLE = "ONCEONLY_EMULATORS"
 SECONDS_TO_START, SECONDS_TO_STOP = 60.0, 10.0
@@ -48,7 +49,7 @@ COSMOS = Emulator("cosmosdb-server (Cosmos DB)", "emulators-node/node_modules/.b
 def program_of(emulator: Emulator) -> str:
     """Find an emulator's program; skips the test, or fails it with CI=true, where it is not installed."""
     named = os.environ.get(VARIABLE)
-    folders = [Path(named)] if named else [Path(sys.prefix), Path(__file__).parents[1] / ".venv"]
+    folders = [Path(named)] if named else [Path(sys.prefix), ROOT / ".venv"]
     for folder in folders:
         if found := shutil.which(str(folder / emulator.program)):
             return found

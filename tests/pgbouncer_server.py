@@ -11,8 +11,8 @@ from tempfile import TemporaryDirectory
 
 from sqlalchemy.engine import make_url
 
-from debian import PGBOUNCER, program
-from servers import Server, free_port
+from tests.debian import PGBOUNCER, program
+from tests.servers import Server, free_port
 
 PATIENCE = 20.0
 

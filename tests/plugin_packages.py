@@ -7,8 +7,10 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from tests import ROOT
+
 Register = Callable[..., None]
-TOY = Path(__file__).parent / "plugins" / "toy"
+TOY = ROOT / "tests" / "plugins" / "toy"
 
 
 def install(source: Path, target: Path) -> None:

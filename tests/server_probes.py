@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import urlsplit
 from uuid import uuid4
 
-from adversary.raw_amqp import connected
+from tests.adversary.raw_amqp import connected
 
 LIMIT = 8.0
 """Seconds for one round trip, which takes milliseconds; much more than on a busy machine."""

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from sqlalchemy.engine import make_url
 
-from standing_between import Between, standing
+from tests.standing_between import Between, standing
 
 
 class Swallower(Between):

@@ -13,8 +13,8 @@ import pytest
 
 from onceonly.assembly import open_transport
 from onceonly.ports.transport import Topology
+from tests import ROOT
 
-ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from onceonly.runtime.observe.crash import CRASH_POINTS
+from tests import ROOT
 
-ROOT = Path(__file__).parent.parent
 SOURCES = [ROOT, ROOT / "src" / "onceonly", ROOT / "packages" / "onceonly-verify" / "src" / "onceonly_verify"]
 CODE = [path for folder in ("src", "packages") for path in sorted((ROOT / folder).rglob("*.py"))]
 ARCHITECTURE, GLOSSARY, PROTOCOLS = (ROOT / "docs" / f"{name}.md" for name in ("architecture", "glossary", "protocols"))

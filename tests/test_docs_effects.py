@@ -9,9 +9,10 @@ import pytest
 
 from onceonly.testing.artifact_suite import ArtifactStoreSuite
 from onceonly.testing.suite import rules
-from plugin_packages import Shell, install
+from tests import ROOT
+from tests.plugin_packages import Shell, install
 
-PAGE = (Path(__file__).parent.parent / "docs" / "effects.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "effects.md").read_text(encoding="utf-8")
 PACKAGE = ("pyproject.toml", "archive.py")
 FOLDER = "/var/lib/shop"
 

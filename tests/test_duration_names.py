@@ -3,9 +3,9 @@
 import ast
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
+from tests import ROOT
+
 FOLDERS = (ROOT / "src", ROOT / "packages")
 UNITS = re.compile(r"(^|_)(SECONDS|MS|MINUTES|HOURS|DAYS)(_|$)")
 SAYS_A_UNIT = re.compile(r"^(milli)?(seconds|minutes|hours)\b(?! since)", re.IGNORECASE)

@@ -8,14 +8,14 @@ from urllib.parse import quote
 
 import pytest
 
-from azurite_server import ACCOUNT, KEY
-from hostile_server import HOSTILE, Behaviour, Hostile
 from onceonly import Endpoint
 from onceonly.adapters.mariadb import watch as mariadb_watch
 from onceonly.adapters.postgresql import drivers as postgresql_drivers
 from onceonly.cli.child import wiring_of
 from onceonly.model.errors import RetryableError
 from onceonly.runtime.processes.child import new_event_loop
+from tests.azurite_server import ACCOUNT, KEY
+from tests.hostile_server import HOSTILE, Behaviour, Hostile
 
 TRIES = 20
 """A connection is cut at another moment each time; each driver has its own words for each moment."""

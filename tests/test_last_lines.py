@@ -4,11 +4,12 @@ import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-TESTS = Path(__file__).parent
+from tests import ROOT
+
+TESTS = ROOT / "tests"
 NOWHERE = "redis://127.0.0.1:1"
 
 
@@ -22,7 +23,7 @@ def test_what_was_not_tested_is_said_at_the_end() -> None:
         capture_output=True,
         text=True,
         check=False,
-        cwd=TESTS.parent,
+        cwd=ROOT,
         env=environment,
         timeout=300,
     )
@@ -39,7 +40,7 @@ def test_the_last_line_counts_the_tests_of_every_process() -> None:
         capture_output=True,
         text=True,
         check=False,
-        cwd=TESTS.parent,
+        cwd=ROOT,
         timeout=300,
     )
     begun = re.search(r"2 workers \[(\d+) items\]", done.stdout)

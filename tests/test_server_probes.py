@@ -7,14 +7,13 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 
 import pytest
 
-import server_probes
-from servers import SERVERS, Server, need
+from tests import ROOT, server_probes
+from tests.servers import SERVERS, Server, need
 
-TESTS = Path(__file__).parent
+TESTS = ROOT / "tests"
 PLACES = {
     "amqp": "guest:guest@127.0.0.1:{}/",
     "postgresql": "root@127.0.0.1:{}/x",
@@ -77,7 +76,7 @@ def run(*words: str, ci: bool = True, **settings: str) -> "subprocess.CompletedP
         capture_output=True,
         text=True,
         check=False,
-        cwd=TESTS.parent,
+        cwd=ROOT,
         env=environment,
         timeout=300,
     )

@@ -17,8 +17,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from adversary.harness import Headers, Place, Worker, cloud_event
-from servers import MEASURED
+from tests.adversary.harness import Headers, Place, Worker, cloud_event
+from tests.servers import MEASURED
 
 CHUNK = 200
 COPIED_EVERY = 10

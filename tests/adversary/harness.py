@@ -26,18 +26,18 @@ from sqlalchemy import text
 from sqlalchemy.engine import make_url
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
-from adversary.program import tables
-from adversary.raw_amqp import RawProducer, connected
 from onceonly.assembly import temporary_transport
 from onceonly.ports.transport import Topology
-from servers import free_port
+from tests import ROOT
+from tests.adversary.program import tables
+from tests.adversary.raw_amqp import RawProducer, connected
+from tests.servers import free_port
 
-ROOT = Path(__file__).parents[2]
 GENEROUS = 90.0
 """Seconds for what takes a fraction of one: only what never happens is later."""
 GOOD = 50
 GLANCE = 0.02
-SHOP = "adversary.program:shop"
+SHOP = "tests.adversary.program:shop"
 Headers = Sequence[tuple[str, str]]
 
 
@@ -69,7 +69,7 @@ class Place:
         """The environment of the endpoint's processes."""
         return {
             **os.environ,
-            "PYTHONPATH": os.pathsep.join(map(str, (ROOT, ROOT / "src", ROOT / "tests"))),
+            "PYTHONPATH": os.pathsep.join(map(str, (ROOT, ROOT / "src"))),
             "ADVERSARY_STORE": self.store,
             "ADVERSARY_TRANSPORT": self.transport,
             "ADVERSARY_EFFECTS": f"{self.prefix}effects",

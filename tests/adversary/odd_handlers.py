@@ -1,4 +1,4 @@
-"""Handlers that do every odd thing, in an endpoint of their own: `onceonly run adversary.odd_handlers:shop`.
+"""Handlers that do every odd thing, in an endpoint of their own: `onceonly run tests.adversary.odd_handlers:shop`.
 
 A message of the type `Odd` says which one it wants. Each writes its row first, so that what is rolled back shows.
 """
@@ -19,8 +19,8 @@ from sqlalchemy import insert, text
 from sqlalchemy.exc import IntegrityError, OperationalError
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from adversary.program import Done, effects, shop, work
 from onceonly import CommitFailed, ConflictError, Context, OutcomeUnknown, Reject, RetryableError
+from tests.adversary.program import Done, effects, shop, work
 
 __all__ = ["EITHER", "HANDLED_ODDLY", "HOSTILE", "shop"]
 

@@ -1,4 +1,4 @@
-"""The endpoint under attack. `onceonly run adversary.program:shop` starts it; the environment says where it lives."""
+"""The endpoint under attack. `onceonly run tests.adversary.program:shop` starts it; the environment says where it lives."""
 
 import asyncio
 import os

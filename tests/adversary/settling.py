@@ -4,8 +4,8 @@ import os
 import time
 from collections.abc import Awaitable, Callable
 
-from adversary.harness import GOOD, Place
-from adversary.wire_cases import DEAD, HANDLED
+from tests.adversary.harness import GOOD, Place
+from tests.adversary.wire_cases import DEAD, HANDLED
 
 PATIENCE = float(os.environ.get("ADVERSARY_PATIENCE", "120"))
 

@@ -8,10 +8,10 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from adversary.harness import SHOP, Place, RabbitQueue, cloud_event, opened_place
-from adversary.raw_amqp import cloud_event as raw_event
-from adversary.raw_amqp import field, properties, text
-from servers import RABBITMQ, need
+from tests.adversary.harness import SHOP, Place, RabbitQueue, cloud_event, opened_place
+from tests.adversary.raw_amqp import cloud_event as raw_event
+from tests.adversary.raw_amqp import field, properties, text
+from tests.servers import RABBITMQ, need
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
 

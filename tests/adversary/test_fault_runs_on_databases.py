@@ -3,9 +3,9 @@
 import pytest
 from sqlalchemy import make_url
 
-from adversary.fault_runs import Plan, fault_run
-from adversary.harness import opened_place
-from servers import RABBITMQ, need
+from tests.adversary.fault_runs import Plan, fault_run
+from tests.adversary.harness import opened_place
+from tests.servers import RABBITMQ, need
 
 
 @pytest.mark.slow

@@ -6,11 +6,11 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from adversary.harness import GOOD, Place, cloud_event, opened_place
-from adversary.odd_handlers import EITHER, HANDLED_ODDLY, HOSTILE
-from adversary.settling import settled
-from adversary.wire_cases import DEAD, HANDLED, SETTLED
-from servers import MEASURED, RABBITMQ, need
+from tests.adversary.harness import GOOD, Place, cloud_event, opened_place
+from tests.adversary.odd_handlers import EITHER, HANDLED_ODDLY, HOSTILE
+from tests.adversary.settling import settled
+from tests.adversary.wire_cases import DEAD, HANDLED, SETTLED
+from tests.servers import MEASURED, RABBITMQ, need
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
 
@@ -21,7 +21,9 @@ LATENCIES: dict[str, float] = {}
 async def place(postgresql_url: str) -> AsyncIterator[Place]:
     """Run two processes of one endpoint for all cases."""
     settings = {"ADVERSARY_TIMEOUT": "2", "ADVERSARY_GRACE": "2"}
-    async with opened_place(postgresql_url, need(RABBITMQ), program="adversary.odd_handlers:shop", settings=settings) as place:
+    async with opened_place(
+        postgresql_url, need(RABBITMQ), program="tests.adversary.odd_handlers:shop", settings=settings
+    ) as place:
         await place.start("--processes", "2").ready()
         yield place
 

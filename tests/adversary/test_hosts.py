@@ -8,10 +8,10 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
 
-from adversary.harness import Place, opened_place
-from adversary.meddling import Meddler, meddling
-from debian import faketime_library
-from servers import MEASURED, RABBITMQ, need
+from tests.adversary.harness import Place, opened_place
+from tests.adversary.meddling import Meddler, meddling
+from tests.debian import faketime_library
+from tests.servers import MEASURED, RABBITMQ, need
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 

@@ -15,11 +15,11 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from adversary.harness import Place, opened_place
-from adversary.program import Done, tables
 from onceonly import Endpoint, Transaction
 from onceonly.integrations.starlette import lifespan, once
-from servers import RABBITMQ, free_port, need
+from tests.adversary.harness import Place, opened_place
+from tests.adversary.program import Done, tables
+from tests.servers import RABBITMQ, free_port, need
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(120)]
 

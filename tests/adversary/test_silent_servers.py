@@ -13,11 +13,11 @@ from tempfile import TemporaryDirectory
 import pytest
 from sqlalchemy.engine import make_url
 
-from adversary.fault_runs import Plan, Progress, fault_run
-from adversary.harness import Place, Worker, opened_place, place_command
-from pgbouncer_server import pgbouncer
-from servers import MEASURED, RABBITMQ, need, on_postgresql, own_postgresql
-from swallowing_proxy import Swallower, swallowing
+from tests.adversary.fault_runs import Plan, Progress, fault_run
+from tests.adversary.harness import Place, Worker, opened_place, place_command
+from tests.pgbouncer_server import pgbouncer
+from tests.servers import MEASURED, RABBITMQ, need, on_postgresql, own_postgresql
+from tests.swallowing_proxy import Swallower, swallowing
 
 WITHIN = 180.0
 """Seconds for other workers to take over from one that has vanished; far less is legal, see `longest_silence`."""

@@ -9,11 +9,11 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from adversary.harness import GOOD, Place, RabbitQueue, opened_place
-from adversary.raw_amqp import Refused
-from adversary.settling import settled
-from adversary.wire_cases import Case, amqp_cases
-from servers import MEASURED, RABBITMQ, need
+from tests.adversary.harness import GOOD, Place, RabbitQueue, opened_place
+from tests.adversary.raw_amqp import Refused
+from tests.adversary.settling import settled
+from tests.adversary.wire_cases import Case, amqp_cases
+from tests.servers import MEASURED, RABBITMQ, need
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
 

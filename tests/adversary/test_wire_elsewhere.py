@@ -6,10 +6,10 @@ from itertools import count
 import pytest
 import pytest_asyncio
 
-from adversary.harness import Place, SqlQueue, opened_place
-from adversary.settling import settled
-from adversary.wire_cases import DEAD, ODD_ROWS, SHARED_ON_EVERY_SYSTEM, Shared, shared_cases
-from servers import RABBITMQ, need
+from tests.adversary.harness import Place, SqlQueue, opened_place
+from tests.adversary.settling import settled
+from tests.adversary.wire_cases import DEAD, ODD_ROWS, SHARED_ON_EVERY_SYSTEM, Shared, shared_cases
+from tests.servers import RABBITMQ, need
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
 

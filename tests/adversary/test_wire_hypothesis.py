@@ -8,10 +8,10 @@ import pytest_asyncio
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
-from adversary.harness import GOOD, Place, RabbitQueue, opened_place
-from adversary.raw_amqp import Refused, field, properties, table, text
-from adversary.settling import PATIENCE
-from servers import MEASURED, RABBITMQ, need
+from tests.adversary.harness import GOOD, Place, RabbitQueue, opened_place
+from tests.adversary.raw_amqp import Refused, field, properties, table, text
+from tests.adversary.settling import PATIENCE
+from tests.servers import MEASURED, RABBITMQ, need
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 

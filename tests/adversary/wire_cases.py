@@ -9,7 +9,7 @@ import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from adversary.raw_amqp import cloud_event, field, nested, properties, table, text
+from tests.adversary.raw_amqp import cloud_event, field, nested, properties, table, text
 
 HANDLED, DEAD, SETTLED = "handled", "dead letter", "handled or dead letter"
 

@@ -4,12 +4,12 @@ import asyncio
 from typing import Any
 
 import pytest
-from stand_in import Asked, Say, refuse, say_json, standing_in
 
 from onceonly.adapters.aws.dynamodb import create, open_documents
 from onceonly.adapters.aws.dynamodb_client import read_url
 from onceonly.model.errors import CommitFailed, CommitRefused, OutcomeUnknown, RetryableError, SetupError
 from onceonly.ports.documents import Change
+from tests.aws.stand_in import Asked, Say, refuse, say_json, standing_in
 
 TABLE = "documents"
 KEYS = [f"order/{number}" for number in range(250)]

@@ -1,9 +1,7 @@
 """What S3 says in trouble, how keys are written there, and services that only look like it."""
 
 import pytest
-from stand_in import Asked, Say, standing_in
 
-from cutting_http import Request, cutting_http
 from onceonly.adapters.aws.client import _SendsOnce
 from onceonly.adapters.aws.s3 import create, open_documents
 from onceonly.adapters.aws.s3_artifacts import open_artifacts
@@ -11,6 +9,8 @@ from onceonly.adapters.aws.s3_client import encoded, opened, read_url
 from onceonly.model.artifact import Artifact
 from onceonly.model.errors import CommitFailed, CommitRefused, OutcomeUnknown, RetryableError, SetupError
 from onceonly.ports.documents import Change
+from tests.aws.stand_in import Asked, Say, standing_in
+from tests.cutting_http import Request, cutting_http
 
 
 def url(endpoint: str, bucket: str = "bucket") -> str:

@@ -5,7 +5,6 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import asyncpg
@@ -15,9 +14,9 @@ from benchmarks.crew import RunFailed
 from benchmarks.measuring import check
 from benchmarks.rows import BY_NAME, ROWS
 from benchmarks.stages import Totals, count
-from servers import POSTGRESQL, RABBITMQ, need
+from tests import ROOT
+from tests.servers import POSTGRESQL, RABBITMQ, need
 
-ROOT = Path(__file__).parents[2]
 OWN = [row.name for row in ROWS if row.is_own]
 COMPETITORS = ["huey_sqlite", "at_least_once_orm"]
 

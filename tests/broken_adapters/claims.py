@@ -7,12 +7,12 @@ from itertools import count
 
 from msgspec.structs import replace
 
-from broken_adapters.wrapped_stores import WrappedStores, WrappedUnit
 from onceonly.model.identity import Identity
 from onceonly.model.message import Message, Send
 from onceonly.model.record import Record
 from onceonly.testing.store_subject import StoreSubject, WholeStore
 from onceonly.testing.suite import ENDPOINT
+from tests.broken_adapters.wrapped_stores import WrappedStores, WrappedUnit
 
 
 class RenamingStores(WrappedStores):

@@ -6,7 +6,6 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppres
 from itertools import count
 from typing import Any
 
-from broken_adapters.wrapped_stores import WrappedResources, WrappedStores, WrappedUnit
 from onceonly.model.errors import CommitRefused, OnceOnlyError, OutcomeUnknown
 from onceonly.model.identity import Identity
 from onceonly.model.message import Message
@@ -14,6 +13,7 @@ from onceonly.model.record import Record
 from onceonly.ports.store import Resources, Unit
 from onceonly.testing.samples import effects
 from onceonly.testing.store_subject import LATER, StoreSubject, WholeStore
+from tests.broken_adapters.wrapped_stores import WrappedResources, WrappedStores, WrappedUnit
 
 
 class EagerStore(WrappedStores):

@@ -7,9 +7,9 @@ from unicodedata import normalize
 
 from msgspec.structs import replace
 
-from broken_adapters.wrapped_documents import OneByOneDocuments, WrappedDocuments
 from onceonly.model.errors import CommitFailed, CommitRefused
 from onceonly.ports.documents import Change, Document, Version
+from tests.broken_adapters.wrapped_documents import OneByOneDocuments, WrappedDocuments
 
 
 class BodyChangingDocuments(WrappedDocuments):

@@ -6,10 +6,10 @@ from hashlib import blake2b
 
 from msgspec.structs import replace
 
-from broken_adapters.wrapped_documents import CarefulDocuments, OneByOneDocuments, WrappedDocuments
 from onceonly.documents.limits import check_limits
 from onceonly.model.errors import CommitFailed, OutcomeUnknown
 from onceonly.ports.documents import Change, Document, Version
+from tests.broken_adapters.wrapped_documents import CarefulDocuments, OneByOneDocuments, WrappedDocuments
 
 
 class EmptyDocuments(WrappedDocuments):

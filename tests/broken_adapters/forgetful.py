@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-from broken_adapters.wrapped_stores import WrappedStore, WrappedStores, WrappedUnit
 from onceonly.model.errors import ConflictError
 from onceonly.model.identity import Identity
 from onceonly.model.message import Message
@@ -10,6 +9,7 @@ from onceonly.model.record import Record
 from onceonly.testing.forgetful_suite import ForgetfulSubject
 from onceonly.testing.store_subject import WholeStore
 from onceonly.testing.suite import ENDPOINT
+from tests.broken_adapters.wrapped_stores import WrappedStore, WrappedStores, WrappedUnit
 
 
 class WrappedForgetful(WrappedStores):

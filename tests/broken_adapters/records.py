@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from broken_adapters.wrapped_stores import WrappedStores
 from onceonly.model.identity import Identity
 from onceonly.model.record import Record
 from onceonly.testing.store_subject import LATER, StoreSubject, WholeStore
+from tests.broken_adapters.wrapped_stores import WrappedStores
 
 
 class NewestFirstStore(WrappedStores):

@@ -5,8 +5,6 @@ from contextlib import asynccontextmanager
 
 from msgspec.structs import replace
 
-from broken_adapters.wrapped_rings import WrappedRings
-from broken_adapters.wrapped_stores import WrappedUnit
 from onceonly.model.errors import ConflictError
 from onceonly.model.message import Message
 from onceonly.model.record import Record
@@ -16,6 +14,8 @@ from onceonly.ports.store import UndecidableMessage
 from onceonly.testing.ring_subject import RETENTION_MS, WIDTH_MS, RingSubject
 from onceonly.testing.store_subject import WholeStore, steps
 from onceonly.testing.suite import ENDPOINT
+from tests.broken_adapters.wrapped_rings import WrappedRings
+from tests.broken_adapters.wrapped_stores import WrappedUnit
 
 
 def dated(message: Message, instant: int, former: int = 0) -> Message:

@@ -5,12 +5,12 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from broken_adapters.wrapped_transports import WrappedTransports
 from onceonly.model.errors import SetupError
 from onceonly.model.message import Delivery, Send
 from onceonly.model.record import Answer
 from onceonly.ports.transport import Depth, Topology, Transport
 from onceonly.testing.transport_suite import TransportSubject
+from tests.broken_adapters.wrapped_transports import WrappedTransports
 
 
 class DeduplicatingTransport(WrappedTransports):

@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 
-from broken_adapters.wrapped_stores import WrappedStores
 from onceonly.model.message import Message
 from onceonly.model.record import Effect
 from onceonly.model.ring import Slicing
 from onceonly.ports.ring import Recycling, Ring, Slot
 from onceonly.testing.ring_subject import RingSubject
+from tests.broken_adapters.wrapped_stores import WrappedStores
 
 
 class WrappedRing:

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import pytest
-from test_run import running
 
-from forwarding import Door
 from onceonly.assembly import temporary_transport
 from onceonly.cli import reaching
 from onceonly.ports.transport import Topology
-from servers import POSTGRESQL, RABBITMQ, need
+from tests.cli.test_run import running
+from tests.forwarding import Door
+from tests.servers import POSTGRESQL, RABBITMQ, need
 
 if TYPE_CHECKING:
-    from conftest import Terminal
+    from tests.cli.conftest import Terminal
 
 WAITS, WORKS = "cannot start yet; trying again with growing delays", "can start now"
 

@@ -14,7 +14,7 @@ from onceonly.model.errors import CommitFailed
 from onceonly.model.message import Message
 
 if TYPE_CHECKING:
-    from conftest import Terminal
+    from tests.cli.conftest import Terminal
 
 COUNT = 230
 LIST = ("dead", "list", "sqlite:///shop.db", "--limit", "1000", "--json")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from conftest import Done, Terminal
+    from tests.cli.conftest import Done, Terminal
 
 DEPOSIT = ("--type", "Deposit", "--id-from", "owner,amount")
 LINES = [{"owner": "ann", "amount": 2}, {"owner": "bob", "amount": 3}]

@@ -7,10 +7,10 @@ import pytest
 
 from onceonly.cli.drain import Elsewhere
 from onceonly.ports.transport import Depth
-from redis_server import own_redis
+from tests.redis_server import own_redis
 
 if TYPE_CHECKING:
-    from conftest import Terminal
+    from tests.cli.conftest import Terminal
 
 LATER = """
 from datetime import timedelta

@@ -12,13 +12,13 @@ from http.client import HTTPConnection
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from test_run import Running, running
 
 from onceonly import Endpoint, SetupError
 from onceonly.cli.health import address_of
+from tests.cli.test_run import Running, running
 
 if TYPE_CHECKING:
-    from conftest import Terminal
+    from tests.cli.conftest import Terminal
 
 LIFE = """
 shop.settings = __import__("dataclasses").replace(

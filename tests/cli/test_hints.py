@@ -8,7 +8,7 @@ import pytest
 from onceonly.cli.hints import pasteable
 
 if TYPE_CHECKING:
-    from conftest import Terminal
+    from tests.cli.conftest import Terminal
 
 CREATE = "run `onceonly schema create module:endpoint`"
 DECLARE = "`onceonly topology create module:endpoint` makes it"

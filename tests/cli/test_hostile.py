@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import pytest
-from test_run import Running, running
 
-from hostile_server import HOSTILE, Behaviour, Hostile
 from onceonly.assembly import temporary_transport
 from onceonly.ports.transport import Topology
-from servers import RABBITMQ, mariadb_database, need, postgresql_database, redis_place
-from swallowing import swallowing
+from tests.cli.test_run import Running, running
+from tests.hostile_server import HOSTILE, Behaviour, Hostile
+from tests.servers import RABBITMQ, mariadb_database, need, postgresql_database, redis_place
+from tests.swallowing import swallowing
 
 if TYPE_CHECKING:
-    from conftest import Terminal
+    from tests.cli.conftest import Terminal
 
 WAITS, WORKS = "cannot start yet; trying again with growing delays", "can start now"
 STARTING = (Behaviour.CLOSES, Behaviour.RESETS, Behaviour.GARBAGE, Behaviour.REFUSES)

@@ -9,7 +9,7 @@ import pytest
 from onceonly.config.measured import Measured, Measurements, estimate
 
 if TYPE_CHECKING:
-    from conftest import Terminal
+    from tests.cli.conftest import Terminal
 
 DAY = 86_400
 FOUND = Measurements(

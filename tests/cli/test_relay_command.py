@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import pytest
-from test_health import ask, until
-from test_run import Running
 
 from onceonly import Endpoint
 from onceonly.assembly import open_store, open_transport, temporary_transport
 from onceonly.ports.transport import Topology
-from rabbitmq_server import own_rabbitmq
+from tests.cli.test_health import ask, until
+from tests.cli.test_run import Running
+from tests.rabbitmq_server import own_rabbitmq
 
 if TYPE_CHECKING:
-    from conftest import Terminal
+    from tests.cli.conftest import Terminal
 
 PROGRAM = """
 from onceonly import Endpoint, History, Off

@@ -14,7 +14,7 @@ from onceonly.cli.run import _tell
 from onceonly.runtime.processes.processes import ChildEvent, ChildEventKind
 
 if TYPE_CHECKING:
-    from conftest import Terminal
+    from tests.cli.conftest import Terminal
 
 ORDERS = [{"order_id": f"A-{number}", "total": number} for number in range(20)]
 SEND = ("send", "orders.jsonl", "--to", "shop:shop", "--type", "PlaceOrder", "--id-from", "order_id")

@@ -17,7 +17,7 @@ from onceonly_verify.schedules import Walked
 from onceonly_verify.trie import NotDeterministic
 
 if TYPE_CHECKING:
-    from conftest import Terminal
+    from tests.cli.conftest import Terminal
 
 STEPS = (Step("the world", "deliver a", "to A"), Step("worker A", "commit", "applied"), Step("worker A", "crash", "dead"))
 WORLD = {

@@ -7,9 +7,9 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from typing import NamedTuple, Self
 from uuid import uuid4
 
-from cutting_http import Request, cutting_http
 from onceonly.ports.documents import Documents
 from onceonly.testing.documents_subject import Moment
+from tests.cutting_http import Request, cutting_http
 
 KEYS = "test:test@"
 

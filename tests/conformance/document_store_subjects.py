@@ -6,7 +6,6 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Self, cast
 
-from memory_subjects import Timed
 from msgspec.structs import replace
 
 from onceonly.adapters.memory.documents import MemoryDocuments
@@ -20,6 +19,7 @@ from onceonly.ports.store import Found, Resources, Unit
 from onceonly.sql.database import Database, open_database
 from onceonly.sql.store import SqlDocuments
 from onceonly.testing.suite import ENDPOINT
+from tests.conformance.memory_subjects import Timed
 
 ENTITY = "everything"
 LIMITS = DocumentLimits(service="this service", key=1024, body=1 << 20)

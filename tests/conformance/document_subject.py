@@ -6,11 +6,11 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from typing import Self
 from urllib.parse import urlsplit
 
-from cutting_writes import cutting_writes
 from onceonly.ports.documents import Documents
 from onceonly.ports.environment import Clock
 from onceonly.runtime.environment import SystemClock
-from standing_between import Secured
+from tests.cutting_writes import cutting_writes
+from tests.standing_between import Secured
 
 Opens = Callable[..., AbstractAsyncContextManager[Documents]]
 

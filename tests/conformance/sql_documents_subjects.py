@@ -7,7 +7,6 @@ from typing import Self
 
 from sqlalchemy import Connection, delete
 
-from cutting_proxy import Cutter, cutting
 from onceonly.adapters.sqlite.dialect import SQLite
 from onceonly.ports.documents import Documents
 from onceonly.sql.database import Database, open_database
@@ -16,7 +15,8 @@ from onceonly.sql.schema import create
 from onceonly.sql.store import DOCUMENTS_SCHEMA, SqlDocuments
 from onceonly.testing.clock import ManualClock
 from onceonly.testing.documents_subject import Moment
-from standing_between import Judge
+from tests.cutting_proxy import Cutter, cutting
+from tests.standing_between import Judge
 
 WRITES = (b"INSERT", b"UPDATE", b"DELETE")
 EXECUTE, PARSE, BIND = b"E", b"P", b"B"

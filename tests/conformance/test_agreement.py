@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from memory_subjects import LEASE, MemoryStores, MemoryTransports
-from sql_subjects import SqlSubject, make_tables
 
 from onceonly.adapters.memory.transport import Rules
 from onceonly.model.message import Message, Send
@@ -16,6 +14,8 @@ from onceonly.model.record import Record
 from onceonly.ports.transport import Topology, Transport
 from onceonly.testing.samples import effects, message
 from onceonly.testing.store_subject import LATER, WholeStore
+from tests.conformance.memory_subjects import LEASE, MemoryStores, MemoryTransports
+from tests.conformance.sql_subjects import SqlSubject, make_tables
 
 SEEDS = range(6)
 STEPS = 60

@@ -4,8 +4,6 @@ import random
 from typing import Any
 
 import pytest
-from memory_effect_subjects import MemoryDedup, MemoryTokenPlace
-from memory_subjects import MemoryPlace
 
 from onceonly.model.errors import ConflictError
 from onceonly.model.identity import Identity
@@ -13,6 +11,8 @@ from onceonly.model.token import Owner, Token
 from onceonly.testing.on_documents import dedup_and_token_subjects
 from onceonly.testing.store_subject import LATER
 from onceonly.testing.suite import ENDPOINT, OTHER
+from tests.conformance.memory_effect_subjects import MemoryDedup, MemoryTokenPlace
+from tests.conformance.memory_subjects import MemoryPlace
 
 SEEDS = range(6)
 STEPS = 150

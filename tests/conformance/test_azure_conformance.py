@@ -5,14 +5,14 @@ from contextlib import asynccontextmanager
 from typing import ClassVar
 
 import pytest
-from azure_subjects import AzureArtifacts, AzurePlace
 
-from azurite_server import Azurite
 from onceonly.testing.artifact_suite import ArtifactStoreSuite
 from onceonly.testing.dedup_suite import DedupSubject, DedupSuite
 from onceonly.testing.documents_suite import DocumentsSuite
 from onceonly.testing.on_documents import DocumentTransactionSuite, dedup_and_token_subjects
 from onceonly.testing.token_suite import TokenSubject, TokenSuite
+from tests.azurite_server import Azurite
+from tests.conformance.azure_subjects import AzureArtifacts, AzurePlace
 
 
 @pytest.fixture(autouse=True)

@@ -12,9 +12,7 @@ from aiohttp import ClientConnectorError, ServerDisconnectedError, web
 from azure.core.exceptions import ServiceRequestError, ServiceResponseError
 from azure.core.pipeline import PipelineContext, PipelineRequest
 from azure.cosmos.exceptions import CosmosHttpResponseError
-from document_subject import ServiceSubject
 
-from cosmos_server import KEY, secured
 from onceonly.adapters.cosmos import documents as adapter
 from onceonly.adapters.cosmos.client import _SentOnce, read_address, translated
 from onceonly.adapters.cosmos.documents import create, open_documents
@@ -25,7 +23,9 @@ from onceonly.testing.clock import ManualClock
 from onceonly.testing.documents_suite import DocumentsSuite
 from onceonly.testing.on_documents import DocumentDedupSuite, DocumentTokenSuite
 from onceonly.testing.suite import raises
-from servers import free_port
+from tests.conformance.document_subject import ServiceSubject
+from tests.cosmos_server import KEY, secured
+from tests.servers import free_port
 
 WRITE = re.compile(rb"(?:POST|PUT|DELETE) [^ ]*/docs[/ ]")
 QUERY = re.compile(rb"(?i)x-ms-documentdb-isquery|query\+json")

@@ -7,15 +7,15 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
 import pytest
-from memory_effect_subjects import MemoryArtifactsPlace, MemoryDedup, MemoryTokenPlace
-from memory_subjects import MemoryPlace
-from sql_documents_subjects import SqlitePlace, SqlPlace, make_documents_table
 
 from onceonly.adapters.folder.artifacts import FolderArtifacts
 from onceonly.testing.artifact_suite import ArtifactStoreSuite
 from onceonly.testing.dedup_suite import DedupSubject, DedupSuite
 from onceonly.testing.on_documents import DocumentDedupSuite, DocumentTokenSuite, DocumentTransactionSuite
 from onceonly.testing.token_suite import TokenSubject, TokenSuite
+from tests.conformance.memory_effect_subjects import MemoryArtifactsPlace, MemoryDedup, MemoryTokenPlace
+from tests.conformance.memory_subjects import MemoryPlace
+from tests.conformance.sql_documents_subjects import SqlitePlace, SqlPlace, make_documents_table
 
 
 class TestMemoryDedup(DedupSuite):

@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from memory_subjects import MemoryPlace
-from sql_documents_subjects import SqlitePlace, make_documents_table
 
 from onceonly.adapters.memory.documents import MemoryDocuments
 from onceonly.adapters.memory.world import Live
@@ -21,6 +19,8 @@ from onceonly.testing.clock import ManualClock
 from onceonly.testing.dead_letter_suite import DeadLetterSuite
 from onceonly.testing.documents_subject import DocumentsSubject
 from onceonly.testing.samples import rich_message
+from tests.conformance.memory_subjects import MemoryPlace
+from tests.conformance.sql_documents_subjects import SqlitePlace, make_documents_table
 
 ALL = Filter()
 

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
-from document_store_subjects import WEEK, DocumentStores, SqlDocumentStores
-from sql_documents_subjects import make_documents_table
 
 from onceonly.testing.forgetful_suite import FORGOTTEN, NOT_KEPT, ForgetfulStoreSuite
 from onceonly.testing.samples import message
 from onceonly.testing.store_suite import StoreSuite
+from tests.conformance.document_store_subjects import WEEK, DocumentStores, SqlDocumentStores
+from tests.conformance.sql_documents_subjects import make_documents_table
 
 NO_MESSAGES = "a document store begins units for messages only: they name the document"
 WAIVED = {

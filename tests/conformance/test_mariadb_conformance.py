@@ -6,12 +6,9 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import ClassVar, cast
 
 import pytest
-from sql_documents_subjects import SqlPlace, make_documents_table
-from sql_subjects import TRACES, ForgettingSubject, SqlRings, SqlSubject
 from sqlalchemy import MetaData, delete
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import registry
-from transaction_subjects import SqlTransacting
 
 from onceonly.ports.store import Resources
 from onceonly.sql.queue import SCHEMA as QUEUE_SCHEMA
@@ -25,6 +22,9 @@ from onceonly.testing.ring_suite import RingSuite
 from onceonly.testing.store_suite import StoreSuite
 from onceonly.testing.transaction_suite import EntitySuite, TransactionSuite
 from onceonly.testing.transport_suite import TransportSuite
+from tests.conformance.sql_documents_subjects import SqlPlace, make_documents_table
+from tests.conformance.sql_subjects import TRACES, ForgettingSubject, SqlRings, SqlSubject
+from tests.conformance.transaction_subjects import SqlTransacting
 
 USERS = MetaData()
 TRACE = registry(metadata=USERS).mapped(type("Trace", (), {"__table__": TRACES.to_metadata(USERS)}))

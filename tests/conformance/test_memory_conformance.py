@@ -4,14 +4,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import ClassVar
 
-from memory_subjects import MemoryLetters, MemoryPlace, MemoryRings, MemoryStores, MemoryTransports
-
 from onceonly.testing.dead_letter_suite import DeadLetterSuite
 from onceonly.testing.documents_suite import DocumentsSuite
 from onceonly.testing.pending_suite import PendingRecordsSuite
 from onceonly.testing.ring_suite import RingSuite
 from onceonly.testing.store_suite import StoreSuite
 from onceonly.testing.transport_suite import TransportSuite
+from tests.conformance.memory_subjects import MemoryLetters, MemoryPlace, MemoryRings, MemoryStores, MemoryTransports
 
 
 class TestBlockingMemoryStore(StoreSuite, PendingRecordsSuite):

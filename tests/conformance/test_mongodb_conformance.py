@@ -8,7 +8,6 @@ from typing import ClassVar
 from uuid import uuid4
 
 import pytest
-from document_subject import ServiceSubject
 from pymongo import AsyncMongoClient
 from pymongo.errors import (
     AutoReconnect,
@@ -29,7 +28,8 @@ from onceonly.testing.clock import ManualClock
 from onceonly.testing.documents_suite import DocumentsSuite
 from onceonly.testing.on_documents import DocumentDedupSuite, DocumentTokenSuite
 from onceonly.testing.suite import raises
-from servers import free_port
+from tests.conformance.document_subject import ServiceSubject
+from tests.servers import free_port
 
 WRITES = (b"\x02insert\0", b"\x02update\0", b"\x02delete\0")
 """How the commands that write look on their way."""

@@ -6,8 +6,6 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import ClassVar
 
 import pytest
-from sql_documents_subjects import SqlPlace, make_documents_table
-from sql_subjects import ForgettingSubject, SqlRings, SqlSubject, make_tables
 
 from onceonly.testing.dead_letter_suite import DeadLetterSuite
 from onceonly.testing.documents_suite import DocumentsSuite
@@ -16,6 +14,8 @@ from onceonly.testing.pending_suite import PendingRecordsSuite
 from onceonly.testing.ring_suite import RingSuite
 from onceonly.testing.store_suite import StoreSuite
 from onceonly.testing.transport_suite import TransportSuite
+from tests.conformance.sql_documents_subjects import SqlPlace, make_documents_table
+from tests.conformance.sql_subjects import ForgettingSubject, SqlRings, SqlSubject, make_tables
 
 DRIVERS = ("postgresql", "postgresql+psycopg")
 

@@ -4,9 +4,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import ClassVar
 
-from rabbitmq_subjects import RabbitMQSubject
-
 from onceonly.testing.transport_suite import EVENT, TransportSuite
+from tests.conformance.rabbitmq_subjects import RabbitMQSubject
 
 NO_LEASE = "a delivery is held until its connection ends; there is nothing to extend"
 

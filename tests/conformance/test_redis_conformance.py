@@ -7,7 +7,6 @@ from typing import ClassVar
 from uuid import uuid4
 
 import pytest
-from document_subject import ServiceSubject
 from redis.asyncio import Redis
 from redis.exceptions import ConnectionError, OutOfMemoryError, ReadOnlyError, ResponseError, TimeoutError  # noqa: A004 - its own
 
@@ -20,8 +19,9 @@ from onceonly.testing.clock import ManualClock
 from onceonly.testing.documents_suite import DocumentsSuite
 from onceonly.testing.on_documents import DocumentDedupSuite, DocumentTokenSuite, DocumentTransactionSuite
 from onceonly.testing.suite import raises
-from redis_server import own_redis
-from servers import REDIS, free_port, need
+from tests.conformance.document_subject import ServiceSubject
+from tests.redis_server import own_redis
+from tests.servers import REDIS, free_port, need
 
 DATABASE = 9
 SCRIPT = sha1(adapter._SAVE.encode(), usedforsecurity=False).hexdigest().encode()

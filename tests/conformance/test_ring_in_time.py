@@ -10,11 +10,7 @@ from typing import NamedTuple
 import pytest
 from hypothesis import Phase, example, find, given, settings
 from hypothesis import strategies as st
-from memory_subjects import MemoryRings
-from sql_subjects import SqlRings, make_tables
 
-from broken_adapters import rings
-from broken_adapters.wrapped_rings import WrappedRings
 from onceonly.adapters.memory.store import MemoryDeadLetters
 from onceonly.adapters.memory.transport import MemoryTransport
 from onceonly.adapters.memory.world import Live
@@ -34,6 +30,10 @@ from onceonly.ports.store import Resources
 from onceonly.ports.transport import Topology
 from onceonly.testing.ring_subject import WIDTH_MS, RingSubject, at, begun, recycle_all, recycled
 from onceonly.testing.suite import ENDPOINT
+from tests.broken_adapters import rings
+from tests.broken_adapters.wrapped_rings import WrappedRings
+from tests.conformance.memory_subjects import MemoryRings
+from tests.conformance.sql_subjects import SqlRings, make_tables
 
 OUT = "out"
 SOME = settings(derandomize=True, database=None, deadline=None, max_examples=200)

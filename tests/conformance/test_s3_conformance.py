@@ -6,9 +6,7 @@ from typing import ClassVar
 from uuid import uuid4
 
 import pytest
-from aws_subjects import KEYS, AwsSubject, Service
 
-from cutting_http import Request
 from onceonly.adapters.aws.s3 import create, open_documents
 from onceonly.adapters.aws.s3_artifacts import open_artifacts
 from onceonly.adapters.aws.s3_client import opened, read_url
@@ -17,6 +15,8 @@ from onceonly.ports.effects import ArtifactStore
 from onceonly.testing.artifact_suite import ArtifactStoreSuite
 from onceonly.testing.documents_suite import DocumentsSuite
 from onceonly.testing.on_documents import DocumentDedupSuite, DocumentTokenSuite
+from tests.conformance.aws_subjects import KEYS, AwsSubject, Service
+from tests.cutting_http import Request
 
 
 def is_write(request: Request) -> bool:

@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
-from sql_documents_subjects import SqlitePlace, SqlPlace, make_documents_table
-from sql_subjects import ForgettingSubject, SqlRings, SqlSubject, make_tables
 
 from onceonly.testing.dead_letter_suite import DeadLetterSuite
 from onceonly.testing.documents_suite import DocumentsSuite
@@ -18,6 +16,8 @@ from onceonly.testing.pending_suite import PendingRecordsSuite
 from onceonly.testing.ring_suite import RingSuite
 from onceonly.testing.store_suite import StoreSuite
 from onceonly.testing.transport_suite import TransportSuite
+from tests.conformance.sql_documents_subjects import SqlitePlace, SqlPlace, make_documents_table
+from tests.conformance.sql_subjects import ForgettingSubject, SqlRings, SqlSubject, make_tables
 
 
 @pytest.fixture(scope="module")

@@ -5,20 +5,7 @@ from contextlib import asynccontextmanager
 from typing import Any, ClassVar
 
 import pytest
-from document_store_subjects import DocumentStores
-from memory_effect_subjects import MemoryArtifactsPlace, MemoryDedup, MemoryTokenPlace
-from memory_subjects import MemoryPlace
 
-from broken_adapters import dedup, forgetful, things, tokens
-from broken_adapters.document_contents import ExpiringDocuments
-from broken_adapters.document_writes import UpsertingDocuments
-from broken_adapters.wrapped_documents import (
-    LateWriteDocuments,
-    LostAnswerDocuments,
-    StaleDocuments,
-    WrappedDocuments,
-    WrappedPlace,
-)
 from onceonly.model.errors import OutcomeUnknown
 from onceonly.testing.artifact_suite import ArtifactStoreSuite
 from onceonly.testing.dedup_suite import DedupSuite
@@ -26,6 +13,19 @@ from onceonly.testing.forgetful_suite import ForgetfulStoreSuite
 from onceonly.testing.on_documents import dedup_and_token_subjects
 from onceonly.testing.suite import Suite, broken, rules
 from onceonly.testing.token_suite import TokenSuite
+from tests.broken_adapters import dedup, forgetful, things, tokens
+from tests.broken_adapters.document_contents import ExpiringDocuments
+from tests.broken_adapters.document_writes import UpsertingDocuments
+from tests.broken_adapters.wrapped_documents import (
+    LateWriteDocuments,
+    LostAnswerDocuments,
+    StaleDocuments,
+    WrappedDocuments,
+    WrappedPlace,
+)
+from tests.conformance.document_store_subjects import DocumentStores
+from tests.conformance.memory_effect_subjects import MemoryArtifactsPlace, MemoryDedup, MemoryTokenPlace
+from tests.conformance.memory_subjects import MemoryPlace
 
 DEDUP = {
     dedup.BodilessDedup: ["a_fingerprint_is_remembered_with_its_key"],

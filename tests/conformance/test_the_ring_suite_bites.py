@@ -6,13 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from memory_subjects import MemoryRings
-from sql_subjects import SqlRings, make_tables
 from sqlalchemy import Connection, Row, Table, select
 from sqlalchemy.util import await_only
 
-from broken_adapters import rings
-from broken_adapters.wrapped_rings import WrappedRings
 from onceonly.model.ring import Undecidable
 from onceonly.sql.database import Database
 from onceonly.sql.store import SqlStore
@@ -20,6 +16,10 @@ from onceonly.testing.ring_subject import RETENTION_MS, WIDTH_MS, Seen, at, begu
 from onceonly.testing.ring_suite import RingSuite
 from onceonly.testing.store_subject import handle
 from onceonly.testing.suite import ENDPOINT, broken, rules
+from tests.broken_adapters import rings
+from tests.broken_adapters.wrapped_rings import WrappedRings
+from tests.conformance.memory_subjects import MemoryRings
+from tests.conformance.sql_subjects import SqlRings, make_tables
 
 RINGS = {
     rings.BlandRing: ["slots_say_what_they_hold_and_what_keeps_them"],

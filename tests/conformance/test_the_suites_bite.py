@@ -5,9 +5,14 @@ from contextlib import asynccontextmanager
 from typing import Any, ClassVar
 
 import pytest
-from memory_subjects import MemoryLetters, MemoryPlace, MemoryStores, MemoryTransports
 
-from broken_adapters import (
+from onceonly.testing.dead_letter_suite import DeadLetterSuite
+from onceonly.testing.documents_suite import DocumentsSuite
+from onceonly.testing.pending_suite import PendingRecordsSuite
+from onceonly.testing.store_suite import StoreSuite
+from onceonly.testing.suite import Suite, broken, rules
+from onceonly.testing.transport_suite import TransportSuite
+from tests.broken_adapters import (
     claims,
     commits,
     dead_letters,
@@ -18,16 +23,11 @@ from broken_adapters import (
     sending,
     wrapped_documents,
 )
-from broken_adapters.dead_letters import WrappedLetters
-from broken_adapters.wrapped_documents import CarefulDocuments, OneByOneDocuments, WrappedDocuments, WrappedPlace
-from broken_adapters.wrapped_stores import WrappedStores
-from broken_adapters.wrapped_transports import WrappedTransports
-from onceonly.testing.dead_letter_suite import DeadLetterSuite
-from onceonly.testing.documents_suite import DocumentsSuite
-from onceonly.testing.pending_suite import PendingRecordsSuite
-from onceonly.testing.store_suite import StoreSuite
-from onceonly.testing.suite import Suite, broken, rules
-from onceonly.testing.transport_suite import TransportSuite
+from tests.broken_adapters.dead_letters import WrappedLetters
+from tests.broken_adapters.wrapped_documents import CarefulDocuments, OneByOneDocuments, WrappedDocuments, WrappedPlace
+from tests.broken_adapters.wrapped_stores import WrappedStores
+from tests.broken_adapters.wrapped_transports import WrappedTransports
+from tests.conformance.memory_subjects import MemoryLetters, MemoryPlace, MemoryStores, MemoryTransports
 
 STORES = {
     commits.AgreeableStore: ["a_resource_of_an_unknown_kind_is_a_lookup_error"],

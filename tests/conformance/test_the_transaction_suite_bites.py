@@ -9,7 +9,11 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from broken_transactions import (
+
+from onceonly.documents.store import DocumentStore
+from onceonly.testing.on_documents import RETENTION, DocumentTransactionSuite, TransactionsOnDocuments
+from onceonly.testing.suite import ENDPOINT, broken, rules
+from tests.conformance.broken_transactions import (
     Abandoning,
     Blindfolded,
     Careless,
@@ -48,11 +52,7 @@ from broken_transactions import (
     WithoutRecord,
     spoiling,
 )
-from memory_subjects import MemoryPlace
-
-from onceonly.documents.store import DocumentStore
-from onceonly.testing.on_documents import RETENTION, DocumentTransactionSuite, TransactionsOnDocuments
-from onceonly.testing.suite import ENDPOINT, broken, rules
+from tests.conformance.memory_subjects import MemoryPlace
 
 BROKEN: dict[type, list[str]] = {
     spoiling(WithoutRecord): ["a_commit_makes_everything_final", "messages_alone_can_be_committed"],

@@ -7,10 +7,10 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
 import pytest
-from sql_subjects import make_tables
-from transaction_subjects import MemoryTransacting, SqlTransacting
 
 from onceonly.testing.transaction_suite import EntitySuite, TransactionSuite
+from tests.conformance.sql_subjects import make_tables
+from tests.conformance.transaction_subjects import MemoryTransacting, SqlTransacting
 
 
 class TestBlockingTransactionsInMemory(TransactionSuite):

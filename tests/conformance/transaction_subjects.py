@@ -5,9 +5,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from memory_subjects import MemoryStores
-from sql_subjects import SqlSubject
-
 from onceonly.adapters.memory.transactions import MemoryTransactions
 from onceonly.model.record import Record
 from onceonly.ports.store import PendingRecords
@@ -15,6 +12,8 @@ from onceonly.ports.transactions import OpenTransaction
 from onceonly.sql.store import SqlTransactions
 from onceonly.testing.store_subject import WholeStore
 from onceonly.testing.suite import ENDPOINT
+from tests.conformance.memory_subjects import MemoryStores
+from tests.conformance.sql_subjects import SqlSubject
 
 
 class MemoryTransacting(MemoryStores):

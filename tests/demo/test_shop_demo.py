@@ -4,7 +4,6 @@ import json
 import subprocess
 import sys
 from collections import Counter
-from pathlib import Path
 
 import msgspec
 import pytest
@@ -12,8 +11,8 @@ import pytest
 from examples.shop_demo.__main__ import MUST_BE_ZERO
 from examples.shop_demo.audit import Books, Findings, audit
 from examples.shop_demo.clients import Wish
+from tests import ROOT
 
-ROOT = Path(__file__).parents[2]
 KILLS = 4
 
 

@@ -6,7 +6,6 @@ from datetime import timedelta
 from typing import Any
 
 import msgspec
-from endpoint_house import STILL, endpoint
 
 from onceonly import Endpoint, Message, Retry
 from onceonly.adapters.memory.documents import MemoryDocuments
@@ -26,6 +25,7 @@ from onceonly.ports.bundle import Ports
 from onceonly.ports.dead_letters import Filter
 from onceonly.ports.documents import Change
 from onceonly.ports.transport import Topology
+from tests.endpoint.endpoint_house import STILL, endpoint
 
 
 @dataclass

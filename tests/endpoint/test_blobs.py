@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from endpoint_house import STILL, endpoint, incoming, resources
 
 from onceonly import Context, Endpoint, InvalidEffect
 from onceonly.endpoint import blobs
@@ -18,6 +17,7 @@ from onceonly.model.errors import HandlerFailed, OutcomeUnknown
 from onceonly.model.message import Failure, FailureKind
 from onceonly.model.record import Decision
 from onceonly.ports.effects import ArtifactStore
+from tests.endpoint.endpoint_house import STILL, endpoint, incoming, resources
 
 ATTEMPT = "a" * 32
 

@@ -8,13 +8,13 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from endpoint_house import NOW, STILL, endpoint, incoming, resources
 
 from onceonly import Context, InvalidEffect, message
 from onceonly.endpoint.host import host_of
 from onceonly.endpoint.message_builder import LATEST, MessageBuilder
 from onceonly.model.identity import Identity, outgoing_id
 from onceonly.model.message import Message, Send
+from tests.endpoint.endpoint_house import NOW, STILL, endpoint, incoming, resources
 
 
 @dataclass

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from transaction_house import House, Paid, deposit
 
 from onceonly import (
     CommitFailed,
@@ -26,6 +25,7 @@ from onceonly.model.record import Answer
 from onceonly.ports.dead_letters import Filter
 from onceonly.ports.transport import Topology
 from onceonly.runtime.observe.crash import CrashAt, Crashed
+from tests.endpoint.transaction_house import House, Paid, deposit
 
 
 @pytest.fixture

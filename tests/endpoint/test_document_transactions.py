@@ -7,7 +7,6 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from transaction_house import Account, Deposit, House, Order, deposit, pay
 
 from onceonly import (
     CommitFailed,
@@ -19,6 +18,7 @@ from onceonly import (
 )
 from onceonly.algorithms.control import CONTROL
 from onceonly.runtime.observe.crash import CrashAt, Crashed
+from tests.endpoint.transaction_house import Account, Deposit, House, Order, deposit, pay
 
 
 @pytest.fixture

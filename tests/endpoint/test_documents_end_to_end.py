@@ -7,7 +7,6 @@ from urllib.parse import quote
 
 import pytest
 import pytest_asyncio
-from place_house import KINDS, Chain, Paid, audit, clean, fresh_place, keys, opened, payments, state, till
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 
 from onceonly import DedupStore, Endpoint, History, Off, Tokens
@@ -21,6 +20,7 @@ from onceonly.model.message import Message, Send
 from onceonly.model.record import Record
 from onceonly.runtime.environment import SystemClock
 from onceonly.runtime.maintenance.dropped import dropped
+from tests.endpoint.place_house import KINDS, Chain, Paid, audit, clean, fresh_place, keys, opened, payments, state, till
 
 COUNT = 6
 

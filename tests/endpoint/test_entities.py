@@ -13,14 +13,14 @@ import attrs
 import msgspec
 import pydantic
 import pytest
-from endpoint_house import STILL, delivery
-from entity_house import Counter, Deposit, bank
 
 from onceonly import Context, Deleted, Message, entity
 from onceonly.endpoint.host import host_of
 from onceonly.formats.entities import LONGEST_UNIT
 from onceonly.model.errors import HandlerFailed
 from onceonly.model.message import Unreadable
+from tests.endpoint.endpoint_house import STILL, delivery
+from tests.endpoint.entity_house import Counter, Deposit, bank
 
 
 @dataclass

@@ -9,8 +9,6 @@ import attrs
 import msgspec
 import pydantic
 import pytest
-from endpoint_house import STILL, endpoint
-from entity_house import Deposit
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import Session
 
@@ -19,6 +17,8 @@ from onceonly.adapters import memory
 from onceonly.endpoint.host import host_of
 from onceonly.endpoint.plans import plan
 from onceonly.systems import Offer
+from tests.endpoint.endpoint_house import STILL, endpoint
+from tests.endpoint.entity_house import Deposit
 
 DOCUMENTS, MEMORY = Offer(entities=True), memory.SYSTEM.offer
 

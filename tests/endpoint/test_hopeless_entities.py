@@ -3,12 +3,12 @@
 from dataclasses import dataclass
 
 import pytest
-from endpoint_house import endpoint
-from entity_house import Counter, Deposit
 
 from onceonly.algorithms.delivery import BatchReport
 from onceonly.documents.store import ENTITY
 from onceonly.ports.documents import Change, DocumentLimits
+from tests.endpoint.endpoint_house import endpoint
+from tests.endpoint.entity_house import Counter, Deposit
 
 NARROW = DocumentLimits(service="a narrow service", key=30, body=100_000)
 SMALL = DocumentLimits(service="a small service", key=1024, body=4_096)

@@ -8,13 +8,13 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 import pytest
-from endpoint_house import NOW, STILL, endpoint, failure, incoming, resources
 
 from onceonly import Context, Endpoint
 from onceonly.adapters.memory.store import Notebook
 from onceonly.endpoint.host import host_of
 from onceonly.model.message import FailureKind
 from onceonly.ports.bundle import Ports
+from tests.endpoint.endpoint_house import NOW, STILL, endpoint, failure, incoming, resources
 
 
 @dataclass

@@ -8,7 +8,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from endpoint_house import delivery, endpoint, incoming, read, unreadable
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,6 +17,7 @@ from onceonly.endpoint.reading import Received
 from onceonly.formats.cloudevents import Event, arrival, encode
 from onceonly.model.identity import Identity, claim_key, outgoing_id
 from onceonly.model.message import Delivery, Message, Send, Unreadable
+from tests.endpoint.endpoint_house import delivery, endpoint, incoming, read, unreadable
 
 
 @dataclass

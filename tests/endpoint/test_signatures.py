@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from endpoint_house import endpoint
 from sqlalchemy import Connection
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 from sqlalchemy.orm import Session
 
 from onceonly import Context, Endpoint, InvalidHandler, Retry
 from onceonly.endpoint.host import host_of
+from tests.endpoint.endpoint_house import endpoint
 
 
 @dataclass

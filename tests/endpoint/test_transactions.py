@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from endpoint_house import STILL, endpoint
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from onceonly import (
@@ -37,6 +36,7 @@ from onceonly.model.record import Record
 from onceonly.model.transaction import LONGEST_KEY, Decided, Kept, Opening, scoped_key
 from onceonly.ports.store import Resources
 from onceonly.ports.transactions import OpenTransaction
+from tests.endpoint.endpoint_house import STILL, endpoint
 
 
 @dataclass

@@ -7,8 +7,6 @@ from datetime import timedelta
 from typing import Any
 from uuid import uuid4
 
-from endpoint_house import FixedRandomSource
-
 from onceonly import (
     ControlMessages,
     Endpoint,
@@ -20,6 +18,7 @@ from onceonly.ports.bundle import Ports
 from onceonly.ports.transport import Topology
 from onceonly.runtime.environment import Environment
 from onceonly.testing.clock import ManualClock
+from tests.endpoint.endpoint_house import FixedRandomSource
 
 QUICK = ControlMessages(delays=(timedelta(seconds=40), timedelta(seconds=50)), max_commit=timedelta(seconds=60))
 

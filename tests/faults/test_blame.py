@@ -3,9 +3,9 @@
 from collections.abc import AsyncIterator
 
 import pytest
-from blame_house import Place, Shop, address, idle_limited, opened_shop, through
 
-from standing_between import Between, Judge, standing
+from tests.faults.blame_house import Place, Shop, address, idle_limited, opened_shop, through
+from tests.standing_between import Between, Judge, standing
 
 GOOD = [Place(f"good {number:02}") for number in range(50)]
 

@@ -3,14 +3,13 @@
 import random
 from collections import Counter
 
-from fault_house import exactly_once
-
-from cutting_proxy import Cutter, cutting
 from onceonly.demo.flights import load, sends
 from onceonly.demo.options import Deduplication, Options
 from onceonly.demo.run import Result, run
 from onceonly.demo.view import Scene
-from servers import RABBITMQ, need
+from tests.cutting_proxy import Cutter, cutting
+from tests.faults.fault_house import exactly_once
+from tests.servers import RABBITMQ, need
 
 FLIGHTS = 300
 CUTS, SHARE = 5, 0.4  # of each kind; and how many of the commits are cut in one way or the other, until then

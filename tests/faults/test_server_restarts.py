@@ -5,11 +5,11 @@ import signal
 from collections.abc import Iterator
 
 import pytest
-from fault_house import demo, exactly_once, seconds_until_more_is_handled
 
 from onceonly.demo.options import Options
-from rabbitmq_server import OwnRabbitMQ, own_rabbitmq
-from servers import MEASURED, RABBITMQ, OwnPostgresql, need, own_postgresql
+from tests.faults.fault_house import demo, exactly_once, seconds_until_more_is_handled
+from tests.rabbitmq_server import OwnRabbitMQ, own_rabbitmq
+from tests.servers import MEASURED, RABBITMQ, OwnPostgresql, need, own_postgresql
 
 pytestmark = pytest.mark.slow
 

@@ -10,10 +10,9 @@ from pathlib import Path
 
 from playwright.async_api import Browser, async_playwright
 
-from debian import CHROMIUM, program
-from servers import free_port
-
-ROOT = Path(__file__).parents[2]
+from tests import ROOT
+from tests.debian import CHROMIUM, program
+from tests.servers import free_port
 
 
 class Shop:

@@ -11,12 +11,12 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 from sqlalchemy.engine import make_url
-from web_house import APPLICATIONS, FRAMEWORKS, House, serving
 
 from onceonly import Endpoint, TransactionMisused
 from onceonly.integrations.requests import Terms
-from servers import free_port
-from standing_between import Between, standing
+from tests.integrations.web_house import APPLICATIONS, FRAMEWORKS, House, serving
+from tests.servers import free_port
+from tests.standing_between import Between, standing
 
 
 class Door(Between):

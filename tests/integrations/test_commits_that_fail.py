@@ -10,12 +10,12 @@ import httpx
 import pytest
 from starlette.requests import Request
 from starlette.responses import Response
-from web_house import APPLICATIONS, FRAMEWORKS, Behaviour, House, serving, two_with_one_key
 
-from cutting_proxy import Cutter, cutting
 from onceonly import CommitRefused, Endpoint
 from onceonly.assembly import open_store
-from servers import free_port
+from tests.cutting_proxy import Cutter, cutting
+from tests.integrations.web_house import APPLICATIONS, FRAMEWORKS, Behaviour, House, serving, two_with_one_key
+from tests.servers import free_port
 
 
 @pytest.fixture(params=FRAMEWORKS, name="framework")

@@ -9,10 +9,10 @@ from fastapi import APIRouter, BackgroundTasks, Depends, FastAPI, Form, Header, 
 from fastapi.responses import PlainTextResponse
 from pydantic import BaseModel
 from starlette.requests import Request
-from web_house import Behaviour, House, serving, write
 
 from onceonly import Endpoint, SetupError, Transaction, TransactionMisused
 from onceonly.integrations.fastapi import OnceOnlyRoute, Tx, transaction
+from tests.integrations.web_house import Behaviour, House, serving, write
 
 
 class New(BaseModel):

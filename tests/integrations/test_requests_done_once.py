@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 from starlette.requests import Request
-from web_house import APPLICATIONS, FRAMEWORKS, House, serving, two_with_one_key
 
 from onceonly.assembly import open_database
+from tests.integrations.web_house import APPLICATIONS, FRAMEWORKS, House, serving, two_with_one_key
 
 KEPT = ("created", "empty", "moved", "refused", "bytes", "background")
 UNKEPT = ("broken", "raises-4xx", "raises", "streams", "large")

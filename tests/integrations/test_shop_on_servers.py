@@ -12,12 +12,12 @@ from uuid import uuid4
 
 import httpx
 import pytest
-from browser_house import ROOT, Shop
 from sqlalchemy.engine import make_url
 
 from examples.shop.orders import shop
 from onceonly.assembly import temporary_transport
-from servers import RABBITMQ, need, postgresql_database
+from tests.integrations.browser_house import ROOT, Shop
+from tests.servers import RABBITMQ, need, postgresql_database
 
 PAGE = (ROOT / "examples" / "shop" / "README.md").read_text(encoding="utf-8")
 ORDER = {"item": "tea", "quantity": 2}

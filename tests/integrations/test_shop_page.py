@@ -5,8 +5,9 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from browser_house import Shop, opened_browser
 from playwright.async_api import Page, expect
+
+from tests.integrations.browser_house import Shop, opened_browser
 
 pytestmark = pytest.mark.timeout(900)  # the browser may have to be installed first
 

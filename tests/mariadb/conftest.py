@@ -1,18 +1,13 @@
 """One database for all tests on MariaDB; each test empties its tables."""
 
 import asyncio
-import sys
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 
-sys.path.append(str(Path(__file__).parents[1] / "sql"))  # sql_house serves every SQL database
-
-from mariadb_house import make_tables, opened_empty
-
 from onceonly.sql.database import Database
 from onceonly.sql.store import SqlStore
+from tests.mariadb.mariadb_house import make_tables, opened_empty
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from sql_house import connection_of, opened
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -13,7 +12,8 @@ from onceonly.sql.schema import create
 from onceonly.sql.store import SCHEMA
 from onceonly.sql.store.unit import SqlUnit
 from onceonly.testing.samples import message
-from servers import on_mariadb
+from tests.servers import on_mariadb
+from tests.sql.sql_house import connection_of, opened
 
 PREFIX = "house_"
 EMPTY = ["DELETE FROM house_claims", "DELETE FROM house_records", "DELETE FROM house_dead_letters", "DELETE FROM house_keys"]

@@ -4,10 +4,7 @@ import asyncio
 from collections.abc import Iterator
 
 import pytest
-from mariadb_house import A, B, place
-from mariadb_server import own_mariadb
 from msgspec.structs import replace
-from sql_house import ONE_EFFECT, add, connection_of, counted, handle, look, message, messages, opened, orders, records
 from sqlalchemy import text
 from sqlalchemy.engine import make_url
 from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker, create_async_engine
@@ -22,7 +19,22 @@ from onceonly.sql.schema import check, create, drop, render
 from onceonly.sql.store import SCHEMA, ClaimMode, SqlDeadLetters, SqlStore
 from onceonly.sql.store.tables import tables
 from onceonly.testing.clock import ManualClock
-from servers import on_mariadb
+from tests.mariadb.mariadb_house import A, B, place
+from tests.mariadb.mariadb_server import own_mariadb
+from tests.servers import on_mariadb
+from tests.sql.sql_house import (
+    ONE_EFFECT,
+    add,
+    connection_of,
+    counted,
+    handle,
+    look,
+    message,
+    messages,
+    opened,
+    orders,
+    records,
+)
 
 
 @pytest.fixture(scope="module")

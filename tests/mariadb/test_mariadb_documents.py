@@ -3,8 +3,6 @@
 from pathlib import Path
 
 import pytest
-from mariadb_server import own_mariadb
-from sql_house import opened
 from sqlalchemy import delete
 
 from onceonly.ports.documents import Change
@@ -12,7 +10,9 @@ from onceonly.sql.database import Database
 from onceonly.sql.schema import create
 from onceonly.sql.store import DOCUMENTS_SCHEMA, SqlDocuments
 from onceonly.sql.store.documents import LIMITS, documents_table
-from servers import on_mariadb
+from tests.mariadb.mariadb_server import own_mariadb
+from tests.servers import on_mariadb
+from tests.sql.sql_house import opened
 
 
 @pytest.fixture

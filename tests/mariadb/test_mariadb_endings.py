@@ -4,18 +4,6 @@ import asyncio
 from contextlib import suppress
 
 import pytest
-from mariadb_house import A, B, is_waiting, place, run, thread_of
-from sql_house import (
-    add,
-    attempt,
-    connection_of,
-    handle,
-    look,
-    opened,
-    orders,
-    records,
-    session_of,
-)
 from sqlalchemy.exc import DBAPIError, OperationalError
 
 from onceonly.adapters.mariadb.dialect import MariaDB
@@ -26,7 +14,19 @@ from onceonly.sql.database import Database
 from onceonly.sql.store import SqlStore
 from onceonly.sql.transaction import State
 from onceonly.sql.translation import translated
-from servers import on_mariadb
+from tests.mariadb.mariadb_house import A, B, is_waiting, place, run, thread_of
+from tests.servers import on_mariadb
+from tests.sql.sql_house import (
+    add,
+    attempt,
+    connection_of,
+    handle,
+    look,
+    opened,
+    orders,
+    records,
+    session_of,
+)
 
 
 async def test_a_deadlock_is_a_conflict_of_one_unit(database: Database, store: SqlStore) -> None:

@@ -3,11 +3,11 @@
 from collections.abc import AsyncIterator
 
 import pytest
-from enlist_house import Shop, opened_shop
-from enlist_scenarios import EnlistScenarios
-from mariadb_house import place
 
 from onceonly.sql.database import Database
+from tests.mariadb.mariadb_house import place
+from tests.sql.enlist_house import Shop, opened_shop
+from tests.sql.enlist_scenarios import EnlistScenarios
 
 
 @pytest.fixture

@@ -3,8 +3,6 @@
 import asyncio
 
 import pytest
-from mariadb_house import A, B, place, run
-from sql_house import add, attempt, handle, look, opened, orders, records
 from sqlalchemy.engine import make_url
 from sqlalchemy.ext.asyncio import create_async_engine
 
@@ -13,8 +11,10 @@ from onceonly.adapters.mariadb.watch import Side, Verdict
 from onceonly.model.errors import CommitFailed, OutcomeUnknown, RetryableError
 from onceonly.sql.database import Database
 from onceonly.sql.store import SqlStore
-from servers import free_port
-from swallowing import swallowing
+from tests.mariadb.mariadb_house import A, B, place, run
+from tests.servers import free_port
+from tests.sql.sql_house import add, attempt, handle, look, opened, orders, records
+from tests.swallowing import swallowing
 
 ENDS = 20.0  # seconds; today these waits end after about one and a half
 LOST = pytest.mark.parametrize("lost", ["up", "down", "both"])

@@ -3,8 +3,20 @@
 import asyncio
 
 import pytest
-from mariadb_house import A, B, place, run, session_status
-from sql_house import (
+from sqlalchemy import event, text
+from sqlalchemy.exc import DBAPIError
+
+from onceonly.model.errors import ConflictError, HandlerFailed, LockTimeout
+from onceonly.model.identity import claim_key
+from onceonly.model.message import FailureKind
+from onceonly.model.record import Record
+from onceonly.sql.database import Database
+from onceonly.sql.long_locks import FIRST
+from onceonly.sql.store import SqlStore
+from onceonly.sql.store.unit import SqlUnit
+from tests.mariadb.mariadb_house import A, B, place, run, session_status
+from tests.servers import on_mariadb
+from tests.sql.sql_house import (
     ONE_EFFECT,
     add,
     attempt,
@@ -19,18 +31,6 @@ from sql_house import (
     records,
     statements,
 )
-from sqlalchemy import event, text
-from sqlalchemy.exc import DBAPIError
-
-from onceonly.model.errors import ConflictError, HandlerFailed, LockTimeout
-from onceonly.model.identity import claim_key
-from onceonly.model.message import FailureKind
-from onceonly.model.record import Record
-from onceonly.sql.database import Database
-from onceonly.sql.long_locks import FIRST
-from onceonly.sql.store import SqlStore
-from onceonly.sql.store.unit import SqlUnit
-from servers import on_mariadb
 
 BEGIN = "START TRANSACTION"
 BEGIN_BRIEF = "START TRANSACTION; SET"

@@ -5,7 +5,7 @@ from importlib.metadata import distribution
 import pytest
 
 from onceonly.systems import GROUP, schemes, system_of, systems
-from plugin_packages import Register, Shell
+from tests.plugin_packages import Register, Shell
 
 OWN = {point.name: point.value for point in distribution("onceonly").entry_points if point.group == GROUP}
 DRIVERS = sorted(

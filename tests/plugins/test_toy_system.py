@@ -13,7 +13,8 @@ from onceonly.testing.artifact_suite import ArtifactStoreSuite
 from onceonly.testing.documents_suite import DocumentsSuite
 from onceonly.testing.on_documents import DocumentDedupSuite, DocumentTokenSuite, DocumentTransactionSuite
 from onceonly.testing.suite import rules
-from plugin_packages import TOY, Shell
+from tests import ROOT
+from tests.plugin_packages import TOY, Shell
 
 SUITES = (DocumentsSuite, DocumentDedupSuite, DocumentTokenSuite, DocumentTransactionSuite, ArtifactStoreSuite)
 BANK = """
@@ -130,7 +131,7 @@ def test_the_toy_passes_the_conformance_suites(shell: Shell) -> None:
 
 def parts_of_the_page() -> Iterator[tuple[str, str]]:
     """Give the blocks of docs/systems.md that name a file of the toy in their first line, without that line."""
-    page = (Path(__file__).parents[2] / "docs" / "systems.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "systems.md").read_text(encoding="utf-8")
     for block in page.split("```")[1::2]:
         _language, first, *lines = block.splitlines()
         if first.startswith("# onceonly-toy/"):

@@ -1,21 +1,16 @@
 """One database for all tests on PostgreSQL, with both drivers; each test empties its tables."""
 
-import sys
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 from sqlalchemy import delete
-
-sys.path.append(str(Path(__file__).parents[1] / "sql"))  # sql_house serves every SQL database
-
-from sql_house import Base, opened
 
 from onceonly.sql.database import Database
 from onceonly.sql.queue import SCHEMA as QUEUE
 from onceonly.sql.schema import create
 from onceonly.sql.store import SCHEMA as STORE
 from onceonly.sql.store import SqlStore
+from tests.sql.sql_house import Base, opened
 
 
 @pytest.fixture(params=["asyncpg", "psycopg"])

@@ -3,7 +3,6 @@
 import asyncio
 
 import pytest
-from sql_house import add, attempt, connection_of, handle, message, messages, opened, orders, records
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import create_async_engine
 
@@ -13,6 +12,7 @@ from onceonly.sql.database import Database
 from onceonly.sql.dialect import Purpose
 from onceonly.sql.long_locks import FIRST
 from onceonly.sql.store import SqlStore
+from tests.sql.sql_house import add, attempt, connection_of, handle, message, messages, opened, orders, records
 
 
 async def test_units_wait_for_a_moment_only_for_a_while_after_a_deadlock(database: Database, store: SqlStore) -> None:

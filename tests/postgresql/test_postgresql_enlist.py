@@ -3,11 +3,11 @@
 from collections.abc import AsyncIterator
 
 import pytest
-from enlist_house import Shop, opened_shop, synchronous
-from enlist_scenarios import EnlistScenarios
 
 from onceonly.runtime.observe.observer import Point
 from onceonly.sql.database import Database
+from tests.sql.enlist_house import Shop, opened_shop, synchronous
+from tests.sql.enlist_scenarios import EnlistScenarios
 
 
 @pytest.fixture

@@ -4,15 +4,15 @@ import asyncio
 
 import asyncpg
 import pytest
-from sql_house import Order, add, attempt, handle, look, message, opened, orders, records, session_of
 from sqlalchemy import insert, text
 from sqlalchemy.exc import DBAPIError
 
-from cutting_proxy import cutting
 from onceonly.model.errors import CommitFailed, CommitRefused, ConflictError, LockTimeout, OnceOnlyError, OutcomeUnknown, Unable
 from onceonly.sql.database import Database
 from onceonly.sql.store import SqlStore
 from onceonly.sql.translation import translated
+from tests.cutting_proxy import cutting
+from tests.sql.sql_house import Order, add, attempt, handle, look, message, opened, orders, records, session_of
 
 
 @pytest.mark.parametrize(("moment", "found"), [("before", {"new": ["m1"]}), ("after", {"owed": ["m1"]})])

@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
-from sql_house import Order, add, handle, look, message, opened, orders, records, session_of
 from sqlalchemy import select, text
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import DBAPIError
@@ -17,7 +16,8 @@ from onceonly.sql.database import Database
 from onceonly.sql.queue import SqlTransport
 from onceonly.sql.store import SqlRing, SqlStore
 from onceonly.sql.translation import translated
-from pgbouncer_server import pgbouncer
+from tests.pgbouncer_server import pgbouncer
+from tests.sql.sql_house import Order, add, handle, look, message, opened, orders, records, session_of
 
 
 @pytest.fixture(scope="module")

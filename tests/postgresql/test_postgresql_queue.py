@@ -9,8 +9,6 @@ from typing import Any
 
 import asyncpg
 import pytest
-from postgresql_workers import work
-from sql_house import messages, opened
 from sqlalchemy import event, text
 
 from onceonly.model.message import Delivery, Send
@@ -18,6 +16,8 @@ from onceonly.ports.transport import Depth, Topology
 from onceonly.sql.database import Database
 from onceonly.sql.queue import SCHEMA, SqlTransport
 from onceonly.sql.schema import create
+from tests.postgresql.postgresql_workers import work
+from tests.sql.sql_house import messages, opened
 
 MILLION = 1_000_000
 FILL = """INSERT INTO deep_messages (queue, visible_at, leases, receipt, headers, body)

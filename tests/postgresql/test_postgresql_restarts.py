@@ -3,12 +3,12 @@
 from collections.abc import Iterator
 
 import pytest
-from sql_house import add, handle, look, message, opened, orders, records
 
 from onceonly.model.errors import CommitFailed, OutcomeUnknown, RetryableError, SetupError
 from onceonly.sql.schema import check
 from onceonly.sql.store import SCHEMA, SqlStore
-from servers import OwnPostgresql, own_postgresql
+from tests.servers import OwnPostgresql, own_postgresql
+from tests.sql.sql_house import add, handle, look, message, opened, orders, records
 
 
 @pytest.fixture(scope="module")

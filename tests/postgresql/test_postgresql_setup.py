@@ -5,7 +5,6 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
-from sql_house import Order, add, connection_of, handle, look, message, opened, orders, records
 from sqlalchemy import insert, inspect, make_url, text
 from sqlalchemy.ext.asyncio import AsyncEngine, async_sessionmaker, create_async_engine
 
@@ -17,7 +16,8 @@ from onceonly.sql.queue import SCHEMA as QUEUE
 from onceonly.sql.schema import check, create, drop, render, upgrade
 from onceonly.sql.store import SCHEMA, SqlStore
 from onceonly.testing.clock import ManualClock
-from servers import on_postgresql
+from tests.servers import on_postgresql
+from tests.sql.sql_house import Order, add, connection_of, handle, look, message, opened, orders, records
 
 
 def engine_with(url: str, **settings: str) -> AsyncEngine:

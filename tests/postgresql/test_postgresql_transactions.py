@@ -3,10 +3,10 @@
 from collections.abc import AsyncIterator
 
 import pytest
-from enlist_house import Shop, opened_shop
-from transaction_scenarios import TransactionScenarios
 
 from onceonly.sql.database import Database
+from tests.sql.enlist_house import Shop, opened_shop
+from tests.sql.transaction_scenarios import TransactionScenarios
 
 
 @pytest.fixture

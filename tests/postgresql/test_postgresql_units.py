@@ -5,7 +5,13 @@ import asyncio
 import asyncpg
 import psycopg
 import pytest
-from sql_house import (
+from sqlalchemy import event, select, text, update
+
+from onceonly.model.errors import CommitFailed, CommitRefused, ConflictError, HandlerFailed, SetupError
+from onceonly.model.record import Record
+from onceonly.sql.database import Database
+from onceonly.sql.store import ClaimMode, SqlStore
+from tests.sql.sql_house import (
     Order,
     add,
     attempt,
@@ -21,12 +27,6 @@ from sql_house import (
     session_of,
     statements,
 )
-from sqlalchemy import event, select, text, update
-
-from onceonly.model.errors import CommitFailed, CommitRefused, ConflictError, HandlerFailed, SetupError
-from onceonly.model.record import Record
-from onceonly.sql.database import Database
-from onceonly.sql.store import ClaimMode, SqlStore
 
 CLAIM = "INSERT INTO onceonly_claims"
 READ_KNOWN = "SELECT onceonly_claims.key, onceonly_claims.fingerprint,"

@@ -7,7 +7,6 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from sql_house import add, handle, look, message, opened, orders, records, session_of
 from sqlalchemy import text
 from sqlalchemy.engine import make_url
 from sqlalchemy.ext.asyncio import create_async_engine
@@ -19,7 +18,8 @@ from onceonly.model.errors import ConflictError, RetryableError
 from onceonly.model.peer import Peer
 from onceonly.sql.database import Database
 from onceonly.sql.store import SqlStore
-from servers import on_postgresql
+from tests.servers import on_postgresql
+from tests.sql.sql_house import add, handle, look, message, opened, orders, records, session_of
 
 IDLE = "SHOW idle_in_transaction_session_timeout"
 

@@ -7,7 +7,6 @@ from contextlib import asynccontextmanager
 from urllib.parse import urlsplit
 
 import pytest
-from sql_house import opened
 from sqlalchemy.engine import make_url
 from sqlalchemy.ext.asyncio import create_async_engine
 
@@ -17,7 +16,8 @@ from onceonly.runtime.environment import LIVE
 from onceonly.sql.database import Database, open_database
 from onceonly.sql.store import SqlTransactions
 from onceonly.sql.store.transactions import SqlTransaction
-from standing_between import Between, standing
+from tests.sql.sql_house import opened
+from tests.standing_between import Between, standing
 
 WAIT = 200
 FAR = 3 * WAIT / 1000

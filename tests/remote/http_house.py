@@ -1,6 +1,6 @@
 """Two services: a shop that has payments charged, each in a process of its own, which may kill itself at a port call.
 
-Run as a program it is one of them: `http_house.py SIDE FOLDER PORT [CRASH_POINT]`.
+Run as a program it is one of them: `python -m tests.remote.http_house SIDE FOLDER PORT [CRASH_POINT]`.
 """
 
 import asyncio
@@ -23,6 +23,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from onceonly import Context, Endpoint, Reject
 from onceonly.runtime.observe.observer import Call
+from tests import ROOT
 
 TABLES = {
     "payments": "CREATE TABLE IF NOT EXISTS charges (name TEXT); CREATE TABLE IF NOT EXISTS ledger (name TEXT)",
@@ -173,8 +174,8 @@ async def until(holds: Callable[[], bool], *, patience: float = PATIENCE) -> Non
 @asynccontextmanager
 async def process(side: str, folder: Path, port: int, point: str = "") -> AsyncIterator[Process]:
     """Run one of the services in a process of its own, which says "ready"; kill it at the end."""
-    command = (sys.executable, str(Path(__file__)), side, str(folder), str(port), point)
-    started = await asyncio.create_subprocess_exec(*command, stdout=PIPE)
+    command = (sys.executable, "-m", "tests.remote.http_house", side, str(folder), str(port), point)
+    started = await asyncio.create_subprocess_exec(*command, cwd=ROOT, stdout=PIPE)
     try:
         assert started.stdout is not None
         async with asyncio.timeout(PATIENCE):

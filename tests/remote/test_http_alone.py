@@ -10,7 +10,6 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from asking import FAR, Got, ask
 
 from onceonly import Endpoint, Reject
 from onceonly.endpoint.host import host_of
@@ -19,6 +18,7 @@ from onceonly.runtime.environment import LIVE
 from onceonly.runtime.processes.counters import Board, Column, Row
 from onceonly.runtime.worker import responders
 from onceonly.runtime.worker.alone import crowd
+from tests.remote.asking import FAR, Got, ask
 
 SOON = 10.0
 """Seconds after which a test has failed that waits for something."""

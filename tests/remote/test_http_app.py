@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from asking import FAR, Got, ask
 
 from onceonly import Context, Endpoint, Reject, Response, RetryLater, SetupError
 from onceonly.assembly import open_database, schemas
@@ -18,6 +17,7 @@ from onceonly.endpoint.http_app import HttpApp
 from onceonly.model.remote import LARGEST
 from onceonly.runtime.environment import LIVE
 from onceonly.sql.schema import create
+from tests.remote.asking import FAR, Got, ask
 
 PLACES = ("memory", "sqlite", "postgresql", "mariadb")
 

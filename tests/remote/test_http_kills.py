@@ -4,9 +4,9 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from http_house import PATIENCE, Books, Order, PlainOrder, books, prepare, process, shop, until
 
-from servers import free_port
+from tests.remote.http_house import PATIENCE, Books, Order, PlainOrder, books, prepare, process, shop, until
+from tests.servers import free_port
 
 CALLER = ("after-make", "after-commit", "after-response")
 CALLEE = ("after-commit", "after-request-bury")

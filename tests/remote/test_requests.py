@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 import uvicorn
 from fastapi import FastAPI
-from http_house import Order, payments, prepare, shop, until
 
 from onceonly import Endpoint, InvalidEffect, Peer, Retry, SetupError
 from onceonly.endpoint.http_app import HttpApp
@@ -24,9 +23,11 @@ from onceonly.model.dead_letter import DeadLetter
 from onceonly.model.peer import MOST
 from onceonly.model.remote import LARGEST, Verb
 from onceonly.ports.dead_letters import Filter
-from servers import free_port
+from tests import ROOT
+from tests.remote.http_house import Order, payments, prepare, shop, until
+from tests.servers import free_port
 
-PAGE = (Path(__file__).parent.parent.parent / "docs" / "http.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "http.md").read_text(encoding="utf-8")
 URL = "http://127.0.0.1:1/x"
 
 

@@ -4,9 +4,6 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
-from relay_house import PassingTimer, record_of
-from runtime_house import SHOP, FixedRandomSource, House
-
 from onceonly.adapters.memory.documents import MemoryDocuments
 from onceonly.adapters.memory.ring import MemoryRing, MemoryRingStore
 from onceonly.adapters.memory.world import Live
@@ -20,6 +17,8 @@ from onceonly.ports.ring import Recycling, Slot
 from onceonly.ports.upkeep import Upkeep
 from onceonly.runtime.environment import Environment, Timer
 from onceonly.runtime.maintenance.janitor import Janitor
+from tests.runtime.relay_house import PassingTimer, record_of
+from tests.runtime.runtime_house import SHOP, FixedRandomSource, House
 
 WEEK = 7 * 86_400_000
 SLICING = slicing_for(WEEK)

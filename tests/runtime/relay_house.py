@@ -5,8 +5,6 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-from runtime_house import SHOP, SINK, FixedRandomSource, House, StopWhen
-
 from onceonly.adapters.memory.transport import MemoryTransport
 from onceonly.model.identity import Identity, outgoing_id
 from onceonly.model.message import Message, Send
@@ -18,6 +16,7 @@ from onceonly.runtime.observe.observer import Call, Observer, Observers, Point, 
 from onceonly.runtime.processes.notifier import Doorbell
 from onceonly.runtime.relay.relay import Relay
 from onceonly.testing.clock import ManualClock
+from tests.runtime.runtime_house import SHOP, SINK, FixedRandomSource, House, StopWhen
 
 AFTER = 10.0
 OLD = int(AFTER * 1000) + 1

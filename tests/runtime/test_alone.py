@@ -5,7 +5,6 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from pathlib import Path
 
 import pytest
-from runtime_house import House, ScriptedHandlers, failing
 
 from onceonly.adapters.memory.starts import MemoryStarts
 from onceonly.adapters.memory.world import Live
@@ -22,7 +21,8 @@ from onceonly.runtime.observe.observer import Call, Point
 from onceonly.runtime.processes.counters import Board, Column
 from onceonly.runtime.worker.alone import AloneStarts, Crowd, Presence
 from onceonly.runtime.worker.worker import Worker, run_all
-from starts_contract import MESSAGE
+from tests.runtime.runtime_house import House, ScriptedHandlers, failing
+from tests.starts_contract import MESSAGE
 
 
 class Unsteady(MemoryStarts):

@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Sequence
 
 import pytest
-from runtime_house import FAST, House, ScriptedHandlers, failing
 
 from onceonly.adapters.memory.store import MemoryStore
 from onceonly.model.errors import ConflictError, SetupError
@@ -13,6 +12,7 @@ from onceonly.ports.dead_letters import Filter
 from onceonly.ports.store import Resources, Unit
 from onceonly.runtime.observe.crash import CRASH_POINTS, CrashAt, Crashed
 from onceonly.runtime.observe.observer import Point
+from tests.runtime.runtime_house import FAST, House, ScriptedHandlers, failing
 
 
 class StoreThatLosesOnce(MemoryStore):

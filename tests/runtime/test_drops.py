@@ -3,8 +3,6 @@
 import asyncio
 
 import pytest
-from relay_house import PassingTimer
-from runtime_house import FAST, SHOP, FixedRandomSource, House
 
 from onceonly.adapters.memory.documents import MemoryDocuments
 from onceonly.adapters.memory.world import Live
@@ -13,6 +11,8 @@ from onceonly.model.errors import CommitFailed, OutcomeUnknown
 from onceonly.runtime.environment import Environment
 from onceonly.runtime.maintenance.dropped import CountedWorker
 from onceonly.runtime.worker.worker import Worker
+from tests.runtime.relay_house import PassingTimer
+from tests.runtime.runtime_house import FAST, SHOP, FixedRandomSource, House
 
 
 class Meter:

@@ -5,8 +5,6 @@ import logging
 from typing import Any
 
 import pytest
-from janitor_house import INTERVAL, NOW, WEEK, WIDTH, Bystander, Hall, message
-from runtime_house import FAST, SHOP, SINK, StopWhen
 
 from onceonly.model.errors import CommitFailed
 from onceonly.model.health import Trouble
@@ -16,6 +14,8 @@ from onceonly.ports.transport import Topology
 from onceonly.ports.upkeep import Upkeep
 from onceonly.runtime.maintenance.tasks import PAGE
 from onceonly.runtime.worker.worker import Worker
+from tests.runtime.janitor_house import INTERVAL, NOW, WEEK, WIDTH, Bystander, Hall, message
+from tests.runtime.runtime_house import FAST, SHOP, SINK, StopWhen
 
 
 async def test_a_slot_is_recycled_as_soon_as_all_of_it_may_be_forgotten() -> None:

@@ -5,8 +5,6 @@ import logging
 from collections.abc import Callable, Sequence
 
 import pytest
-from relay_house import PassingTimer
-from runtime_house import SHOP, FixedRandomSource
 
 from onceonly.adapters.memory.artifacts import MemoryArtifacts
 from onceonly.adapters.memory.documents import MemoryDocuments
@@ -26,6 +24,8 @@ from onceonly.ports.upkeep import Upkeep
 from onceonly.runtime.environment import Environment, SystemIdGenerator
 from onceonly.runtime.maintenance.janitor import Janitor
 from onceonly.testing.clock import ManualClock
+from tests.runtime.relay_house import PassingTimer
+from tests.runtime.runtime_house import SHOP, FixedRandomSource
 
 AFTER = 600.0
 OLD = int(AFTER * 1000) + 1

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 import pytest
-from runtime_house import House
 
 from onceonly.adapters.memory.store import MemoryStore
 from onceonly.config.worker import WorkerSettings
@@ -11,6 +10,7 @@ from onceonly.model.errors import UpgradeRequired
 from onceonly.model.message import Message
 from onceonly.ports.store import Unit
 from onceonly.runtime.worker.batched_delete import WINDOW_SECONDS
+from tests.runtime.runtime_house import House
 
 
 class OutdatedStore(MemoryStore):

@@ -5,7 +5,6 @@ import logging
 from types import SimpleNamespace
 
 import pytest
-from runtime_house import House, ScriptedHandlers, failing
 
 from onceonly.model.errors import OutcomeUnknown, RetryableError, UpgradeRequired
 from onceonly.model.message import Failure, FailureKind, Message, Send
@@ -15,6 +14,7 @@ from onceonly.model.ring import Undecidable
 from onceonly.ports.store import Found, UndecidableMessage
 from onceonly.runtime.observe.logs import JsonLines, KeyValues, Logs, log_to_stderr
 from onceonly.runtime.observe.observer import Call, Point
+from tests.runtime.runtime_house import House, ScriptedHandlers, failing
 
 
 def entries(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:

@@ -5,7 +5,6 @@ from contextlib import asynccontextmanager
 from inspect import getmembers, iscoroutinefunction
 
 import pytest
-from runtime_house import SHOP, House, ScriptedHandlers, failing
 
 from onceonly.model.dead_letter import DeadLetter
 from onceonly.model.message import FailureKind, Message, Send
@@ -22,6 +21,7 @@ from onceonly.ports.upkeep import Journals
 from onceonly.runtime.observe import observed as observing
 from onceonly.runtime.observe.observed import is_retry_copy, observed
 from onceonly.runtime.observe.observer import Call, Observers, Point, Tally
+from tests.runtime.runtime_house import SHOP, House, ScriptedHandlers, failing
 
 
 class WritesDown:

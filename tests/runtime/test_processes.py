@@ -10,12 +10,13 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
-import runtime_children
-from runtime_children import broken, idle, misconfigured, stubborn, stuck
 
 from onceonly.runtime.processes.child import stopping_on_signals
 from onceonly.runtime.processes.counters import HANDLED, HELD, Board
 from onceonly.runtime.processes.processes import ChildEvent, ChildEventKind, Supervisor
+from tests import ROOT
+from tests.runtime import runtime_children
+from tests.runtime.runtime_children import broken, idle, misconfigured, stubborn, stuck
 
 STARTED, REPLACED, DIED = ChildEventKind.STARTED, ChildEventKind.REPLACED, ChildEventKind.DIED
 UNRESPONSIVE, STOPPED, KILLED = ChildEventKind.UNRESPONSIVE, ChildEventKind.STOPPED, ChildEventKind.KILLED
@@ -178,12 +179,14 @@ async def parent(tmp_path: Path, *options: str) -> AsyncIterator[asyncio.subproc
     """A parent process of its own group, with two children that are up; whoever is left of the group ends with it."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
-        runtime_children.__file__,
+        "-m",
+        runtime_children.__name__,
         str(tmp_path / "board"),
         *options,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
         start_new_session=True,
+        cwd=ROOT,
     )
     assert process.stdout is not None
     try:

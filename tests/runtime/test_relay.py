@@ -7,8 +7,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
-from relay_house import FailsAt, Post, StandingTimer, UnsureTransport, record_of
-from runtime_house import SHOP, HastyTimer, StopWhen
 
 from onceonly.algorithms.relay import relay
 from onceonly.model.errors import CommitFailed, OutcomeUnknown
@@ -20,6 +18,8 @@ from onceonly.runtime.observe.observed import observed
 from onceonly.runtime.observe.observer import Call, Observers, Point, Tally
 from onceonly.runtime.processes.notifier import Doorbell
 from onceonly.runtime.relay.relay import LEASE_SECONDS, PAGE
+from tests.runtime.relay_house import FailsAt, Post, StandingTimer, UnsureTransport, record_of
+from tests.runtime.runtime_house import SHOP, HastyTimer, StopWhen
 
 # The algorithm
 

@@ -6,14 +6,14 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import pytest
-from relay_house import FailsAt, Post, StandingTimer
-from runtime_house import SHOP, HastyTimer
 
 from onceonly.model.errors import CommitFailed
 from onceonly.model.identity import Identity, outgoing_id
 from onceonly.runtime.observe.crash import CrashAt, Crashed
 from onceonly.runtime.observe.observer import Call, Observer, Point
 from onceonly.runtime.relay.relay import PAGE
+from tests.runtime.relay_house import FailsAt, Post, StandingTimer
+from tests.runtime.runtime_house import SHOP, HastyTimer
 
 
 class HeldUp:

@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Sequence
 
 import pytest
-from runtime_house import HastyTimer, House
 
 from onceonly.adapters.memory.store import MemoryStore
 from onceonly.adapters.memory.transport import MemoryTransport
@@ -18,6 +17,7 @@ from onceonly.runtime.worker.alone import Presence
 from onceonly.runtime.worker.batched_delete import WINDOW_SECONDS, ForgettingTogether
 from onceonly.runtime.worker.pipeline import Turn, TurningStore
 from onceonly.runtime.worker.worker import IN_FLIGHT, Worker
+from tests.runtime.runtime_house import HastyTimer, House
 
 MANY = "abcdefghijkl"
 ONE_BY_ONE = WorkerSettings(batch_size=1, wait=0.05)

@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Sequence
 
 import pytest
-from runtime_house import FAST, House, ScriptedHandlers, failing
 
 from onceonly.adapters.memory.store import MemoryStore
 from onceonly.adapters.memory.transport import MemoryTransport
@@ -17,6 +16,7 @@ from onceonly.runtime.observe.observer import Point, Tally
 from onceonly.runtime.processes.counters import DEAD, HANDLED, HELD, KNOWN, RECEIVED, RETRIED, Board
 from onceonly.runtime.worker.batched_delete import WINDOW_SECONDS
 from onceonly.runtime.worker.worker import Worker, run_all, side_by_side
+from tests.runtime.runtime_house import FAST, House, ScriptedHandlers, failing
 
 
 class ContendedStore(MemoryStore):

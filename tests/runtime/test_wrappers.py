@@ -9,7 +9,6 @@ from types import FrameType
 from typing import Any
 
 import pytest
-from runtime_house import House, ScriptedHandlers, failing
 
 from onceonly.adapters.memory.starts import MemoryStarts
 from onceonly.adapters.memory.world import Live
@@ -18,6 +17,7 @@ from onceonly.model.message import FailureKind, Message, Send
 from onceonly.runtime.observe.observer import Tally
 from onceonly.runtime.processes.counters import Board
 from onceonly.runtime.worker.worker import Worker
+from tests.runtime.runtime_house import House, ScriptedHandlers, failing
 
 PROBED = ("store", "fence", "pending", "handlers", "admission", "effects", "transport", "dead_letters", "starts")
 

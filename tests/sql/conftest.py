@@ -4,11 +4,11 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from sql_everywhere import PLACES, SERVERS
-from sql_house import opened, url
 
 from onceonly.sql.database import Database
 from onceonly.sql.store import SqlStore
+from tests.sql.sql_everywhere import PLACES, SERVERS
+from tests.sql.sql_house import opened, url
 
 
 @pytest.fixture

@@ -6,11 +6,9 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from sql_house import Order
 from sqlalchemy import Connection, create_engine, event, select
 from sqlalchemy.engine import make_url
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, async_sessionmaker, create_async_engine
@@ -22,6 +20,8 @@ from onceonly.model.record import Record
 from onceonly.ports.transport import Topology, Transport
 from onceonly.runtime.environment import LIVE, Environment, SystemClock
 from onceonly.runtime.observe.observer import Call, Observer, Observers, Point
+from tests import ROOT
+from tests.sql.sql_house import Order
 
 DRIVERS = {"sqlite": "sqlite+aiosqlite", "postgresql": "postgresql+asyncpg", "mysql": "mysql+asyncmy"}
 LATER = 1 << 52
@@ -139,8 +139,8 @@ class Shop:
 
     async def killed_after_commit(self, *orders: str) -> int:
         """Let a process of its own place orders, and kill itself when it has committed; gives how it ended."""
-        script = Path(__file__).with_name("enlist_process.py")
-        process = await asyncio.create_subprocess_exec(sys.executable, str(script), self.store, self.transport, *orders)
+        command = (sys.executable, "-m", "tests.sql.enlist_process", self.store, self.transport, *orders)
+        process = await asyncio.create_subprocess_exec(*command, cwd=ROOT)
         return await process.wait()
 
 

@@ -5,9 +5,10 @@ import os
 import signal
 import sys
 
-from enlist_house import OrderPlaced, endpoint, engine_of
-from sql_house import Order
 from sqlalchemy.ext.asyncio import AsyncSession
+
+from tests.sql.enlist_house import OrderPlaced, endpoint, engine_of
+from tests.sql.sql_house import Order
 
 
 async def main(store: str, transport: str, *orders: str) -> None:

@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from sql_house import connection_of, opened
 from sqlalchemy import delete, text
 
 from onceonly.model.entities import Entities
@@ -16,6 +15,7 @@ from onceonly.sql.schema import create
 from onceonly.sql.store import SCHEMA, SqlStore
 from onceonly.sql.store.unit import SqlUnit
 from onceonly.testing.samples import message
+from tests.sql.sql_house import connection_of, opened
 
 PLACES = ("sqlite", "postgresql+asyncpg", "postgresql+psycopg", "mariadb")
 SERVERS = PLACES[1:]

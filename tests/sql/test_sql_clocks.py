@@ -7,11 +7,8 @@ import sys
 from collections.abc import AsyncIterator
 
 import pytest
-from sql_everywhere import emptied
-from sql_house import opened, records
 from sqlalchemy import delete, text
 
-from debian import FAKETIME, program
 from onceonly.model.message import Delivery, Send
 from onceonly.ports.transport import Depth, Topology
 from onceonly.runtime.environment import SystemClock
@@ -21,6 +18,9 @@ from onceonly.sql.schema import create
 from onceonly.sql.store import SqlStore
 from onceonly.testing.clock import ManualClock
 from onceonly.testing.samples import message
+from tests.debian import FAKETIME, program
+from tests.sql.sql_everywhere import emptied
+from tests.sql.sql_house import opened, records
 
 AHEAD = 10 * 60 * 1000
 SHIFTS = pytest.mark.parametrize("shift", [AHEAD, -AHEAD], ids=["ahead", "behind"])

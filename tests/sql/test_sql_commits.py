@@ -4,7 +4,6 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from sql_house import Line, Order, add, connection_of, handle, look, message, messages, opened, orders, records, session_of, url
 from sqlalchemy import event, text
 from sqlalchemy.exc import OperationalError
 
@@ -12,6 +11,21 @@ from onceonly.model.errors import CommitFailed, CommitRefused, ConflictError, Ou
 from onceonly.sql.database import Database
 from onceonly.sql.store import SqlStore
 from onceonly.sql.translation import translated
+from tests.sql.sql_house import (
+    Line,
+    Order,
+    add,
+    connection_of,
+    handle,
+    look,
+    message,
+    messages,
+    opened,
+    orders,
+    records,
+    session_of,
+    url,
+)
 
 
 async def test_a_constraint_shown_by_the_flush_refuses_the_commit(database: Database, store: SqlStore) -> None:

@@ -4,7 +4,6 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from sql_house import Order, add, handle, message, opened, orders, records, session_of, url
 from sqlalchemy import insert, inspect, select, text
 from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker, create_async_engine
 from sqlalchemy.pool import AsyncAdaptedQueuePool
@@ -14,6 +13,7 @@ from onceonly.sql.database import Database, open_database
 from onceonly.sql.schema import create, create_user_tables
 from onceonly.sql.store import SCHEMA, SqlStore
 from onceonly.testing.clock import ManualClock
+from tests.sql.sql_house import Order, add, handle, message, opened, orders, records, session_of, url
 
 
 class ShopSession(AsyncSession):

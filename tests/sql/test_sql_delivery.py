@@ -2,7 +2,6 @@
 
 from contextlib import suppress
 
-from sql_house import Line, Order, look, message, messages, orders, session_of, statements
 from sqlalchemy import text
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, create_async_engine
@@ -23,6 +22,7 @@ from onceonly.ports.store import Resources
 from onceonly.ports.transport import Topology
 from onceonly.sql.database import Database
 from onceonly.sql.store import SqlDeadLetters, SqlStore
+from tests.sql.sql_house import Line, Order, look, message, messages, orders, session_of, statements
 
 
 class ShopHandlers:

@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import pytest
-from sql_house import opened, statements, url
 
 from onceonly.model.errors import SchemaMissing
 from onceonly.ports.documents import Change
@@ -12,6 +11,7 @@ from onceonly.sql.schema import create
 from onceonly.sql.store import DOCUMENTS_SCHEMA, SqlDocuments
 from onceonly.sql.store.documents import LIMITS
 from onceonly.testing.clock import START, ManualClock
+from tests.sql.sql_house import opened, statements, url
 
 
 @pytest.fixture

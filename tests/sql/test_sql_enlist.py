@@ -4,12 +4,12 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from enlist_house import Shop, opened_shop, synchronous
-from enlist_scenarios import EnlistScenarios
-from sql_house import url
 
 from onceonly.runtime.observe.observer import Point
 from onceonly.sql.database import Database
+from tests.sql.enlist_house import Shop, opened_shop, synchronous
+from tests.sql.enlist_scenarios import EnlistScenarios
+from tests.sql.sql_house import url
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ from datetime import timedelta
 from time import perf_counter
 
 import pytest
-from sql_everywhere import emptied
 from sqlalchemy import func, insert, inspect, select, text
 
 from onceonly import Endpoint, History
@@ -22,6 +21,7 @@ from onceonly.sql.store import SqlJournals, SqlKeys, SqlRing
 from onceonly.sql.store.measuring import Sample, measure
 from onceonly.sql.store.tables import tables
 from onceonly.sql.transaction import DatabaseTransaction
+from tests.sql.sql_everywhere import emptied
 
 JOURNAL = Journal(
     at=5,

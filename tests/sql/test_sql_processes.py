@@ -7,17 +7,17 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from sql_house import add, look, message, orders, records, url
-
 from onceonly.sql.database import Database
 from onceonly.sql.store import SqlStore
+from tests import ROOT
+from tests.sql.sql_house import add, look, message, orders, records, url
 
 
 @asynccontextmanager
 async def another_process(file: Path) -> AsyncIterator[Process]:
     """Start a process that holds a unit, and wait until it does."""
-    script = Path(__file__).with_name("unit_process.py")
-    process = await asyncio.create_subprocess_exec(sys.executable, str(script), url(file), stdin=PIPE, stdout=PIPE)
+    command = (sys.executable, "-m", "tests.sql.unit_process", url(file))
+    process = await asyncio.create_subprocess_exec(*command, cwd=ROOT, stdin=PIPE, stdout=PIPE)
     try:
         assert process.stdout is not None
         assert await process.stdout.readline() == b"ready\n"

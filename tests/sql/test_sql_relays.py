@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 
 import pytest
-from sql_everywhere import emptied
 from sqlalchemy import Engine, event, insert
 
 from onceonly.adapters.memory.transport import BrokerWorld, MemoryTransport
@@ -25,6 +24,7 @@ from onceonly.sql.store import SqlStore
 from onceonly.sql.store.statements import row_of
 from onceonly.sql.store.tables import tables
 from onceonly.testing.samples import message
+from tests.sql.sql_everywhere import emptied
 
 SHOP, SINK = "shop", "sink"
 LOOKS = 6

@@ -8,7 +8,18 @@ from sqlite3 import DatabaseError
 from typing import Any, NamedTuple
 
 import pytest
-from sql_house import (
+from sqlalchemy import Connection, event, func, insert, select, text
+from sqlalchemy.exc import IntegrityError, OperationalError
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, create_async_engine
+from sqlalchemy.orm import Session
+
+from onceonly.adapters.sqlite.connection import AHEAD
+from onceonly.model.errors import CommitRefused, ConflictError, HandlerFailed
+from onceonly.sql.database import Database
+from onceonly.sql.store import SqlStore
+from onceonly.sql.store.resources import HELD
+from onceonly.sql.store.unit import SqlUnit
+from tests.sql.sql_house import (
     Line,
     Order,
     add,
@@ -23,17 +34,6 @@ from sql_house import (
     records,
     session_of,
 )
-from sqlalchemy import Connection, event, func, insert, select, text
-from sqlalchemy.exc import IntegrityError, OperationalError
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, create_async_engine
-from sqlalchemy.orm import Session
-
-from onceonly.adapters.sqlite.connection import AHEAD
-from onceonly.model.errors import CommitRefused, ConflictError, HandlerFailed
-from onceonly.sql.database import Database
-from onceonly.sql.store import SqlStore
-from onceonly.sql.store.resources import HELD
-from onceonly.sql.store.unit import SqlUnit
 
 
 class Both(NamedTuple):

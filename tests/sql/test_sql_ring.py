@@ -6,8 +6,6 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from sql_everywhere import emptied
-from sql_house import ONE_EFFECT, counted, opened, statements
 from sqlalchemy import Connection, insert, inspect, select, text, update
 
 from onceonly.model.errors import SchemaMissing, SetupError
@@ -21,6 +19,8 @@ from onceonly.sql.schema import check, create, drop, upgrade
 from onceonly.sql.store import SCHEMA, ClaimMode, SqlRing, SqlStore
 from onceonly.sql.store.tables import tables
 from onceonly.testing.ring_subject import RETENTION_MS, WIDTH_MS, at, former, name_of, stating
+from tests.sql.sql_everywhere import emptied
+from tests.sql.sql_house import ONE_EFFECT, counted, opened, statements
 
 DAY = 86_400_000
 BEYOND_THE_FIRST_DAY = DAY * 5 // 4

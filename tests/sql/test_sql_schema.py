@@ -6,7 +6,6 @@ import sqlite3
 from pathlib import Path
 
 import pytest
-from sql_house import ONE_EFFECT, counted, look, message, opened, url
 from sqlalchemy import Column, Connection, Integer, MetaData, Table, insert, inspect, text
 
 from onceonly.model.errors import SchemaMissing, SchemaTooNew
@@ -15,6 +14,7 @@ from onceonly.sql.database import Database
 from onceonly.sql.schema import Schema, check, create, render, upgrade
 from onceonly.sql.store import SCHEMA, SqlStore
 from onceonly.sql.store.statements import row_of
+from tests.sql.sql_house import ONE_EFFECT, counted, look, message, opened, url
 
 
 def toys(prefix: str, _schema: str | None = None) -> MetaData:

@@ -1,8 +1,6 @@
 """Records of runs in SQL databases."""
 
 import pytest
-from sql_everywhere import emptied
-from sql_house import counted, opened
 from sqlalchemy import inspect, text
 
 from onceonly.model.errors import SchemaMissing
@@ -11,7 +9,9 @@ from onceonly.sql.schema import check as check_schema
 from onceonly.sql.schema import create, drop, upgrade
 from onceonly.sql.store import SCHEMA, SqlStarts
 from onceonly.sql.store.tables import tables
-from starts_contract import MESSAGE, check
+from tests.sql.sql_everywhere import emptied
+from tests.sql.sql_house import counted, opened
+from tests.starts_contract import MESSAGE, check
 
 
 async def test_runs_are_recorded_until_they_end(place: str) -> None:

@@ -3,8 +3,6 @@
 import asyncio
 
 import pytest
-from sql_everywhere import emptied, on, somebody_waits
-from sql_house import ONE_EFFECT, counted, opened, statements
 
 from onceonly.model.errors import ConflictError
 from onceonly.model.message import Message
@@ -13,6 +11,8 @@ from onceonly.model.token import Token
 from onceonly.sql.database import Database
 from onceonly.sql.store import ClaimMode, SqlStore, SqlTokens
 from onceonly.sql.store.unit import SqlUnit
+from tests.sql.sql_everywhere import emptied, on, somebody_waits
+from tests.sql.sql_house import ONE_EFFECT, counted, opened, statements
 
 BEGIN = {"sqlite": ["BEGIN IMMEDIATE"], "postgresql": [], "mysql": ["SET TRANSACTION ISOLATION"]}
 TAKE = {

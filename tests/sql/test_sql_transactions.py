@@ -5,15 +5,15 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from enlist_house import Shop, opened_shop
-from sql_house import url
 from sqlalchemy import text
-from transaction_scenarios import Block, TransactionScenarios
 
 from onceonly import ConflictError, SchemaMissing
 from onceonly.sql.database import Database
 from onceonly.sql.schema import upgrade
 from onceonly.sql.store import SCHEMA
+from tests.sql.enlist_house import Shop, opened_shop
+from tests.sql.sql_house import url
+from tests.sql.transaction_scenarios import Block, TransactionScenarios
 
 
 @pytest.fixture

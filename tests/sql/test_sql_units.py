@@ -4,7 +4,6 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from sql_house import add, counted, handle, look, message, messages, opened, orders, records, session_of, statements, url
 from sqlalchemy import event
 
 from onceonly.model.errors import CommitFailed, ConflictError
@@ -12,6 +11,20 @@ from onceonly.model.identity import claim_key
 from onceonly.model.record import Record
 from onceonly.sql.database import Database
 from onceonly.sql.store import ClaimMode, SqlStore
+from tests.sql.sql_house import (
+    add,
+    counted,
+    handle,
+    look,
+    message,
+    messages,
+    opened,
+    orders,
+    records,
+    session_of,
+    statements,
+    url,
+)
 
 CLAIM = "INSERT INTO onceonly_claims"
 READ_KNOWN = 'SELECT onceonly_claims."key", onceonly_claims.fingerprint,'

@@ -3,12 +3,12 @@
 from pathlib import Path
 
 import pytest
-from sql_house import opened
 
 from onceonly.model.errors import SetupError
 from onceonly.sql.database import open_database
 from onceonly.sql.urls import checked_prefix, read_url
 from onceonly.testing.clock import ManualClock
+from tests.sql.sql_house import opened
 
 
 def test_options_are_taken_out_of_the_url() -> None:

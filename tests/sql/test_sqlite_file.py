@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from sql_house import add, look, messages, opened, orders, records, url
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 
 from onceonly import Endpoint
@@ -22,6 +21,7 @@ from onceonly.sql.database import Source
 from onceonly.sql.queue import SCHEMA, SqlTransport
 from onceonly.sql.schema import create
 from onceonly.sql.store import SqlStore
+from tests.sql.sql_house import add, look, messages, opened, orders, records, url
 
 PATIENCE = 30.0
 A, B = messages(2)

@@ -7,8 +7,6 @@ from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 
 import pytest
-from enlist_house import AHEAD, OrderPlaced, PlaceOrder, Shop, endpoint
-from sql_house import Order
 from sqlalchemy import select, text
 from sqlalchemy.exc import DBAPIError
 
@@ -16,6 +14,8 @@ from onceonly import CommitFailed, CommitRefused, ConflictError, InvalidEffect, 
 from onceonly.model.identity import Identity, outgoing_id, without_instant
 from onceonly.runtime.environment import LIVE
 from onceonly.runtime.observe.observer import Call, Point
+from tests.sql.enlist_house import AHEAD, OrderPlaced, PlaceOrder, Shop, endpoint
+from tests.sql.sql_house import Order
 
 REQUEST = {"order": "A", "total": 3}
 

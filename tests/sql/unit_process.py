@@ -3,9 +3,8 @@
 import asyncio
 import sys
 
-from sql_house import add, message, opened, records, session_of
-
 from onceonly.sql.store import SqlStore
+from tests.sql.sql_house import add, message, opened, records, session_of
 
 
 async def main(url: str) -> None:

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from datetime import timedelta
 
-from documents_house import Told
 from msgspec.structs import replace
 
 from onceonly.documents.register import DocumentRegister
@@ -15,6 +14,7 @@ from onceonly.ports.documents import DocumentLimits
 from onceonly.testing.clock import ManualClock
 from onceonly.testing.samples import effects, message
 from onceonly.testing.suite import ENDPOINT
+from tests.stores.documents_house import Told
 
 WEEK = timedelta(days=7)
 ORDER = "order/17"

@@ -11,8 +11,6 @@ from uuid import uuid4
 
 import pytest
 
-from azurite_server import ACCOUNT, Azurite
-from cutting_http import Request, cutting_http
 from onceonly.adapters.azure import blob as azure_blob
 from onceonly.adapters.azure import table as azure_table
 from onceonly.adapters.azure.blob_artifacts import open_artifacts
@@ -24,7 +22,9 @@ from onceonly.model.errors import CommitFailed, CommitRefused, OutcomeUnknown, R
 from onceonly.ports.documents import Change, Documents
 from onceonly.runtime.environment import SystemClock
 from onceonly.testing.documents_subject import Moment
-from servers import free_port
+from tests.azurite_server import ACCOUNT, Azurite
+from tests.cutting_http import Request, cutting_http
+from tests.servers import free_port
 
 SERVICES = {"table": azure_table, "blob": azure_blob}
 

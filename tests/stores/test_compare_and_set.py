@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from documents_house import Contested, Told
 
 import onceonly.documents
 from onceonly.documents.bookkeeping import DocumentCounter, DocumentStarts
@@ -16,6 +15,7 @@ from onceonly.model.identity import Identity
 from onceonly.ports.documents import Change, Document, Documents, Version
 from onceonly.ports.starts import BEGUN
 from onceonly.testing.clock import ManualClock
+from tests.stores.documents_house import Contested, Told
 
 MESSAGE = Identity("till", "m1")
 

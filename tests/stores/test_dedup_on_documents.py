@@ -3,7 +3,6 @@
 from datetime import timedelta
 
 import pytest
-from documents_house import Contested, Told
 
 from onceonly.algorithms.admission import Deduplicated
 from onceonly.documents.compare_and_set import TRIES
@@ -14,6 +13,7 @@ from onceonly.model.message import Message
 from onceonly.model.record import Record
 from onceonly.ports.documents import Change, Documents
 from onceonly.testing.clock import ManualClock
+from tests.stores.documents_house import Contested, Told
 
 A, B, C = (bytes([number]) * 16 for number in (0xA, 0xB, 0xC))
 DAY = 86_400_000

@@ -1,12 +1,11 @@
 """The limits of documents: one table, which the documentation and every adapter agree with."""
 
-from pathlib import Path
-
 import pytest
 
 from onceonly.documents.limits import DOCUMENT_LIMITS, KIB, MIB, can_be_held, check_limits, shorter
 from onceonly.model.errors import CommitRefused
 from onceonly.ports.documents import Change, DocumentLimits
+from tests import ROOT
 
 SMALL = DocumentLimits(service="this service", key=4, body=3)
 DOCUMENTED = {
@@ -24,7 +23,7 @@ DOCUMENTED = {
 
 def test_the_documentation_has_the_same_limits() -> None:
     """Its table of services names each one, and the largest document that it holds."""
-    text = (Path(__file__).parents[2] / "docs" / "documents.md").read_text()
+    text = (ROOT / "docs" / "documents.md").read_text()
     lines = text.partition("| service | longest key |")[2].partition("\n\n")[0].splitlines()[2:]
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
     assert {DOCUMENTED[row[0]] for row in rows} == set(DOCUMENT_LIMITS)

@@ -1,8 +1,6 @@
 """Register rows in documents: whatever happens, what an attempt made can be found."""
 
 import pytest
-from document_store_house import ENTITY, ONE_EFFECT, WEEK, House, about, handle
-from documents_house import Told
 from msgspec.structs import replace
 
 from onceonly.adapters.memory.artifacts import MemoryArtifacts
@@ -15,6 +13,8 @@ from onceonly.model.identity import Identity
 from onceonly.model.record import Record
 from onceonly.ports.documents import Change
 from onceonly.testing.suite import ENDPOINT
+from tests.stores.document_store_house import ENTITY, ONE_EFFECT, WEEK, House, about, handle
+from tests.stores.documents_house import Told
 
 LATER = 1 << 52
 HOUR = 3_600_000

@@ -3,8 +3,6 @@
 import asyncio
 
 import pytest
-from document_store_house import ENTITY, ONE_EFFECT, ORDER, WEEK, House, about, handle
-from documents_house import Contested
 
 from onceonly.documents.store import DocumentStore
 from onceonly.model.artifact import Row
@@ -15,6 +13,8 @@ from onceonly.ports.documents import Change
 from onceonly.testing.clock import ManualClock
 from onceonly.testing.samples import message
 from onceonly.testing.suite import ENDPOINT
+from tests.stores.document_store_house import ENTITY, ONE_EFFECT, ORDER, WEEK, House, about, handle
+from tests.stores.documents_house import Contested
 
 DAY = 86_400_000
 PLACES = [WEEK, None]

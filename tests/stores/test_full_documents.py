@@ -4,7 +4,6 @@ import re
 from datetime import timedelta
 
 import pytest
-from document_store_house import ENTITY, ONE_EFFECT, ORDER, WEEK, House, about, handle
 
 from onceonly.documents.store import DocumentStore
 from onceonly.model.artifact import Row
@@ -13,6 +12,7 @@ from onceonly.model.errors import CommitRefused, PermanentFailure
 from onceonly.model.message import Message, Send
 from onceonly.model.record import Record
 from onceonly.testing.samples import message
+from tests.stores.document_store_house import ENTITY, ONE_EFFECT, ORDER, WEEK, House, about, handle
 
 PLACES = [WEEK, None]
 

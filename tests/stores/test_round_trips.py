@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import NamedTuple, cast
 
 import pytest
-from document_store_house import WEEK, House, about
 from sqlalchemy import event
 
 from onceonly.adapters.memory.artifacts import MemoryArtifacts
@@ -33,8 +32,10 @@ from onceonly.sql.store import SCHEMA, ClaimMode, SqlStore, SqlTokens
 from onceonly.testing.clock import ManualClock
 from onceonly.testing.samples import effects
 from onceonly.testing.suite import ENDPOINT, OTHER
+from tests import ROOT
+from tests.stores.document_store_house import WEEK, House, about
 
-PAGE = Path(__file__).parents[2] / "docs" / "guarantees.md"
+PAGE = ROOT / "docs" / "guarantees.md"
 SITUATIONS = ("first, sends one message", "first, sends nothing", "a copy of it later", "again after a crash before dispatch")
 EXPECTED: Mapping[str, tuple[int, int, int, int]] = {
     "History, SQL": (7, 3, 3, 6),

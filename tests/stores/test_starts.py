@@ -5,7 +5,7 @@ from onceonly.adapters.memory.starts import MemoryStarts
 from onceonly.adapters.memory.world import Live
 from onceonly.documents.bookkeeping import DocumentStarts
 from onceonly.runtime.environment import LIVE
-from starts_contract import check
+from tests.starts_contract import check
 
 
 async def test_in_memory() -> None:

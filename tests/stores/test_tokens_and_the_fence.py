@@ -3,7 +3,6 @@
 from typing import cast
 
 import pytest
-from document_store_house import ONE_EFFECT, ORDER, House, about
 
 from onceonly.algorithms.admission import Tokenized, mint
 from onceonly.algorithms.sweeper import sweep
@@ -16,6 +15,7 @@ from onceonly.ports.documents import Change
 from onceonly.ports.token_store import TokenStore
 from onceonly.testing.samples import message
 from onceonly.testing.suite import ENDPOINT, OTHER
+from tests.stores.document_store_house import ONE_EFFECT, ORDER, House, about
 
 LATER = 1 << 52
 

@@ -5,7 +5,6 @@ from collections.abc import Hashable
 from typing import Any
 
 import pytest
-from documents_house import Contested, Told
 
 from onceonly.adapters.memory.documents import MemoryDocuments
 from onceonly.adapters.memory.world import Live, Operation
@@ -16,6 +15,7 @@ from onceonly.model.token import Owner, Token
 from onceonly.ports.documents import Change, Documents
 from onceonly.testing.clock import ManualClock
 from onceonly.testing.store_subject import LATER
+from tests.stores.documents_house import Contested, Told
 
 OWNER = Owner("shop", "order/17", Identity("till", "m1"))
 A, B = Token("a", "mail"), Token("b", "mail")

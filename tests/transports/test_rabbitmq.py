@@ -8,10 +8,8 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from competing_receivers import take_and_die, work
 from pamqp import commands as spec
 from pamqp.frame import marshal
-from rabbitmq_house import EVENT, PATIENCE, TOPOLOGY, House, Proxy, commands, ids, message, opened, take
 
 from onceonly.adapters.rabbitmq import census as rabbitmq_census
 from onceonly.adapters.rabbitmq import topology
@@ -25,6 +23,8 @@ from onceonly.model.record import Answer
 from onceonly.ports.transport import Depth, Topology
 from onceonly.runtime.environment import SystemClock, SystemRandomSource
 from onceonly.runtime.worker.backpressure import UNSURE_MOST_SECONDS
+from tests.transports.competing_receivers import take_and_die, work
+from tests.transports.rabbitmq_house import EVENT, PATIENCE, TOPOLOGY, House, Proxy, commands, ids, message, opened, take
 
 
 @pytest.fixture

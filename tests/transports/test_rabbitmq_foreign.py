@@ -10,12 +10,12 @@ import aio_pika
 import pytest
 from cloudevents.core.bindings import amqp, rabbitmq
 from cloudevents.core.v1.event import CloudEvent
-from rabbitmq_house import EVENT, House, opened, take
 
 from onceonly import Field, Header
 from onceonly.endpoint.reading import read
 from onceonly.formats.identity import IdentityRule
 from onceonly.model.message import Delivery, Message, Unreadable
+from tests.transports.rabbitmq_house import EVENT, House, opened, take
 
 AT = datetime(2026, 2, 28, 23, 59, 59, tzinfo=UTC)
 ATTRIBUTES = {

@@ -11,11 +11,9 @@ from typing import Any, NamedTuple
 from uuid import uuid4
 
 import pytest
-from rabbitmq_house import PATIENCE
 from sqlalchemy import Column, Integer, LargeBinary, MetaData, Table
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from adversary.raw_amqp import NONE, cloud_event, connected, field, nested, properties, table, text
 from onceonly import Endpoint, Retry
 from onceonly.adapters.rabbitmq.link import Link, read_address
 from onceonly.adapters.rabbitmq.transport import RabbitMQTransport
@@ -24,7 +22,9 @@ from onceonly.formats.cloudevents import RAW_PROPERTIES
 from onceonly.model.dead_letter import DeadLetter
 from onceonly.ports.dead_letters import Filter
 from onceonly.runtime.environment import SystemClock, SystemRandomSource
-from servers import RABBITMQ, need
+from tests.adversary.raw_amqp import NONE, cloud_event, connected, field, nested, properties, table, text
+from tests.servers import RABBITMQ, need
+from tests.transports.rabbitmq_house import PATIENCE
 
 GOOD = 50
 METADATA = MetaData()

@@ -3,13 +3,13 @@
 import asyncio
 
 import pytest
-from rabbitmq_house import EVENT, TOPOLOGY, commands, ids, message, opened, take
 
 from onceonly.adapters.rabbitmq import topology
 from onceonly.model.message import Send
 from onceonly.model.record import Answer
 from onceonly.ports.transport import Topology
 from onceonly.runtime.environment import SystemClock
+from tests.transports.rabbitmq_house import EVENT, TOPOLOGY, commands, ids, message, opened, take
 
 OTHER = Topology(endpoint="other")
 COUNT = 40  # RabbitMQ has 32 under way at most that it cannot route

@@ -6,10 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pamqp import commands as spec
-from test_rabbitmq_reading import frames, passed, taking
 
-from adversary.raw_amqp import field, nested, table, text
-from adversary.raw_amqp import properties as raw_properties
 from onceonly import Header
 from onceonly.adapters.rabbitmq.decoding import Arrived, Delivered, read_properties
 from onceonly.adapters.rabbitmq.wire import headers_of
@@ -19,6 +16,9 @@ from onceonly.formats.records import decode_letter, encode_letter, encode_messag
 from onceonly.model.dead_letter import DeadLetter
 from onceonly.model.identity import Identity
 from onceonly.model.message import Unreadable
+from tests.adversary.raw_amqp import field, nested, table, text
+from tests.adversary.raw_amqp import properties as raw_properties
+from tests.transports.test_rabbitmq_reading import frames, passed, taking
 
 
 def undecodable() -> list[tuple[str, bytes]]:

@@ -4,10 +4,10 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
-from rabbitmq_house import PATIENCE, House, commands, ids, opened
 
 from onceonly.model.errors import OutcomeUnknown
 from onceonly.runtime.worker.redelivery import PatientTransport
+from tests.transports.rabbitmq_house import PATIENCE, House, commands, ids, opened
 
 
 @pytest.fixture

@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from rabbitmq_house import EVENT, PATIENCE, House, commands, ids, opened, take
-from test_rabbitmq_starts import line, until
 
 from onceonly import Context, Endpoint, message
 from onceonly.adapters.rabbitmq.link import is_open
@@ -19,7 +17,9 @@ from onceonly.model.errors import CommitFailed, RetryableError
 from onceonly.model.message import Delivery
 from onceonly.model.record import Answer
 from onceonly.ports.transport import Depth, Topology
-from rabbitmq_server import OwnRabbitMQ, own_rabbitmq
+from tests.rabbitmq_server import OwnRabbitMQ, own_rabbitmq
+from tests.transports.rabbitmq_house import EVENT, PATIENCE, House, commands, ids, opened, take
+from tests.transports.test_rabbitmq_starts import line, until
 
 FULL, NORMAL = ("set_vm_memory_high_watermark", "0.0000001"), ("set_vm_memory_high_watermark", "0.6")
 NAMES = [f"m{number}" for number in range(20)]

@@ -7,11 +7,11 @@ from pamqp import commands as spec
 from pamqp.body import ContentBody
 from pamqp.frame import unmarshal
 from pamqp.header import ContentHeader
-from rabbitmq_house import opened
 
 from onceonly.adapters.rabbitmq.link import Link, is_open, publish, read_address
 from onceonly.adapters.rabbitmq.publishing import Outcome, OwnProperties, Parcel
 from onceonly.runtime.environment import SystemRandomSource
+from tests.transports.rabbitmq_house import opened
 
 
 @pytest.mark.parametrize("content_type", [None, "application/json"])

@@ -12,10 +12,10 @@ from pamqp import commands as spec
 from pamqp.body import ContentBody
 from pamqp.frame import marshal, unmarshal
 from pamqp.header import ContentHeader
-from rabbitmq_house import commands, ids, opened, take
 
 from onceonly.adapters.rabbitmq.decoding import Delivered
 from onceonly.adapters.rabbitmq.reading import HEARTBEAT, FrameReader
+from tests.transports.rabbitmq_house import commands, ids, opened, take
 
 EVERYTHING = spec.Basic.Properties(
     content_type="text/plain",

@@ -7,7 +7,6 @@ from itertools import count
 
 import aiormq
 import pytest
-from rabbitmq_house import TOPOLOGY, House, commands, opened
 
 from onceonly.adapters.rabbitmq import watching
 from onceonly.adapters.rabbitmq.link import Channel, answered
@@ -16,8 +15,9 @@ from onceonly.model.errors import RetryableError
 from onceonly.model.message import Delivery
 from onceonly.model.record import Answer
 from onceonly.ports.transport import Depth, Topology
-from servers import RABBITMQ, need
-from swallowing_proxy import Swallower, swallowing
+from tests.servers import RABBITMQ, need
+from tests.swallowing_proxy import Swallower, swallowing
+from tests.transports.rabbitmq_house import TOPOLOGY, House, commands, opened
 
 PATIENCE = 90.0
 """Seconds; a heartbeat of 5 seconds is missed after 6."""

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from rabbitmq_house import EVENT, PATIENCE, TOPOLOGY, House, Proxy, commands, opened
 
 from onceonly import Endpoint, message
 from onceonly.model.errors import SetupError
-from servers import RABBITMQ, need
+from tests.servers import RABBITMQ, need
+from tests.transports.rabbitmq_house import EVENT, PATIENCE, TOPOLOGY, House, Proxy, commands, opened
 
 
 @message(EVENT)

@@ -8,7 +8,6 @@ from textwrap import dedent
 
 import pytest
 from aiormq.exceptions import ChannelNotFoundEntity, ConnectionInternalError, ConnectionNotAllowed
-from rabbitmq_house import Proxy, certificate, opened
 
 from onceonly.adapters.rabbitmq.link import Link, read_address, translated
 from onceonly.adapters.rabbitmq.transport import RabbitMQTransport
@@ -18,7 +17,8 @@ from onceonly.config.endpoint import Settings
 from onceonly.model.errors import CommitFailed, OnceOnlyError, SetupError
 from onceonly.ports.transport import Topology
 from onceonly.runtime.environment import SystemClock, SystemRandomSource
-from servers import RABBITMQ, need
+from tests.servers import RABBITMQ, need
+from tests.transports.rabbitmq_house import Proxy, certificate, opened
 
 SECRET = "s3cr3t"  # noqa: S105 - one that must not be seen
 

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from competing_processes import message, take_and_die, work
 from sqlalchemy import event
 
 from onceonly.endpoint.reading import read
@@ -24,6 +23,7 @@ from onceonly.sql.database import Database, open_database
 from onceonly.sql.queue import AS_STORED, SCHEMA, SqlTransport
 from onceonly.sql.schema import check, create
 from onceonly.testing.clock import ManualClock
+from tests.transports.competing_processes import message, take_and_die, work
 
 AGES = 3600.0
 BACKLOG = 3_000

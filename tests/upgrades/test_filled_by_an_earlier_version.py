@@ -10,6 +10,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -21,7 +22,8 @@ from onceonly.ports.dead_letters import Filter
 from onceonly.runtime.environment import Environment
 from onceonly.testing.clock import ManualClock
 
-HERE = Path(__file__).parent
+FILLED = Path(__file__).with_name("filled")
+PROGRAM = "tests.upgrades.upgrade_program"
 FILLED_AT = 1_795_402_838_893
 """Milliseconds since 1970."""
 LATER = FILLED_AT + 600_000
@@ -32,13 +34,12 @@ ORDERS = set(range(1, 10))
 def program_on_the_filled_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
     """Restore the files, and import the program that works on them."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(str(HERE))
-    for dump in (HERE / "filled").glob("*.sql"):
+    for dump in FILLED.glob("*.sql"):
         with closing(sqlite3.connect(tmp_path / f"{dump.stem}.db")) as database:
             database.executescript(dump.read_text())
-    sys.modules.pop("upgrade_program", None)
-    yield __import__("upgrade_program")
-    sys.modules.pop("upgrade_program", None)
+    sys.modules.pop(PROGRAM, None)  # its endpoints belong to the directory in which it was imported
+    yield import_module(PROGRAM)
+    sys.modules.pop(PROGRAM, None)
 
 
 def ask(file: str, query: str) -> list[tuple[Any, ...]]:

@@ -6,7 +6,6 @@ import inspect
 import pickle
 from collections.abc import Callable, Iterable
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -48,6 +47,7 @@ from onceonly_verify.mutations.places import (
     statement,
     then,
 )
+from tests import ROOT
 
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 CHANGED = [*MUTANTS, Mutant("an older version", (), OLDER)]
@@ -89,7 +89,7 @@ def test_a_mutant_can_be_sent_to_another_process() -> None:
 
 def test_the_example_in_the_documentation_applies() -> None:
     """As it stands there."""
-    page = (Path(__file__).parents[2] / "docs" / "verification.md").read_text()
+    page = (ROOT / "docs" / "verification.md").read_text()
     code = page.split("## Write a mutant")[1].split("```python\n")[1].split("```")[0]
     names: dict[str, Any] = {}
     exec(code, names)  # noqa: S102 - our own documentation

@@ -5,7 +5,6 @@ from typing import Any, NamedTuple
 
 import pytest
 from msgspec.structs import replace
-from test_roles import RELAYING
 
 from onceonly.adapters.memory.world import Raises
 from onceonly_verify import CHECKS, MUTANTS, Check, Mutant, going_first, reductions, run_mutant
@@ -24,6 +23,7 @@ from onceonly_verify.running import explore
 from onceonly_verify.trie import Node
 from onceonly_verify.workload import Keeping, Workload, copies
 from onceonly_verify.world import BROKER, LEDGER, LETTERS, STORE, Bounds, Ledger
+from tests.verify.test_roles import RELAYING
 
 ONE = Check(name="one message, no faults", workload=Workload(arrivals=copies("a")), bounds=Bounds())
 OPTIMISTIC = Check(

@@ -1,0 +1,1 @@
+"""The adapters for DynamoDB and S3."""

@@ -1,0 +1,1 @@
+"""The benchmarks: their limits, their counts and tiny runs."""

@@ -1,0 +1,1 @@
+"""The conformance suites, bound to every adapter and to broken ones."""

@@ -1,0 +1,1 @@
+"""What users touch: endpoints, contexts, handlers and transactions."""

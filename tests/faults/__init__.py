@@ -1,0 +1,1 @@
+"""Servers and processes that fail while messages are handled."""

@@ -1,0 +1,1 @@
+"""The stored and sent formats."""

@@ -1,0 +1,1 @@
+"""The model: identities, retries, rings and health."""

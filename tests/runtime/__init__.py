@@ -1,0 +1,1 @@
+"""The runtime: workers, relays, maintenance, processes and observers."""

@@ -1,0 +1,1 @@
+"""What the SQL systems share."""

@@ -1,0 +1,1 @@
+"""Transports: RabbitMQ and the queue in a database."""
