@@ -14,12 +14,7 @@ import pytest
 HELPERS = [f"tests.{package.parent.name}" for package in Path(__file__).parent.glob("*/__init__.py")]
 pytest.register_assert_rewrite(*HELPERS)  # before they are imported: a failed assertion shows what it compared
 
-from tests.azurite_server import Azurite, azurite
-from tests.cosmos_server import cosmos
-from tests.emulators import ministack
-from tests.mongodb_server import mongodb
-from tests.server_probes import is_silent
-from tests.servers import (
+from tests.servers.available import (
     HANGING,
     MEASURED,
     MISSING,
@@ -32,6 +27,11 @@ from tests.servers import (
     postgresql_database,
     redis_place,
 )
+from tests.servers.azurite import Azurite, azurite
+from tests.servers.cosmos import cosmos
+from tests.servers.emulators import ministack
+from tests.servers.mongodb import mongodb
+from tests.servers.probes import is_silent
 from tests.written_modules import forget_modules
 
 

@@ -14,8 +14,8 @@ from onceonly.adapters.postgresql import drivers as postgresql_drivers
 from onceonly.cli.child import wiring_of
 from onceonly.model.errors import RetryableError
 from onceonly.runtime.processes.child import new_event_loop
-from tests.azurite_server import ACCOUNT, KEY
-from tests.hostile_server import HOSTILE, Behaviour, Hostile
+from tests.servers.azurite import ACCOUNT, KEY
+from tests.servers.hostile import HOSTILE, Behaviour, Hostile
 
 TRIES = 20
 """A connection is cut at another moment each time; each driver has its own words for each moment."""

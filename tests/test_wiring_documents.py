@@ -29,7 +29,7 @@ from onceonly.ports.documents import Change
 from onceonly.runtime.environment import SystemClock
 from onceonly.runtime.maintenance.janitor import Janitor
 from onceonly.sql.store import SqlStore
-from tests.servers import REDIS, need
+from tests.servers.available import REDIS, need
 
 SERVED: dict[systems.Role, set[str]] = {
     "store": {"azure-blob", "azure-table", "cosmos", "dynamodb", "mongodb", "redis", "s3", "sqlite", "memory"},

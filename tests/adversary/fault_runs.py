@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.adversary.harness import Headers, Place, Worker, cloud_event
-from tests.servers import MEASURED
+from tests.servers.available import MEASURED
 
 CHUNK = 200
 COPIED_EVERY = 10

@@ -31,7 +31,7 @@ from onceonly.ports.transport import Topology
 from tests import ROOT
 from tests.adversary.program import tables
 from tests.adversary.raw_amqp import RawProducer, connected
-from tests.servers import free_port
+from tests.servers.available import free_port
 
 GENEROUS = 90.0
 """Seconds for what takes a fraction of one: only what never happens is later."""

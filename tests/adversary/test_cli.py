@@ -11,7 +11,7 @@ import pytest_asyncio
 from tests.adversary.harness import SHOP, Place, RabbitQueue, cloud_event, opened_place
 from tests.adversary.raw_amqp import cloud_event as raw_event
 from tests.adversary.raw_amqp import field, properties, text
-from tests.servers import RABBITMQ, need
+from tests.servers.available import RABBITMQ, need
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
 

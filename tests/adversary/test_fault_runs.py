@@ -7,9 +7,9 @@ import pytest
 
 from tests.adversary.fault_runs import Plan, Progress, fault_run, growth
 from tests.adversary.harness import Place, opened_place
-from tests.adversary.meddling import meddling
-from tests.rabbitmq_server import own_rabbitmq
-from tests.servers import MEASURED, RABBITMQ, need
+from tests.servers.available import MEASURED, RABBITMQ, need
+from tests.servers.meddling import meddling
+from tests.servers.rabbitmq import own_rabbitmq
 
 SHORT_TIMEOUT = "application:set_env(rabbit, consumer_timeout, 1500), application:set_env(rabbit, channel_tick_interval, 300)."
 """RabbitMQ ends a channel whose consumer holds a message for longer than that."""

@@ -5,7 +5,7 @@ from sqlalchemy import make_url
 
 from tests.adversary.fault_runs import Plan, fault_run
 from tests.adversary.harness import opened_place
-from tests.servers import RABBITMQ, need
+from tests.servers.available import RABBITMQ, need
 
 
 @pytest.mark.slow

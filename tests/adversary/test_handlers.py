@@ -10,7 +10,7 @@ from tests.adversary.harness import GOOD, Place, cloud_event, opened_place
 from tests.adversary.odd_handlers import EITHER, HANDLED_ODDLY, HOSTILE
 from tests.adversary.settling import settled
 from tests.adversary.wire_cases import DEAD, HANDLED, SETTLED
-from tests.servers import MEASURED, RABBITMQ, need
+from tests.servers.available import MEASURED, RABBITMQ, need
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
 

@@ -9,9 +9,9 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import pytest
 
 from tests.adversary.harness import Place, opened_place
-from tests.adversary.meddling import Meddler, meddling
-from tests.debian import faketime_library
-from tests.servers import MEASURED, RABBITMQ, need
+from tests.servers.available import MEASURED, RABBITMQ, need
+from tests.servers.debian import faketime_library
+from tests.servers.meddling import Meddler, meddling
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 

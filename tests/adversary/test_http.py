@@ -19,7 +19,7 @@ from onceonly import Endpoint, Transaction
 from onceonly.integrations.starlette import lifespan, once
 from tests.adversary.harness import Place, opened_place
 from tests.adversary.program import Done, tables
-from tests.servers import RABBITMQ, free_port, need
+from tests.servers.available import RABBITMQ, free_port, need
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(120)]
 

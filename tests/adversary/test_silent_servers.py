@@ -15,9 +15,9 @@ from sqlalchemy.engine import make_url
 
 from tests.adversary.fault_runs import Plan, Progress, fault_run
 from tests.adversary.harness import Place, Worker, opened_place, place_command
-from tests.pgbouncer_server import pgbouncer
-from tests.servers import MEASURED, RABBITMQ, need, on_postgresql, own_postgresql
-from tests.swallowing_proxy import Swallower, swallowing
+from tests.servers.available import MEASURED, RABBITMQ, need, on_postgresql, own_postgresql
+from tests.servers.pgbouncer import pgbouncer
+from tests.servers.swallowing_proxy import Swallower, swallowing
 
 WITHIN = 180.0
 """Seconds for other workers to take over from one that has vanished; far less is legal, see `longest_silence`."""

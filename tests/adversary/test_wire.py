@@ -13,7 +13,7 @@ from tests.adversary.harness import GOOD, Place, RabbitQueue, opened_place
 from tests.adversary.raw_amqp import Refused
 from tests.adversary.settling import settled
 from tests.adversary.wire_cases import Case, amqp_cases
-from tests.servers import MEASURED, RABBITMQ, need
+from tests.servers.available import MEASURED, RABBITMQ, need
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
 

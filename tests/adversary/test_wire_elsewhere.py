@@ -9,7 +9,7 @@ import pytest_asyncio
 from tests.adversary.harness import Place, SqlQueue, opened_place
 from tests.adversary.settling import settled
 from tests.adversary.wire_cases import DEAD, ODD_ROWS, SHARED_ON_EVERY_SYSTEM, Shared, shared_cases
-from tests.servers import RABBITMQ, need
+from tests.servers.available import RABBITMQ, need
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
 

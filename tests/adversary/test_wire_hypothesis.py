@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.adversary.harness import GOOD, Place, RabbitQueue, opened_place
 from tests.adversary.raw_amqp import Refused, field, properties, table, text
 from tests.adversary.settling import PATIENCE
-from tests.servers import MEASURED, RABBITMQ, need
+from tests.servers.available import MEASURED, RABBITMQ, need
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 

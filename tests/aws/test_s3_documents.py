@@ -10,7 +10,7 @@ from onceonly.model.artifact import Artifact
 from onceonly.model.errors import CommitFailed, CommitRefused, OutcomeUnknown, RetryableError, SetupError
 from onceonly.ports.documents import Change
 from tests.aws.stand_in import Asked, Say, standing_in
-from tests.cutting_http import Request, cutting_http
+from tests.servers.cutting_http import Request, cutting_http
 
 
 def url(endpoint: str, bucket: str = "bucket") -> str:

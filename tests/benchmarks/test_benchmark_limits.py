@@ -15,7 +15,7 @@ from benchmarks.growth import crowd
 from benchmarks.limits import LIMITS, check_costs
 from benchmarks.modes import TINY
 from benchmarks.rows import BY_NAME, ROWS
-from tests.servers import POSTGRESQL, RABBITMQ, need
+from tests.servers.available import POSTGRESQL, RABBITMQ, need
 
 FIGURES = Costs.__struct_fields__
 A_LITTLE = 0.001

@@ -9,7 +9,7 @@ from benchmarks.retention.findings import Database, Emptying, Rate, Sizes, promi
 from benchmarks.retention.keys import JITTER, Keys
 from benchmarks.retention.measuring import RETENTION, TINY, in_turn, measure_other, measure_postgresql
 from onceonly.model.ring import instant_of
-from tests.servers import POSTGRESQL, need
+from tests.servers.available import POSTGRESQL, need
 
 GOOD = Database(
     claims=1,

@@ -15,7 +15,7 @@ from benchmarks.measuring import check
 from benchmarks.rows import BY_NAME, ROWS
 from benchmarks.stages import Totals, count
 from tests import ROOT
-from tests.servers import POSTGRESQL, RABBITMQ, need
+from tests.servers.available import POSTGRESQL, RABBITMQ, need
 
 OWN = [row.name for row in ROWS if row.is_own]
 COMPETITORS = ["huey_sqlite", "at_least_once_orm"]

@@ -7,7 +7,7 @@ from benchmarks.crew import RunFailed
 from benchmarks.transactions.places import Left
 from benchmarks.transactions.running import Job, check, run
 from benchmarks.transactions.ways import RATIOS, WAYS
-from tests.servers import POSTGRESQL, RABBITMQ, need
+from tests.servers.available import POSTGRESQL, RABBITMQ, need
 
 ORDERS = 6
 RIGHT = Left(

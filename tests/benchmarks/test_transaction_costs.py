@@ -13,7 +13,7 @@ from benchmarks.stages import database, rabbitmq
 from benchmarks.transactions.places import Places
 from benchmarks.wire import proxied
 from onceonly import Endpoint, Transaction
-from tests.servers import POSTGRESQL, RABBITMQ, need
+from tests.servers.available import POSTGRESQL, RABBITMQ, need
 
 ORDERS = 5
 

@@ -13,8 +13,8 @@ from onceonly.assembly import temporary_transport
 from onceonly.cli import reaching
 from onceonly.ports.transport import Topology
 from tests.cli.test_run import running
-from tests.forwarding import Door
-from tests.servers import POSTGRESQL, RABBITMQ, need
+from tests.servers.available import POSTGRESQL, RABBITMQ, need
+from tests.servers.forwarding import Door
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Terminal

@@ -7,7 +7,7 @@ import pytest
 
 from onceonly.cli.drain import Elsewhere
 from onceonly.ports.transport import Depth
-from tests.redis_server import own_redis
+from tests.servers.redis import own_redis
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Terminal

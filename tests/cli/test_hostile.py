@@ -11,9 +11,9 @@ import pytest
 from onceonly.assembly import temporary_transport
 from onceonly.ports.transport import Topology
 from tests.cli.test_run import Running, running
-from tests.hostile_server import HOSTILE, Behaviour, Hostile
-from tests.servers import RABBITMQ, mariadb_database, need, postgresql_database, redis_place
-from tests.swallowing import swallowing
+from tests.servers.available import RABBITMQ, mariadb_database, need, postgresql_database, redis_place
+from tests.servers.hostile import HOSTILE, Behaviour, Hostile
+from tests.servers.swallowing import swallowing
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Terminal

@@ -14,7 +14,7 @@ from onceonly.assembly import open_store, open_transport, temporary_transport
 from onceonly.ports.transport import Topology
 from tests.cli.test_health import ask, until
 from tests.cli.test_run import Running
-from tests.rabbitmq_server import own_rabbitmq
+from tests.servers.rabbitmq import own_rabbitmq
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Terminal

@@ -9,7 +9,7 @@ from uuid import uuid4
 
 from onceonly.ports.documents import Documents
 from onceonly.testing.documents_subject import Moment
-from tests.cutting_http import Request, cutting_http
+from tests.servers.cutting_http import Request, cutting_http
 
 KEYS = "test:test@"
 

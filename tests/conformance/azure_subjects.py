@@ -16,8 +16,8 @@ from onceonly.ports.documents import Documents
 from onceonly.ports.effects import ArtifactStore
 from onceonly.runtime.environment import SystemClock
 from onceonly.testing.documents_subject import Moment
-from tests.azurite_server import Azurite
-from tests.cutting_http import Request, cutting_http
+from tests.servers.azurite import Azurite
+from tests.servers.cutting_http import Request, cutting_http
 
 EMULATED = structs.replace(azure_table.LIMITS, body=700 * 1024)
 """What the emulator holds: it counts an entity in Base64, where the service counts bytes."""

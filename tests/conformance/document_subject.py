@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 from onceonly.ports.documents import Documents
 from onceonly.ports.environment import Clock
 from onceonly.runtime.environment import SystemClock
-from tests.cutting_writes import cutting_writes
-from tests.standing_between import Secured
+from tests.servers.cutting_writes import cutting_writes
+from tests.servers.proxy import Secured
 
 Opens = Callable[..., AbstractAsyncContextManager[Documents]]
 

@@ -14,7 +14,7 @@ from onceonly.ports.transport import Topology
 from onceonly.runtime.environment import SystemRandomSource
 from onceonly.testing.clock import ManualClock
 from onceonly.testing.suite import ENDPOINT, OTHER
-from tests.servers import RABBITMQ, need
+from tests.servers.available import RABBITMQ, need
 
 SMALL = 4096
 TICK = 200  # milliseconds of the server's time that pass for a second of the tests'

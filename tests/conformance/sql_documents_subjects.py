@@ -15,8 +15,8 @@ from onceonly.sql.schema import create
 from onceonly.sql.store import DOCUMENTS_SCHEMA, SqlDocuments
 from onceonly.testing.clock import ManualClock
 from onceonly.testing.documents_subject import Moment
-from tests.cutting_proxy import Cutter, cutting
-from tests.standing_between import Judge
+from tests.servers.cutting_commits import Cutter, cutting
+from tests.servers.proxy import Judge
 
 WRITES = (b"INSERT", b"UPDATE", b"DELETE")
 EXECUTE, PARSE, BIND = b"E", b"P", b"B"

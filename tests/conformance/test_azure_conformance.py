@@ -11,8 +11,8 @@ from onceonly.testing.dedup_suite import DedupSubject, DedupSuite
 from onceonly.testing.documents_suite import DocumentsSuite
 from onceonly.testing.on_documents import DocumentTransactionSuite, dedup_and_token_subjects
 from onceonly.testing.token_suite import TokenSubject, TokenSuite
-from tests.azurite_server import Azurite
 from tests.conformance.azure_subjects import AzureArtifacts, AzurePlace
+from tests.servers.azurite import Azurite
 
 
 @pytest.fixture(autouse=True)

@@ -24,8 +24,8 @@ from onceonly.testing.documents_suite import DocumentsSuite
 from onceonly.testing.on_documents import DocumentDedupSuite, DocumentTokenSuite
 from onceonly.testing.suite import raises
 from tests.conformance.document_subject import ServiceSubject
-from tests.cosmos_server import KEY, secured
-from tests.servers import free_port
+from tests.servers.available import free_port
+from tests.servers.cosmos import KEY, secured
 
 WRITE = re.compile(rb"(?:POST|PUT|DELETE) [^ ]*/docs[/ ]")
 QUERY = re.compile(rb"(?i)x-ms-documentdb-isquery|query\+json")

@@ -10,7 +10,7 @@ from onceonly.adapters.aws.dynamodb import create, open_documents
 from onceonly.testing.documents_suite import DocumentsSuite
 from onceonly.testing.on_documents import DocumentDedupSuite, DocumentTokenSuite, DocumentTransactionSuite
 from tests.conformance.aws_subjects import KEYS, AwsSubject, Service
-from tests.cutting_http import Request
+from tests.servers.cutting_http import Request
 
 WRITES = frozenset({"DynamoDB_20120810.PutItem", "DynamoDB_20120810.DeleteItem", "DynamoDB_20120810.BatchExecuteStatement"})
 

@@ -29,7 +29,7 @@ from onceonly.testing.documents_suite import DocumentsSuite
 from onceonly.testing.on_documents import DocumentDedupSuite, DocumentTokenSuite
 from onceonly.testing.suite import raises
 from tests.conformance.document_subject import ServiceSubject
-from tests.servers import free_port
+from tests.servers.available import free_port
 
 WRITES = (b"\x02insert\0", b"\x02update\0", b"\x02delete\0")
 """How the commands that write look on their way."""

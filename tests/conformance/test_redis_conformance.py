@@ -20,8 +20,8 @@ from onceonly.testing.documents_suite import DocumentsSuite
 from onceonly.testing.on_documents import DocumentDedupSuite, DocumentTokenSuite, DocumentTransactionSuite
 from onceonly.testing.suite import raises
 from tests.conformance.document_subject import ServiceSubject
-from tests.redis_server import own_redis
-from tests.servers import REDIS, free_port, need
+from tests.servers.available import REDIS, free_port, need
+from tests.servers.redis import own_redis
 
 DATABASE = 9
 SCRIPT = sha1(adapter._SAVE.encode(), usedforsecurity=False).hexdigest().encode()

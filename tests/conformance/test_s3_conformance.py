@@ -16,7 +16,7 @@ from onceonly.testing.artifact_suite import ArtifactStoreSuite
 from onceonly.testing.documents_suite import DocumentsSuite
 from onceonly.testing.on_documents import DocumentDedupSuite, DocumentTokenSuite
 from tests.conformance.aws_subjects import KEYS, AwsSubject, Service
-from tests.cutting_http import Request
+from tests.servers.cutting_http import Request
 
 
 def is_write(request: Request) -> bool:

@@ -9,7 +9,7 @@ from uuid import uuid4
 
 import pytest
 
-from tests.servers import REDIS, need
+from tests.servers.available import REDIS, need
 
 NAMES = [
     "messages",

@@ -22,7 +22,7 @@ from onceonly.model.message import Message, Send
 from onceonly.model.token import Token
 from onceonly.ports.bundle import Ports
 from onceonly.runtime.environment import SystemClock
-from tests.servers import REDIS, need
+from tests.servers.available import REDIS, need
 
 KINDS = ("memory", "sqlite", "redis")
 TILL, AUDIT = "till", "audit"

@@ -12,7 +12,7 @@ from onceonly.endpoint.host import host_of
 from onceonly.model.errors import InvalidHandler, QueueMissing, SetupError
 from onceonly.model.message import Delivery
 from onceonly.ports.transport import Topology
-from tests.servers import RABBITMQ, free_port, need
+from tests.servers.available import RABBITMQ, free_port, need
 
 
 async def test_an_endpoint_without_handlers_sends_what_it_commits_beside_the_block(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from onceonly.model.record import Answer
 from onceonly.ports.dead_letters import Filter
 from onceonly.ports.transport import Topology, Transport
 from onceonly.sql.schema import create, drop
-from tests.servers import RABBITMQ, need, on_postgresql
+from tests.servers.available import RABBITMQ, need, on_postgresql
 
 DEADLINE = 120
 """Seconds after which a test gives up."""

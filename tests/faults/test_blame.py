@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from tests.faults.blame_house import Place, Shop, address, idle_limited, opened_shop, through
-from tests.standing_between import Between, Judge, standing
+from tests.servers.proxy import Between, Judge, standing
 
 GOOD = [Place(f"good {number:02}") for number in range(50)]
 

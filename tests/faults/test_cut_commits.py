@@ -7,9 +7,9 @@ from onceonly.demo.flights import load, sends
 from onceonly.demo.options import Deduplication, Options
 from onceonly.demo.run import Result, run
 from onceonly.demo.view import Scene
-from tests.cutting_proxy import Cutter, cutting
 from tests.faults.fault_house import exactly_once
-from tests.servers import RABBITMQ, need
+from tests.servers.available import RABBITMQ, need
+from tests.servers.cutting_commits import Cutter, cutting
 
 FLIGHTS = 300
 CUTS, SHARE = 5, 0.4  # of each kind; and how many of the commits are cut in one way or the other, until then

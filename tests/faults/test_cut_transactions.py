@@ -20,7 +20,7 @@ from onceonly.assembly import open_database, open_store, open_transport, schemas
 from onceonly.ports.transport import Topology, Transport
 from onceonly.sql.database import Database
 from onceonly.sql.schema import create, create_user_tables, drop
-from tests.cutting_proxy import Cutter, cutting
+from tests.servers.cutting_commits import Cutter, cutting
 
 CLIENTS, AT_ONCE, CUTS, SHARE = 60, 6, 12, 0.5
 LATER = 1 << 52

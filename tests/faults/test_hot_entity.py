@@ -16,7 +16,7 @@ from onceonly.model.message import Message, Send
 from onceonly.ports.dead_letters import Filter
 from onceonly.ports.transport import Depth, Topology, Transport
 from onceonly.sql.schema import create, drop
-from tests.servers import MEASURED, RABBITMQ, REDIS, need
+from tests.servers.available import MEASURED, RABBITMQ, REDIS, need
 
 MESSAGES, WORKERS = 1_000, 16
 EMPTY = Depth(waiting=0, held=0, delayed=0)

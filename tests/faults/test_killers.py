@@ -22,7 +22,7 @@ from onceonly.ports.dead_letters import Filter
 from onceonly.ports.transport import Topology
 from onceonly.sql.database import Database
 from onceonly.sql.schema import create
-from tests.servers import RABBITMQ, need, postgresql_database
+from tests.servers.available import RABBITMQ, need, postgresql_database
 
 GOOD, KILLERS = 200, 6
 ENDS = ("exit", "kill")

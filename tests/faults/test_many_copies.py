@@ -19,7 +19,7 @@ from onceonly.ports.dead_letters import Filter
 from onceonly.ports.transport import Depth, Topology, Transport
 from onceonly.sql.database import Database
 from onceonly.sql.schema import create, create_user_tables, drop
-from tests.servers import MEASURED, RABBITMQ, need
+from tests.servers.available import MEASURED, RABBITMQ, need
 
 COPIES, WORKERS, AT_ONCE = 10_000, 16, 2_000
 EMPTY = Depth(waiting=0, held=0, delayed=0)

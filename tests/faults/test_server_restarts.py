@@ -8,8 +8,8 @@ import pytest
 
 from onceonly.demo.options import Options
 from tests.faults.fault_house import demo, exactly_once, seconds_until_more_is_handled
-from tests.rabbitmq_server import OwnRabbitMQ, own_rabbitmq
-from tests.servers import MEASURED, RABBITMQ, OwnPostgresql, need, own_postgresql
+from tests.servers.available import MEASURED, RABBITMQ, OwnPostgresql, need, own_postgresql
+from tests.servers.rabbitmq import OwnRabbitMQ, own_rabbitmq
 
 pytestmark = pytest.mark.slow
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from playwright.async_api import Browser, async_playwright
 
 from tests import ROOT
-from tests.debian import CHROMIUM, program
-from tests.servers import free_port
+from tests.servers.available import free_port
+from tests.servers.debian import CHROMIUM, program
 
 
 class Shop:

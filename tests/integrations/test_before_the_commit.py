@@ -15,8 +15,8 @@ from sqlalchemy.engine import make_url
 from onceonly import Endpoint, TransactionMisused
 from onceonly.integrations.requests import Terms
 from tests.integrations.web_house import APPLICATIONS, FRAMEWORKS, House, serving
-from tests.servers import free_port
-from tests.standing_between import Between, standing
+from tests.servers.available import free_port
+from tests.servers.proxy import Between, standing
 
 
 class Door(Between):

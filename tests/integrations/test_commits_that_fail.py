@@ -13,9 +13,9 @@ from starlette.responses import Response
 
 from onceonly import CommitRefused, Endpoint
 from onceonly.assembly import open_store
-from tests.cutting_proxy import Cutter, cutting
 from tests.integrations.web_house import APPLICATIONS, FRAMEWORKS, Behaviour, House, serving, two_with_one_key
-from tests.servers import free_port
+from tests.servers.available import free_port
+from tests.servers.cutting_commits import Cutter, cutting
 
 
 @pytest.fixture(params=FRAMEWORKS, name="framework")

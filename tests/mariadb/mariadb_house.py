@@ -12,7 +12,7 @@ from onceonly.sql.schema import create
 from onceonly.sql.store import SCHEMA
 from onceonly.sql.store.unit import SqlUnit
 from onceonly.testing.samples import message
-from tests.servers import on_mariadb
+from tests.servers.available import on_mariadb
 from tests.sql.sql_house import connection_of, opened
 
 PREFIX = "house_"

@@ -20,8 +20,8 @@ from onceonly.sql.store import SCHEMA, ClaimMode, SqlDeadLetters, SqlStore
 from onceonly.sql.store.tables import tables
 from onceonly.testing.clock import ManualClock
 from tests.mariadb.mariadb_house import A, B, place
-from tests.mariadb.mariadb_server import own_mariadb
-from tests.servers import on_mariadb
+from tests.servers.available import on_mariadb
+from tests.servers.mariadb import own_mariadb
 from tests.sql.sql_house import (
     ONE_EFFECT,
     add,

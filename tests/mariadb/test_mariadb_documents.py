@@ -10,8 +10,8 @@ from onceonly.sql.database import Database
 from onceonly.sql.schema import create
 from onceonly.sql.store import DOCUMENTS_SCHEMA, SqlDocuments
 from onceonly.sql.store.documents import LIMITS, documents_table
-from tests.mariadb.mariadb_server import own_mariadb
-from tests.servers import on_mariadb
+from tests.servers.available import on_mariadb
+from tests.servers.mariadb import own_mariadb
 from tests.sql.sql_house import opened
 
 

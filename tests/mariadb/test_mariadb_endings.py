@@ -15,7 +15,7 @@ from onceonly.sql.store import SqlStore
 from onceonly.sql.transaction import State
 from onceonly.sql.translation import translated
 from tests.mariadb.mariadb_house import A, B, is_waiting, place, run, thread_of
-from tests.servers import on_mariadb
+from tests.servers.available import on_mariadb
 from tests.sql.sql_house import (
     add,
     attempt,

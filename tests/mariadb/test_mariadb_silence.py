@@ -12,9 +12,9 @@ from onceonly.model.errors import CommitFailed, OutcomeUnknown, RetryableError
 from onceonly.sql.database import Database
 from onceonly.sql.store import SqlStore
 from tests.mariadb.mariadb_house import A, B, place, run
-from tests.servers import free_port
+from tests.servers.available import free_port
+from tests.servers.swallowing import swallowing
 from tests.sql.sql_house import add, attempt, handle, look, opened, orders, records
-from tests.swallowing import swallowing
 
 ENDS = 20.0  # seconds; today these waits end after about one and a half
 LOST = pytest.mark.parametrize("lost", ["up", "down", "both"])

@@ -15,7 +15,7 @@ from onceonly.sql.long_locks import FIRST
 from onceonly.sql.store import SqlStore
 from onceonly.sql.store.unit import SqlUnit
 from tests.mariadb.mariadb_house import A, B, place, run, session_status
-from tests.servers import on_mariadb
+from tests.servers.available import on_mariadb
 from tests.sql.sql_house import (
     ONE_EFFECT,
     add,

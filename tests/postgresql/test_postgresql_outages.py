@@ -11,7 +11,7 @@ from onceonly.model.errors import CommitFailed, CommitRefused, ConflictError, Lo
 from onceonly.sql.database import Database
 from onceonly.sql.store import SqlStore
 from onceonly.sql.translation import translated
-from tests.cutting_proxy import cutting
+from tests.servers.cutting_commits import cutting
 from tests.sql.sql_house import Order, add, attempt, handle, look, message, opened, orders, records, session_of
 
 

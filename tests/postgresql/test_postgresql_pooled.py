@@ -16,7 +16,7 @@ from onceonly.sql.database import Database
 from onceonly.sql.queue import SqlTransport
 from onceonly.sql.store import SqlRing, SqlStore
 from onceonly.sql.translation import translated
-from tests.pgbouncer_server import pgbouncer
+from tests.servers.pgbouncer import pgbouncer
 from tests.sql.sql_house import Order, add, handle, look, message, opened, orders, records, session_of
 
 

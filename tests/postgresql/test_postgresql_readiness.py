@@ -20,7 +20,7 @@ from onceonly.runtime.observe.health_state import Vitals
 from onceonly.runtime.observe.observer import Call
 from onceonly.sql import database as sql
 from onceonly.sql.database import Database
-from tests.servers import on_postgresql
+from tests.servers.available import on_postgresql
 
 HERE = Pulse(process=0, pid=1, runs=True)
 

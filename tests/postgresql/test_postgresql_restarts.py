@@ -7,7 +7,7 @@ import pytest
 from onceonly.model.errors import CommitFailed, OutcomeUnknown, RetryableError, SetupError
 from onceonly.sql.schema import check
 from onceonly.sql.store import SCHEMA, SqlStore
-from tests.servers import OwnPostgresql, own_postgresql
+from tests.servers.available import OwnPostgresql, own_postgresql
 from tests.sql.sql_house import add, handle, look, message, opened, orders, records
 
 

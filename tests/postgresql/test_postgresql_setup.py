@@ -16,7 +16,7 @@ from onceonly.sql.queue import SCHEMA as QUEUE
 from onceonly.sql.schema import check, create, drop, render, upgrade
 from onceonly.sql.store import SCHEMA, SqlStore
 from onceonly.testing.clock import ManualClock
-from tests.servers import on_postgresql
+from tests.servers.available import on_postgresql
 from tests.sql.sql_house import Order, add, connection_of, handle, look, message, opened, orders, records
 
 

@@ -14,9 +14,9 @@ from onceonly.adapters.postgresql import watch as postgresql_watch
 from onceonly.model.errors import OutcomeUnknown, RetryableError
 from onceonly.sql.database import Database
 from onceonly.sql.store import SqlStore
-from tests.pgbouncer_server import pgbouncer
+from tests.servers.pgbouncer import pgbouncer
+from tests.servers.swallowing_proxy import swallowing
 from tests.sql.sql_house import add, handle, look, message, opened, orders, records, session_of
-from tests.swallowing_proxy import swallowing
 
 PATIENCE = 60.0
 """Seconds; far more than any of this takes, and far less than without a limit."""

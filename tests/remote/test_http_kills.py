@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.remote.http_house import PATIENCE, Books, Order, PlainOrder, books, prepare, process, shop, until
-from tests.servers import free_port
+from tests.servers.available import free_port
 
 CALLER = ("after-make", "after-commit", "after-response")
 CALLEE = ("after-commit", "after-request-bury")

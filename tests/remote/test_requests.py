@@ -25,7 +25,7 @@ from onceonly.model.remote import LARGEST, Verb
 from onceonly.ports.dead_letters import Filter
 from tests import ROOT
 from tests.remote.http_house import Order, payments, prepare, shop, until
-from tests.servers import free_port
+from tests.servers.available import free_port
 
 PAGE = (ROOT / "docs" / "http.md").read_text(encoding="utf-8")
 URL = "http://127.0.0.1:1/x"

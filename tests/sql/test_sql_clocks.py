@@ -18,7 +18,7 @@ from onceonly.sql.schema import create
 from onceonly.sql.store import SqlStore
 from onceonly.testing.clock import ManualClock
 from onceonly.testing.samples import message
-from tests.debian import FAKETIME, program
+from tests.servers.debian import FAKETIME, program
 from tests.sql.sql_everywhere import emptied
 from tests.sql.sql_house import opened, records
 

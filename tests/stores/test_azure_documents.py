@@ -22,9 +22,9 @@ from onceonly.model.errors import CommitFailed, CommitRefused, OutcomeUnknown, R
 from onceonly.ports.documents import Change, Documents
 from onceonly.runtime.environment import SystemClock
 from onceonly.testing.documents_subject import Moment
-from tests.azurite_server import ACCOUNT, Azurite
-from tests.cutting_http import Request, cutting_http
-from tests.servers import free_port
+from tests.servers.available import free_port
+from tests.servers.azurite import ACCOUNT, Azurite
+from tests.servers.cutting_http import Request, cutting_http
 
 SERVICES = {"table": azure_table, "blob": azure_blob}
 

@@ -21,7 +21,7 @@ from onceonly.model.message import Delivery, Message, Send
 from onceonly.ports.environment import Clock
 from onceonly.ports.transport import Topology
 from onceonly.runtime.environment import SystemClock, SystemRandomSource
-from tests.servers import RABBITMQ, need
+from tests.servers.available import RABBITMQ, need
 
 EVENT = "shop.order.v1"
 TOPOLOGY = Topology(endpoint="shop", events=(EVENT,))

@@ -23,7 +23,7 @@ from onceonly.model.dead_letter import DeadLetter
 from onceonly.ports.dead_letters import Filter
 from onceonly.runtime.environment import SystemClock, SystemRandomSource
 from tests.adversary.raw_amqp import NONE, cloud_event, connected, field, nested, properties, table, text
-from tests.servers import RABBITMQ, need
+from tests.servers.available import RABBITMQ, need
 from tests.transports.rabbitmq_house import PATIENCE
 
 GOOD = 50

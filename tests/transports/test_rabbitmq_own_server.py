@@ -17,7 +17,7 @@ from onceonly.model.errors import CommitFailed, RetryableError
 from onceonly.model.message import Delivery
 from onceonly.model.record import Answer
 from onceonly.ports.transport import Depth, Topology
-from tests.rabbitmq_server import OwnRabbitMQ, own_rabbitmq
+from tests.servers.rabbitmq import OwnRabbitMQ, own_rabbitmq
 from tests.transports.rabbitmq_house import EVENT, PATIENCE, House, commands, ids, opened, take
 from tests.transports.test_rabbitmq_starts import line, until
 

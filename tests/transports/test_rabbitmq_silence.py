@@ -15,8 +15,8 @@ from onceonly.model.errors import RetryableError
 from onceonly.model.message import Delivery
 from onceonly.model.record import Answer
 from onceonly.ports.transport import Depth, Topology
-from tests.servers import RABBITMQ, need
-from tests.swallowing_proxy import Swallower, swallowing
+from tests.servers.available import RABBITMQ, need
+from tests.servers.swallowing_proxy import Swallower, swallowing
 from tests.transports.rabbitmq_house import TOPOLOGY, House, commands, opened
 
 PATIENCE = 90.0

@@ -10,7 +10,7 @@ import pytest
 
 from onceonly import Endpoint, message
 from onceonly.model.errors import SetupError
-from tests.servers import RABBITMQ, need
+from tests.servers.available import RABBITMQ, need
 from tests.transports.rabbitmq_house import EVENT, PATIENCE, TOPOLOGY, House, Proxy, commands, opened
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 
-from tests.standing_between import Between, Judge, Secured, standing
+from tests.servers.proxy import Between, Judge, Secured, standing
 
 
 class WriteCutter(Between):

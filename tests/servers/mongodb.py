@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tests.emulators import NX, listens, running
-from tests.servers import free_port
+from tests.servers.available import free_port
+from tests.servers.emulators import NX, listens, running
 
 
 @contextmanager

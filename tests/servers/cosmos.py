@@ -6,9 +6,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tests.emulators import COSMOS, Running, program_of, speaks_http
-from tests.servers import free_port
-from tests.standing_between import Secured
+from tests.servers.available import free_port
+from tests.servers.emulators import COSMOS, Running, program_of, speaks_http
+from tests.servers.proxy import Secured
 
 KEY = "a2V5"
 """Any will do; it is Base64, because clients sign with it."""

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from enum import StrEnum
 from urllib.parse import urlsplit
 
-from tests.servers import free_port
+from tests.servers.available import free_port
 
 GARBAGE = b"\x00\xff\x15\x03HTTP/1.1 999 \xfe\xfd\r\n\r\n" + bytes(range(256))
 NO_LINGER = struct.pack("ii", 1, 0)

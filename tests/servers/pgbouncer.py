@@ -11,8 +11,8 @@ from tempfile import TemporaryDirectory
 
 from sqlalchemy.engine import make_url
 
-from tests.debian import PGBOUNCER, program
-from tests.servers import Server, free_port
+from tests.servers.available import Server, free_port
+from tests.servers.debian import PGBOUNCER, program
 
 PATIENCE = 20.0
 

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 from examples.shop_demo import rabbitmq
 from examples.shop_demo.rabbitmq import OwnRabbitMQ
-from tests.servers import RABBITMQ, gone
+from tests.servers.available import RABBITMQ, gone
 
 __all__ = ["OwnRabbitMQ", "own_rabbitmq"]
 

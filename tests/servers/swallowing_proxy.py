@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from sqlalchemy.engine import make_url
 
-from tests.standing_between import Between, standing
+from tests.servers.proxy import Between, standing
 
 
 class Swallower(Between):

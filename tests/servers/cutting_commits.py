@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from sqlalchemy.engine import make_url
 
-from tests.standing_between import Between, Judge, standing
+from tests.servers.proxy import Between, Judge, standing
 
 COMMITS = (b"COMMIT\0", b"\x03COMMIT", b"; COMMIT")
 """How a COMMIT looks on its way to PostgreSQL, to MariaDB, and to both behind another statement."""

@@ -5,7 +5,7 @@ from asyncio import StreamReader, StreamWriter
 
 import pytest
 
-from tests.swallowing import swallowing
+from tests.servers.swallowing import swallowing
 
 TURNS = 12  # of the event loop, between a client that goes and the end; closing takes fewer
 

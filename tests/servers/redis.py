@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tests.emulators import Running, listens
-from tests.servers import REDIS, free_port, gone
+from tests.servers.available import REDIS, free_port, gone
+from tests.servers.emulators import Running, listens
 
 HIGHEST_PORT = 55_535  # a member of a cluster has another one 10,000 above
 _BINARIES = f"{os.environ.get('PATH', '')}:/opt/homebrew/bin:/usr/local/bin"

@@ -2,16 +2,16 @@
 
 import pytest
 
-from tests import debian
-from tests.debian import FAKETIME, PROGRAMS, program
-from tests.servers import MISSING
+from tests.servers import debian
+from tests.servers.available import MISSING
+from tests.servers.debian import FAKETIME, PROGRAMS, program
 
 
 @pytest.fixture(autouse=True)
 def _missing_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let this run's last lines not name what is only missing here."""
     monkeypatch.setattr(debian, "MISSING", before := set(MISSING))
-    monkeypatch.setattr("tests.servers.MISSING", before)
+    monkeypatch.setattr("tests.servers.available.MISSING", before)
 
 
 @pytest.mark.parametrize(("ci", "how"), [("", pytest.skip.Exception), ("true", pytest.fail.Exception)], ids=["here", "CI"])

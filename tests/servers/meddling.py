@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from urllib.parse import urlsplit
 
-from tests.swallowing import Swallower
+from tests.servers.swallowing import Swallower
 
 
 class Meddler(Swallower):

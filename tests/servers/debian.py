@@ -7,7 +7,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from tests.servers import MISSING, Server, gone
+from tests.servers.available import MISSING, Server, gone
 
 # None of these is a server, but its absence is reported like a server's. What a variable names is not installed.
 CHROMIUM = Server("Chromium", "ONCEONLY_CHROMIUM", "chromium")

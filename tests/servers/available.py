@@ -24,7 +24,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from examples.shop_demo.rabbitmq import free_port
-from tests.server_probes import LIMIT, is_silent
+from tests.servers.probes import LIMIT, is_silent
 
 
 class Server(NamedTuple):

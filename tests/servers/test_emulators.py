@@ -5,8 +5,8 @@ from time import monotonic
 
 import pytest
 
-from tests.emulators import MINISTACK, VARIABLE, Emulator, listens, program_of, running
-from tests.servers import MISSING, free_port
+from tests.servers.available import MISSING, free_port
+from tests.servers.emulators import MINISTACK, VARIABLE, Emulator, listens, program_of, running
 
 NOWHERE = Emulator("no such emulator", "nowhere/bin/emulator")
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from urllib.parse import urlsplit
 
-from tests.servers import free_port
+from tests.servers.available import free_port
 
 
 class Door:

@@ -21,7 +21,7 @@ from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 from tests import ROOT
-from tests.servers import Server, free_port, gone
+from tests.servers.available import Server, free_port, gone
 
 VARIABLE = "ONCEONLY_EMULATORS"
 SECONDS_TO_START, SECONDS_TO_STOP = 60.0, 10.0

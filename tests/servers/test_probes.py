@@ -10,8 +10,9 @@ from contextlib import contextmanager, suppress
 
 import pytest
 
-from tests import ROOT, server_probes
-from tests.servers import SERVERS, Server, need
+from tests import ROOT
+from tests.servers import probes
+from tests.servers.available import SERVERS, Server, need
 
 TESTS = ROOT / "tests"
 PLACES = {
@@ -50,20 +51,20 @@ def listening(*, answers: int = 0) -> Iterator[tuple[int, list[socket.socket]]]:
 @pytest.mark.parametrize("scheme", PLACES)
 def test_a_port_that_says_nothing_is_silent(monkeypatch: pytest.MonkeyPatch, scheme: str) -> None:
     """For each protocol."""
-    monkeypatch.setattr(server_probes, "LIMIT", 0.3)
+    monkeypatch.setattr(probes, "LIMIT", 0.3)
     with listening() as (port, _):
-        assert server_probes.is_silent(f"{scheme}://{PLACES[scheme].format(port)}")
+        assert probes.is_silent(f"{scheme}://{PLACES[scheme].format(port)}")
 
 
 @pytest.mark.parametrize("server", SERVERS, ids=[server.name for server in SERVERS])
 def test_a_server_that_works_is_not(server: Server) -> None:
     """Also not for a user whom it refuses; nor is a port on which nobody listens: that is another matter."""
-    assert not server_probes.is_silent(need(server))
+    assert not probes.is_silent(need(server))
     if server.name == "RabbitMQ":
-        assert not server_probes.is_silent(server.url.replace("guest:guest", "guest:wrong"))
+        assert not probes.is_silent(server.url.replace("guest:guest", "guest:wrong"))
     with socket.create_server(("127.0.0.1", 0)) as gone:
         port = gone.getsockname()[1]
-    assert not server_probes.is_silent(f"redis://127.0.0.1:{port}")
+    assert not probes.is_silent(f"redis://127.0.0.1:{port}")
 
 
 def run(*words: str, ci: bool = True, **settings: str) -> "subprocess.CompletedProcess[str]":

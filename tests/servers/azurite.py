@@ -7,8 +7,8 @@ from urllib.parse import quote
 
 from msgspec import Struct
 
-from tests.emulators import AZURITE, listens, running
-from tests.servers import free_port
+from tests.servers.available import free_port
+from tests.servers.emulators import AZURITE, listens, running
 
 ACCOUNT = "devstoreaccount1"
 # Every emulator has this one; it is no secret.
