@@ -1,33 +1,14 @@
 """One new file for each test, with all tables."""
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
-from onceonly.sql.database import Database
-from onceonly.sql.store import SqlStore
 from tests.sql.sql_everywhere import PLACES, SERVERS
-from tests.sql.sql_house import opened, url
+from tests.sql.sql_house import url
+from tests.sql.sqlite_fixtures import database, file, store
 
-
-@pytest.fixture
-def file(tmp_path: Path) -> Path:
-    """Name the file."""
-    return tmp_path / "shop.db"
-
-
-@pytest.fixture
-async def database(file: Path) -> AsyncIterator[Database]:
-    """Open it."""
-    async with opened(url(file), tables=True) as database:
-        yield database
-
-
-@pytest.fixture
-def store(database: Database) -> SqlStore:
-    """Give the store of an endpoint."""
-    return SqlStore(database, "shop")
+__all__ = ["database", "file", "store"]
 
 
 @pytest.fixture(params=PLACES)

@@ -1,0 +1,1 @@
+"""The adapters, a folder for each system."""

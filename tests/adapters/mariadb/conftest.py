@@ -1,0 +1,30 @@
+"""One database for all tests on MariaDB; each test empties its tables."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from onceonly.sql.database import Database
+from onceonly.sql.store import SqlStore
+from tests.adapters.mariadb.mariadb_house import make_tables, opened_empty
+
+
+@pytest.fixture(scope="session")
+def url(mariadb_url: str) -> str:
+    """Make the tables once."""
+    asyncio.run(make_tables(mariadb_url))
+    return mariadb_url
+
+
+@pytest.fixture
+async def database(url: str) -> AsyncIterator[Database]:
+    """Empty and open them."""
+    async with opened_empty(url) as database:
+        yield database
+
+
+@pytest.fixture
+def store(database: Database) -> SqlStore:
+    """Give the store of an endpoint."""
+    return SqlStore(database, "shop")

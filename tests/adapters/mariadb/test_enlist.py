@@ -1,0 +1,21 @@
+"""Publishing inside a user's own transaction, on MariaDB."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from onceonly.sql.database import Database
+from tests.adapters.mariadb.mariadb_house import place
+from tests.sql.enlist_house import Shop, opened_shop
+from tests.sql.enlist_scenarios import EnlistScenarios
+
+
+@pytest.fixture
+async def shop(database: Database, url: str) -> AsyncIterator[Shop]:  # noqa: ARG001 - it makes the tables
+    """Open a shop on the database."""
+    async with opened_shop(place(url)) as shop:
+        yield shop
+
+
+class TestOnMariaDB(EnlistScenarios):
+    """All of them."""

@@ -1,0 +1,27 @@
+"""Transactions outside of any handler, on MariaDB."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from onceonly.sql.database import Database
+from tests.adapters.mariadb.mariadb_house import place
+from tests.sql.enlist_house import Shop, opened_shop
+from tests.sql.transaction_scenarios import TransactionScenarios
+
+
+@pytest.fixture
+async def shop(database: Database, url: str) -> AsyncIterator[Shop]:  # noqa: ARG001 - it makes the tables
+    """Open a shop on the database."""
+    async with opened_shop(place(url)) as shop:
+        yield shop
+
+
+@pytest.fixture
+def impatient(url: str) -> str:
+    """Name the database for who waits a short while only: a whole second is the shortest here."""
+    return place(url, timeout=1)
+
+
+class TestOnMariaDB(TransactionScenarios):
+    """All of them."""

@@ -1,0 +1,99 @@
+"""An endpoint inside another application whose broker is away: the application starts all the same."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from onceonly import Endpoint, message
+from onceonly.model.errors import SetupError
+from tests.adapters.rabbitmq.rabbitmq_house import EVENT, PATIENCE, TOPOLOGY, House, Proxy, commands, opened
+from tests.servers.available import RABBITMQ, need
+
+
+@message(EVENT)
+@dataclass
+class Order:
+    """Something to handle."""
+
+    total: int
+
+
+def shop(folder: Path, transport: str, handled: Callable[[], object]) -> Endpoint:
+    """Make an endpoint that tells of each message it handles."""
+    endpoint = Endpoint("shop", store=f"sqlite:///{folder}/shop.db", transport=transport)
+
+    @endpoint.handler
+    async def place(_order: Order) -> None:
+        handled()
+
+    return endpoint
+
+
+def line(caplog: pytest.LogCaptureFixture, words: str) -> Callable[[], bool]:
+    """Look whether something was logged."""
+    return lambda: words in caplog.messages
+
+
+async def until(told: Callable[[], bool]) -> None:
+    """Wait until something was told."""
+    async with asyncio.timeout(PATIENCE):
+        while not told():  # noqa: ASYNC110 - a log tells nobody
+            await asyncio.sleep(0.01)
+
+
+async def test_an_application_starts_without_its_broker(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The block begins, the worker keeps trying beside it, and handles what comes once the broker is there."""
+    async with opened() as house, Proxy.before(house.url) as proxy:
+        await delays_of(house)
+        proxy.refuses = True
+        handled = asyncio.Event()
+        async with shop(tmp_path, proxy.through(house.url), handled.set).running():
+            await until(line(caplog, "cannot start yet; trying again with growing delays"))
+            await (await house.transport()).send(commands("m1"))
+            proxy.refuses = False
+            async with asyncio.timeout(PATIENCE):
+                await handled.wait()
+        assert caplog.messages.count("cannot start yet; trying again with growing delays") == 1
+
+
+async def test_an_application_without_its_broker_stops_at_once(tmp_path: Path) -> None:
+    """The exit of the block ends the waiting, and raises nothing."""
+    async with Proxy.before(need(RABBITMQ)) as proxy:
+        proxy.refuses = True
+        async with asyncio.timeout(PATIENCE), shop(tmp_path, proxy.through(need(RABBITMQ)), print).running():
+            pass
+
+
+async def test_a_wrong_set_up_does_not_let_an_application_start(tmp_path: Path) -> None:
+    """It is raised before the block begins."""
+    wrong = need(RABBITMQ).rstrip("/") + "/nowhere"
+    with pytest.raises(SetupError, match="vhost nowhere not found"):
+        async with shop(tmp_path, wrong, print).running():
+            pytest.fail("the block began")
+
+
+async def test_a_set_up_that_shows_to_be_wrong_later_is_logged_then_and_raised_at_the_exit(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The application is running by then; its log tells why the worker does not."""
+    wrong = need(RABBITMQ).rstrip("/") + "/nowhere"
+    async with Proxy.before(need(RABBITMQ)) as proxy:
+        proxy.refuses = True
+        with caplog.at_level(logging.ERROR), pytest.raises(SetupError, match="vhost nowhere not found"):
+            await let_it_come(shop(tmp_path, proxy.through(wrong), print), proxy, line(caplog, "cannot start"))
+
+
+async def let_it_come(endpoint: Endpoint, proxy: Proxy, told: Callable[[], bool]) -> None:
+    """Run an endpoint whose server comes once it has begun, until something was told."""
+    async with endpoint.running():
+        proxy.refuses = False
+        await until(told)
+
+
+async def delays_of(house: House) -> None:
+    """Have the house's few levels of delay, so that the endpoint does not make all of them."""
+    await (await house.transport()).declare([TOPOLOGY])
