@@ -14,6 +14,7 @@ import pytest
 HELPERS = [f"tests.{package.parent.name}" for package in Path(__file__).parent.glob("*/__init__.py")]
 pytest.register_assert_rewrite(*HELPERS)  # before they are imported: a failed assertion shows what it compared
 
+from tests.cli.written_modules import forget_modules
 from tests.servers.available import (
     HANGING,
     MEASURED,
@@ -32,7 +33,6 @@ from tests.servers.cosmos import cosmos
 from tests.servers.emulators import ministack
 from tests.servers.mongodb import mongodb
 from tests.servers.probes import is_silent
-from tests.written_modules import forget_modules
 
 
 @pytest.fixture(scope="session")

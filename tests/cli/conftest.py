@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from onceonly.cli import dead, main
-from tests.written_modules import forget_modules
+from tests.cli.written_modules import forget_modules
 
 PROGRAM = (sys.executable, "-m", "onceonly")
 

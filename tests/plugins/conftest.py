@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.plugin_packages import TOY, Register, Shell, install
+from tests.plugins.packages import TOY, Register, Shell, install
 
 collect_ignore = ["toy"]
 

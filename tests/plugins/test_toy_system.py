@@ -14,7 +14,7 @@ from onceonly.testing.documents_suite import DocumentsSuite
 from onceonly.testing.on_documents import DocumentDedupSuite, DocumentTokenSuite, DocumentTransactionSuite
 from onceonly.testing.suite import rules
 from tests import ROOT
-from tests.plugin_packages import TOY, Shell
+from tests.plugins.packages import TOY, Shell
 
 SUITES = (DocumentsSuite, DocumentDedupSuite, DocumentTokenSuite, DocumentTransactionSuite, ArtifactStoreSuite)
 BANK = """

@@ -1,0 +1,1 @@
+"""The algorithms, over memory adapters."""

@@ -1,0 +1,220 @@
+"""How often a message goes to its stores, counted; the table in docs/guarantees.md is compared with what is counted here."""
+
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from typing import NamedTuple, cast
+
+import pytest
+from sqlalchemy import event
+
+from onceonly.adapters.memory.artifacts import MemoryArtifacts
+from onceonly.algorithms.admission import Deduplicated, History, Tokenized, TokensInStore
+from onceonly.algorithms.effects import NoArtifacts, Registered
+from onceonly.algorithms.outbox import UnitResult, finish, process
+from onceonly.documents.dedup import DocumentDedupStore
+from onceonly.documents.tokens import DocumentTokens
+from onceonly.model.entities import Entities
+from onceonly.model.errors import OutcomeUnknown
+from onceonly.model.message import Delivery, Message, Send
+from onceonly.model.record import Answer, Decision
+from onceonly.model.token import TOKEN, Owner, Token
+from onceonly.ports.bundle import Ports
+from onceonly.ports.dead_letters import DeadLetters
+from onceonly.ports.handlers import Handlers
+from onceonly.ports.store import Resources
+from onceonly.ports.transport import Transport
+from onceonly.runtime.environment import SystemIdGenerator
+from onceonly.sql.database import Database, open_database
+from onceonly.sql.schema import create
+from onceonly.sql.store import SCHEMA, ClaimMode, SqlStore, SqlTokens
+from onceonly.testing.clock import ManualClock
+from onceonly.testing.samples import effects
+from onceonly.testing.suite import ENDPOINT, OTHER
+from tests import ROOT
+from tests.documents.document_store_house import WEEK, House, about
+
+PAGE = ROOT / "docs" / "guarantees.md"
+SITUATIONS = ("first, sends one message", "first, sends nothing", "a copy of it later", "again after a crash before dispatch")
+EXPECTED: Mapping[str, tuple[int, int, int, int]] = {
+    "History, SQL": (7, 3, 3, 6),
+    "History, documents": (4, 2, 1, 3),
+    "History, documents, with `blobs=`": (8, 6, 3, 5),
+    "DedupStore, documents": (6, 6, 2, 5),
+    "Tokens, documents": (8, 6, 2, 6),
+    "Tokens, in the SQL store's own database": (8, 3, 3, 6),
+}
+"""One line for each variant, in the order of SITUATIONS. A new variant is a line here, one in VARIANTS and one on the page."""
+
+
+class Variant(NamedTuple):
+    """The ports of an endpoint, a message that it admits, and how often its stores were called so far."""
+
+    ports: Ports
+    message: Message
+    calls: Callable[[], int]
+
+
+class Shop:
+    """A handler that changes its entity, where there is one, and sends what it is told to."""
+
+    def __init__(self, *sends: Send) -> None:
+        self._sends = sends
+
+    async def handle(self, message: Message, resources: Resources, attempt: str = "", response: object = None) -> Decision:
+        """Handle."""
+        if message.unit:
+            cast("Entities", resources.get(Entities)).write(message.unit, b'{"total":17}')
+        return Decision(self._sends)
+
+
+class Broker:
+    """Takes everything, unless it is away."""
+
+    is_away = False
+
+    async def send(self, sends: Sequence[Send]) -> tuple[Answer, ...]:
+        """Take."""
+        if self.is_away:
+            raise OutcomeUnknown("away")
+        return tuple(Answer.TAKEN for _ in sends)
+
+    async def ack(self, deliveries: Sequence[Delivery]) -> None:
+        """Take note."""
+
+
+def bundle(store: object, admission: object, things: object = None) -> Ports:
+    """Put ports together; what is never asked is not there."""
+    nothing = cast("DeadLetters", None)
+    parts = (cast("Handlers", Shop()), admission, things or NoArtifacts(), cast("Transport", Broker()), nothing)
+    return Ports(ENDPOINT, store, store, None, *parts)  # type: ignore[arg-type] # only parts of the ports are needed
+
+
+@asynccontextmanager
+async def history_in_sql(folder: Path) -> AsyncIterator[Variant]:
+    """Claims and records in the database of the business data."""
+    async with heard_database(folder) as (database, heard):
+        yield Variant(bundle(SqlStore(database, ENDPOINT), History()), about(unit=""), heard.total)
+
+
+@asynccontextmanager
+async def history_in_documents(_: Path) -> AsyncIterator[Variant]:
+    """Records in the entity's document."""
+    house = House()
+    yield Variant(bundle(house.store(WEEK), History()), about(), lambda: len(house.documents.calls))
+
+
+@asynccontextmanager
+async def history_with_blobs(_: Path) -> AsyncIterator[Variant]:
+    """The same, with register rows."""
+    house = House()
+    things = {"blob": MemoryArtifacts(house.documents.inner._driver)}
+    registered = Registered(house.store(), house.register(), things, ids=SystemIdGenerator(), clock=house.clock)
+    yield Variant(bundle(house.store(WEEK), History(), registered), about(), lambda: len(house.documents.calls))
+
+
+@asynccontextmanager
+async def dedup_store(_: Path) -> AsyncIterator[Variant]:
+    """A small entity, and a mark elsewhere."""
+    house = House()
+    done = DocumentDedupStore(house.documents, retention=WEEK, clock=house.clock)
+    yield Variant(bundle(house.store(None), Deduplicated(ENDPOINT, done)), about(), lambda: len(house.documents.calls))
+
+
+@asynccontextmanager
+async def tokens(_: Path) -> AsyncIterator[Variant]:
+    """A token that came with the message, and one for each that is sent."""
+    house = House()
+    store = DocumentTokens(house.documents, clock=house.clock)
+    mine = Token("mine", ENDPOINT)
+    await store.prepare(dict.fromkeys([mine], Owner(OTHER, "", about().identity)))
+    await DocumentTokens(house.documents, clock=house.clock).activate([mine])
+    house.documents.calls.clear()
+    admission = Tokenized(ENDPOINT, DocumentTokens(house.documents, clock=house.clock), {}, SystemIdGenerator())
+    message = about(extensions=((TOKEN, mine.id),))
+    yield Variant(bundle(house.store(None), admission), message, lambda: len(house.documents.calls))
+
+
+@asynccontextmanager
+async def tokens_in_sql(folder: Path) -> AsyncIterator[Variant]:
+    """Tokens in the database of the business data: one transaction consumes one and makes others live."""
+    mine = Token("mine", ENDPOINT)
+    async with heard_database(folder) as (database, heard):
+        await SqlTokens(database).add([mine])
+        heard.clear()
+        store = SqlStore(database, ENDPOINT, keeping=ClaimMode.TOKENS)
+        message = about(unit="", extensions=((TOKEN, mine.id),))
+        yield Variant(bundle(store, TokensInStore({}, SystemIdGenerator())), message, heard.total)
+
+
+@asynccontextmanager
+async def heard_database(folder: Path) -> AsyncIterator[tuple[Database, Counter[str]]]:
+    """Open a database with the store's tables; counts the statements from here on."""
+    database = await open_database(f"sqlite:///{folder}/shop.db", clock=ManualClock())
+    heard: Counter[str] = Counter()
+    try:
+        await create(database, SCHEMA)
+        engine = database.engine.sync_engine
+        event.listen(engine, "before_cursor_execute", lambda _c, _k, said, *_: heard.update([said.split()[0]]))
+        event.listen(engine, "commit", lambda _: heard.update(["COMMIT"]))
+        yield database, heard
+    finally:
+        await database.close()
+
+
+VARIANTS: Mapping[str, Callable[[Path], AbstractAsyncContextManager[Variant]]] = {
+    "History, SQL": history_in_sql,
+    "History, documents": history_in_documents,
+    "History, documents, with `blobs=`": history_with_blobs,
+    "DedupStore, documents": dedup_store,
+    "Tokens, documents": tokens,
+    "Tokens, in the SQL store's own database": tokens_in_sql,
+}
+
+
+async def deliver(variant: Variant, *sends: Send) -> int:
+    """Take the message through once; gives how often its stores were called."""
+    before = variant.calls()
+    ports = variant.ports._replace(handlers=cast("Handlers", Shop(*sends)))
+    processed: UnitResult = await process([variant.message], ports)
+    if processed.finished:
+        await finish(processed.finished, [], ports)
+    return variant.calls() - before
+
+
+async def after_a_crash(variant: Variant) -> int:
+    """Take it through up to its commit, then once more."""
+    broker = cast("Broker", variant.ports.transport)
+    broker.is_away = True
+    with pytest.raises(OutcomeUnknown):
+        await deliver(variant, SEND)
+    broker.is_away = False
+    return await deliver(variant, SEND)
+
+
+SEND = effects()[0]
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+async def test_a_message_goes_to_its_stores_this_often(name: str, tmp_path: Path) -> None:
+    """Every number of the table."""
+    counted: list[int] = []
+    for number, sends in enumerate(((SEND,), ())):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        async with VARIANTS[name](folder) as variant:
+            counted.append(await deliver(variant, *sends))
+            copies = {await deliver(variant, *sends) for _ in range(2)}
+            assert len(copies) == 1
+    async with VARIANTS[name](tmp_path) as variant:
+        crashed = await after_a_crash(variant)
+    assert (*counted, *copies, crashed) == EXPECTED[name]
+
+
+def test_the_page_has_these_numbers() -> None:
+    """So that the table cannot lie."""
+    assert list(EXPECTED) == list(VARIANTS)
+    head = f"| | {' | '.join(SITUATIONS)} |\n|---|{'---|' * len(SITUATIONS)}\n"
+    rows = "".join(f"| {name} | {' | '.join(map(str, counted))} |\n" for name, counted in EXPECTED.items())
+    assert head + rows in PAGE.read_text(encoding="utf-8")

@@ -1,0 +1,1 @@
+"""Adapters chosen and composed from URLs and settings."""

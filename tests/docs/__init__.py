@@ -1,0 +1,1 @@
+"""The documentation: its snippets run, its facts match the code."""

@@ -1,0 +1,247 @@
+"""Register rows in documents: whatever happens, what an attempt made can be found."""
+
+import pytest
+from msgspec.structs import replace
+
+from onceonly.adapters.memory.artifacts import MemoryArtifacts
+from onceonly.algorithms.effects import Registered as Effects
+from onceonly.documents.register import DocumentRegister
+from onceonly.formats.documents import Registered
+from onceonly.model.artifact import Artifact, Row
+from onceonly.model.errors import CommitFailed, CommitRefused, ConflictError, OutcomeUnknown, SchemaTooNew
+from onceonly.model.identity import Identity
+from onceonly.model.record import Record
+from onceonly.ports.documents import Change
+from onceonly.testing.suite import ENDPOINT
+from tests.documents.document_store_house import ENTITY, ONE_EFFECT, WEEK, House, about, handle
+from tests.documents.documents_house import Told
+
+LATER = 1 << 52
+HOUR = 3_600_000
+PLACES = [WEEK, None]
+
+
+class Counter:
+    """Fresh ids."""
+
+    def __init__(self) -> None:
+        self.last = 0
+
+    def fresh(self) -> str:
+        """Count."""
+        self.last += 1
+        return f"a{self.last}"
+
+
+def row(house: House, attempt: str = "a1", name: str = "m1", unit: str = ENTITY) -> Row:
+    """Make a row."""
+    return Row(identity=Identity("till", name), unit=unit, attempt=attempt, at=house.clock.now())
+
+
+def effects_of(house: House) -> tuple[Effects, MemoryArtifacts]:
+    """Make the effects of a process."""
+    things = MemoryArtifacts(house.documents.inner._driver)
+    return Effects(house.store(), house.register(), {"blob": things}, ids=Counter(), clock=house.clock), things
+
+
+async def test_what_a_stalled_attempt_makes_can_be_found() -> None:
+    """It stalls between any two writes of its row, a sweeper comes, it goes on, makes its thing, and dies."""
+    for stalls_at in (1, 2, 3):
+        house = House()
+        effects, things = effects_of(house)
+        stall(house.documents, stalls_at, effects)
+        try:
+            attempts = await effects.register([about()])
+        except ConflictError:
+            continue
+        attempt = attempts[about().identity]
+        thing = Artifact(kind="blob", name=f"{attempt}/invoice", data=b"x")
+        await effects.make([Record(about().identity, attempt=attempt, things=(thing,))])
+        assert await effects_of(house)[0].sweep(LATER, 10) == 1
+        assert (await things.names(), await house.register().old(LATER, 10)) == ((), ())
+        assert (await house.entity()).register == {}
+
+
+def stall(documents: Told, call: int, effects: Effects) -> None:
+    """Let a sweeper run before this call of the documents."""
+    inner, calls = documents.inner, 0
+    load, save = documents.load, documents.save
+
+    async def before() -> None:
+        nonlocal calls
+        calls += 1
+        if calls == call:
+            documents.load, documents.save = inner.load, inner.save  # type: ignore[method-assign]
+            await effects.sweep(LATER, 10)
+
+    async def loading(keys: list[str]) -> object:
+        await before()
+        return await load(keys)
+
+    async def saving(changes: list[Change]) -> object:
+        await before()
+        return await save(changes)
+
+    documents.load, documents.save = loading, saving  # type: ignore[assignment, method-assign]
+
+
+@pytest.mark.parametrize("write", [1, 2])
+async def test_a_row_is_listed_before_it_is_written(write: int) -> None:
+    """Whichever of the two writes is the last, another attempt handles the message and a sweep leaves nothing."""
+    house = House()
+    house.documents.spoils = {write: CommitFailed("the process ends here")}
+    with pytest.raises(CommitFailed):
+        await house.register().open([row(house, "a0")])
+    written, found = (await house.entity()).register, await house.register().old(LATER, 10)
+    assert set(written) <= {each.attempt for each in found}
+    effects, _ = effects_of(house)
+    attempts = await effects.register([about()])
+    unit = await house.store().begin([about()])
+    record = Record(about().identity, unit=unit.key, attempt=attempts[about().identity])
+    await unit.commit([record])
+    await effects.clean([record])
+    await effects.sweep(LATER, 10)
+    assert ((await house.entity()).register, await house.register().old(LATER, 10)) == ({}, ())
+
+
+async def test_a_row_that_lands_after_its_listing_was_swept_is_refused() -> None:
+    """The sweeper cannot see a write that is under way, so it makes it come too late."""
+    house = House()
+    late: list[Change] = []
+    save = house.documents.save
+
+    async def saving(changes: list[Change]) -> object:
+        if any(change.key == ENTITY for change in changes):
+            late.extend(changes)
+            raise OutcomeUnknown("no answer")
+        return await save(changes)
+
+    house.documents.save = saving  # type: ignore[assignment, method-assign]
+    with pytest.raises(OutcomeUnknown):
+        await house.register().open([row(house)])
+    house.documents.save = save  # type: ignore[method-assign]
+    await effects_of(house)[0].sweep(LATER, 10)
+    assert await house.register().old(LATER, 10) == ()
+    assert await house.documents.save(late) == (None,)
+    assert (await house.entity()).register == {}
+
+
+async def test_a_sweep_of_committed_attempts_changes_no_document() -> None:
+    """Their rows went with a write, so nothing has to be fenced, and no handler loses a race to the sweeper."""
+    house = House()
+    await house.register().open([row(house)])
+    unit = await house.store().begin([about()])
+    await unit.commit([Record(about().identity, attempt="a1", unit=unit.key)])
+    before = await house.documents.load([ENTITY])
+    await effects_of(house)[0].sweep(LATER, 10)
+    assert await house.documents.load([ENTITY]) == before
+    assert await house.register().old(LATER, 10) == ()
+
+
+async def test_a_row_that_an_older_version_did_not_list_is_listed_by_the_next_one() -> None:
+    """It wrote a row before it listed it, and died between the two."""
+    house = House()
+    old = {"a1": Registered(house.store().name_of(about().identity), house.clock.now())}
+    await house.store().edit([ENTITY], lambda _key, document: replace(document, register=old))
+    house.clock.advance(2 * HOUR)
+    await house.register().open([row(house, "a2", "m2")])
+    assert {each.attempt for each in await house.register().old(LATER, 10)} == {"a1", "a2"}
+
+
+async def test_a_committed_row_is_gone_for_whoever_cancels_it() -> None:
+    """So what it made is published, and the list forgets it."""
+    house = House()
+    await house.register().open([row(house)])
+    unit = await house.store().begin([about()])
+    await unit.commit([Record(about().identity, attempt="a1", unit=unit.key)])
+    assert not await house.register().cancel(row(house))
+    assert await house.register().old(LATER, 10) == ()
+
+
+async def test_a_cancelled_row_makes_the_commit_a_conflict() -> None:
+    """Whether it was cancelled after the unit had loaded it, or before."""
+    for early in (True, False):
+        house = House()
+        await house.register().open([row(house)])
+        if early:
+            await house.register().cancel(row(house))
+        unit = await house.store().begin([about()])
+        if not early:
+            await house.register().cancel(row(house))
+        with pytest.raises(ConflictError):
+            await unit.commit([Record(about().identity, attempt="a1", unit=unit.key)])
+        await house.register().remove(row(house))
+        with pytest.raises(ConflictError):
+            await (await house.store().begin([about()])).commit([Record(about().identity, attempt="a1")])
+
+
+async def test_one_bad_document_does_not_stop_the_sweeper() -> None:
+    """Somebody changed it by hand; what was left in others is cleaned all the same."""
+    house = House()
+    effects, things = effects_of(house)
+    await house.register().open([row(house, "a1"), row(house, "a2", unit="entity/other")])
+    await things.create(Artifact(kind="blob", name="a2/invoice", data=b"x"))
+    (found,) = (await house.documents.load([ENTITY])).values()
+    await house.documents.save([Change(key=ENTITY, body=b"by hand", expected=found.version)])
+    assert await effects.sweep(LATER, 10) == 1
+    assert await things.names() == ()
+
+
+async def test_bad_documents_do_not_stand_before_all_others() -> None:
+    """However many pages of them there are."""
+    house = House()
+    effects, things = effects_of(house)
+    await house.register().open([row(house, f"a{number}", unit=f"entity/{number}") for number in range(7)])
+    await house.register().open([row(house, "b")])
+    await things.create(Artifact(kind="blob", name="b/invoice", data=b"x"))
+    for number in range(7):
+        (found,) = (await house.documents.load([f"entity/{number}"])).values()
+        await house.documents.save([Change(key=f"entity/{number}", body=b"by hand", expected=found.version)])
+    assert await effects.sweep(LATER, 2) == 1
+    assert await things.names() == ()
+    assert len(await house.register().old(LATER, 10)) == 7
+
+
+async def test_a_listed_row_that_nobody_can_read_is_passed_over_and_told() -> None:
+    """Somebody else wrote it where rows are listed; no attempt is lost for it, and it is named where there is nothing else."""
+    house = House()
+    effects, _ = effects_of(house)
+    await house.documents.save([Change(key=f"register/{ENDPOINT}/a0", body=b"by hand")])
+    await house.register().open([row(house)])
+    assert [each.attempt for each in await house.register().old(LATER, 10)] == ["a1"]
+    assert await effects.sweep(LATER, 10) == 1
+    with pytest.raises(SchemaTooNew, match=f"'register/{ENDPOINT}/a0' is no register row"):
+        await effects.sweep(LATER, 10)
+
+
+async def test_a_message_that_is_known_gets_no_row() -> None:
+    """Its effects may be owed while the document is full, and a copy that comes late leaves nothing behind."""
+    for history in PLACES:
+        house = House()
+        record = await handle(house.store(history), about(), ONE_EFFECT)
+        register = DocumentRegister(house.store(history))
+        await register.open([row(house)])
+        assert (await house.kept(), (await house.entity()).register) == ([ENTITY], {})
+        await house.store(history).forget([record])
+        unit = await house.store(history).begin([about()])
+        if unit.found.new:  # forgotten in between: without its row the attempt cannot be committed
+            with pytest.raises(ConflictError):
+                await unit.commit([Record(about().identity, attempt="a1", unit=unit.key)])
+
+
+async def test_an_owed_message_in_a_full_document_can_begin() -> None:
+    """Not one byte more fits: it is never refused, so it never becomes a dead letter."""
+    house = House(body=8_192)
+    await handle(house.store(), about(), ONE_EFFECT)
+    rows = [row(house, f"{number:032}", f"other-{number}") for number in range(80)]
+    for opened in rows:
+        try:
+            await house.register().open([opened])
+        except CommitRefused:
+            break
+    assert len((await house.entity()).register) > 50
+    with pytest.raises(CommitRefused):
+        await house.register().open(rows[-1:])
+    await house.register().open([row(house, "mine")])
+    assert (await house.store().begin([about()])).found.owed
+    assert await house.register().cancel(rows[0])

@@ -1,0 +1,263 @@
+"""The store on documents: what it writes, what it must not let go, and what stands in its way."""
+
+import asyncio
+
+import pytest
+
+from onceonly.documents.store import DocumentStore
+from onceonly.model.artifact import Row
+from onceonly.model.entities import Entities
+from onceonly.model.errors import CommitFailed, CommitRefused, ConflictError, OutcomeUnknown, PermanentFailure, UpgradeRequired
+from onceonly.model.record import Record
+from onceonly.ports.documents import Change
+from onceonly.testing.clock import ManualClock
+from onceonly.testing.samples import message
+from onceonly.testing.suite import ENDPOINT
+from tests.documents.document_store_house import ENTITY, ONE_EFFECT, ORDER, WEEK, House, about, handle
+from tests.documents.documents_house import Contested
+
+DAY = 86_400_000
+PLACES = [WEEK, None]
+
+
+# What the service may drop
+
+
+async def test_a_document_that_owes_messages_never_expires() -> None:
+    """The service would drop the effects with it; and the message, handled again, would send others."""
+    house = House()
+    await handle(house.store(), about(unit=""), ONE_EFFECT)
+    assert [change.expires for change in house.documents.written] == [0]
+
+
+async def test_a_finished_message_without_an_entity_may_be_dropped() -> None:
+    """Its history is over some time after it was finished, whether it had effects or not."""
+    house = House()
+    store = house.store()
+    await handle(store, about(unit=""))
+    record = await handle(store, about("m2", unit=""), ONE_EFFECT)
+    house.clock.advance(DAY)
+    await store.forget([record])
+    first, _, last = (change.expires for change in house.documents.written)
+    assert last - first == DAY
+    assert first >= house.clock.now() + 6 * DAY
+
+
+async def test_a_document_with_a_register_row_never_expires() -> None:
+    """The row permits an attempt to commit, and names what it made."""
+    house = House()
+    store = house.store()
+    unit = store.unit_key(about(unit=""))
+    await house.register().open([Row(identity=about().identity, unit=unit, attempt="a1", at=house.clock.now())])
+    assert {change.expires for change in house.documents.written} == {0}
+
+
+async def test_an_entity_never_expires() -> None:
+    """It is the user's."""
+    house = House()
+    await handle(house.store(), about())
+    assert [change.expires for change in house.documents.written] == [0]
+
+
+# History
+
+
+async def test_history_is_trimmed_by_when_a_message_was_finished() -> None:
+    """Not by when it was handled; and what still owes stays, however old."""
+    house = House()
+    store = house.store()
+    owing = await handle(store, about("owing"), ONE_EFFECT)
+    late = await handle(store, about("late"), ONE_EFFECT)
+    await handle(store, about("early"))
+    house.clock.advance(6 * DAY)
+    await store.forget([late])
+    house.clock.advance(2 * DAY)
+    await handle(store, about("now"))
+    assert set((await house.entity()).records) == {
+        store.name_of(each.identity) for each in (owing, late, Record(about("now").identity))
+    }
+
+
+async def test_clocks_may_differ_by_an_hour() -> None:
+    """What a worker whose clock is behind finished is kept for its whole time."""
+    house = House()
+    await handle(house.store(), about())
+    house.clock.advance(round(WEEK.total_seconds() * 1000) + 3_500_000)
+    await handle(house.store(), about("m2"))
+    assert (await house.store().begin([about()])).found.done == (about(),)
+
+
+async def test_what_an_earlier_history_knew_is_not_trimmed_at_once() -> None:
+    """Whoever stops keeping history still knows what was handled while it was kept."""
+    house = House()
+    await handle(house.store(WEEK), about())
+    house.clock.advance(DAY)
+    store = house.store(None)
+    await handle(store, about("m2"))
+    assert (await store.begin([about()])).found.done == (about(),)
+
+
+async def test_two_workers_may_forget_at_once() -> None:
+    """Each sees to it, and the second finds nothing to do."""
+    for history in PLACES:
+        house = House()
+        first, second = house.store(history), house.store(history)
+        records = [await handle(first, about(name), ONE_EFFECT) for name in ("m1", "m2")]
+        await asyncio.gather(first.forget(records), second.forget(records[::-1]))
+        kept = (await house.entity()).records.values()
+        assert [each.owes for each in kept] == ["", ""][: len(kept)]
+        assert len(kept) == (2 if history else 0)
+
+
+async def test_forgetting_that_loses_every_time_ends_in_failed() -> None:
+    """The message comes again, and its record is still there."""
+    documents = Contested()
+    store = DocumentStore(documents, ENDPOINT, clock=ManualClock(), history=WEEK)
+    quiet = DocumentStore(documents.inner, ENDPOINT, clock=ManualClock(), history=WEEK)
+    record = await handle(quiet, about(), ONE_EFFECT)
+    with pytest.raises(CommitFailed, match="kept changing"):
+        await store.forget([record])
+    assert (await quiet.begin([about()])).found.owed == (record,)
+
+
+# Units
+
+
+async def test_a_stalled_attempt_loses_to_the_fence() -> None:
+    """Load, prepare, stall; the sweeper fences and discards; the commit is a ConflictError. With a document and without."""
+    for history in PLACES:
+        for state in (b"1", None):
+            house = House()
+            store = house.store(history)
+            if state:
+                await handle(store, about("before"))
+            unit = await store.begin([about()])
+            assert await house.store(history).fence(unit.key, about().identity) is None
+            with pytest.raises(ConflictError):
+                await unit.commit([Record(about().identity, ONE_EFFECT, unit=unit.key)])
+            assert (await store.begin([about()])).found.new == (about(),)
+
+
+async def test_a_fence_that_came_too_late_finds_the_record() -> None:
+    """Committed between the sweeper's look and its write: a ConflictError, and then the record."""
+    house = House()
+    store = house.store()
+    unit = await store.begin([about()])
+    record = Record(about().identity, ONE_EFFECT, unit=unit.key)
+    racing = Contested(house.documents.inner._driver)  # type: ignore[arg-type]
+    await handle(store, about("before"))
+    with pytest.raises(ConflictError):
+        await DocumentStore(racing, ENDPOINT, clock=house.clock, history=WEEK).fence(unit.key, about().identity)
+    unit = await store.begin([about()])
+    await unit.commit([record])
+    assert await store.fence(unit.key, about().identity) == record
+
+
+async def test_a_commit_whose_answer_is_lost_is_found_again() -> None:
+    """OutcomeUnknown, and then owed: nothing is handled twice."""
+    house = House()
+    unit = await house.store().begin([about()])
+    record = Record(about().identity, ONE_EFFECT, unit=unit.key)
+    applied = house.documents.save
+
+    async def cut(changes: object) -> None:
+        await applied(changes)  # type: ignore[arg-type]
+        raise OutcomeUnknown("no answer")
+
+    house.documents.save = cut  # type: ignore[assignment, method-assign]
+    with pytest.raises(OutcomeUnknown):
+        await unit.commit([record])
+    assert (await house.store().begin([about()])).found.owed == (record,)
+
+
+async def test_a_unit_that_changed_nothing_still_says_what_is_done() -> None:
+    """A handler without writes and effects leaves its record all the same: with nothing elsewhere, that is all there is."""
+    for history in PLACES:
+        house = House()
+        await handle(house.store(history), about())
+        found = await house.store(history).begin([about()])
+        assert (found.found.new, found.found.done) == ((), (about(),))
+
+
+@pytest.mark.parametrize("unit", ["\ud800", "k" * 2000])
+async def test_a_key_that_nobody_can_hold_is_refused(unit: str) -> None:
+    """So its message becomes a dead letter; any other error would give back its whole batch, for ever."""
+    house = House()
+    with pytest.raises(PermanentFailure, match="key"):
+        await house.store().begin([about(unit=unit)])
+    with pytest.raises(PermanentFailure, match="key"):
+        await house.register().open([Row(identity=about().identity, unit=f"entity/{unit}", attempt="a", at=1)])
+    assert await house.kept() == []
+
+
+async def test_a_state_that_is_no_json_is_refused() -> None:
+    """Saved, it would make every later message of its entity a dead letter."""
+    house = House()
+    for state in (b"{", b"NaN", b"1,", b"", b"\xff"):
+        unit = await house.store().begin([about()])
+        entities = unit.resources.get(Entities)
+        assert isinstance(entities, Entities)
+        entities.write(ORDER, state)
+        with pytest.raises(CommitRefused, match="JSON"):
+            await unit.commit([Record(about().identity)])
+    assert await house.kept() == []
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"[]",
+        b"{}",
+        b'{"total": 17}',
+        b'{"onceonly": 1, "records": 7}',
+        b"\xff\xfe",
+        b'{"onceonly": 1, "records": {"NAME": {"body": "HASH", "owes": "!"}}}',
+        b'{"onceonly": 1, "records": {"NAME": {"body": "HASH", "owes": "AcE="}}}',
+    ],
+)
+async def test_a_document_of_somebody_else_is_refused(body: bytes) -> None:
+    """Its messages become dead letters, and it stays as it is."""
+    house = House()
+    store = house.store()
+    body = body.replace(b"NAME", store.name_of(about().identity).encode()).replace(b"HASH", about().fingerprint.hex().encode())
+    await house.documents.save([Change(key=ENTITY, body=body)])
+    with pytest.raises(PermanentFailure, match=ORDER):
+        await store.begin([about()])
+    assert (await house.documents.inner.load([ENTITY]))[ENTITY].body == body
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"onceonly": 3, "records": []}',
+        b'{"onceonly": 1, "records": {"NAME": {"body": "HASH", "owes": "CQ=="}}}',
+    ],
+)
+async def test_a_document_of_a_newer_version_waits(body: bytes) -> None:
+    """It is nobody's failure: another process can read it, so the message is given back, uncounted."""
+    house = House()
+    store = house.store()
+    body = body.replace(b"NAME", store.name_of(about().identity).encode()).replace(b"HASH", about().fingerprint.hex().encode())
+    await house.documents.save([Change(key=ENTITY, body=body)])
+    with pytest.raises(UpgradeRequired, match="newer onceonly"):
+        await store.begin([about()])
+
+
+async def test_messages_without_an_entity_share_documents_only_where_nothing_stays() -> None:
+    """With history each has its own, which the service may drop; without, there are never more than 256."""
+    house = House()
+    names = [message(f"m{number}") for number in range(2_000)]
+    assert len({house.store(WEEK).unit_key(each) for each in names}) == 2_000
+    assert len({house.store(None).unit_key(each) for each in names}) == 256
+
+
+async def test_another_body_is_a_clash_in_a_bucket_too() -> None:
+    """As long as the first one's record is there."""
+    house = House()
+    store = house.store(None)
+    first, other = message(), message(body=b"{}")
+    record = await handle(store, first, ONE_EFFECT)
+    assert (await store.begin([other])).found.clashing == (other,)
+    await store.forget([record])
+    assert (await store.begin([other])).found.new == (other,)

@@ -1,0 +1,288 @@
+"""The application that executes what other services ask: the protocol, word by word, on every store that can."""
+
+import asyncio
+import traceback
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from onceonly import Context, Endpoint, Reject, Response, RetryLater, SetupError
+from onceonly.assembly import open_database, schemas
+from onceonly.cli.schema_parts import Component
+from onceonly.endpoint.http_app import HttpApp
+from onceonly.model.remote import LARGEST
+from onceonly.runtime.environment import LIVE
+from onceonly.sql.schema import create
+from tests.endpoint.asking import FAR, Got, ask
+
+PLACES = ("memory", "sqlite", "postgresql", "mariadb")
+
+
+@dataclass
+class Charge:
+    """What is asked for."""
+
+    name: str
+
+
+@dataclass
+class Receipt:
+    """What is told."""
+
+    name: str
+
+
+class House(NamedTuple):
+    """An application, and what its responder has done."""
+
+    app: HttpApp
+    endpoint: Endpoint
+    runs: list[str]
+
+    async def put(self, id_: str = "r1", body: bytes = b'{"name":"a"}', **headers: object) -> Got:
+        """PUT a request."""
+        sent = {"onceonly_operation": "Charge", "onceonly_deadline": now() + FAR, "content_type": "application/json", **headers}
+        return await ask(self.app, "PUT", f"/x/{id_}", body, **sent)
+
+    async def ask(self, method: str, id_: str = "r1", **headers: object) -> Got:
+        """Ask for anything else."""
+        return await ask(self.app, method, f"/x/{id_}", **{"onceonly_deadline": now() + FAR, **headers})
+
+
+def now() -> int:
+    """Give milliseconds since 1970."""
+    return LIVE.clock.now()
+
+
+def payments(store: str, runs: list[str]) -> Endpoint:
+    """Make an endpoint that charges."""
+    endpoint = Endpoint("payments", store=store, transport="memory://queue")
+
+    @endpoint.responder
+    async def charge(asked: Charge, context: Context) -> object:
+        runs.append(f"{asked.name} {context.attempts} {dict(context.message.headers).get('x-tenant', '')}".strip())
+        match asked.name:
+            case "poor":
+                context.publish(Receipt("never"))
+                raise Reject("no money")
+            case "bug" if len(runs) == 1:
+                raise ValueError("a bug")
+            case "later" if len(runs) == 1:
+                raise RetryLater(1)
+            case "nothing":
+                return None
+            case "teapot":
+                return Response(status=418, body=b"short and stout", content_type="text/plain")
+            case "wrong":
+                return Response(status=500)
+        context.publish(Receipt(asked.name))
+        return Receipt(asked.name)
+
+    return endpoint
+
+
+@pytest.fixture(params=PLACES)
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Name each kind of store."""
+    if request.param in {"postgresql", "mariadb"}:
+        return f"{request.getfixturevalue(f'{request.param}_url')}?prefix=http_"
+    return "memory://payments" if request.param == "memory" else f"sqlite:///{tmp_path}/payments.db"
+
+
+@pytest.fixture
+async def house(store: str) -> AsyncIterator[House]:
+    """Open an endpoint on it."""
+    if store.startswith(("postgresql", "mysql")):
+        async with open_database(store) as database:
+            for schema in schemas("store", "http"):
+                await create(database, schema)
+    async with opened(store) as house:
+        yield house
+
+
+@asynccontextmanager
+async def opened(store: str) -> AsyncIterator[House]:
+    """Open an endpoint on a store."""
+    runs: list[str] = []
+    endpoint = payments(store, runs)
+    async with endpoint.opened():
+        id_ = f"t{now()}"
+        app = endpoint.http_app(principal=lambda scope: dict(scope["headers"]).get(b"x-who", id_.encode()).decode() or None)
+        yield House(app, endpoint, runs)
+
+
+async def test_a_request_is_executed_once_however_often_it_is_posted(house: House) -> None:
+    """PUT executes nothing; every POST and GET gives the one response; after DELETE there is nothing."""
+    assert (await house.put()).status == 204
+    assert (house.runs, (await house.ask("GET")).status) == ([], 404)
+    first, second = await house.ask("POST"), await house.ask("POST")
+    assert first == second == (200, first.headers, b'{"name":"a"}')
+    read = await house.ask("GET")
+    assert (read.status, read.headers["onceonly-status"], read.body) == (200, "200", first.body)
+    assert [(await house.ask("DELETE")).status for _ in range(2)] == [204, 204]
+    assert [(await house.ask(method)).status for method in ("GET", "POST")] == [404, 410]
+    assert house.runs == ["a 0"]
+
+
+async def test_two_posts_at_once_execute_once(house: House) -> None:
+    """The second waits for the first, and gets its response."""
+    await house.put()
+    answers = await asyncio.gather(*[house.ask("POST") for _ in range(4)])
+    assert {(each.status, each.body) for each in answers} == {(200, b'{"name":"a"}')}
+    assert len(house.runs) == 1
+
+
+async def test_a_put_after_the_delete_is_refused(house: House) -> None:
+    """Also of a request that never came before, which is how a caller cancels one that is still under way."""
+    assert (await house.ask("DELETE")).status == 204
+    assert ((await house.put()).status, (await house.ask("POST")).status, house.runs) == (410, 410, [])
+
+
+async def test_the_same_put_again_is_fine_and_another_is_not(house: House) -> None:
+    """A network may repeat it; another body under the same id is somebody's mistake."""
+    assert [(await house.put()).status, (await house.put()).status] == [204, 204]
+    assert (await house.put(body=b'{"name":"b"}')).status == 410
+    await house.ask("POST")
+    assert ((await house.put()).status, house.runs) == (204, ["a 0"])
+
+
+async def test_what_a_responder_rejects_is_an_answer(house: House) -> None:
+    """Its work is undone, the reason is stored, and nothing runs again."""
+    await house.put(body=b'{"name":"poor"}')
+    for method in ("POST", "POST", "GET"):
+        got = await house.ask(method)
+        assert (got.body, got.is_protocols) == (b'{"rejected": "no money"}', True)
+    assert (await house.ask("GET")).headers["onceonly-status"] == "422"
+    assert house.runs == ["poor 0"]
+
+
+async def test_a_body_that_cannot_be_read_is_an_answer(house: House) -> None:
+    """It will never be readable."""
+    await house.put(body=b"nonsense")
+    assert [(await house.ask("POST")).status for _ in range(2)] == [422, 422]
+    assert house.runs == []
+
+
+@pytest.mark.parametrize(("name", "status"), [("bug", 500), ("later", 503)])
+async def test_after_a_failure_nothing_has_happened_and_it_is_asked_again(house: House, name: str, status: int) -> None:
+    """The next POST executes it."""
+    await house.put(body=f'{{"name":"{name}"}}'.encode())
+    assert ((await house.ask("POST")).status, (await house.ask("GET")).status) == (status, 404)
+    assert ((await house.ask("POST")).status, (await house.ask("GET")).status) == (200, 200)
+
+
+async def test_a_responder_that_fails_is_logged_with_its_traceback(caplog: pytest.LogCaptureFixture) -> None:
+    """The caller only says that it was answered 500: what to mend stands in the log of the side that is asked."""
+    async with opened("memory://payments") as house:
+        await house.put(body=b'{"name":"bug"}')
+        await house.ask("POST")
+    (line,) = [record for record in caplog.records if record.name == "onceonly.http"]
+    assert "responder failed" in line.message
+    assert vars(line)["request"] == "r1"
+    assert line.exc_info
+    assert "in charge" in "".join(traceback.format_exception(line.exc_info[1]))
+
+
+@pytest.mark.parametrize(
+    ("name", "status", "body"), [("nothing", 204, b""), ("teapot", 418, b"short and stout"), ("wrong", 500, None)]
+)
+async def test_a_responder_may_choose_its_response(house: House, name: str, status: int, body: bytes | None) -> None:
+    """None is 204; a Response is itself, if it is an answer for good."""
+    await house.put(body=f'{{"name":"{name}"}}'.encode())
+    got = await house.ask("POST")
+    assert got.status == status
+    read = await house.ask("GET")
+    assert (read.status, read.body) == ((200, body) if body is not None else (404, b"no response\n"))
+
+
+async def test_headers_of_the_caller_reach_the_responder(house: House) -> None:
+    """But not those that are about the connection, nor secrets."""
+    await house.put(x_tenant="north", authorization="Bearer secret")
+    await house.ask("POST")
+    assert house.runs == ["a 0 north"]
+
+
+async def test_nobody_touches_the_requests_of_another(house: House) -> None:
+    """A principal has a space of names of its own; nobody is refused."""
+    await house.put(x_who="north")
+    await house.ask("DELETE", x_who="south")
+    assert [(await house.ask(method, x_who="south")).status for method in ("POST", "GET")] == [410, 404]
+    assert (await house.ask("POST", x_who="north")).status == 200
+    refused = await house.ask("POST", x_who="")
+    assert (refused.status, refused.is_protocols) == (401, False)
+
+
+async def test_what_is_no_request_of_the_protocol_says_so(house: House) -> None:
+    """Each with a status that the caller understands."""
+    assert (await house.put(onceonly_http="2")).status == 501
+    assert (await house.put(onceonly_operation="Pay")).status == 404
+    assert b"there is Charge" in (await house.put(onceonly_operation="Pay")).body
+    assert [(await house.put(onceonly_deadline=each)).status for each in ("", "soon", now() + 10**9)] == [400, 400, 400]
+    assert (await house.put(onceonly_deadline=now() - 1)).status == 410
+    assert (await house.ask("DELETE", onceonly_deadline="")).status == 400
+    assert (await house.put("a b")).status == 400
+    assert (await house.put(body=bytes(LARGEST + 1))).status == 413
+    other = await house.ask("PATCH")
+    assert (other.status, other.headers["allow"]) == (405, "PUT, POST, GET, DELETE")
+    assert (await house.ask("POST", "unknown")).status == 410
+    assert house.runs == []
+
+
+async def test_an_application_whose_endpoint_is_not_open_says_so(tmp_path: Path) -> None:
+    """Its caller asks again."""
+    runs: list[str] = []
+    app = payments(f"sqlite:///{tmp_path}/p.db", runs).http_app()
+    got = await ask(app, "POST", "/r1")
+    assert (got.status, b"running()" in got.body) == (503, True)
+
+
+async def test_the_lifespan_opens_the_endpoint(tmp_path: Path) -> None:
+    """From startup to shutdown."""
+    endpoint = payments(f"sqlite:///{tmp_path}/p.db", [])
+    app = endpoint.http_app()
+    events: asyncio.Queue[dict[str, str]] = asyncio.Queue()
+    said: asyncio.Queue[dict[str, str]] = asyncio.Queue()
+    living = asyncio.create_task(app({"type": "lifespan"}, events.get, said.put))
+    events.put_nowait({"type": "lifespan.startup"})
+    assert (await said.get())["type"] == "lifespan.startup.complete"
+    assert (await House(app, endpoint, []).put()).status == 204
+    events.put_nowait({"type": "lifespan.shutdown"})
+    assert (await said.get())["type"] == "lifespan.shutdown.complete"
+    await living
+    assert (await House(app, endpoint, []).put()).status == 503
+
+
+async def test_a_lifespan_that_cannot_open_the_endpoint_says_why() -> None:
+    """The server stops then."""
+    app = payments("sqlite:////nowhere/at/all.db", []).http_app()
+    said: asyncio.Queue[dict[str, str]] = asyncio.Queue()
+
+    async def receive() -> dict[str, str]:
+        return {"type": "lifespan.startup"}
+
+    await app({"type": "lifespan"}, receive, said.put)
+    failed = await said.get()
+    assert (failed["type"], "does not exist" in failed["message"]) == ("lifespan.startup.failed", True)
+
+
+@pytest.mark.parametrize("changed", [{"blobs": "memory://b"}, {"peers": ["http://127.0.0.1:1/x"]}])
+async def test_a_store_without_a_place_for_requests_is_refused_at_start(changed: dict[str, object]) -> None:
+    """Documents have no one commit for request, response and data."""
+    endpoint = Endpoint("payments", store="memory://here", transport="memory://queue", **changed)  # type: ignore[arg-type]
+
+    @endpoint.responder
+    async def charge(asked: Charge) -> None: ...
+
+    with pytest.raises(SetupError, match="responders need a SQL store"):
+        async with endpoint.opened():
+            pass
+
+
+def test_the_tables_are_a_component_of_their_own() -> None:
+    """Made only where there are responders."""
+    assert [schema.component for schema in schemas("http")] == ["http"]
+    assert Component.HTTP.value == "http"

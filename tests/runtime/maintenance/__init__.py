@@ -1,0 +1,1 @@
+"""The janitor and its tasks."""

@@ -1,0 +1,150 @@
+"""What the tests of the janitor share: an endpoint in memory whose claims are in a ring, and doubles that say what they do."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+
+from onceonly.adapters.memory.documents import MemoryDocuments
+from onceonly.adapters.memory.ring import MemoryRing, MemoryRingStore
+from onceonly.adapters.memory.world import Live
+from onceonly.documents.bookkeeping import DocumentJournals
+from onceonly.model.errors import CommitFailed
+from onceonly.model.journal import Journal
+from onceonly.model.message import Message
+from onceonly.model.ring import INSTANT, slicing_for
+from onceonly.ports.bundle import Ports
+from onceonly.ports.ring import Recycling, Slot
+from onceonly.ports.upkeep import Upkeep
+from onceonly.runtime.environment import Environment, Timer
+from onceonly.runtime.maintenance.janitor import Janitor
+from tests.runtime.relay.relay_house import PassingTimer, record_of
+from tests.runtime.runtime_house import SHOP, FixedRandomSource, House
+
+WEEK = 7 * 86_400_000
+SLICING = slicing_for(WEEK)
+WIDTH = SLICING.width
+NOW = 100_000 * WIDTH + 5
+"""Some instant just behind the beginning of a slice."""
+INTERVAL = 60.0
+
+
+class WatchedRing:
+    """A ring that tells when it is looked at, and fails or answers as a test wants it to."""
+
+    def __init__(self, inner: MemoryRing) -> None:
+        self._inner = inner
+        self.slicing, self.now, self.leading = inner.slicing, inner.now, inner.leading
+        self.looks = 0
+        self.removed = 0
+        self.recycled: list[tuple[int, bool]] = []
+        self.failures = 0
+        self.busy = 0
+        self.forbidden: set[int] = set()
+        self.looked: Callable[[], Awaitable[object]] = nothing
+
+    async def slots(self) -> Sequence[Slot]:
+        """Look, and tell so; or fail."""
+        self.looks += 1
+        await self.looked()
+        if self.failures:
+            self.failures -= 1
+            raise CommitFailed("the place is away")
+        return await self._inner.slots()
+
+    async def recycle(self, number: int, *, by_rows: bool = False) -> Recycling:
+        """Recycle, unless somebody reads it."""
+        self.recycled.append((number, by_rows))
+        if number in self.forbidden:
+            raise CommitFailed("permission denied")
+        if self.busy and not by_rows:
+            self.busy -= 1
+            return Recycling.BUSY
+        return await self._inner.recycle(number, by_rows=by_rows)
+
+    async def remove_expired(self, limit: int = 1000) -> int:
+        """Count what is removed."""
+        count = await self._inner.remove_expired(limit)
+        self.removed += count
+        return count
+
+
+class Hall:
+    """An endpoint whose store forgets in time, and what its janitors share."""
+
+    def __init__(self, timer: Timer | None = None) -> None:
+        self.house = House()
+        live = self.house.driver
+        self.clock, self.timer = self.house.clock, timer or PassingTimer()
+        self.clock.advance(NOW - self.clock.now())
+        self.store = MemoryRingStore(live, SHOP, slicing=SLICING, clock=self.clock)
+        self.ring = WatchedRing(MemoryRing(live, self.store))
+        self.journals = DocumentJournals(MemoryDocuments(Live()), SHOP)
+        self.stop = asyncio.Event()
+
+    def ports(self, **upkeep: object) -> Ports:
+        """Put together what one process has."""
+        given = {"ring": self.ring, "leader": self.ring, "journals": self.journals, "retention": WEEK, "interval": INTERVAL}
+        chosen = Upkeep(**(given | upkeep))  # type: ignore[arg-type] # a test's own doubles
+        return self.house.ports._replace(store=self.store, fence=self.store, pending=self.store, upkeep=chosen)
+
+    def janitor(self, ports: Ports | None = None, *, timer: Timer | None = None) -> Janitor:
+        """Make a janitor, as another process would."""
+        environment = Environment(clock=self.clock, chance=FixedRandomSource(), timer=timer or self.timer)
+        return Janitor(ports or self.ports(), grace=5.0, environment=environment)
+
+    async def round(self) -> Journal:
+        """Have a janitor do all its chores once."""
+        journal = await self.janitor().clean_up()
+        assert journal is not None
+        return journal
+
+    async def run(self, *janitors: Janitor, until: Callable[[], bool]) -> None:
+        """Run janitors beside each other until a condition holds when one looks at the ring."""
+
+        async def looked() -> None:
+            if until():
+                self.stop.set()
+
+        self.ring.looked = looked
+        async with asyncio.timeout(20):
+            await asyncio.gather(*(janitor.run(self.stop) for janitor in janitors))
+
+    async def handle(self, *names: str, instant: int = 0, owes: bool = False) -> None:
+        """Have messages handled, whose records are left if they owe something."""
+        messages = [message(name, instant) for name in names]
+        unit = await self.store.begin(messages)
+        assert not unit.found.barred
+        await unit.commit([record_of(each.identity) for each in messages])
+        if not owes:
+            await self.store.forget([record_of(each.identity) for each in messages])
+
+    async def is_known(self, name: str, instant: int = 0) -> bool:
+        """Tell whether a copy would be known."""
+        unit = await self.store.begin([message(name, instant)])
+        unit.abandon()
+        return bool(unit.found.done)
+
+
+class Bystander:
+    """A leadership that somebody else has, until a test says so."""
+
+    def __init__(self) -> None:
+        self.is_free = False
+
+    def leading(self) -> AbstractAsyncContextManager[bool]:
+        """Tell."""
+        return self._leading()
+
+    @asynccontextmanager
+    async def _leading(self) -> AsyncIterator[bool]:
+        yield self.is_free
+
+
+def message(name: str, instant: int = 0) -> Message:
+    """Make a message, with an instant unless that is 0."""
+    extensions = ((INSTANT, str(instant)),) if instant else ()
+    return Message(id=name, source="web", type="order", body=b"{}", extensions=extensions)
+
+
+async def nothing() -> None:
+    """Do nothing."""

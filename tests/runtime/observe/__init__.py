@@ -1,0 +1,1 @@
+"""The observer: logs, crash points and health."""

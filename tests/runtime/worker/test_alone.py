@@ -1,0 +1,313 @@
+"""A message that may end its process has the process to itself; the record of its run outlasts outages, not the run."""
+
+import asyncio
+from contextlib import AbstractAsyncContextManager, nullcontext
+from pathlib import Path
+
+import pytest
+
+from onceonly.adapters.memory.starts import MemoryStarts
+from onceonly.adapters.memory.world import Live
+from onceonly.algorithms.delivery import MOST_HELD
+from onceonly.config.worker import WorkerSettings
+from onceonly.model.errors import CommitFailed
+from onceonly.model.identity import Identity, claim_key
+from onceonly.model.message import FailureKind, Message, Send
+from onceonly.ports.starts import BEGUN, NO_DEATHS, Deaths, Started
+from onceonly.ports.store import Resources
+from onceonly.runtime.environment import LIVE
+from onceonly.runtime.observe.observed import observed
+from onceonly.runtime.observe.observer import Call, Point
+from onceonly.runtime.processes.counters import Board, Column
+from onceonly.runtime.worker.alone import AloneStarts, Crowd, Presence
+from onceonly.runtime.worker.worker import Worker, run_all
+from tests.conformance.starts_contract import MESSAGE
+from tests.runtime.runtime_house import House, ScriptedHandlers, failing
+
+
+class Unsteady(MemoryStarts):
+    """Does not answer the first few removals."""
+
+    failures = 3
+
+    async def ended(self, identity: Identity) -> None:
+        """Fail as the class says."""
+        self.failures -= 1
+        if self.failures >= 0:
+            raise CommitFailed("connection refused")
+        await super().ended(identity)
+
+
+class NoWait:
+    """A timer that does not wait."""
+
+    def seconds(self) -> float:
+        """Give the time."""
+        return 0.0
+
+    async def sleep(self, seconds: float) -> None:
+        """Give others a turn."""
+        await asyncio.sleep(0)
+
+
+def alone(starts: MemoryStarts, presence: Presence | None = None, board: Board | None = None) -> AloneStarts:
+    """Enclose them."""
+    environment = LIVE._replace(timer=NoWait())
+    row = board.row(0) if board is not None else None
+    return AloneStarts(starts, presence or Presence(), endpoint="shop", environment=environment, row=row)
+
+
+async def test_one_that_is_alone_waits_for_all_others_and_keeps_new_ones_out() -> None:
+    """Of whatever endpoint: one crowd is all units of the process."""
+    crowd, said = Crowd(), list[str]()
+    await crowd.enter()
+    await crowd.enter()
+
+    async def by_itself() -> None:
+        await crowd.clear()
+        said.append("alone")
+        await asyncio.sleep(0)
+        said.append("over")
+        crowd.reopen()
+
+    async def another() -> None:
+        await crowd.enter()
+        said.append("another")
+        crowd.leave()
+
+    first, second = asyncio.create_task(by_itself()), asyncio.create_task(by_itself())
+    await asyncio.sleep(0)
+    third = asyncio.create_task(another())
+    await asyncio.sleep(0)
+    assert said == []
+    crowd.leave()
+    crowd.leave()
+    await asyncio.gather(first, second, third)
+    assert said.index("another") not in {1, said.index("over", 2)}
+    assert said.count("alone") == said.count("over") == 2
+    assert all(said[index + 1] == "over" for index, word in enumerate(said) if word == "alone")
+
+
+async def test_one_that_is_cancelled_while_it_waits_lets_others_in() -> None:
+    """A stop must not leave the process closed."""
+    crowd = Crowd()
+    await crowd.enter()
+    waiting = asyncio.create_task(crowd.clear())
+    await asyncio.sleep(0)
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+    await crowd.enter()
+
+
+async def test_no_handler_runs_beside_one_that_is_alone() -> None:
+    """Two workers of one process: while the suspect runs, the other worker begins nothing."""
+    running, together = set[str](), set[frozenset[str]]()
+    never_idle = [f"m-{number}" for number in range(30)]
+
+    async def script(message: Message, _resources: Resources) -> None:
+        running.add(message.id)
+        for _ in range(3):
+            await asyncio.sleep(0)
+            together.add(frozenset(running))
+        running.discard(message.id)
+
+    house = await House(ScriptedHandlers(script)).open(*never_idle[:15])
+    sends = [Send(message=Message(id="suspect", source="test", type="order", body=b"{}"), to="shop", alone=True)]
+    await house.ports.transport.send(sends)
+    await house.send(*never_idle[15:])
+    ports = house.ports._replace(starts=MemoryStarts(Live(), "shop"))
+    stop = asyncio.Event()
+    settings = WorkerSettings(wait=0.05, grace=5.0, batch_size=1, concurrency=2)
+    workers = [Worker(ports, settings, environment=house.environment) for _ in range(2)]
+    working = asyncio.create_task(run_all(workers, stop))
+    await house.settled()
+    stop.set()
+    await working
+    assert frozenset({"suspect"}) in together
+    assert not any("suspect" in ids and len(ids) > 1 for ids in together)
+    assert any(len(ids) > 1 for ids in together), "the workers never ran side by side: this test shows nothing"
+
+
+async def test_several_of_one_batch_run_one_after_another() -> None:
+    """While another loop of the worker has the turn and waits to begin: neither waits for the other for ever."""
+    alone_ids, others = [f"alone-{number}" for number in range(12)], [f"m-{number}" for number in range(12)]
+    order = list[str]()
+
+    async def script(message: Message, _resources: Resources) -> None:
+        order.append(message.id)
+        for _ in range(5):
+            await asyncio.sleep(0)
+
+    house = await House(ScriptedHandlers(script)).open()
+    for mine, other in zip(alone_ids, others, strict=True):
+        message = Message(id=mine, source="test", type="order", body=b"{}")
+        await house.ports.transport.send([Send(message=message, to="shop", alone=True)])
+        await house.send(other)
+    ports = house.ports._replace(starts=MemoryStarts(Live(), "shop"))
+    stop = asyncio.Event()
+    settings = WorkerSettings(wait=0.05, grace=5.0, batch_size=8, concurrency=1)
+    working = asyncio.create_task(Worker(ports, settings, environment=house.environment).run(stop))
+    await house.settled()
+    stop.set()
+    await working
+    assert sorted(order) == sorted([*alone_ids, *others])
+
+
+async def test_those_that_are_alone_let_others_in_between(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others wait for as long as they may follow one another, and no longer."""
+
+    async def order(fair: float) -> list[str]:
+        monkeypatch.setattr("onceonly.runtime.worker.alone.FAIR_SECONDS", fair)
+        crowd, said = Crowd(), list[str]()
+
+        async def one_after_another() -> None:
+            for _ in range(3):
+                await crowd.clear()
+                said.append("alone")
+                await asyncio.sleep(0)
+                crowd.reopen()
+
+        async def another() -> None:
+            await crowd.enter()
+            said.append("another")
+            crowd.leave()
+
+        first = asyncio.create_task(one_after_another())
+        await asyncio.sleep(0)
+        await asyncio.gather(first, another())
+        return said
+
+    assert await order(3600.0) == ["alone", "alone", "alone", "another"]
+    assert await order(0.0) == ["alone", "another", "alone", "alone"]
+
+
+@pytest.mark.parametrize(
+    ("seen", "held", "expected"),
+    [
+        (True, 0, (False, 1)),
+        (True, MOST_HELD - 1, (False, MOST_HELD)),
+        (True, MOST_HELD, (True, MOST_HELD)),
+        (False, 0, (True, 0)),
+    ],
+)
+async def test_what_a_process_only_held_runs_with_the_others_where_its_death_was_seen(
+    tmp_path: Path,
+    seen: bool,  # noqa: FBT001
+    held: int,
+    expected: tuple[bool, int],
+) -> None:
+    """Not where nobody saw it, nor when that happened too often."""
+    house = await House(ScriptedHandlers(_nothing)).open()
+    message = Message(id="1", source="test", type="order", body=b"{}")
+    await house.ports.transport.send([Send(message=message, to="shop", held=held)])
+    taken = await house.transport.receive(1, 0.05)
+    await house.bury_the_dead()
+    sends: list[Send] = []
+
+    class WritesCopiesDown:
+        def around(self, call: Call) -> AbstractAsyncContextManager[None]:
+            if call.point is Point.RETRY_COPY:
+                sends.extend(call.items)
+            return nullcontext()
+
+    with Board.create(tmp_path / "board", 1) as board:
+        board.row(0).died(seen=seen)
+        stop = asyncio.Event()
+        ports = observed(house.ports._replace(starts=MemoryStarts(Live(), "shop")), WritesCopiesDown())
+        worker = Worker(ports, WorkerSettings(wait=0.05, grace=5.0), environment=house.environment, board=board.row(0))
+        working = asyncio.create_task(worker.run(stop))
+        await house.settled()
+        stop.set()
+        await working
+    assert len(taken) == 1
+    assert [(send.alone, send.held) for send in sends] == [expected]
+
+
+async def test_a_dead_letter_that_is_sent_again_is_marked_with_no_deaths(tmp_path: Path) -> None:
+    """In a worker that marked it before with the count it had then: its next death would be its last."""
+    message = Message(id="1", source="test", type="order", body=b"{}")
+    marked: list[int] = []
+    with Board.create(tmp_path / "board", 1) as board:
+        row = board.row(0)
+
+        async def script(_message: Message, _resources: Resources) -> None:
+            marked.append(row.get(Column.COUNTED))
+            if len(marked) == 1:
+                raise failing("rejected", FailureKind.REJECTED)
+
+        house = await House(ScriptedHandlers(script)).open()
+        stop = asyncio.Event()
+        worker = Worker(house.ports, WorkerSettings(wait=0.05, grace=5.0), environment=house.environment, board=row)
+        worker._loops = worker._loops[:1]  # both deliveries come to the same one
+        working = asyncio.create_task(worker.run(stop))
+        for attempts in (7, 0):
+            await house.transport.send([Send(message=message, to="shop", attempts=attempts)])
+            await house.settled()
+        stop.set()
+        await working
+    assert marked == [7, 0]
+
+
+async def _nothing(_message: Message, _resources: Resources) -> None:
+    """Do nothing."""
+
+
+async def test_a_record_is_removed_however_long_that_takes() -> None:
+    """An outage that keeps it there would be counted as a death."""
+    starts, presence = Unsteady(Live(), "shop", lasts=3600), Presence()
+    mine = alone(starts, presence)
+    assert await mine.begin(MESSAGE, 0) == BEGUN
+    assert presence.is_alone
+    await mine.ended(MESSAGE)
+    assert not presence.is_alone
+    assert await alone(starts).begin(MESSAGE, 0) == BEGUN
+
+
+async def test_what_a_bug_left_open_is_closed() -> None:
+    """Before its delivery is given back."""
+    starts, presence = MemoryStarts(Live(), "shop", lasts=3600), Presence()
+    mine = alone(starts, presence)
+    await mine.begin(MESSAGE, 0)
+    await mine.close()
+    assert not presence.is_alone
+    assert await alone(starts).begin(MESSAGE, 0) == BEGUN
+
+
+async def test_a_death_that_the_supervisor_saw_needs_no_wait(tmp_path: Path) -> None:
+    """And it is counted once, although the record is there as well."""
+    starts = MemoryStarts(Live(), "shop", lasts=3600)
+    with Board.create(tmp_path / "board", 1) as board:
+        assert await starts.begin(MESSAGE, 0) == BEGUN
+        row = board.row(0)
+        row.enter(claim_key("shop", MESSAGE), 0)
+        assert row.died(seen=True)
+        presence = Presence()
+        assert await alone(starts, presence, board).begin(MESSAGE, 0) == Started(died=0)
+        assert not presence.is_alone
+        assert await alone(starts, board=board).begin(MESSAGE, 1) == BEGUN
+
+
+async def test_a_dead_letter_that_is_sent_again_runs_alone_with_no_deaths(tmp_path: Path) -> None:
+    """The death that it was given up for was seen by the supervisor; the record of that run is not found as another one."""
+    starts = MemoryStarts(Live(), "shop", lasts=0)
+    with Board.create(tmp_path / "board", 1) as board:
+        assert await starts.begin(MESSAGE, 2) == BEGUN
+        row = board.row(0)
+        row.enter(claim_key("shop", MESSAGE), 2)
+        assert row.died(seen=True)
+        assert await alone(starts, board=board).begin(MESSAGE, 2) == Started(died=2)
+        assert await alone(starts, board=board).begin(MESSAGE, 0) == BEGUN
+
+
+async def test_a_suspect_of_a_first_run_is_counted_by_the_board_alone(tmp_path: Path) -> None:
+    """Without one nothing is known."""
+    starts = MemoryStarts(Live(), "shop")
+    with Board.create(tmp_path / "board", 1) as board:
+        row = board.row(0)
+        row.enter(claim_key("shop", MESSAGE), 4)
+        row.died(seen=True)
+        assert await alone(starts, board=board).died([MESSAGE, Identity("upstream", "other")]) == Deaths(
+            counted={MESSAGE: 4}, explained=True
+        )
+        assert await alone(starts, board=board).died([MESSAGE]) == Deaths(explained=True)
+    assert await alone(starts).died([MESSAGE]) == NO_DEATHS

@@ -1,1 +1,0 @@
-"""Transports: RabbitMQ and the queue in a database."""
