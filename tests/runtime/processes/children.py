@@ -14,6 +14,8 @@ from onceonly.runtime.processes.counters import HANDLED, Board, Row
 from onceonly.runtime.processes.processes import ChildEvent, ChildEventKind, Supervisor
 
 TICK = 0.02
+KEY = b"k" * 16
+"""A claim's key."""
 
 
 def idle(index: int, board_path: str, *names: str) -> None:
@@ -54,6 +56,23 @@ def broken(_index: int, _board_path: str) -> None:
 def misconfigured(_index: int, _board_path: str) -> None:
     """Find that the set-up is wrong."""
     raise SchemaMissing("run `onceonly schema create`")
+
+
+def halted(index: int, board_path: str) -> None:
+    """Have a handler stop the event loop, once."""
+
+    async def main(stop: asyncio.Event, row: Row) -> None:
+        row.add(HANDLED)
+        if row.get(HANDLED) == 1:
+            row.enter(KEY, 2)
+            try:
+                asyncio.get_running_loop().stop()
+                await asyncio.Event().wait()
+            finally:
+                row.leave(KEY, 2)
+        await stop.wait()
+
+    run_child(index, board_path, main, tick=TICK)
 
 
 def tell(event: ChildEvent) -> None:

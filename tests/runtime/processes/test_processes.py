@@ -16,7 +16,7 @@ from onceonly.runtime.processes.counters import HANDLED, HELD, Board
 from onceonly.runtime.processes.processes import ChildEvent, ChildEventKind, Supervisor
 from tests import ROOT
 from tests.runtime.processes import children
-from tests.runtime.processes.children import broken, idle, misconfigured, stubborn, stuck
+from tests.runtime.processes.children import KEY, broken, halted, idle, misconfigured, stubborn, stuck
 
 STARTED, REPLACED, DIED = ChildEventKind.STARTED, ChildEventKind.REPLACED, ChildEventKind.DIED
 UNRESPONSIVE, STOPPED, KILLED = ChildEventKind.UNRESPONSIVE, ChildEventKind.STOPPED, ChildEventKind.KILLED
@@ -114,6 +114,19 @@ async def test_a_killed_child_is_replaced_and_its_counts_survive(board: Board) -
     assert replaced.pid != died.pid
     assert board.row(0).get(HELD) == 0
     assert watched.exit_code == 0
+
+
+async def test_a_handler_that_stops_the_event_loop_is_known_to_its_supervisor(
+    board: Board, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """No task is cancelled first: that would remove the mark of the running handler."""
+    watched = Watched(halted, board)
+    async with watched.running():
+        death = await watched.until(DIED)
+        await watched.until(REPLACED)
+        assert board.row(0).take_death(KEY) == 2
+    assert death.exitcode == 1
+    assert "the event loop was stopped" in capfd.readouterr().err
 
 
 async def test_the_watchdog_kills_a_child_that_does_not_tick(board: Board, capfd: pytest.CaptureFixture[str]) -> None:

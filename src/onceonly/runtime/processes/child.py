@@ -2,6 +2,7 @@
 
 import asyncio
 import faulthandler
+import logging
 import os
 import signal
 import sys
@@ -28,13 +29,31 @@ def run_child(index: int, board_path: str, main: ChildMain, *, tick: float = TIC
     SIGTERM sets `stop`, and so does the end of the parent, however it ended. Ctrl-C is the parent's to answer. Row `index`
     of the board gets a tick every `tick` seconds, as long as the event loop turns. SIGUSR1 shows on standard error where
     the program is.
+
+    When a handler stops the event loop, the process ends with exit code 1 and cancels nothing: the supervisor finds the mark
+    of the handler that was running.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     faulthandler.register(signal.SIGUSR1)
+    has_ended = False
+
+    async def child() -> None:
+        nonlocal has_ended
+        try:
+            await _child(main, row, tick)
+        finally:
+            has_ended = True
+
     with Board.open(board_path) as board:
         row = board.row(index)
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
-            runner.run(_child(main, row, tick))
+            try:
+                runner.run(child())
+            except BaseException:
+                if has_ended:
+                    raise
+                logging.getLogger("onceonly").exception("the event loop was stopped, so this process ends")
+                os._exit(1)
 
 
 def run_here(main: Callable[[asyncio.Event], Awaitable[None]], *, one_asking: float = SAME_SIGNAL_SECONDS) -> None:
