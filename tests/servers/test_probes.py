@@ -101,7 +101,7 @@ def test_the_run_ends_before_it_begins(processes: str) -> None:
 def test_the_run_ends_when_a_server_begins_to_hang(processes: str) -> None:
     """After the first test that fails for it."""
     with listening(answers=4) as (port, _):  # connected to, and asked, at the start of the run and at the first use
-        chosen = ("-k", "entities_count_once", str(TESTS / "demo" / "test_demo.py"), "--timeout", "20")
+        chosen = ("-k", "entities_count_once", str(TESTS / "demo" / "test_demo.py"), "--timeout", "100")
         done = run("--numprocesses", processes, *chosen, ONCEONLY_REDIS=f"redis://127.0.0.1:{port}?timeout=1")
     assert done.returncode == 2
     assert f"Interrupted: Redis {WORDS}{port}" in done.stdout, done.stdout
