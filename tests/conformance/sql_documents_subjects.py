@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Self
 
-from sqlalchemy import Connection, delete
+from sqlalchemy import Connection
 
 from onceonly.adapters.sqlite.dialect import SQLite
 from onceonly.ports.documents import Documents
@@ -17,6 +17,7 @@ from onceonly.testing.clock import ManualClock
 from onceonly.testing.documents_subject import Moment
 from tests.servers.cutting_commits import Cutter, cutting
 from tests.servers.proxy import Judge
+from tests.sql.emptying import empty
 
 WRITES = (b"INSERT", b"UPDATE", b"DELETE")
 EXECUTE, PARSE, BIND = b"E", b"P", b"B"
@@ -80,9 +81,7 @@ class SqlPlace:
     async def empty(self) -> None:
         """Delete every document."""
         database = await self.database()
-        async with database.writing() as connection:
-            for table in DOCUMENTS_SCHEMA.tables(database.prefix, database.schema).sorted_tables:
-                await connection.execute(delete(table))
+        await empty(database, DOCUMENTS_SCHEMA.tables(database.prefix, database.schema).sorted_tables)
 
     async def close(self) -> None:
         """Close every connection."""

@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import ClassVar, Self, cast
 
-from sqlalchemy import Column, ForeignKey, MetaData, String, Table, delete, func, insert, select
+from sqlalchemy import Column, ForeignKey, MetaData, String, Table, func, insert, select
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import Session
 
@@ -24,6 +24,7 @@ from onceonly.sql.store.tables import tables
 from onceonly.testing.clock import ManualClock
 from onceonly.testing.ring_subject import RETENTION_MS
 from onceonly.testing.suite import ENDPOINT
+from tests.sql.emptying import empty
 
 LEASE = 30.0
 SMALL = 4096
@@ -117,9 +118,7 @@ class SqlSubject:
         database = await self.database()
         kinds = (STORE_SCHEMA.tables, QUEUE_SCHEMA.tables)
         own = [table for tables in kinds for table in tables(database.prefix, database.schema).sorted_tables]
-        async with database.writing() as connection:
-            for table in (DEFERRED, TRACES, *own):
-                await connection.execute(delete(table))
+        await empty(database, (DEFERRED, TRACES, *own))
 
 
 class ForgettingSubject(SqlSubject):

@@ -6,7 +6,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import ClassVar, cast
 
 import pytest
-from sqlalchemy import MetaData, delete
+from sqlalchemy import MetaData
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import registry
 
@@ -25,6 +25,7 @@ from onceonly.testing.transport_suite import TransportSuite
 from tests.conformance.sql_documents_subjects import SqlPlace, make_documents_table
 from tests.conformance.sql_subjects import TRACES, ForgettingSubject, SqlRings, SqlSubject
 from tests.conformance.transaction_subjects import SqlTransacting
+from tests.sql.emptying import empty
 
 USERS = MetaData()
 TRACE = registry(metadata=USERS).mapped(type("Trace", (), {"__table__": TRACES.to_metadata(USERS)}))
@@ -42,9 +43,7 @@ class MariaDBSubject(SqlSubject):
         database = await self.database()
         kinds = (STORE_SCHEMA.tables, QUEUE_SCHEMA.tables)
         own = [table for tables in kinds for table in tables(database.prefix, database.schema).sorted_tables]
-        async with database.writing() as connection:
-            for table in (TRACES, *own):
-                await connection.execute(delete(table))
+        await empty(database, (TRACES, *own))
 
 
 async def make_tables(url: str) -> None:

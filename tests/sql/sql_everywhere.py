@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from sqlalchemy import delete, text
+from sqlalchemy import text
 
 from onceonly.model.entities import Entities
 from onceonly.model.message import Message
@@ -15,6 +15,7 @@ from onceonly.sql.schema import create
 from onceonly.sql.store import SCHEMA, SqlStore
 from onceonly.sql.store.unit import SqlUnit
 from onceonly.testing.samples import message
+from tests.sql.emptying import empty
 from tests.sql.sql_house import connection_of, opened
 
 PLACES = ("sqlite", "postgresql+asyncpg", "postgresql+psycopg", "mariadb")
@@ -34,9 +35,7 @@ async def emptied(place: str) -> AsyncIterator[Database]:
     """Open a database with empty tables."""
     async with opened(place) as database:
         await create(database, SCHEMA)
-        async with database.writing() as connection:
-            for table in SCHEMA.tables(database.prefix, database.schema).sorted_tables:
-                await connection.execute(delete(table))
+        await empty(database, SCHEMA.tables(database.prefix, database.schema).sorted_tables)
         yield database
 
 

@@ -7,7 +7,7 @@ import sys
 from collections.abc import AsyncIterator
 
 import pytest
-from sqlalchemy import delete, text
+from sqlalchemy import text
 
 from onceonly.model.message import Delivery, Send
 from onceonly.ports.transport import Depth, Topology
@@ -19,6 +19,7 @@ from onceonly.sql.store import SqlStore
 from onceonly.testing.clock import ManualClock
 from onceonly.testing.samples import message
 from tests.servers.debian import FAKETIME, program
+from tests.sql.emptying import empty
 from tests.sql.sql_everywhere import emptied
 from tests.sql.sql_house import opened, records
 
@@ -50,9 +51,7 @@ async def queue(place: str) -> AsyncIterator[Database]:
     """Give an empty queue in each database."""
     async with opened(place, clock=shifted(0)) as database:
         await create(database, SCHEMA)
-        async with database.writing() as connection:
-            for table in SCHEMA.tables(database.prefix, database.schema).sorted_tables:
-                await connection.execute(delete(table))
+        await empty(database, SCHEMA.tables(database.prefix, database.schema).sorted_tables)
         await SqlTransport(database, "shop").declare([Topology(endpoint="shop")])
         yield database
 

@@ -3,13 +3,13 @@
 from collections.abc import AsyncIterator
 
 import pytest
-from sqlalchemy import delete
 
 from onceonly.sql.database import Database
 from onceonly.sql.queue import SCHEMA as QUEUE
 from onceonly.sql.schema import create
 from onceonly.sql.store import SCHEMA as STORE
 from onceonly.sql.store import SqlStore
+from tests.sql.emptying import empty
 from tests.sql.sql_house import Base, opened
 
 
@@ -25,9 +25,7 @@ async def database(url: str) -> AsyncIterator[Database]:
     async with opened(url, tables=True) as database:
         await create(database, QUEUE)
         own = [*STORE.tables(database.prefix, None).sorted_tables, *QUEUE.tables(database.prefix, None).sorted_tables]
-        async with database.writing() as connection:
-            for table in (*reversed(Base.metadata.sorted_tables), *own):
-                await connection.execute(delete(table))
+        await empty(database, (*reversed(Base.metadata.sorted_tables), *own))
         yield database
 
 
