@@ -33,7 +33,7 @@ from onceonly.testing.clock import ManualClock
 from onceonly.testing.samples import effects
 from onceonly.testing.suite import ENDPOINT, OTHER
 from tests import ROOT
-from tests.documents.document_store_house import WEEK, House, about
+from tests.documents.harness import WEEK, House, about
 
 PAGE = ROOT / "docs" / "guarantees.md"
 SITUATIONS = ("first, sends one message", "first, sends nothing", "a copy of it later", "again after a crash before dispatch")

@@ -15,7 +15,7 @@ from onceonly.model.identity import Identity
 from onceonly.ports.documents import Change, Document, Documents, Version
 from onceonly.ports.starts import BEGUN
 from onceonly.testing.clock import ManualClock
-from tests.documents.documents_house import Contested, Told
+from tests.documents.fakes import Contested, Told
 
 MESSAGE = Identity("till", "m1")
 

@@ -13,7 +13,7 @@ from onceonly.model.message import Message
 from onceonly.model.record import Record
 from onceonly.ports.documents import Change, Documents
 from onceonly.testing.clock import ManualClock
-from tests.documents.documents_house import Contested, Told
+from tests.documents.fakes import Contested, Told
 
 A, B, C = (bytes([number]) * 16 for number in (0xA, 0xB, 0xC))
 DAY = 86_400_000

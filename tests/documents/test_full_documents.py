@@ -12,7 +12,7 @@ from onceonly.model.errors import CommitRefused, PermanentFailure
 from onceonly.model.message import Message, Send
 from onceonly.model.record import Record
 from onceonly.testing.samples import message
-from tests.documents.document_store_house import ENTITY, ONE_EFFECT, ORDER, WEEK, House, about, handle
+from tests.documents.harness import ENTITY, ONE_EFFECT, ORDER, WEEK, House, about, handle
 
 PLACES = [WEEK, None]
 

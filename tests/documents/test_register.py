@@ -13,8 +13,8 @@ from onceonly.model.identity import Identity
 from onceonly.model.record import Record
 from onceonly.ports.documents import Change
 from onceonly.testing.suite import ENDPOINT
-from tests.documents.document_store_house import ENTITY, ONE_EFFECT, WEEK, House, about, handle
-from tests.documents.documents_house import Told
+from tests.documents.fakes import Told
+from tests.documents.harness import ENTITY, ONE_EFFECT, WEEK, House, about, handle
 
 LATER = 1 << 52
 HOUR = 3_600_000

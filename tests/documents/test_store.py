@@ -13,8 +13,8 @@ from onceonly.ports.documents import Change
 from onceonly.testing.clock import ManualClock
 from onceonly.testing.samples import message
 from onceonly.testing.suite import ENDPOINT
-from tests.documents.document_store_house import ENTITY, ONE_EFFECT, ORDER, WEEK, House, about, handle
-from tests.documents.documents_house import Contested
+from tests.documents.fakes import Contested
+from tests.documents.harness import ENTITY, ONE_EFFECT, ORDER, WEEK, House, about, handle
 
 DAY = 86_400_000
 PLACES = [WEEK, None]

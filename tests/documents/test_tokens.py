@@ -15,7 +15,7 @@ from onceonly.model.token import Owner, Token
 from onceonly.ports.documents import Change, Documents
 from onceonly.testing.clock import ManualClock
 from onceonly.testing.store_subject import LATER
-from tests.documents.documents_house import Contested, Told
+from tests.documents.fakes import Contested, Told
 
 OWNER = Owner("shop", "order/17", Identity("till", "m1"))
 A, B = Token("a", "mail"), Token("b", "mail")

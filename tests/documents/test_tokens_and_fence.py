@@ -15,7 +15,7 @@ from onceonly.ports.documents import Change
 from onceonly.ports.token_store import TokenStore
 from onceonly.testing.samples import message
 from onceonly.testing.suite import ENDPOINT, OTHER
-from tests.documents.document_store_house import ONE_EFFECT, ORDER, House, about
+from tests.documents.harness import ONE_EFFECT, ORDER, House, about
 
 LATER = 1 << 52
 

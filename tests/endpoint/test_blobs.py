@@ -17,7 +17,7 @@ from onceonly.model.errors import HandlerFailed, OutcomeUnknown
 from onceonly.model.message import Failure, FailureKind
 from onceonly.model.record import Decision
 from onceonly.ports.effects import ArtifactStore
-from tests.endpoint.endpoint_house import STILL, endpoint, incoming, resources
+from tests.endpoint.harness import STILL, endpoint, incoming, resources
 
 ATTEMPT = "a" * 32
 

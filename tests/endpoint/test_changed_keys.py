@@ -18,7 +18,7 @@ from onceonly.model.message import Delivery, Message, Send
 from onceonly.model.record import Answer
 from onceonly.ports.bundle import Ports
 from onceonly.ports.transport import Topology, Transport
-from tests.endpoint.place_house import fresh_place
+from tests.endpoint.chain_harness import fresh_place
 
 KINDS = ("sqlite", "memory")
 PAID = Message(id="m1", source="web", type="pay", body=b'{"owner": "ann", "account": "A"}')

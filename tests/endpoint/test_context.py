@@ -14,7 +14,7 @@ from onceonly.endpoint.host import host_of
 from onceonly.endpoint.message_builder import LATEST, MessageBuilder
 from onceonly.model.identity import Identity, outgoing_id
 from onceonly.model.message import Message, Send
-from tests.endpoint.endpoint_house import NOW, STILL, endpoint, incoming, resources
+from tests.endpoint.harness import NOW, STILL, endpoint, incoming, resources
 
 
 @dataclass

@@ -25,7 +25,7 @@ from onceonly.model.record import Answer
 from onceonly.ports.dead_letters import Filter
 from onceonly.ports.transport import Topology
 from onceonly.runtime.observe.crash import CrashAt, Crashed
-from tests.endpoint.transaction_house import House, Paid, deposit
+from tests.endpoint.transaction_harness import House, Paid, deposit
 
 
 @pytest.fixture

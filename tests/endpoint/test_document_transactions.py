@@ -18,7 +18,7 @@ from onceonly import (
 )
 from onceonly.algorithms.control import CONTROL
 from onceonly.runtime.observe.crash import CrashAt, Crashed
-from tests.endpoint.transaction_house import Account, Deposit, House, Order, deposit, pay
+from tests.endpoint.transaction_harness import Account, Deposit, House, Order, deposit, pay
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from onceonly.model.message import Message, Send
 from onceonly.model.record import Record
 from onceonly.runtime.environment import SystemClock
 from onceonly.runtime.maintenance.dropped import dropped
-from tests.endpoint.place_house import KINDS, Chain, Paid, audit, clean, fresh_place, keys, opened, payments, state, till
+from tests.endpoint.chain_harness import KINDS, Chain, Paid, audit, clean, fresh_place, keys, opened, payments, state, till
 
 COUNT = 6
 

@@ -19,8 +19,8 @@ from onceonly.endpoint.host import host_of
 from onceonly.formats.entities import LONGEST_UNIT
 from onceonly.model.errors import HandlerFailed
 from onceonly.model.message import Unreadable
-from tests.endpoint.endpoint_house import STILL, delivery
-from tests.endpoint.entity_house import Counter, Deposit, bank
+from tests.endpoint.entity_harness import Counter, Deposit, bank
+from tests.endpoint.harness import STILL, delivery
 
 
 @dataclass

@@ -17,8 +17,8 @@ from onceonly.adapters import memory
 from onceonly.endpoint.host import host_of
 from onceonly.endpoint.plans import plan
 from onceonly.systems import Offer
-from tests.endpoint.endpoint_house import STILL, endpoint
-from tests.endpoint.entity_house import Deposit
+from tests.endpoint.entity_harness import Deposit
+from tests.endpoint.harness import STILL, endpoint
 
 DOCUMENTS, MEMORY = Offer(entities=True), memory.SYSTEM.offer
 

@@ -7,8 +7,8 @@ import pytest
 from onceonly.algorithms.delivery import BatchReport
 from onceonly.documents.store import ENTITY
 from onceonly.ports.documents import Change, DocumentLimits
-from tests.endpoint.endpoint_house import endpoint
-from tests.endpoint.entity_house import Counter, Deposit
+from tests.endpoint.entity_harness import Counter, Deposit
+from tests.endpoint.harness import endpoint
 
 NARROW = DocumentLimits(service="a narrow service", key=30, body=100_000)
 SMALL = DocumentLimits(service="a small service", key=1024, body=4_096)

@@ -17,7 +17,7 @@ from onceonly.endpoint.http_app import HttpApp
 from onceonly.model.remote import LARGEST
 from onceonly.runtime.environment import LIVE
 from onceonly.sql.schema import create
-from tests.endpoint.asking import FAR, Got, ask
+from tests.endpoint.asgi_client import FAR, Got, ask
 
 PLACES = ("memory", "sqlite", "postgresql", "mariadb")
 

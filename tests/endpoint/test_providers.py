@@ -14,7 +14,7 @@ from onceonly.adapters.memory.store import Notebook
 from onceonly.endpoint.host import host_of
 from onceonly.model.message import FailureKind
 from onceonly.ports.bundle import Ports
-from tests.endpoint.endpoint_house import NOW, STILL, endpoint, failure, incoming, resources
+from tests.endpoint.harness import NOW, STILL, endpoint, failure, incoming, resources
 
 
 @dataclass

@@ -17,7 +17,7 @@ from onceonly.endpoint.reading import Received
 from onceonly.formats.cloudevents import Event, arrival, encode
 from onceonly.model.identity import Identity, claim_key, outgoing_id
 from onceonly.model.message import Delivery, Message, Send, Unreadable
-from tests.endpoint.endpoint_house import delivery, endpoint, incoming, read, unreadable
+from tests.endpoint.harness import delivery, endpoint, incoming, read, unreadable
 
 
 @dataclass

@@ -24,7 +24,7 @@ from onceonly.model.peer import MOST
 from onceonly.model.remote import LARGEST, Verb
 from onceonly.ports.dead_letters import Filter
 from tests import ROOT
-from tests.endpoint.http_house import Order, payments, prepare, shop, until
+from tests.endpoint.http_services import Order, payments, prepare, shop, until
 from tests.servers.available import free_port
 
 PAGE = (ROOT / "docs" / "http.md").read_text(encoding="utf-8")

@@ -24,7 +24,7 @@ from onceonly.endpoint.host import host_of
 from onceonly.model.errors import BudgetExceeded, HandlerFailed
 from onceonly.model.message import Failure, FailureKind
 from onceonly.runtime.observe.crash import Crashed
-from tests.endpoint.endpoint_house import NOW, STILL, effects, endpoint, failure, incoming, resources
+from tests.endpoint.harness import NOW, STILL, effects, endpoint, failure, incoming, resources
 
 
 @dataclass

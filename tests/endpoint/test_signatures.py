@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 
 from onceonly import Context, Endpoint, InvalidHandler, Retry
 from onceonly.endpoint.host import host_of
-from tests.endpoint.endpoint_house import endpoint
+from tests.endpoint.harness import endpoint
 
 
 @dataclass

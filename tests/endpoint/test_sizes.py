@@ -20,7 +20,7 @@ from onceonly.model.message import Failure, FailureKind, Message
 from onceonly.model.sizes import LONG, LONGEST, MOST_HISTORY, SHORT
 from onceonly.ports.dead_letters import Filter
 from onceonly.ports.transport import Topology
-from tests.endpoint.endpoint_house import delivery, endpoint, read, unreadable
+from tests.endpoint.harness import delivery, endpoint, read, unreadable
 
 
 def shop() -> Endpoint:

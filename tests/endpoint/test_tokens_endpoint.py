@@ -8,8 +8,8 @@ import pytest
 from onceonly import Context, Endpoint, Off, SetupError, Tokens
 from onceonly.endpoint.host import host_of
 from onceonly.model.message import FailureKind
-from tests.endpoint.endpoint_house import STILL, effects, endpoint, failure, incoming, read, unreadable
-from tests.endpoint.endpoint_house import delivery as arrives
+from tests.endpoint.harness import STILL, effects, endpoint, failure, incoming, read, unreadable
+from tests.endpoint.harness import delivery as arrives
 
 CLOUD = {"ce_id": "1", "ce_source": "web", "ce_type": "Order"}
 

@@ -36,7 +36,7 @@ from onceonly.model.record import Record
 from onceonly.model.transaction import LONGEST_KEY, Decided, Kept, Opening, scoped_key
 from onceonly.ports.store import Resources
 from onceonly.ports.transactions import OpenTransaction
-from tests.endpoint.endpoint_house import STILL, endpoint
+from tests.endpoint.harness import STILL, endpoint
 
 
 @dataclass

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.faults.blame_house import Place, Shop, address, idle_limited, opened_shop, through
+from tests.faults.shop_harness import Place, Shop, address, idle_limited, opened_shop, through
 from tests.servers.proxy import Between, Judge, standing
 
 GOOD = [Place(f"good {number:02}") for number in range(50)]

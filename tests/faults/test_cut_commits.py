@@ -7,7 +7,7 @@ from onceonly.demo.flights import load, sends
 from onceonly.demo.options import Deduplication, Options
 from onceonly.demo.run import Result, run
 from onceonly.demo.view import Scene
-from tests.faults.fault_house import exactly_once
+from tests.faults.demo_harness import exactly_once
 from tests.servers.available import RABBITMQ, need
 from tests.servers.cutting_commits import Cutter, cutting
 

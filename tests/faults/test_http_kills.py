@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.endpoint.http_house import PATIENCE, Books, Order, PlainOrder, books, prepare, process, shop, until
+from tests.endpoint.http_services import PATIENCE, Books, Order, PlainOrder, books, prepare, process, shop, until
 from tests.servers.available import free_port
 
 CALLER = ("after-make", "after-commit", "after-response")

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from onceonly.demo.options import Options
-from tests.faults.fault_house import demo, exactly_once, seconds_until_more_is_handled
+from tests.faults.demo_harness import demo, exactly_once, seconds_until_more_is_handled
 from tests.servers.available import MEASURED, RABBITMQ, OwnPostgresql, need, own_postgresql
 from tests.servers.rabbitmq import OwnRabbitMQ, own_rabbitmq
 

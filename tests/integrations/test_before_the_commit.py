@@ -14,7 +14,7 @@ from sqlalchemy.engine import make_url
 
 from onceonly import Endpoint, TransactionMisused
 from onceonly.integrations.requests import Terms
-from tests.integrations.web_house import APPLICATIONS, FRAMEWORKS, House, serving
+from tests.integrations.harness import APPLICATIONS, FRAMEWORKS, House, serving
 from tests.servers.available import free_port
 from tests.servers.proxy import Between, standing
 

@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from onceonly import CommitRefused, Endpoint
 from onceonly.assembly import open_store
-from tests.integrations.web_house import APPLICATIONS, FRAMEWORKS, Behaviour, House, serving, two_with_one_key
+from tests.integrations.harness import APPLICATIONS, FRAMEWORKS, Behaviour, House, serving, two_with_one_key
 from tests.servers.available import free_port
 from tests.servers.cutting_commits import Cutter, cutting
 

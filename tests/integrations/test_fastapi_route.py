@@ -12,7 +12,7 @@ from starlette.requests import Request
 
 from onceonly import Endpoint, SetupError, Transaction, TransactionMisused
 from onceonly.integrations.fastapi import OnceOnlyRoute, Tx, transaction
-from tests.integrations.web_house import Behaviour, House, serving, write
+from tests.integrations.harness import Behaviour, House, serving, write
 
 
 class New(BaseModel):

@@ -10,7 +10,7 @@ import pytest
 from starlette.requests import Request
 
 from onceonly.assembly import open_database
-from tests.integrations.web_house import APPLICATIONS, FRAMEWORKS, House, serving, two_with_one_key
+from tests.integrations.harness import APPLICATIONS, FRAMEWORKS, House, serving, two_with_one_key
 
 KEPT = ("created", "empty", "moved", "refused", "bytes", "background")
 UNKEPT = ("broken", "raises-4xx", "raises", "streams", "large")

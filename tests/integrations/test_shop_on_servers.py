@@ -16,7 +16,7 @@ from sqlalchemy.engine import make_url
 
 from examples.shop.orders import shop
 from onceonly.assembly import temporary_transport
-from tests.integrations.browser_house import ROOT, Shop
+from tests.integrations.browser import ROOT, Shop
 from tests.servers.available import RABBITMQ, need, postgresql_database
 
 PAGE = (ROOT / "examples" / "shop" / "README.md").read_text(encoding="utf-8")

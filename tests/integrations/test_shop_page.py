@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from playwright.async_api import Page, expect
 
-from tests.integrations.browser_house import Shop, opened_browser
+from tests.integrations.browser import Shop, opened_browser
 
 pytestmark = pytest.mark.timeout(900)  # the browser may have to be installed first
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.sql.sql_everywhere import PLACES, SERVERS
-from tests.sql.sql_house import url
+from tests.sql.every_database import PLACES, SERVERS
+from tests.sql.harness import url
 from tests.sql.sqlite_fixtures import database, file, store
 
 __all__ = ["database", "file", "store"]

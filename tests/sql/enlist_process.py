@@ -7,8 +7,8 @@ import sys
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from tests.sql.enlist_house import OrderPlaced, endpoint, engine_of
-from tests.sql.sql_house import Order
+from tests.sql.enlist_harness import OrderPlaced, endpoint, engine_of
+from tests.sql.harness import Order
 
 
 async def main(store: str, transport: str, *orders: str) -> None:

@@ -13,8 +13,8 @@ from onceonly.model.identity import Identity, outgoing_id, without_instant
 from onceonly.model.record import Record
 from onceonly.runtime.observe.observer import Call, Point
 from onceonly.testing.samples import effects
-from tests.sql.enlist_house import AHEAD, FAR_AHEAD, OrderPlaced, Shop, opened_shop
-from tests.sql.sql_house import Order
+from tests.sql.enlist_harness import AHEAD, FAR_AHEAD, OrderPlaced, Shop, opened_shop
+from tests.sql.harness import Order
 
 ONE = Record(Identity("shop", "one"), effects()[:1])
 

@@ -7,7 +7,7 @@ import pytest
 
 from onceonly.sql.database import Database
 from onceonly.sql.store import SqlStore
-from tests.sql.sql_house import opened, url
+from tests.sql.harness import opened, url
 
 
 @pytest.fixture

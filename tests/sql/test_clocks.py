@@ -20,8 +20,8 @@ from onceonly.testing.clock import ManualClock
 from onceonly.testing.samples import message
 from tests.servers.debian import FAKETIME, program
 from tests.sql.emptying import empty
-from tests.sql.sql_everywhere import emptied
-from tests.sql.sql_house import opened, records
+from tests.sql.every_database import emptied
+from tests.sql.harness import opened, records
 
 AHEAD = 10 * 60 * 1000
 SHIFTS = pytest.mark.parametrize("shift", [AHEAD, -AHEAD], ids=["ahead", "behind"])

@@ -11,7 +11,7 @@ from onceonly.model.errors import CommitFailed, CommitRefused, ConflictError, Ou
 from onceonly.sql.database import Database
 from onceonly.sql.store import SqlStore
 from onceonly.sql.translation import translated
-from tests.sql.sql_house import (
+from tests.sql.harness import (
     Line,
     Order,
     add,

@@ -13,7 +13,7 @@ from onceonly.sql.database import Database, open_database
 from onceonly.sql.schema import create, create_user_tables
 from onceonly.sql.store import SCHEMA, SqlStore
 from onceonly.testing.clock import ManualClock
-from tests.sql.sql_house import Order, add, handle, message, opened, orders, records, session_of, url
+from tests.sql.harness import Order, add, handle, message, opened, orders, records, session_of, url
 
 
 class ShopSession(AsyncSession):

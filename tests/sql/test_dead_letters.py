@@ -11,7 +11,7 @@ from onceonly.sql.database import Database
 from onceonly.sql.store import SqlDeadLetters
 from onceonly.testing.clock import START, ManualClock
 from onceonly.testing.samples import failures, rich_message
-from tests.sql.sql_house import message, opened, url
+from tests.sql.harness import message, opened, url
 
 
 def letter(name: str = "m1", reason: str = "no such order", **fields: object) -> DeadLetter:

@@ -22,7 +22,7 @@ from onceonly.ports.store import Resources
 from onceonly.ports.transport import Topology
 from onceonly.sql.database import Database
 from onceonly.sql.store import SqlDeadLetters, SqlStore
-from tests.sql.sql_house import Line, Order, look, message, messages, orders, session_of, statements
+from tests.sql.harness import Line, Order, look, message, messages, orders, session_of, statements
 
 
 class ShopHandlers:

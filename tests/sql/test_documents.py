@@ -11,7 +11,7 @@ from onceonly.sql.schema import create
 from onceonly.sql.store import DOCUMENTS_SCHEMA, SqlDocuments
 from onceonly.sql.store.documents import LIMITS
 from onceonly.testing.clock import START, ManualClock
-from tests.sql.sql_house import opened, statements, url
+from tests.sql.harness import opened, statements, url
 
 
 @pytest.fixture

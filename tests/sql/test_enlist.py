@@ -7,9 +7,9 @@ import pytest
 
 from onceonly.runtime.observe.observer import Point
 from onceonly.sql.database import Database
-from tests.sql.enlist_house import Shop, opened_shop, synchronous
+from tests.sql.enlist_harness import Shop, opened_shop, synchronous
 from tests.sql.enlist_scenarios import EnlistScenarios
-from tests.sql.sql_house import url
+from tests.sql.harness import url
 
 
 @pytest.fixture

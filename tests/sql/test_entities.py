@@ -11,8 +11,8 @@ from onceonly.ports.store import Unit
 from onceonly.sql.database import Database
 from onceonly.sql.store import ClaimMode, SqlStore, SqlTokens
 from onceonly.sql.store.tables import ENTITY_KEY_BYTES
-from tests.sql.sql_everywhere import emptied, entities_of, on, put, somebody_waits, states, write
-from tests.sql.sql_house import Order, add, opened, statements
+from tests.sql.every_database import emptied, entities_of, on, put, somebody_waits, states, write
+from tests.sql.harness import Order, add, opened, statements
 
 KEYS = ("a", "A", "a ", "a\0", "é", "e\u0301", "🛫", "%", "\ud800", "x" * ENTITY_KEY_BYTES, "é" * (ENTITY_KEY_BYTES // 2))
 BEGIN = {"sqlite": ["BEGIN IMMEDIATE"], "postgresql": [], "mysql": ["START TRANSACTION"]}

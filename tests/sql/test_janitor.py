@@ -21,7 +21,7 @@ from onceonly.sql.store import SqlJournals, SqlKeys, SqlRing
 from onceonly.sql.store.measuring import Sample, measure
 from onceonly.sql.store.tables import tables
 from onceonly.sql.transaction import DatabaseTransaction
-from tests.sql.sql_everywhere import emptied
+from tests.sql.every_database import emptied
 
 JOURNAL = Journal(
     at=5,

@@ -10,7 +10,7 @@ from pathlib import Path
 from onceonly.sql.database import Database
 from onceonly.sql.store import SqlStore
 from tests import ROOT
-from tests.sql.sql_house import add, look, message, orders, records, url
+from tests.sql.harness import add, look, message, orders, records, url
 
 
 @asynccontextmanager

@@ -15,8 +15,8 @@ from onceonly.sql.store.register import spend
 from onceonly.sql.store.scope import Scope
 from onceonly.sql.store.tables import tables
 from onceonly.testing.clock import START
-from tests.sql.sql_everywhere import emptied, put, states
-from tests.sql.sql_house import messages, opened, statements
+from tests.sql.every_database import emptied, put, states
+from tests.sql.harness import messages, opened, statements
 
 M1, M2 = Identity("köln", "m1"), Identity("till", "m2\0")
 A = Row(identity=M1, unit="", attempt="a", at=2)

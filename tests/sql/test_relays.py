@@ -24,7 +24,7 @@ from onceonly.sql.store import SqlStore
 from onceonly.sql.store.statements import row_of
 from onceonly.sql.store.tables import tables
 from onceonly.testing.samples import message
-from tests.sql.sql_everywhere import emptied
+from tests.sql.every_database import emptied
 
 SHOP, SINK = "shop", "sink"
 LOOKS = 6

@@ -19,7 +19,7 @@ from onceonly.sql.database import Database
 from onceonly.sql.store import SqlStore
 from onceonly.sql.store.resources import HELD
 from onceonly.sql.store.unit import SqlUnit
-from tests.sql.sql_house import (
+from tests.sql.harness import (
     Line,
     Order,
     add,

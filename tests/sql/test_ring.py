@@ -19,8 +19,8 @@ from onceonly.sql.schema import check, create, drop, upgrade
 from onceonly.sql.store import SCHEMA, ClaimMode, SqlRing, SqlStore
 from onceonly.sql.store.tables import tables
 from onceonly.testing.ring_subject import RETENTION_MS, WIDTH_MS, at, former, name_of, stating
-from tests.sql.sql_everywhere import emptied
-from tests.sql.sql_house import ONE_EFFECT, counted, opened, statements
+from tests.sql.every_database import emptied
+from tests.sql.harness import ONE_EFFECT, counted, opened, statements
 
 DAY = 86_400_000
 BEYOND_THE_FIRST_DAY = DAY * 5 // 4

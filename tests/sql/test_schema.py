@@ -14,7 +14,7 @@ from onceonly.sql.database import Database
 from onceonly.sql.schema import Schema, check, create, render, upgrade
 from onceonly.sql.store import SCHEMA, SqlStore
 from onceonly.sql.store.statements import row_of
-from tests.sql.sql_house import ONE_EFFECT, counted, look, message, opened, url
+from tests.sql.harness import ONE_EFFECT, counted, look, message, opened, url
 
 
 def toys(prefix: str, _schema: str | None = None) -> MetaData:

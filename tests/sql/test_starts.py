@@ -10,8 +10,8 @@ from onceonly.sql.schema import create, drop, upgrade
 from onceonly.sql.store import SCHEMA, SqlStarts
 from onceonly.sql.store.tables import tables
 from tests.conformance.starts_contract import MESSAGE, check
-from tests.sql.sql_everywhere import emptied
-from tests.sql.sql_house import counted, opened
+from tests.sql.every_database import emptied
+from tests.sql.harness import counted, opened
 
 
 async def test_runs_are_recorded_until_they_end(place: str) -> None:

@@ -11,8 +11,8 @@ from onceonly.model.token import Token
 from onceonly.sql.database import Database
 from onceonly.sql.store import ClaimMode, SqlStore, SqlTokens
 from onceonly.sql.store.unit import SqlUnit
-from tests.sql.sql_everywhere import emptied, on, somebody_waits
-from tests.sql.sql_house import ONE_EFFECT, counted, opened, statements
+from tests.sql.every_database import emptied, on, somebody_waits
+from tests.sql.harness import ONE_EFFECT, counted, opened, statements
 
 BEGIN = {"sqlite": ["BEGIN IMMEDIATE"], "postgresql": [], "mysql": ["SET TRANSACTION ISOLATION"]}
 TAKE = {

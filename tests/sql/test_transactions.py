@@ -11,8 +11,8 @@ from onceonly import ConflictError, SchemaMissing
 from onceonly.sql.database import Database
 from onceonly.sql.schema import upgrade
 from onceonly.sql.store import SCHEMA
-from tests.sql.enlist_house import Shop, opened_shop
-from tests.sql.sql_house import url
+from tests.sql.enlist_harness import Shop, opened_shop
+from tests.sql.harness import url
 from tests.sql.transaction_scenarios import Block, TransactionScenarios
 
 

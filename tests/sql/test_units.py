@@ -11,7 +11,7 @@ from onceonly.model.identity import claim_key
 from onceonly.model.record import Record
 from onceonly.sql.database import Database
 from onceonly.sql.store import ClaimMode, SqlStore
-from tests.sql.sql_house import (
+from tests.sql.harness import (
     add,
     counted,
     handle,

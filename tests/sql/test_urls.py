@@ -8,7 +8,7 @@ from onceonly.model.errors import SetupError
 from onceonly.sql.database import open_database
 from onceonly.sql.urls import checked_prefix, read_url
 from onceonly.testing.clock import ManualClock
-from tests.sql.sql_house import opened
+from tests.sql.harness import opened
 
 
 def test_options_are_taken_out_of_the_url() -> None:

@@ -14,8 +14,8 @@ from onceonly import CommitFailed, CommitRefused, ConflictError, InvalidEffect, 
 from onceonly.model.identity import Identity, outgoing_id, without_instant
 from onceonly.runtime.environment import LIVE
 from onceonly.runtime.observe.observer import Call, Point
-from tests.sql.enlist_house import AHEAD, OrderPlaced, PlaceOrder, Shop, endpoint
-from tests.sql.sql_house import Order
+from tests.sql.enlist_harness import AHEAD, OrderPlaced, PlaceOrder, Shop, endpoint
+from tests.sql.harness import Order
 
 REQUEST = {"order": "A", "total": 3}
 

@@ -4,7 +4,7 @@ import asyncio
 import sys
 
 from onceonly.sql.store import SqlStore
-from tests.sql.sql_house import add, message, opened, records, session_of
+from tests.sql.harness import add, message, opened, records, session_of
 
 
 async def main(url: str) -> None:

@@ -9,7 +9,7 @@ from onceonly.adapters.aws.dynamodb import create, open_documents
 from onceonly.adapters.aws.dynamodb_client import read_url
 from onceonly.model.errors import CommitFailed, CommitRefused, OutcomeUnknown, RetryableError, SetupError
 from onceonly.ports.documents import Change
-from tests.adapters.aws.stand_in import Asked, Say, refuse, say_json, standing_in
+from tests.adapters.aws.scripted_service import Asked, Say, refuse, say_json, standing_in
 
 TABLE = "documents"
 KEYS = [f"order/{number}" for number in range(250)]

@@ -9,7 +9,7 @@ from onceonly.adapters.aws.s3_client import encoded, opened, read_url
 from onceonly.model.artifact import Artifact
 from onceonly.model.errors import CommitFailed, CommitRefused, OutcomeUnknown, RetryableError, SetupError
 from onceonly.ports.documents import Change
-from tests.adapters.aws.stand_in import Asked, Say, standing_in
+from tests.adapters.aws.scripted_service import Asked, Say, standing_in
 from tests.servers.cutting_http import Request, cutting_http
 
 

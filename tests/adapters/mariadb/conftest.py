@@ -7,7 +7,7 @@ import pytest
 
 from onceonly.sql.database import Database
 from onceonly.sql.store import SqlStore
-from tests.adapters.mariadb.mariadb_house import make_tables, opened_empty
+from tests.adapters.mariadb.harness import make_tables, opened_empty
 
 
 @pytest.fixture(scope="session")

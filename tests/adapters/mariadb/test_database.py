@@ -19,10 +19,10 @@ from onceonly.sql.schema import check, create, drop, render
 from onceonly.sql.store import SCHEMA, ClaimMode, SqlDeadLetters, SqlStore
 from onceonly.sql.store.tables import tables
 from onceonly.testing.clock import ManualClock
-from tests.adapters.mariadb.mariadb_house import A, B, place
+from tests.adapters.mariadb.harness import A, B, place
 from tests.servers.available import on_mariadb
 from tests.servers.mariadb import own_mariadb
-from tests.sql.sql_house import (
+from tests.sql.harness import (
     ONE_EFFECT,
     add,
     connection_of,

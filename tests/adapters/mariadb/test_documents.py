@@ -12,7 +12,7 @@ from onceonly.sql.store import DOCUMENTS_SCHEMA, SqlDocuments
 from onceonly.sql.store.documents import LIMITS, documents_table
 from tests.servers.available import on_mariadb
 from tests.servers.mariadb import own_mariadb
-from tests.sql.sql_house import opened
+from tests.sql.harness import opened
 
 
 @pytest.fixture

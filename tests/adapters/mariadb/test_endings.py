@@ -14,9 +14,9 @@ from onceonly.sql.database import Database
 from onceonly.sql.store import SqlStore
 from onceonly.sql.transaction import State
 from onceonly.sql.translation import translated
-from tests.adapters.mariadb.mariadb_house import A, B, is_waiting, place, run, thread_of
+from tests.adapters.mariadb.harness import A, B, is_waiting, place, run, thread_of
 from tests.servers.available import on_mariadb
-from tests.sql.sql_house import (
+from tests.sql.harness import (
     add,
     attempt,
     connection_of,

@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from onceonly.sql.database import Database
-from tests.adapters.mariadb.mariadb_house import place
-from tests.sql.enlist_house import Shop, opened_shop
+from tests.adapters.mariadb.harness import place
+from tests.sql.enlist_harness import Shop, opened_shop
 from tests.sql.enlist_scenarios import EnlistScenarios
 
 

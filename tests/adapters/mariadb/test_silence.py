@@ -11,10 +11,10 @@ from onceonly.adapters.mariadb.watch import Side, Verdict
 from onceonly.model.errors import CommitFailed, OutcomeUnknown, RetryableError
 from onceonly.sql.database import Database
 from onceonly.sql.store import SqlStore
-from tests.adapters.mariadb.mariadb_house import A, B, place, run
+from tests.adapters.mariadb.harness import A, B, place, run
 from tests.servers.available import free_port
 from tests.servers.swallowing import swallowing
-from tests.sql.sql_house import add, attempt, handle, look, opened, orders, records
+from tests.sql.harness import add, attempt, handle, look, opened, orders, records
 
 ENDS = 20.0  # seconds; today these waits end after about one and a half
 LOST = pytest.mark.parametrize("lost", ["up", "down", "both"])

@@ -14,9 +14,9 @@ from onceonly.sql.database import Database
 from onceonly.sql.long_locks import FIRST
 from onceonly.sql.store import SqlStore
 from onceonly.sql.store.unit import SqlUnit
-from tests.adapters.mariadb.mariadb_house import A, B, place, run, session_status
+from tests.adapters.mariadb.harness import A, B, place, run, session_status
 from tests.servers.available import on_mariadb
-from tests.sql.sql_house import (
+from tests.sql.harness import (
     ONE_EFFECT,
     add,
     attempt,

@@ -10,7 +10,7 @@ from onceonly.sql.schema import create
 from onceonly.sql.store import SCHEMA as STORE
 from onceonly.sql.store import SqlStore
 from tests.sql.emptying import empty
-from tests.sql.sql_house import Base, opened
+from tests.sql.harness import Base, opened
 
 
 @pytest.fixture(params=["asyncpg", "psycopg"])

@@ -12,7 +12,7 @@ from onceonly.sql.database import Database
 from onceonly.sql.dialect import Purpose
 from onceonly.sql.long_locks import FIRST
 from onceonly.sql.store import SqlStore
-from tests.sql.sql_house import add, attempt, connection_of, handle, message, messages, opened, orders, records
+from tests.sql.harness import add, attempt, connection_of, handle, message, messages, opened, orders, records
 
 
 async def test_units_wait_for_a_moment_only_for_a_while_after_a_deadlock(database: Database, store: SqlStore) -> None:

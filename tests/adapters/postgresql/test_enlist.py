@@ -6,7 +6,7 @@ import pytest
 
 from onceonly.runtime.observe.observer import Point
 from onceonly.sql.database import Database
-from tests.sql.enlist_house import Shop, opened_shop, synchronous
+from tests.sql.enlist_harness import Shop, opened_shop, synchronous
 from tests.sql.enlist_scenarios import EnlistScenarios
 
 

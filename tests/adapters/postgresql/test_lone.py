@@ -22,7 +22,7 @@ from onceonly.sql.store.statements import row_of
 from onceonly.sql.store.tables import tables
 from onceonly.sql.store.transactions import SqlTransaction
 from onceonly.testing.ring_subject import at
-from tests.sql.sql_house import Line, add, counted, handle, look, message, opened, orders, records, session_of, statements
+from tests.sql.harness import Line, add, counted, handle, look, message, opened, orders, records, session_of, statements
 
 ADD = "INSERT INTO orders"
 CLAIM = "INSERT INTO onceonly_claims"

@@ -12,7 +12,7 @@ from onceonly.sql.database import Database
 from onceonly.sql.store import SqlStore
 from onceonly.sql.translation import translated
 from tests.servers.cutting_commits import cutting
-from tests.sql.sql_house import Order, add, attempt, handle, look, message, opened, orders, records, session_of
+from tests.sql.harness import Order, add, attempt, handle, look, message, opened, orders, records, session_of
 
 
 @pytest.mark.parametrize(("moment", "found"), [("before", {"new": ["m1"]}), ("after", {"owed": ["m1"]})])

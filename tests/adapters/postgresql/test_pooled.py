@@ -17,7 +17,7 @@ from onceonly.sql.queue import SqlTransport
 from onceonly.sql.store import SqlRing, SqlStore
 from onceonly.sql.translation import translated
 from tests.servers.pgbouncer import pgbouncer
-from tests.sql.sql_house import Order, add, handle, look, message, opened, orders, records, session_of
+from tests.sql.harness import Order, add, handle, look, message, opened, orders, records, session_of
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from onceonly.sql.database import Database
 from onceonly.sql.queue import SCHEMA, SqlTransport
 from onceonly.sql.schema import create
 from tests.adapters.postgresql.workers import work
-from tests.sql.sql_house import messages, opened
+from tests.sql.harness import messages, opened
 
 MILLION = 1_000_000
 FILL = """INSERT INTO deep_messages (queue, visible_at, leases, receipt, headers, body)

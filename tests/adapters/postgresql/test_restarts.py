@@ -8,7 +8,7 @@ from onceonly.model.errors import CommitFailed, OutcomeUnknown, RetryableError, 
 from onceonly.sql.schema import check
 from onceonly.sql.store import SCHEMA, SqlStore
 from tests.servers.available import OwnPostgresql, own_postgresql
-from tests.sql.sql_house import add, handle, look, message, opened, orders, records
+from tests.sql.harness import add, handle, look, message, opened, orders, records
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from onceonly.sql.schema import check, create, drop, render, upgrade
 from onceonly.sql.store import SCHEMA, SqlStore
 from onceonly.testing.clock import ManualClock
 from tests.servers.available import on_postgresql
-from tests.sql.sql_house import Order, add, connection_of, handle, look, message, opened, orders, records
+from tests.sql.harness import Order, add, connection_of, handle, look, message, opened, orders, records
 
 
 def engine_with(url: str, **settings: str) -> AsyncEngine:

@@ -16,7 +16,7 @@ from onceonly.sql.database import Database
 from onceonly.sql.store import SqlStore
 from tests.servers.pgbouncer import pgbouncer
 from tests.servers.swallowing_proxy import swallowing
-from tests.sql.sql_house import add, handle, look, message, opened, orders, records, session_of
+from tests.sql.harness import add, handle, look, message, opened, orders, records, session_of
 
 PATIENCE = 60.0
 """Seconds; far more than any of this takes, and far less than without a limit."""

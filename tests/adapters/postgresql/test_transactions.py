@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from onceonly.sql.database import Database
-from tests.sql.enlist_house import Shop, opened_shop
+from tests.sql.enlist_harness import Shop, opened_shop
 from tests.sql.transaction_scenarios import TransactionScenarios
 
 

@@ -11,7 +11,7 @@ from onceonly.model.errors import CommitFailed, CommitRefused, ConflictError, Ha
 from onceonly.model.record import Record
 from onceonly.sql.database import Database
 from onceonly.sql.store import ClaimMode, SqlStore
-from tests.sql.sql_house import (
+from tests.sql.harness import (
     Order,
     add,
     attempt,

@@ -19,7 +19,7 @@ from onceonly.model.peer import Peer
 from onceonly.sql.database import Database
 from onceonly.sql.store import SqlStore
 from tests.servers.available import on_postgresql
-from tests.sql.sql_house import add, handle, look, message, opened, orders, records, session_of
+from tests.sql.harness import add, handle, look, message, opened, orders, records, session_of
 
 IDLE = "SHOW idle_in_transaction_session_timeout"
 

@@ -17,7 +17,7 @@ from onceonly.sql.database import Database, open_database
 from onceonly.sql.store import SqlTransactions
 from onceonly.sql.store.transactions import SqlTransaction
 from tests.servers.proxy import Between, standing
-from tests.sql.sql_house import opened
+from tests.sql.harness import opened
 
 WAIT = 200
 FAR = 3 * WAIT / 1000

@@ -15,7 +15,7 @@ from onceonly import Field, Header
 from onceonly.endpoint.reading import read
 from onceonly.formats.identity import IdentityRule
 from onceonly.model.message import Delivery, Message, Unreadable
-from tests.adapters.rabbitmq.rabbitmq_house import EVENT, House, opened, take
+from tests.adapters.rabbitmq.harness import EVENT, House, opened, take
 
 AT = datetime(2026, 2, 28, 23, 59, 59, tzinfo=UTC)
 ATTRIBUTES = {

@@ -22,7 +22,7 @@ from onceonly.formats.cloudevents import RAW_PROPERTIES
 from onceonly.model.dead_letter import DeadLetter
 from onceonly.ports.dead_letters import Filter
 from onceonly.runtime.environment import SystemClock, SystemRandomSource
-from tests.adapters.rabbitmq.rabbitmq_house import PATIENCE
+from tests.adapters.rabbitmq.harness import PATIENCE
 from tests.adversary.raw_amqp import NONE, cloud_event, connected, field, nested, properties, table, text
 from tests.servers.available import RABBITMQ, need
 

@@ -9,7 +9,7 @@ from onceonly.model.message import Send
 from onceonly.model.record import Answer
 from onceonly.ports.transport import Topology
 from onceonly.runtime.environment import SystemClock
-from tests.adapters.rabbitmq.rabbitmq_house import EVENT, TOPOLOGY, commands, ids, message, opened, take
+from tests.adapters.rabbitmq.harness import EVENT, TOPOLOGY, commands, ids, message, opened, take
 
 OTHER = Topology(endpoint="other")
 COUNT = 40  # RabbitMQ has 32 under way at most that it cannot route

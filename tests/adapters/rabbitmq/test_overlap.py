@@ -7,7 +7,7 @@ import pytest
 
 from onceonly.model.errors import OutcomeUnknown
 from onceonly.runtime.worker.redelivery import PatientTransport
-from tests.adapters.rabbitmq.rabbitmq_house import PATIENCE, House, commands, ids, opened
+from tests.adapters.rabbitmq.harness import PATIENCE, House, commands, ids, opened
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from onceonly.model.errors import CommitFailed, RetryableError
 from onceonly.model.message import Delivery
 from onceonly.model.record import Answer
 from onceonly.ports.transport import Depth, Topology
-from tests.adapters.rabbitmq.rabbitmq_house import EVENT, PATIENCE, House, commands, ids, opened, take
+from tests.adapters.rabbitmq.harness import EVENT, PATIENCE, House, commands, ids, opened, take
 from tests.adapters.rabbitmq.test_starts import line, until
 from tests.servers.rabbitmq import OwnRabbitMQ, own_rabbitmq
 

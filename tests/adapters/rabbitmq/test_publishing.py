@@ -11,7 +11,7 @@ from pamqp.header import ContentHeader
 from onceonly.adapters.rabbitmq.link import Link, is_open, publish, read_address
 from onceonly.adapters.rabbitmq.publishing import Outcome, OwnProperties, Parcel
 from onceonly.runtime.environment import SystemRandomSource
-from tests.adapters.rabbitmq.rabbitmq_house import opened
+from tests.adapters.rabbitmq.harness import opened
 
 
 @pytest.mark.parametrize("content_type", [None, "application/json"])

@@ -15,7 +15,7 @@ from pamqp.header import ContentHeader
 
 from onceonly.adapters.rabbitmq.decoding import Delivered
 from onceonly.adapters.rabbitmq.reading import HEARTBEAT, FrameReader
-from tests.adapters.rabbitmq.rabbitmq_house import commands, ids, opened, take
+from tests.adapters.rabbitmq.harness import commands, ids, opened, take
 
 EVERYTHING = spec.Basic.Properties(
     content_type="text/plain",

@@ -15,7 +15,7 @@ from onceonly.model.errors import RetryableError
 from onceonly.model.message import Delivery
 from onceonly.model.record import Answer
 from onceonly.ports.transport import Depth, Topology
-from tests.adapters.rabbitmq.rabbitmq_house import TOPOLOGY, House, commands, opened
+from tests.adapters.rabbitmq.harness import TOPOLOGY, House, commands, opened
 from tests.servers.available import RABBITMQ, need
 from tests.servers.swallowing_proxy import Swallower, swallowing
 

@@ -10,7 +10,7 @@ import pytest
 
 from onceonly import Endpoint, message
 from onceonly.model.errors import SetupError
-from tests.adapters.rabbitmq.rabbitmq_house import EVENT, PATIENCE, TOPOLOGY, House, Proxy, commands, opened
+from tests.adapters.rabbitmq.harness import EVENT, PATIENCE, TOPOLOGY, House, Proxy, commands, opened
 from tests.servers.available import RABBITMQ, need
 
 

@@ -24,7 +24,7 @@ from onceonly.ports.transport import Depth, Topology
 from onceonly.runtime.environment import SystemClock, SystemRandomSource
 from onceonly.runtime.worker.backpressure import UNSURE_MOST_SECONDS
 from tests.adapters.rabbitmq.competing_receivers import take_and_die, work
-from tests.adapters.rabbitmq.rabbitmq_house import EVENT, PATIENCE, TOPOLOGY, House, Proxy, commands, ids, message, opened, take
+from tests.adapters.rabbitmq.harness import EVENT, PATIENCE, TOPOLOGY, House, Proxy, commands, ids, message, opened, take
 
 
 @pytest.fixture

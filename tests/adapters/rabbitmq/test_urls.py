@@ -17,7 +17,7 @@ from onceonly.config.endpoint import Settings
 from onceonly.model.errors import CommitFailed, OnceOnlyError, SetupError
 from onceonly.ports.transport import Topology
 from onceonly.runtime.environment import SystemClock, SystemRandomSource
-from tests.adapters.rabbitmq.rabbitmq_house import Proxy, certificate, opened
+from tests.adapters.rabbitmq.harness import Proxy, certificate, opened
 from tests.servers.available import RABBITMQ, need
 
 SECRET = "s3cr3t"  # noqa: S105 - one that must not be seen

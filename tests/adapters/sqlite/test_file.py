@@ -21,7 +21,7 @@ from onceonly.sql.database import Source
 from onceonly.sql.queue import SCHEMA, SqlTransport
 from onceonly.sql.schema import create
 from onceonly.sql.store import SqlStore
-from tests.sql.sql_house import add, look, messages, opened, orders, records, url
+from tests.sql.harness import add, look, messages, opened, orders, records, url
 
 PATIENCE = 30.0
 A, B = messages(2)

@@ -11,8 +11,8 @@ from onceonly.model.errors import CommitFailed, OutcomeUnknown
 from onceonly.runtime.environment import Environment
 from onceonly.runtime.maintenance.dropped import CountedWorker
 from onceonly.runtime.worker.worker import Worker
-from tests.runtime.relay.relay_house import PassingTimer
-from tests.runtime.runtime_house import FAST, SHOP, FixedRandomSource, House
+from tests.runtime.harness import FAST, SHOP, FixedRandomSource, House
+from tests.runtime.relay.harness import PassingTimer
 
 
 class Meter:

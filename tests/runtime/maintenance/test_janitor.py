@@ -14,8 +14,8 @@ from onceonly.ports.transport import Topology
 from onceonly.ports.upkeep import Upkeep
 from onceonly.runtime.maintenance.tasks import PAGE
 from onceonly.runtime.worker.worker import Worker
-from tests.runtime.maintenance.janitor_house import INTERVAL, NOW, WEEK, WIDTH, Bystander, Hall, message
-from tests.runtime.runtime_house import FAST, SHOP, SINK, StopWhen
+from tests.runtime.harness import FAST, SHOP, SINK, StopWhen
+from tests.runtime.maintenance.harness import INTERVAL, NOW, WEEK, WIDTH, Bystander, Hall, message
 
 
 async def test_a_slot_is_recycled_as_soon_as_all_of_it_may_be_forgotten() -> None:

@@ -24,8 +24,8 @@ from onceonly.ports.upkeep import Upkeep
 from onceonly.runtime.environment import Environment, SystemIdGenerator
 from onceonly.runtime.maintenance.janitor import Janitor
 from onceonly.testing.clock import ManualClock
-from tests.runtime.relay.relay_house import PassingTimer
-from tests.runtime.runtime_house import SHOP, FixedRandomSource
+from tests.runtime.harness import SHOP, FixedRandomSource
+from tests.runtime.relay.harness import PassingTimer
 
 AFTER = 600.0
 OLD = int(AFTER * 1000) + 1

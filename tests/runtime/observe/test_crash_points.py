@@ -12,7 +12,7 @@ from onceonly.ports.dead_letters import Filter
 from onceonly.ports.store import Resources, Unit
 from onceonly.runtime.observe.crash import CRASH_POINTS, CrashAt, Crashed
 from onceonly.runtime.observe.observer import Point
-from tests.runtime.runtime_house import FAST, House, ScriptedHandlers, failing
+from tests.runtime.harness import FAST, House, ScriptedHandlers, failing
 
 
 class StoreThatLosesOnce(MemoryStore):

@@ -11,7 +11,7 @@ from onceonly.model.journal import Done, Journal
 from onceonly.runtime.observe.health_state import FAILURE_FADES_MS, Vitals, keep_written, read_vitals, write_vitals
 from onceonly.runtime.observe.observer import Call, Observers, Point
 from onceonly.testing.clock import ManualClock
-from tests.runtime.runtime_house import House, StopWhen
+from tests.runtime.harness import House, StopWhen
 
 
 async def called(vitals: Vitals, point: Point, error: BaseException | None = None, result: object = None) -> None:

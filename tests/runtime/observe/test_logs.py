@@ -14,7 +14,7 @@ from onceonly.model.ring import Undecidable
 from onceonly.ports.store import Found, UndecidableMessage
 from onceonly.runtime.observe.logs import JsonLines, KeyValues, Logs, log_to_stderr
 from onceonly.runtime.observe.observer import Call, Point
-from tests.runtime.runtime_house import House, ScriptedHandlers, failing
+from tests.runtime.harness import House, ScriptedHandlers, failing
 
 
 def entries(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:

@@ -21,7 +21,7 @@ from onceonly.ports.upkeep import Journals
 from onceonly.runtime.observe import observed as observing
 from onceonly.runtime.observe.observed import is_retry_copy, observed
 from onceonly.runtime.observe.observer import Call, Observers, Point, Tally
-from tests.runtime.runtime_house import SHOP, House, ScriptedHandlers, failing
+from tests.runtime.harness import SHOP, House, ScriptedHandlers, failing
 
 
 class WritesDown:

@@ -12,8 +12,8 @@ from onceonly.model.identity import Identity, outgoing_id
 from onceonly.runtime.observe.crash import CrashAt, Crashed
 from onceonly.runtime.observe.observer import Call, Observer, Point
 from onceonly.runtime.relay.relay import PAGE
-from tests.runtime.relay.relay_house import FailsAt, Post, StandingTimer
-from tests.runtime.runtime_house import SHOP, HastyTimer
+from tests.runtime.harness import SHOP, HastyTimer
+from tests.runtime.relay.harness import FailsAt, Post, StandingTimer
 
 
 class HeldUp:

@@ -18,8 +18,8 @@ from onceonly.runtime.observe.observed import observed
 from onceonly.runtime.observe.observer import Call, Observers, Point, Tally
 from onceonly.runtime.processes.notifier import Doorbell
 from onceonly.runtime.relay.relay import LEASE_SECONDS, PAGE
-from tests.runtime.relay.relay_house import FailsAt, Post, StandingTimer, UnsureTransport, record_of
-from tests.runtime.runtime_house import SHOP, HastyTimer, StopWhen
+from tests.runtime.harness import SHOP, HastyTimer, StopWhen
+from tests.runtime.relay.harness import FailsAt, Post, StandingTimer, UnsureTransport, record_of
 
 # The algorithm
 

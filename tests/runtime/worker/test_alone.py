@@ -22,7 +22,7 @@ from onceonly.runtime.processes.counters import Board, Column
 from onceonly.runtime.worker.alone import AloneStarts, Crowd, Presence
 from onceonly.runtime.worker.worker import Worker, run_all
 from tests.conformance.starts_contract import MESSAGE
-from tests.runtime.runtime_house import House, ScriptedHandlers, failing
+from tests.runtime.harness import House, ScriptedHandlers, failing
 
 
 class Unsteady(MemoryStarts):

@@ -10,7 +10,7 @@ from onceonly.config.worker import WorkerSettings
 from onceonly.model.message import Message
 from onceonly.ports.store import Resources, Unit
 from onceonly.runtime.worker.worker import SIDE_BY_SIDE
-from tests.runtime.runtime_house import House, ScriptedHandlers, failing
+from tests.runtime.harness import House, ScriptedHandlers, failing
 
 IDS = [f"m{number:03}" for number in range(6 * SIDE_BY_SIDE)]
 

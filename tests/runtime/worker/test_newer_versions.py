@@ -10,7 +10,7 @@ from onceonly.model.errors import UpgradeRequired
 from onceonly.model.message import Message
 from onceonly.ports.store import Unit
 from onceonly.runtime.worker.batched_delete import WINDOW_SECONDS
-from tests.runtime.runtime_house import House
+from tests.runtime.harness import House
 
 
 class OutdatedStore(MemoryStore):

@@ -17,7 +17,7 @@ from onceonly.runtime.worker.alone import Presence
 from onceonly.runtime.worker.batched_delete import WINDOW_SECONDS, ForgettingTogether
 from onceonly.runtime.worker.pipeline import Turn, TurningStore
 from onceonly.runtime.worker.worker import IN_FLIGHT, Worker
-from tests.runtime.runtime_house import HastyTimer, House
+from tests.runtime.harness import HastyTimer, House
 
 MANY = "abcdefghijkl"
 ONE_BY_ONE = WorkerSettings(batch_size=1, wait=0.05)

@@ -18,7 +18,7 @@ from onceonly.runtime.environment import LIVE
 from onceonly.runtime.processes.counters import Board, Column, Row
 from onceonly.runtime.worker import responders
 from onceonly.runtime.worker.alone import crowd
-from tests.endpoint.asking import FAR, Got, ask
+from tests.endpoint.asgi_client import FAR, Got, ask
 
 SOON = 10.0
 """Seconds after which a test has failed that waits for something."""

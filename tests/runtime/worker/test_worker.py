@@ -16,7 +16,7 @@ from onceonly.runtime.observe.observer import Point, Tally
 from onceonly.runtime.processes.counters import DEAD, HANDLED, HELD, KNOWN, RECEIVED, RETRIED, Board
 from onceonly.runtime.worker.batched_delete import WINDOW_SECONDS
 from onceonly.runtime.worker.worker import Worker, run_all, side_by_side
-from tests.runtime.runtime_house import FAST, House, ScriptedHandlers, failing
+from tests.runtime.harness import FAST, House, ScriptedHandlers, failing
 
 
 class ContendedStore(MemoryStore):

@@ -17,7 +17,7 @@ from onceonly.model.message import FailureKind, Message, Send
 from onceonly.runtime.observe.observer import Tally
 from onceonly.runtime.processes.counters import Board
 from onceonly.runtime.worker.worker import Worker
-from tests.runtime.runtime_house import House, ScriptedHandlers, failing
+from tests.runtime.harness import House, ScriptedHandlers, failing
 
 PROBED = ("store", "fence", "pending", "handlers", "admission", "effects", "transport", "dead_letters", "starts")
 

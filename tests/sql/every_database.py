@@ -16,7 +16,7 @@ from onceonly.sql.store import SCHEMA, SqlStore
 from onceonly.sql.store.unit import SqlUnit
 from onceonly.testing.samples import message
 from tests.sql.emptying import empty
-from tests.sql.sql_house import connection_of, opened
+from tests.sql.harness import connection_of, opened
 
 PLACES = ("sqlite", "postgresql+asyncpg", "postgresql+psycopg", "mariadb")
 SERVERS = PLACES[1:]

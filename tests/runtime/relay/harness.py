@@ -16,7 +16,7 @@ from onceonly.runtime.observe.observer import Call, Observer, Observers, Point, 
 from onceonly.runtime.processes.notifier import Doorbell
 from onceonly.runtime.relay.relay import Relay
 from onceonly.testing.clock import ManualClock
-from tests.runtime.runtime_house import SHOP, SINK, FixedRandomSource, House, StopWhen
+from tests.runtime.harness import SHOP, SINK, FixedRandomSource, House, StopWhen
 
 AFTER = 10.0
 OLD = int(AFTER * 1000) + 1

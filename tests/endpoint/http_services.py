@@ -1,6 +1,6 @@
 """Two services: a shop that has payments charged, each in a process of its own, which may kill itself at a port call.
 
-Run as a program it is one of them: `python -m tests.endpoint.http_house SIDE FOLDER PORT [CRASH_POINT]`.
+Run as a program it is one of them: `python -m tests.endpoint.http_services SIDE FOLDER PORT [CRASH_POINT]`.
 """
 
 import asyncio
@@ -174,7 +174,7 @@ async def until(holds: Callable[[], bool], *, patience: float = PATIENCE) -> Non
 @asynccontextmanager
 async def process(side: str, folder: Path, port: int, point: str = "") -> AsyncIterator[Process]:
     """Run one of the services in a process of its own, which says "ready"; kill it at the end."""
-    command = (sys.executable, "-m", "tests.endpoint.http_house", side, str(folder), str(port), point)
+    command = (sys.executable, "-m", "tests.endpoint.http_services", side, str(folder), str(port), point)
     started = await asyncio.create_subprocess_exec(*command, cwd=ROOT, stdout=PIPE)
     try:
         assert started.stdout is not None

@@ -18,7 +18,7 @@ from onceonly.ports.bundle import Ports
 from onceonly.ports.transport import Topology
 from onceonly.runtime.environment import Environment
 from onceonly.testing.clock import ManualClock
-from tests.endpoint.endpoint_house import FixedRandomSource
+from tests.endpoint.harness import FixedRandomSource
 
 QUICK = ControlMessages(delays=(timedelta(seconds=40), timedelta(seconds=50)), max_commit=timedelta(seconds=60))
 

@@ -14,7 +14,7 @@ from onceonly.ports.documents import DocumentLimits
 from onceonly.testing.clock import ManualClock
 from onceonly.testing.samples import effects, message
 from onceonly.testing.suite import ENDPOINT
-from tests.documents.documents_house import Told
+from tests.documents.fakes import Told
 
 WEEK = timedelta(days=7)
 ORDER = "order/17"

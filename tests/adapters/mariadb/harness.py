@@ -13,7 +13,7 @@ from onceonly.sql.store import SCHEMA
 from onceonly.sql.store.unit import SqlUnit
 from onceonly.testing.samples import message
 from tests.servers.available import on_mariadb
-from tests.sql.sql_house import connection_of, opened
+from tests.sql.harness import connection_of, opened
 
 PREFIX = "house_"
 EMPTY = ["DELETE FROM house_claims", "DELETE FROM house_records", "DELETE FROM house_dead_letters", "DELETE FROM house_keys"]

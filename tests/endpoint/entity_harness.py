@@ -25,7 +25,7 @@ from onceonly.ports.bundle import Ports
 from onceonly.ports.dead_letters import Filter
 from onceonly.ports.documents import Change
 from onceonly.ports.transport import Topology
-from tests.endpoint.endpoint_house import STILL, endpoint
+from tests.endpoint.harness import STILL, endpoint
 
 
 @dataclass

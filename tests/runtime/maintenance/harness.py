@@ -17,8 +17,8 @@ from onceonly.ports.ring import Recycling, Slot
 from onceonly.ports.upkeep import Upkeep
 from onceonly.runtime.environment import Environment, Timer
 from onceonly.runtime.maintenance.janitor import Janitor
-from tests.runtime.relay.relay_house import PassingTimer, record_of
-from tests.runtime.runtime_house import SHOP, FixedRandomSource, House
+from tests.runtime.harness import SHOP, FixedRandomSource, House
+from tests.runtime.relay.harness import PassingTimer, record_of
 
 WEEK = 7 * 86_400_000
 SLICING = slicing_for(WEEK)

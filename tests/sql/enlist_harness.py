@@ -21,7 +21,7 @@ from onceonly.ports.transport import Topology, Transport
 from onceonly.runtime.environment import LIVE, Environment, SystemClock
 from onceonly.runtime.observe.observer import Call, Observer, Observers, Point
 from tests import ROOT
-from tests.sql.sql_house import Order
+from tests.sql.harness import Order
 
 DRIVERS = {"sqlite": "sqlite+aiosqlite", "postgresql": "postgresql+asyncpg", "mysql": "mysql+asyncmy"}
 LATER = 1 << 52
