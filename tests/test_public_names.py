@@ -15,7 +15,7 @@ def test_the_public_names_are_sorted_and_all_there() -> None:
 
 
 def test_nothing_else_is_public() -> None:
-    """Packages of the house apart, which Python adds as they are imported."""
+    """Subpackages do not count: Python adds them as they are imported."""
     modules = {name for name, value in vars(onceonly).items() if type(value) is type(sys)}
     public = {name for name in vars(onceonly) if not name.startswith("_")}
     later = {"Outgoing", "Transaction"}  # imported when they are asked for

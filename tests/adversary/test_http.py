@@ -67,7 +67,7 @@ async def served(postgresql_url: str) -> AsyncIterator[Shop]:
     async with opened_place(postgresql_url, need(RABBITMQ)) as place:
         _, effects, _ = tables(f"{place.prefix}effects")
         shop = Endpoint("shop", store=place.store, transport=place.transport)
-        house: Shop
+        shared_shop: Shop
 
         @shop.handler(type="Order")
         async def order(_body: bytes) -> None:
@@ -78,41 +78,43 @@ async def served(postgresql_url: str) -> AsyncIterator[Shop]:
             name = (await request.body())[:20].hex() or "empty"
             await tx.sql.execute(insert(effects).values(name=name.encode()))
             tx.publish(Done(name))
-            house.entered.set()
-            await house.may_go.wait()
+            shared_shop.entered.set()
+            await shared_shop.may_go.wait()
             return JSONResponse({"name": name}, 201)
 
         app = Starlette(routes=[Route("/", write, methods=["POST"])], lifespan=lifespan(shop))
         port = free_port()
-        house = Shop(place, port)
+        shared_shop = Shop(place, port)
         server = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=port, log_level="error", lifespan="on"))
         serving = asyncio.create_task(server.serve())
         try:
             while not server.started:
                 assert not serving.done()
                 await asyncio.sleep(0.01)
-            yield house
+            yield shared_shop
         finally:
-            house.may_go.set()
-            await house.client.aclose()
+            shared_shop.may_go.set()
+            await shared_shop.client.aclose()
             server.should_exit = True
             await serving
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def house(postgresql_url: str) -> AsyncIterator[Shop]:
+async def shared_shop(postgresql_url: str) -> AsyncIterator[Shop]:
     """Serve it for all cases."""
     async with served(postgresql_url) as shop:
         yield shop
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def shop(house: Shop) -> Shop:
+async def shop(shared_shop: Shop) -> Shop:
     """Begin without rows and keys."""
-    await house.place.execute(f"DELETE FROM {house.place.prefix}effects", f"DELETE FROM {house.place.prefix}keys")
-    house.entered.clear()
-    house.may_go.set()
-    return house
+    await shared_shop.place.execute(
+        f"DELETE FROM {shared_shop.place.prefix}effects", f"DELETE FROM {shared_shop.place.prefix}keys"
+    )
+    shared_shop.entered.clear()
+    shared_shop.may_go.set()
+    return shared_shop
 
 
 GOOD_KEYS = {

@@ -33,7 +33,7 @@ from onceonly.testing.clock import ManualClock
 from onceonly.testing.samples import effects
 from onceonly.testing.suite import ENDPOINT, OTHER
 from tests import ROOT
-from tests.documents.harness import WEEK, House, about
+from tests.documents.harness import WEEK, StoreHarness, about
 
 PAGE = ROOT / "docs" / "guarantees.md"
 SITUATIONS = ("first, sends one message", "first, sends nothing", "a copy of it later", "again after a crash before dispatch")
@@ -101,39 +101,39 @@ async def history_in_sql(folder: Path) -> AsyncIterator[Variant]:
 @asynccontextmanager
 async def history_in_documents(_: Path) -> AsyncIterator[Variant]:
     """Records in the entity's document."""
-    house = House()
-    yield Variant(bundle(house.store(WEEK), History()), about(), lambda: len(house.documents.calls))
+    harness = StoreHarness()
+    yield Variant(bundle(harness.store(WEEK), History()), about(), lambda: len(harness.documents.calls))
 
 
 @asynccontextmanager
 async def history_with_blobs(_: Path) -> AsyncIterator[Variant]:
     """The same, with register rows."""
-    house = House()
-    things = {"blob": MemoryArtifacts(house.documents.inner._driver)}
-    registered = Registered(house.store(), house.register(), things, ids=SystemIdGenerator(), clock=house.clock)
-    yield Variant(bundle(house.store(WEEK), History(), registered), about(), lambda: len(house.documents.calls))
+    harness = StoreHarness()
+    things = {"blob": MemoryArtifacts(harness.documents.inner._driver)}
+    registered = Registered(harness.store(), harness.register(), things, ids=SystemIdGenerator(), clock=harness.clock)
+    yield Variant(bundle(harness.store(WEEK), History(), registered), about(), lambda: len(harness.documents.calls))
 
 
 @asynccontextmanager
 async def dedup_store(_: Path) -> AsyncIterator[Variant]:
     """A small entity, and a mark elsewhere."""
-    house = House()
-    done = DocumentDedupStore(house.documents, retention=WEEK, clock=house.clock)
-    yield Variant(bundle(house.store(None), Deduplicated(ENDPOINT, done)), about(), lambda: len(house.documents.calls))
+    harness = StoreHarness()
+    done = DocumentDedupStore(harness.documents, retention=WEEK, clock=harness.clock)
+    yield Variant(bundle(harness.store(None), Deduplicated(ENDPOINT, done)), about(), lambda: len(harness.documents.calls))
 
 
 @asynccontextmanager
 async def tokens(_: Path) -> AsyncIterator[Variant]:
     """A token that came with the message, and one for each that is sent."""
-    house = House()
-    store = DocumentTokens(house.documents, clock=house.clock)
+    harness = StoreHarness()
+    store = DocumentTokens(harness.documents, clock=harness.clock)
     mine = Token("mine", ENDPOINT)
     await store.prepare(dict.fromkeys([mine], Owner(OTHER, "", about().identity)))
-    await DocumentTokens(house.documents, clock=house.clock).activate([mine])
-    house.documents.calls.clear()
-    admission = Tokenized(ENDPOINT, DocumentTokens(house.documents, clock=house.clock), {}, SystemIdGenerator())
+    await DocumentTokens(harness.documents, clock=harness.clock).activate([mine])
+    harness.documents.calls.clear()
+    admission = Tokenized(ENDPOINT, DocumentTokens(harness.documents, clock=harness.clock), {}, SystemIdGenerator())
     message = about(extensions=((TOKEN, mine.id),))
-    yield Variant(bundle(house.store(None), admission), message, lambda: len(house.documents.calls))
+    yield Variant(bundle(harness.store(None), admission), message, lambda: len(harness.documents.calls))
 
 
 @asynccontextmanager

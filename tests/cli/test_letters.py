@@ -28,7 +28,7 @@ def letter(number: int, *, type_: str = "PlaceOrder", reason: str = "boom", endp
     return DeadLetter(endpoint=endpoint, reason=reason, headers=(), body=message.body, message=message, attempts=8)
 
 
-class Desk:
+class SimulatedEndpoint:
     """A broker with one endpoint, and its dead letters."""
 
     def __init__(self) -> None:
@@ -37,7 +37,7 @@ class Desk:
         self.letters = MemoryDeadLetters(driver, clock=self.clock)
         self.transport = MemoryTransport(driver, "shop", clock=self.clock)
 
-    async def opened(self, *letters: DeadLetter) -> "Desk":
+    async def opened(self, *letters: DeadLetter) -> "SimulatedEndpoint":
         """Declare the endpoint, and store these letters."""
         await self.transport.declare([Topology(endpoint="shop")])
         for each in letters:
@@ -58,32 +58,32 @@ class Desk:
 
 async def test_letters_are_chosen_by_filter_however_many_there_are() -> None:
     """All pages are read, unless a limit is given."""
-    desk = await Desk().opened(*(letter(n, type_="even" if n % 2 == 0 else "odd") for n in range(250)))
-    assert len(await choose(desk.letters, Chosen(filter=Filter(type="even")))) == 125
-    assert len(await choose(desk.letters, Chosen(), limit=7)) == 7
+    simulated = await SimulatedEndpoint().opened(*(letter(n, type_="even" if n % 2 == 0 else "odd") for n in range(250)))
+    assert len(await choose(simulated.letters, Chosen(filter=Filter(type="even")))) == 125
+    assert len(await choose(simulated.letters, Chosen(), limit=7)) == 7
 
 
 async def test_the_beginning_of_a_key_is_enough_if_it_is_the_only_one() -> None:
     """A key that names nothing, or too much, is an error that says so."""
-    desk = await Desk().opened(*(letter(n) for n in range(40)))
+    simulated = await SimulatedEndpoint().opened(*(letter(n) for n in range(40)))
     wanted = letter(3)
-    assert (await find(desk.letters, wanted.key)).key == (await find(desk.letters, wanted.key[:20])).key == wanted.key
+    assert (await find(simulated.letters, wanted.key)).key == (await find(simulated.letters, wanted.key[:20])).key == wanted.key
     with pytest.raises(SetupError, match="no dead letter"):
-        await find(desk.letters, "nothing")
+        await find(simulated.letters, "nothing")
     ((shared, _),) = Counter(letter(n).key[0] for n in range(40)).most_common(1)
     with pytest.raises(SetupError, match="give more digits"):
-        await find(desk.letters, shared)
+        await find(simulated.letters, shared)
 
 
 async def test_a_retried_message_goes_back_with_its_identity_and_its_letter_is_gone() -> None:
     """It comes as a copy of ours, alone in its unit, with a fresh count, and not before its letter was removed."""
-    desk = await Desk().opened(letter(1), letter(2))
-    done = await desk.retry(Chosen(keys=(letter(1).key,)))
+    simulated = await SimulatedEndpoint().opened(letter(1), letter(2))
+    done = await simulated.retry(Chosen(keys=(letter(1).key,)))
     assert (done.sent, done.kept) == (1, [])
-    assert [left.key for left in await choose(desk.letters, Chosen())] == [letter(2).key]
-    assert await desk.transport.receive(10, 0) == ()
-    desk.clock.advance(50)
-    (delivery,) = await desk.transport.receive(10, 0)
+    assert [left.key for left in await choose(simulated.letters, Chosen())] == [letter(2).key]
+    assert await simulated.transport.receive(10, 0) == ()
+    simulated.clock.advance(50)
+    (delivery,) = await simulated.transport.receive(10, 0)
     event = take_apart(delivery.headers, delivery.body)
     assert (event.attributes["source"], event.attributes["id"], event.body) == ("cli", "1", b'{"n": 1}')
     assert is_copy(delivery)
@@ -95,13 +95,13 @@ async def test_a_letter_that_cannot_be_retried_stays_and_says_why() -> None:
     """No identity, or no queue to go back to."""
     nameless = DeadLetter(endpoint="shop", reason="no id", headers=(), body=b"?")
     homeless = letter(1, endpoint="gone")
-    desk = await Desk().opened(nameless, homeless)
-    done = await desk.retry(Chosen())
+    simulated = await SimulatedEndpoint().opened(nameless, homeless)
+    done = await simulated.retry(Chosen())
     reasons = dict(done.kept)
     assert done.sent == 0
     assert "no identity" in reasons[nameless.key]
     assert "no queue for endpoint 'gone'" in reasons[homeless.key]
-    assert len(await choose(desk.letters, Chosen())) == 2
+    assert len(await choose(simulated.letters, Chosen())) == 2
 
 
 def barred(number: int, bar: Undecidable, instant: str = "17") -> DeadLetter:
@@ -113,13 +113,13 @@ def barred(number: int, bar: Undecidable, instant: str = "17") -> DeadLetter:
 
 async def test_a_message_behind_the_horizon_goes_back_only_anyway_and_with_a_mark() -> None:
     """Its store would refuse it again; with the mark it is claimed as what it is now, under the same identity."""
-    desk = await Desk().opened(barred(1, Undecidable.TOO_OLD))
-    done = await desk.retry(Chosen())
-    assert (done.sent, len(await choose(desk.letters, Chosen()))) == (0, 1)
+    simulated = await SimulatedEndpoint().opened(barred(1, Undecidable.TOO_OLD))
+    done = await simulated.retry(Chosen())
+    assert (done.sent, len(await choose(simulated.letters, Chosen()))) == (0, 1)
     assert "--anyway" in dict(done.kept)[barred(1, Undecidable.TOO_OLD).key]
-    done = await desk.retry(Chosen(keys=(barred(1, Undecidable.TOO_OLD).key,)), anyway=True)
-    desk.clock.advance(50)
-    (delivery,) = await desk.transport.receive(10, 0)
+    done = await simulated.retry(Chosen(keys=(barred(1, Undecidable.TOO_OLD).key,)), anyway=True)
+    simulated.clock.advance(50)
+    (delivery,) = await simulated.transport.receive(10, 0)
     event = take_apart(delivery.headers, delivery.body)
     assert (done.sent, event.attributes["source"], event.attributes["id"]) == (1, "cli", "1")
     assert (event.attributes[INSTANT], event.attributes[ANYWAY], event.attributes["causationid"]) == ("17", "1", "c")
@@ -128,15 +128,15 @@ async def test_a_message_behind_the_horizon_goes_back_only_anyway_and_with_a_mar
 async def test_a_message_from_the_future_goes_back_as_it_is_when_its_time_has_come() -> None:
     """Anyway marks it; other letters are not marked whatever was said."""
     early, plain = barred(1, Undecidable.TOO_NEW), replace(barred(2, Undecidable.TOO_NEW), reason="boom")
-    desk = await Desk().opened(early, plain)
+    simulated = await SimulatedEndpoint().opened(early, plain)
     for anyway, marks in ((False, {None}), (True, {"1", None})):
-        assert (await desk.retry(Chosen(), anyway=anyway)).sent == 2
-        desk.clock.advance(50)
-        found = [take_apart(each.headers, each.body) for each in await desk.transport.receive(10, 0)]
+        assert (await simulated.retry(Chosen(), anyway=anyway)).sent == 2
+        simulated.clock.advance(50)
+        found = [take_apart(each.headers, each.body) for each in await simulated.transport.receive(10, 0)]
         assert {event.attributes.get(ANYWAY) for event in found} == marks
         assert {event.attributes.get(INSTANT) for event in found} == {"17"}
         for each in (early, plain):
-            await desk.letters.add(each)
+            await simulated.letters.add(each)
 
 
 @pytest.mark.parametrize(("before", "is_kept"), [(1, True), (0, False)])
@@ -148,12 +148,12 @@ async def test_a_message_from_the_future_is_kept_until_its_slot_may_hold_it(befo
     opens = slicing.start(instant) - 3 * slicing.width
     assert slicing.decide_retry(instant, None, opens) is Undecidable.SLOT_NOT_READY
     assert slicing.decide_retry(instant, None, opens - 1) is Undecidable.TOO_NEW
-    desk = await Desk().opened(early)
-    done = await desk.retry(Chosen(), cut=Cut(slicing, opens - before))
+    simulated = await SimulatedEndpoint().opened(early)
+    done = await simulated.retry(Chosen(), cut=Cut(slicing, opens - before))
     assert (done.sent, done.early) == (0 if is_kept else 1, [])
     assert dict(done.kept) == ({early.key: KEPT} if is_kept else {})
     if is_kept:
-        assert (await desk.retry(Chosen(keys=(early.key,)), anyway=True, cut=Cut(slicing, opens - before))).sent == 1
+        assert (await simulated.retry(Chosen(keys=(early.key,)), anyway=True, cut=Cut(slicing, opens - before))).sent == 1
 
 
 KEPT = (
@@ -165,7 +165,7 @@ KEPT = (
 async def test_where_nobody_knows_how_time_is_cut_it_goes_back_with_a_warning() -> None:
     """As when only the place of the letters was named. An instant that no calendar has is told as the last one."""
     early, never = barred(1, Undecidable.TOO_NEW, "1900000000000"), barred(2, Undecidable.TOO_NEW, str((1 << 48) - 1))
-    done = await (await Desk().opened(early, never)).retry(Chosen())
+    done = await (await SimulatedEndpoint().opened(early, never)).retry(Chosen())
     assert (done.sent, done.kept) == (2, [])
     words = "refused again unless its time, {}, is near by the clock of its store"
     assert dict(done.early) == {
@@ -176,11 +176,11 @@ async def test_where_nobody_knows_how_time_is_cut_it_goes_back_with_a_warning() 
 
 async def test_a_letter_is_kept_when_it_could_be_a_new_one_already() -> None:
     """Without any head start the message may have failed again: its letter stays."""
-    desk = await Desk().opened(letter(1))
-    done = await desk.retry(Chosen(), head_start=0)
+    simulated = await SimulatedEndpoint().opened(letter(1))
+    done = await simulated.retry(Chosen(), head_start=0)
     assert done.sent == 1
     assert "too slowly" in dict(done.kept)[letter(1).key]
-    assert len(await choose(desk.letters, Chosen())) == 1
+    assert len(await choose(simulated.letters, Chosen())) == 1
 
 
 class Reviving(MemoryDeadLetters):
@@ -198,27 +198,27 @@ class Reviving(MemoryDeadLetters):
 
 async def test_all_are_sent_back_batch_by_batch_and_removed() -> None:
     """However many there are; those the filter leaves out stay."""
-    desk = await Desk().opened(*(letter(n, reason="late" if n % 5 == 0 else "boom") for n in range(3 * PAGE)))
+    simulated = await SimulatedEndpoint().opened(*(letter(n, reason="late" if n % 5 == 0 else "boom") for n in range(3 * PAGE)))
     ticks: list[int] = []
     done = Retried()
-    way = WayBack(transport=desk.transport, clock=desk.clock, head_start=60)
+    way = WayBack(transport=simulated.transport, clock=simulated.clock, head_start=60)
     chosen = Chosen(filter=Filter(reason="boom"))
-    await retry(pages(desk.letters, chosen), desk.letters, way, tally=done, tick=ticks.append)
+    await retry(pages(simulated.letters, chosen), simulated.letters, way, tally=done, tick=ticks.append)
     assert (done.sent, done.kept, sum(ticks)) == (240, [], 240)
     assert max(ticks) <= PAGE
-    assert {left.reason for left in await choose(desk.letters, Chosen())} == {"late"}
-    desk.clock.advance(60_000)
-    assert len(await desk.transport.receive(1000, 0)) == 240
+    assert {left.reason for left in await choose(simulated.letters, Chosen())} == {"late"}
+    simulated.clock.advance(60_000)
+    assert len(await simulated.transport.receive(1000, 0)) == 240
 
 
 async def test_a_letter_that_comes_back_during_a_retry_is_not_sent_again() -> None:
     """The bulk is what was there when it began, so it ends however fast messages fail."""
-    desk = Desk()
-    desk.letters = Reviving(Live(), clock=desk.clock)
-    await desk.opened(*(letter(n) for n in range(PAGE + 50)))
-    done = await desk.retry(Chosen(), head_start=60)
+    simulated = SimulatedEndpoint()
+    simulated.letters = Reviving(Live(), clock=simulated.clock)
+    await simulated.opened(*(letter(n) for n in range(PAGE + 50)))
+    done = await simulated.retry(Chosen(), head_start=60)
     assert (done.sent, done.kept) == (PAGE + 50, [])
-    assert await desk.letters.count(Filter()) == 2 * (PAGE + 50)
+    assert await simulated.letters.count(Filter()) == 2 * (PAGE + 50)
 
 
 class Deaf(MemoryTransport):
@@ -236,10 +236,12 @@ class Deaf(MemoryTransport):
 
 async def test_no_letter_is_removed_before_its_message_was_taken() -> None:
     """What nobody knows about stays, and says so."""
-    desk = Desk()
-    desk.transport = Deaf(Live(), "shop", clock=desk.clock)
-    await desk.opened(*(letter(n) for n in range(PAGE + 1)))
-    done = await desk.retry(Chosen(), head_start=60)
+    simulated = SimulatedEndpoint()
+    simulated.transport = Deaf(Live(), "shop", clock=simulated.clock)
+    await simulated.opened(*(letter(n) for n in range(PAGE + 1)))
+    done = await simulated.retry(Chosen(), head_start=60)
     assert done.sent == PAGE
-    assert [left.key for left in await choose(desk.letters, Chosen())] == [letter(PAGE).key] == [key for key, _ in done.kept]
+    assert (
+        [left.key for left in await choose(simulated.letters, Chosen())] == [letter(PAGE).key] == [key for key, _ in done.kept]
+    )
     assert "nobody knows" in done.kept[0][1]

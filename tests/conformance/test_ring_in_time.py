@@ -96,21 +96,21 @@ OWED: list[Event] = [Sent(0), Stalled(0, 16 * WIDTH_MS), Recycled(0)]
 EARLY: list[Event] = [Sent(0), Passed(12 * WIDTH_MS), Passed(WIDTH_MS // 2), Recycled(0)]
 
 
-class Told:
+class SubjectClock:
     """The subject's time as a clock."""
 
     def __init__(self, subject: RingSubject) -> None:
         self.now = subject.now
 
 
-class Till:
+class SimulatedEndpoint:
     """One endpoint on a store under test: each message writes one row and sends one message."""
 
     def __init__(self, subject: RingSubject) -> None:
         self.subject = subject
         self.sent: list[Message] = []
         self._runs = 0
-        driver, clock = Live(), Told(subject)
+        driver, clock = Live(), SubjectClock(subject)
         self.transport = MemoryTransport(driver, ENDPOINT, clock=clock)
         self.out = MemoryTransport(driver, OUT, clock=clock)
         self.letters = MemoryDeadLetters(driver, clock=clock)
@@ -214,9 +214,9 @@ class Till:
 
 async def played(subject: RingSubject, events: Sequence[Event]) -> str:
     """Play a history; gives what is wrong in the end."""
-    till = Till(subject)
-    await till.play(events)
-    return await till.wrong()
+    simulated = SimulatedEndpoint(subject)
+    await simulated.play(events)
+    return await simulated.wrong()
 
 
 @pytest.mark.parametrize("blocking", [True, False], ids=["blocking", "optimistic"])

@@ -7,7 +7,7 @@ from onceonly.adapters.memory.world import Live
 from onceonly.ports.documents import Change, Document, Version
 
 
-class Told:
+class RecordingDocuments:
     """Passes everything on, and keeps what was called and what was written; `spoils` are raised by the calls to come."""
 
     limits = LIMITS
@@ -45,7 +45,7 @@ class Told:
             raise spoil
 
 
-class Contested(Told):
+class ContestedDocuments(RecordingDocuments):
     """Documents that somebody else writes before every write."""
 
     async def save(self, changes: Sequence[Change]) -> tuple[Version | None, ...]:

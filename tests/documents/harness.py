@@ -14,7 +14,7 @@ from onceonly.ports.documents import DocumentLimits
 from onceonly.testing.clock import ManualClock
 from onceonly.testing.samples import effects, message
 from onceonly.testing.suite import ENDPOINT
-from tests.documents.fakes import Told
+from tests.documents.fakes import RecordingDocuments
 
 WEEK = timedelta(days=7)
 ORDER = "order/17"
@@ -22,11 +22,11 @@ ENTITY = f"entity/{ORDER}"
 ONE_EFFECT = effects()[:1]
 
 
-class House:
+class StoreHarness:
     """One place for documents, told, and stores on it."""
 
     def __init__(self, *, body: int = 0) -> None:
-        self.documents = Told()
+        self.documents = RecordingDocuments()
         self.clock = ManualClock()
         if body:
             self.documents.limits = DocumentLimits(service="this service", key=1024, body=body)

@@ -15,12 +15,12 @@ from onceonly.model.identity import Identity
 from onceonly.ports.documents import Change, Document, Documents, Version
 from onceonly.ports.starts import BEGUN
 from onceonly.testing.clock import ManualClock
-from tests.documents.fakes import Contested, Told
+from tests.documents.fakes import ContestedDocuments, RecordingDocuments
 
 MESSAGE = Identity("till", "m1")
 
 
-class Overtaken(Told):
+class Overtaken(RecordingDocuments):
     """Documents of which one is written by another worker before each of our writes, `times` times; `b` never is."""
 
     def __init__(self, times: int) -> None:
@@ -63,7 +63,7 @@ async def test_only_what_lost_its_race_is_decided_anew() -> None:
 
 async def test_nothing_to_do_sends_nothing() -> None:
     """Neither without keys, nor where each document is as it should be."""
-    documents = Told()
+    documents = RecordingDocuments()
     assert not (await compare_and_set(documents, [], appended)).versions
     assert documents.calls == []
     await compare_and_set(documents, ["a"], lambda _key, _found: None)
@@ -115,7 +115,7 @@ async def test_a_store_that_edited_one_of_two_documents_does_not_say_failed() ->
 
 async def test_a_count_loses_no_addition() -> None:
     """Whoever is faster."""
-    documents = Told()
+    documents = RecordingDocuments()
     counter = DocumentCounter(documents, "drops")
     await counter.add(2)
     await counter.add(3)
@@ -126,7 +126,7 @@ async def test_a_count_loses_no_addition() -> None:
 
 async def test_a_run_begins_once() -> None:
     """Of two processes that begin the same one, the second waits."""
-    documents, clock = Told(), ManualClock()
+    documents, clock = RecordingDocuments(), ManualClock()
     one, other = (DocumentStarts(documents, "shop", clock, 30.0) for _ in range(2))
     assert await one.begin(MESSAGE, 1) == BEGUN
     assert (await other.begin(MESSAGE, 1)).wait == 30.0
@@ -136,9 +136,9 @@ async def test_a_run_begins_once() -> None:
     assert await other.begin(MESSAGE, 1) == BEGUN
 
 
-def contested(documents: Told) -> Contested:
+def contested(documents: RecordingDocuments) -> ContestedDocuments:
     """Have somebody else write these documents before every write."""
-    found = Contested()
+    found = ContestedDocuments()
     found.inner = documents.inner
     return found
 

@@ -13,7 +13,7 @@ from onceonly.model.message import Message
 from onceonly.model.record import Record
 from onceonly.ports.documents import Change, Documents
 from onceonly.testing.clock import ManualClock
-from tests.documents.fakes import Contested, Told
+from tests.documents.fakes import ContestedDocuments, RecordingDocuments
 
 A, B, C = (bytes([number]) * 16 for number in (0xA, 0xB, 0xC))
 DAY = 86_400_000
@@ -27,7 +27,7 @@ def opened(documents: Documents, clock: ManualClock | None = None) -> DocumentDe
 
 async def test_new_keys_are_added_in_one_call() -> None:
     """However many they are; nothing is looked up before."""
-    documents = Told()
+    documents = RecordingDocuments()
     await opened(documents).add([A, B, C])
     assert documents.calls == ["save"]
     assert [change.key for change in documents.written] == [f"done/{key.hex()}" for key in (A, B, C)]
@@ -35,7 +35,7 @@ async def test_new_keys_are_added_in_one_call() -> None:
 
 async def test_a_mark_says_until_when_it_counts_and_so_does_the_hint() -> None:
     """An hour beyond its retention, because clocks differ."""
-    documents, clock = Told(), ManualClock()
+    documents, clock = RecordingDocuments(), ManualClock()
     await opened(documents, clock).add([A])
     until = clock.now() + DAY + HOUR
     assert [(change.body, change.expires) for change in documents.written] == [(b'{"until":%d}' % until, until)]
@@ -43,7 +43,7 @@ async def test_a_mark_says_until_when_it_counts_and_so_does_the_hint() -> None:
 
 async def test_a_key_added_again_within_the_hour_is_not_written_again() -> None:
     """Its mark lasts long enough for both."""
-    documents, clock = Told(), ManualClock()
+    documents, clock = RecordingDocuments(), ManualClock()
     await opened(documents, clock).add([A])
     clock.advance(HOUR)
     await opened(documents, clock).add([A])
@@ -52,7 +52,7 @@ async def test_a_key_added_again_within_the_hour_is_not_written_again() -> None:
 
 async def test_a_mark_that_would_not_last_is_written_again() -> None:
     """Else it might be dropped as soon as `add` has returned."""
-    documents, clock = Told(), ManualClock()
+    documents, clock = RecordingDocuments(), ManualClock()
     store = opened(documents, clock)
     await store.add([A])
     clock.advance(HOUR + 1)
@@ -63,7 +63,7 @@ async def test_a_mark_that_would_not_last_is_written_again() -> None:
 
 async def test_a_mark_of_an_older_version_has_no_fingerprint() -> None:
     """It counts, and fits every body; what is added with a fingerprint later has it from then on."""
-    documents, clock = Told(), ManualClock()
+    documents, clock = RecordingDocuments(), ManualClock()
     until = clock.now() + DAY + HOUR
     await documents.inner.save([Change(key=f"done/{A.hex()}", body=b'{"until":%d}' % until)])
     store = opened(documents, clock)
@@ -74,7 +74,7 @@ async def test_a_mark_of_an_older_version_has_no_fingerprint() -> None:
 
 async def test_a_mark_decides_by_its_body_who_is_admitted() -> None:
     """Another body clashes; the same one is done, and so is any body where the mark is of an older version."""
-    documents, clock = Told(), ManualClock()
+    documents, clock = RecordingDocuments(), ManualClock()
     store = opened(documents, clock)
     admission = Deduplicated("shop", store)
     names = ("new", "same", "other", "old")
@@ -90,7 +90,7 @@ async def test_a_mark_decides_by_its_body_who_is_admitted() -> None:
 
 async def test_a_fingerprint_is_read_and_written_in_the_calls_that_are_made_anyway() -> None:
     """One to add, one to look."""
-    documents, clock = Told(), ManualClock()
+    documents, clock = RecordingDocuments(), ManualClock()
     store = opened(documents, clock)
     await store.add([A], {A: b"12345678"})
     await store.contains([A])
@@ -102,7 +102,7 @@ async def test_a_fingerprint_is_read_and_written_in_the_calls_that_are_made_anyw
 
 async def test_an_old_mark_still_counts() -> None:
     """The message was handled, whatever any clock says."""
-    documents, clock = Told(), ManualClock()
+    documents, clock = RecordingDocuments(), ManualClock()
     store = opened(documents, clock)
     await store.add([A])
     clock.advance(100 * DAY)
@@ -111,7 +111,7 @@ async def test_an_old_mark_still_counts() -> None:
 
 async def test_sweeping_drops_what_is_past_its_time() -> None:
     """And nothing else, page by page."""
-    documents, clock = Told(), ManualClock()
+    documents, clock = RecordingDocuments(), ManualClock()
     store = opened(documents, clock)
     await store.add([A, B])
     clock.advance(HOUR + DAY)
@@ -129,7 +129,7 @@ async def test_sweeping_drops_what_is_past_its_time() -> None:
 
 async def test_sweeping_leaves_a_mark_that_is_added_again_meanwhile() -> None:
     """What was looked at is what is deleted, or nothing."""
-    documents, clock = Contested(), ManualClock()
+    documents, clock = ContestedDocuments(), ManualClock()
     store = opened(documents, clock)
     await store.add([A])
     clock.advance(2 * DAY)
@@ -140,7 +140,7 @@ async def test_sweeping_leaves_a_mark_that_is_added_again_meanwhile() -> None:
 
 async def test_losing_every_time_ends() -> None:
     """It failed: nothing was written."""
-    documents = Contested()
+    documents = ContestedDocuments()
     await opened(documents).add([A])
     with pytest.raises(CommitFailed, match="try again"):
         await opened(documents).remove([A])
@@ -150,7 +150,7 @@ async def test_losing_every_time_ends() -> None:
 @pytest.mark.parametrize("spoiled", [1, 2])
 async def test_failing_after_some_were_written_is_unknown(spoiled: int) -> None:
     """CommitFailed would say that nothing happened."""
-    documents, clock = Told(), ManualClock()
+    documents, clock = RecordingDocuments(), ManualClock()
     await opened(documents, clock).add([A])
     clock.advance(DAY)
     documents.calls.clear()
@@ -161,7 +161,7 @@ async def test_failing_after_some_were_written_is_unknown(spoiled: int) -> None:
 
 async def test_failing_before_anything_was_written_is_failed() -> None:
     """The first call was the only one."""
-    documents = Told()
+    documents = RecordingDocuments()
     documents.spoils[0] = CommitFailed("away")
     with pytest.raises(CommitFailed, match="away"):
         await opened(documents).add([A])
@@ -169,7 +169,7 @@ async def test_failing_before_anything_was_written_is_failed() -> None:
 
 async def test_a_mark_of_a_newer_version_says_so() -> None:
     """Rather than being taken for an old one."""
-    documents = Told()
+    documents = RecordingDocuments()
     await documents.inner.save([Change(key=f"done/{A.hex()}", body=b'{"until":"for ever"}')])
     assert set(await opened(documents).contains([A])) == {A}
     with pytest.raises(SchemaTooNew, match="upgrade"):
@@ -178,7 +178,7 @@ async def test_a_mark_of_a_newer_version_says_so() -> None:
 
 async def test_nothing_is_asked_about_nothing() -> None:
     """No call for an empty list."""
-    documents = Told()
+    documents = RecordingDocuments()
     store = opened(documents)
     await store.add([])
     await store.remove([])
@@ -189,12 +189,12 @@ async def test_nothing_is_asked_about_nothing() -> None:
 def test_a_store_that_remembers_for_no_time_is_refused() -> None:
     """It would be no dedup store."""
     with pytest.raises(SetupError, match="longer than 0"):
-        DocumentDedupStore(Told(), retention=timedelta(), clock=ManualClock())
+        DocumentDedupStore(RecordingDocuments(), retention=timedelta(), clock=ManualClock())
 
 
 async def test_expired_marks_are_looked_for_page_by_page() -> None:
     """So many pages at a time, going on where the last look stopped, and beginning anew at the end."""
-    documents, clock = Told(), ManualClock()
+    documents, clock = RecordingDocuments(), ManualClock()
     done = DocumentDedupStore(documents, retention=timedelta(days=1), clock=clock)
     await done.add([bytes([number] * 16) for number in range(5)])
     clock.advance(3 * 86_400_000)

@@ -12,7 +12,7 @@ from onceonly.model.errors import CommitRefused, PermanentFailure
 from onceonly.model.message import Message, Send
 from onceonly.model.record import Record
 from onceonly.testing.samples import message
-from tests.documents.harness import ENTITY, ONE_EFFECT, ORDER, WEEK, House, about, handle
+from tests.documents.harness import ENTITY, ONE_EFFECT, ORDER, WEEK, StoreHarness, about, handle
 
 PLACES = [WEEK, None]
 
@@ -36,10 +36,10 @@ async def grow(store: DocumentStore, asked: Message, size: int) -> None:
     await unit.commit([Record(asked.identity, unit=unit.key)])
 
 
-async def fill(house: House, history: timedelta | None) -> Record:
+async def fill(harness: StoreHarness, history: timedelta | None) -> Record:
     """Handle a message with an effect that leaves the entity as large as a commit lets it become."""
-    store = house.store(history)
-    for size in range(house.documents.limits.body, 0, -16):
+    store = harness.store(history)
+    for size in range(harness.documents.limits.body, 0, -16):
         unit = await store.begin([about()])
         entities = unit.resources.get(Entities)
         assert isinstance(entities, Entities)
@@ -57,31 +57,31 @@ async def fill(house: House, history: timedelta | None) -> Record:
 @pytest.mark.parametrize("body", [8_192, 400_000])
 async def test_a_full_document_takes_register_rows(history: timedelta | None, body: int) -> None:
     """Else a message that still owes its effects could not even begin, and would become a dead letter."""
-    house = House(body=body)
-    record = await fill(house, history)
+    harness = StoreHarness(body=body)
+    record = await fill(harness, history)
     identity = about(source="s" * 300).identity
-    rows = [Row(identity=identity, unit=ENTITY, attempt=f"{number:032}", at=house.clock.now()) for number in range(3)]
-    await house.register().open(rows)
-    assert await house.register().cancel(rows[0])
-    await house.store(history).forget([record])
-    await house.register().remove(rows[0])
+    rows = [Row(identity=identity, unit=ENTITY, attempt=f"{number:032}", at=harness.clock.now()) for number in range(3)]
+    await harness.register().open(rows)
+    assert await harness.register().cancel(rows[0])
+    await harness.store(history).forget([record])
+    await harness.register().remove(rows[0])
 
 
 @pytest.mark.parametrize("history", PLACES)
 async def test_a_full_document_can_be_fenced_and_emptied(history: timedelta | None) -> None:
     """What is finished always fits."""
-    house = House(body=8_192)
-    record = await fill(house, history)
-    store = house.store(history)
+    harness = StoreHarness(body=8_192)
+    record = await fill(harness, history)
+    store = harness.store(history)
     assert await store.fence(ENTITY, about("other").identity) is None
     await store.forget([record])
-    assert not [each for each in (await house.entity()).records.values() if each.owes]
+    assert not [each for each in (await harness.entity()).records.values() if each.owes]
 
 
 async def test_a_document_full_of_history_says_so() -> None:
     """The dead letter names what takes the room, and what to do about it: nothing is changed by trying again."""
-    house = House(body=8_192)
-    store = house.store()
+    harness = StoreHarness(body=8_192)
+    store = harness.store()
     for number in range(90):
         await handle(store, about(f"m{number:02}"))
     with pytest.raises(PermanentFailure) as refused:
@@ -97,17 +97,17 @@ async def test_a_document_full_of_history_says_so() -> None:
 @pytest.mark.parametrize("history", PLACES)
 async def test_a_state_that_is_too_large_is_told_to_get_smaller(history: timedelta | None) -> None:
     """Whoever keeps what is done elsewhere is not told to do that."""
-    house = House(body=8_192)
+    harness = StoreHarness(body=8_192)
     with pytest.raises(PermanentFailure) as refused:
-        await grow(house.store(history), about(), 8_000)
+        await grow(harness.store(history), about(), 8_000)
     assert str(refused.value).endswith("Make room, then retry: 7,996 bytes are the state (make the entity smaller)")
 
 
 @pytest.mark.parametrize("history", PLACES)
 async def test_what_others_have_not_sent_yet_is_waited_for(history: timedelta | None) -> None:
     """A document that is full of it has room as soon as it is sent: that is a failure like others, and tried again."""
-    house = House(body=8_192)
-    store = house.store(history)
+    harness = StoreHarness(body=8_192)
+    store = harness.store(history)
     before = await handle(store, about("before"), sends(3_000))
     with pytest.raises(CommitRefused, match=r"of them go as soon as what others send from there is sent$") as refused:
         await grow(store, about(), 5_000)
@@ -119,7 +119,7 @@ async def test_what_others_have_not_sent_yet_is_waited_for(history: timedelta | 
 @pytest.mark.parametrize("history", PLACES)
 async def test_what_is_sent_stays_as_history_and_may_still_be_too_much(history: timedelta | None) -> None:
     """Where none is kept it goes altogether."""
-    store = House(body=8_192).store(history)
+    store = StoreHarness(body=8_192).store(history)
     for number in range(8):
         await handle(store, about(f"before {number}"), sends(1))
     with pytest.raises(CommitRefused) as refused:
@@ -130,15 +130,15 @@ async def test_what_is_sent_stays_as_history_and_may_still_be_too_much(history: 
 async def test_what_is_sent_at_once_may_be_too_large() -> None:
     """Its own messages do not go before it is committed."""
     with pytest.raises(PermanentFailure, match=r"bytes are what is to be sent \(send less at once\)$"):
-        await handle(House(body=8_192).store(), about(), sends(8_000))
+        await handle(StoreHarness(body=8_192).store(), about(), sends(8_000))
 
 
 async def test_history_that_an_earlier_setting_left_goes_by_itself() -> None:
     """It is trimmed in the end, whatever is set now."""
-    house = House(body=8_192)
+    harness = StoreHarness(body=8_192)
     for number in range(90):
-        await handle(house.store(), about(f"m{number:02}"))
+        await handle(harness.store(), about(f"m{number:02}"))
     with pytest.raises(
         PermanentFailure, match=r"90 messages finished under an earlier setting \(they go 30 days after they were\)$"
     ):
-        await handle(house.store(None), about("one more"), ONE_EFFECT)
+        await handle(harness.store(None), about("one more"), ONE_EFFECT)

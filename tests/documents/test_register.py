@@ -13,8 +13,8 @@ from onceonly.model.identity import Identity
 from onceonly.model.record import Record
 from onceonly.ports.documents import Change
 from onceonly.testing.suite import ENDPOINT
-from tests.documents.fakes import Told
-from tests.documents.harness import ENTITY, ONE_EFFECT, WEEK, House, about, handle
+from tests.documents.fakes import RecordingDocuments
+from tests.documents.harness import ENTITY, ONE_EFFECT, WEEK, StoreHarness, about, handle
 
 LATER = 1 << 52
 HOUR = 3_600_000
@@ -33,23 +33,23 @@ class Counter:
         return f"a{self.last}"
 
 
-def row(house: House, attempt: str = "a1", name: str = "m1", unit: str = ENTITY) -> Row:
+def row(harness: StoreHarness, attempt: str = "a1", name: str = "m1", unit: str = ENTITY) -> Row:
     """Make a row."""
-    return Row(identity=Identity("till", name), unit=unit, attempt=attempt, at=house.clock.now())
+    return Row(identity=Identity("till", name), unit=unit, attempt=attempt, at=harness.clock.now())
 
 
-def effects_of(house: House) -> tuple[Effects, MemoryArtifacts]:
+def effects_of(harness: StoreHarness) -> tuple[Effects, MemoryArtifacts]:
     """Make the effects of a process."""
-    things = MemoryArtifacts(house.documents.inner._driver)
-    return Effects(house.store(), house.register(), {"blob": things}, ids=Counter(), clock=house.clock), things
+    things = MemoryArtifacts(harness.documents.inner._driver)
+    return Effects(harness.store(), harness.register(), {"blob": things}, ids=Counter(), clock=harness.clock), things
 
 
 async def test_what_a_stalled_attempt_makes_can_be_found() -> None:
     """It stalls between any two writes of its row, a sweeper comes, it goes on, makes its thing, and dies."""
     for stalls_at in (1, 2, 3):
-        house = House()
-        effects, things = effects_of(house)
-        stall(house.documents, stalls_at, effects)
+        harness = StoreHarness()
+        effects, things = effects_of(harness)
+        stall(harness.documents, stalls_at, effects)
         try:
             attempts = await effects.register([about()])
         except ConflictError:
@@ -57,12 +57,12 @@ async def test_what_a_stalled_attempt_makes_can_be_found() -> None:
         attempt = attempts[about().identity]
         thing = Artifact(kind="blob", name=f"{attempt}/invoice", data=b"x")
         await effects.make([Record(about().identity, attempt=attempt, things=(thing,))])
-        assert await effects_of(house)[0].sweep(LATER, 10) == 1
-        assert (await things.names(), await house.register().old(LATER, 10)) == ((), ())
-        assert (await house.entity()).register == {}
+        assert await effects_of(harness)[0].sweep(LATER, 10) == 1
+        assert (await things.names(), await harness.register().old(LATER, 10)) == ((), ())
+        assert (await harness.entity()).register == {}
 
 
-def stall(documents: Told, call: int, effects: Effects) -> None:
+def stall(documents: RecordingDocuments, call: int, effects: Effects) -> None:
     """Let a sweeper run before this call of the documents."""
     inner, calls = documents.inner, 0
     load, save = documents.load, documents.save
@@ -88,27 +88,27 @@ def stall(documents: Told, call: int, effects: Effects) -> None:
 @pytest.mark.parametrize("write", [1, 2])
 async def test_a_row_is_listed_before_it_is_written(write: int) -> None:
     """Whichever of the two writes is the last, another attempt handles the message and a sweep leaves nothing."""
-    house = House()
-    house.documents.spoils = {write: CommitFailed("the process ends here")}
+    harness = StoreHarness()
+    harness.documents.spoils = {write: CommitFailed("the process ends here")}
     with pytest.raises(CommitFailed):
-        await house.register().open([row(house, "a0")])
-    written, found = (await house.entity()).register, await house.register().old(LATER, 10)
+        await harness.register().open([row(harness, "a0")])
+    written, found = (await harness.entity()).register, await harness.register().old(LATER, 10)
     assert set(written) <= {each.attempt for each in found}
-    effects, _ = effects_of(house)
+    effects, _ = effects_of(harness)
     attempts = await effects.register([about()])
-    unit = await house.store().begin([about()])
+    unit = await harness.store().begin([about()])
     record = Record(about().identity, unit=unit.key, attempt=attempts[about().identity])
     await unit.commit([record])
     await effects.clean([record])
     await effects.sweep(LATER, 10)
-    assert ((await house.entity()).register, await house.register().old(LATER, 10)) == ({}, ())
+    assert ((await harness.entity()).register, await harness.register().old(LATER, 10)) == ({}, ())
 
 
 async def test_a_row_that_lands_after_its_listing_was_swept_is_refused() -> None:
     """The sweeper cannot see a write that is under way, so it makes it come too late."""
-    house = House()
+    harness = StoreHarness()
     late: list[Change] = []
-    save = house.documents.save
+    save = harness.documents.save
 
     async def saving(changes: list[Change]) -> object:
         if any(change.key == ENTITY for change in changes):
@@ -116,99 +116,99 @@ async def test_a_row_that_lands_after_its_listing_was_swept_is_refused() -> None
             raise OutcomeUnknown("no answer")
         return await save(changes)
 
-    house.documents.save = saving  # type: ignore[assignment, method-assign]
+    harness.documents.save = saving  # type: ignore[assignment, method-assign]
     with pytest.raises(OutcomeUnknown):
-        await house.register().open([row(house)])
-    house.documents.save = save  # type: ignore[method-assign]
-    await effects_of(house)[0].sweep(LATER, 10)
-    assert await house.register().old(LATER, 10) == ()
-    assert await house.documents.save(late) == (None,)
-    assert (await house.entity()).register == {}
+        await harness.register().open([row(harness)])
+    harness.documents.save = save  # type: ignore[method-assign]
+    await effects_of(harness)[0].sweep(LATER, 10)
+    assert await harness.register().old(LATER, 10) == ()
+    assert await harness.documents.save(late) == (None,)
+    assert (await harness.entity()).register == {}
 
 
 async def test_a_sweep_of_committed_attempts_changes_no_document() -> None:
     """Their rows went with a write, so nothing has to be fenced, and no handler loses a race to the sweeper."""
-    house = House()
-    await house.register().open([row(house)])
-    unit = await house.store().begin([about()])
+    harness = StoreHarness()
+    await harness.register().open([row(harness)])
+    unit = await harness.store().begin([about()])
     await unit.commit([Record(about().identity, attempt="a1", unit=unit.key)])
-    before = await house.documents.load([ENTITY])
-    await effects_of(house)[0].sweep(LATER, 10)
-    assert await house.documents.load([ENTITY]) == before
-    assert await house.register().old(LATER, 10) == ()
+    before = await harness.documents.load([ENTITY])
+    await effects_of(harness)[0].sweep(LATER, 10)
+    assert await harness.documents.load([ENTITY]) == before
+    assert await harness.register().old(LATER, 10) == ()
 
 
 async def test_a_row_that_an_older_version_did_not_list_is_listed_by_the_next_one() -> None:
     """It wrote a row before it listed it, and died between the two."""
-    house = House()
-    old = {"a1": Registered(house.store().name_of(about().identity), house.clock.now())}
-    await house.store().edit([ENTITY], lambda _key, document: replace(document, register=old))
-    house.clock.advance(2 * HOUR)
-    await house.register().open([row(house, "a2", "m2")])
-    assert {each.attempt for each in await house.register().old(LATER, 10)} == {"a1", "a2"}
+    harness = StoreHarness()
+    old = {"a1": Registered(harness.store().name_of(about().identity), harness.clock.now())}
+    await harness.store().edit([ENTITY], lambda _key, document: replace(document, register=old))
+    harness.clock.advance(2 * HOUR)
+    await harness.register().open([row(harness, "a2", "m2")])
+    assert {each.attempt for each in await harness.register().old(LATER, 10)} == {"a1", "a2"}
 
 
 async def test_a_committed_row_is_gone_for_whoever_cancels_it() -> None:
     """So what it made is published, and the list forgets it."""
-    house = House()
-    await house.register().open([row(house)])
-    unit = await house.store().begin([about()])
+    harness = StoreHarness()
+    await harness.register().open([row(harness)])
+    unit = await harness.store().begin([about()])
     await unit.commit([Record(about().identity, attempt="a1", unit=unit.key)])
-    assert not await house.register().cancel(row(house))
-    assert await house.register().old(LATER, 10) == ()
+    assert not await harness.register().cancel(row(harness))
+    assert await harness.register().old(LATER, 10) == ()
 
 
 async def test_a_cancelled_row_makes_the_commit_a_conflict() -> None:
     """Whether it was cancelled after the unit had loaded it, or before."""
     for early in (True, False):
-        house = House()
-        await house.register().open([row(house)])
+        harness = StoreHarness()
+        await harness.register().open([row(harness)])
         if early:
-            await house.register().cancel(row(house))
-        unit = await house.store().begin([about()])
+            await harness.register().cancel(row(harness))
+        unit = await harness.store().begin([about()])
         if not early:
-            await house.register().cancel(row(house))
+            await harness.register().cancel(row(harness))
         with pytest.raises(ConflictError):
             await unit.commit([Record(about().identity, attempt="a1", unit=unit.key)])
-        await house.register().remove(row(house))
+        await harness.register().remove(row(harness))
         with pytest.raises(ConflictError):
-            await (await house.store().begin([about()])).commit([Record(about().identity, attempt="a1")])
+            await (await harness.store().begin([about()])).commit([Record(about().identity, attempt="a1")])
 
 
 async def test_one_bad_document_does_not_stop_the_sweeper() -> None:
     """Somebody changed it by hand; what was left in others is cleaned all the same."""
-    house = House()
-    effects, things = effects_of(house)
-    await house.register().open([row(house, "a1"), row(house, "a2", unit="entity/other")])
+    harness = StoreHarness()
+    effects, things = effects_of(harness)
+    await harness.register().open([row(harness, "a1"), row(harness, "a2", unit="entity/other")])
     await things.create(Artifact(kind="blob", name="a2/invoice", data=b"x"))
-    (found,) = (await house.documents.load([ENTITY])).values()
-    await house.documents.save([Change(key=ENTITY, body=b"by hand", expected=found.version)])
+    (found,) = (await harness.documents.load([ENTITY])).values()
+    await harness.documents.save([Change(key=ENTITY, body=b"by hand", expected=found.version)])
     assert await effects.sweep(LATER, 10) == 1
     assert await things.names() == ()
 
 
 async def test_bad_documents_do_not_stand_before_all_others() -> None:
     """However many pages of them there are."""
-    house = House()
-    effects, things = effects_of(house)
-    await house.register().open([row(house, f"a{number}", unit=f"entity/{number}") for number in range(7)])
-    await house.register().open([row(house, "b")])
+    harness = StoreHarness()
+    effects, things = effects_of(harness)
+    await harness.register().open([row(harness, f"a{number}", unit=f"entity/{number}") for number in range(7)])
+    await harness.register().open([row(harness, "b")])
     await things.create(Artifact(kind="blob", name="b/invoice", data=b"x"))
     for number in range(7):
-        (found,) = (await house.documents.load([f"entity/{number}"])).values()
-        await house.documents.save([Change(key=f"entity/{number}", body=b"by hand", expected=found.version)])
+        (found,) = (await harness.documents.load([f"entity/{number}"])).values()
+        await harness.documents.save([Change(key=f"entity/{number}", body=b"by hand", expected=found.version)])
     assert await effects.sweep(LATER, 2) == 1
     assert await things.names() == ()
-    assert len(await house.register().old(LATER, 10)) == 7
+    assert len(await harness.register().old(LATER, 10)) == 7
 
 
 async def test_a_listed_row_that_nobody_can_read_is_passed_over_and_told() -> None:
     """Somebody else wrote it where rows are listed; no attempt is lost for it, and it is named where there is nothing else."""
-    house = House()
-    effects, _ = effects_of(house)
-    await house.documents.save([Change(key=f"register/{ENDPOINT}/a0", body=b"by hand")])
-    await house.register().open([row(house)])
-    assert [each.attempt for each in await house.register().old(LATER, 10)] == ["a1"]
+    harness = StoreHarness()
+    effects, _ = effects_of(harness)
+    await harness.documents.save([Change(key=f"register/{ENDPOINT}/a0", body=b"by hand")])
+    await harness.register().open([row(harness)])
+    assert [each.attempt for each in await harness.register().old(LATER, 10)] == ["a1"]
     assert await effects.sweep(LATER, 10) == 1
     with pytest.raises(SchemaTooNew, match=f"'register/{ENDPOINT}/a0' is no register row"):
         await effects.sweep(LATER, 10)
@@ -217,13 +217,13 @@ async def test_a_listed_row_that_nobody_can_read_is_passed_over_and_told() -> No
 async def test_a_message_that_is_known_gets_no_row() -> None:
     """Its effects may be owed while the document is full, and a copy that comes late leaves nothing behind."""
     for history in PLACES:
-        house = House()
-        record = await handle(house.store(history), about(), ONE_EFFECT)
-        register = DocumentRegister(house.store(history))
-        await register.open([row(house)])
-        assert (await house.kept(), (await house.entity()).register) == ([ENTITY], {})
-        await house.store(history).forget([record])
-        unit = await house.store(history).begin([about()])
+        harness = StoreHarness()
+        record = await handle(harness.store(history), about(), ONE_EFFECT)
+        register = DocumentRegister(harness.store(history))
+        await register.open([row(harness)])
+        assert (await harness.kept(), (await harness.entity()).register) == ([ENTITY], {})
+        await harness.store(history).forget([record])
+        unit = await harness.store(history).begin([about()])
         if unit.found.new:  # forgotten in between: without its row the attempt cannot be committed
             with pytest.raises(ConflictError):
                 await unit.commit([Record(about().identity, attempt="a1", unit=unit.key)])
@@ -231,17 +231,17 @@ async def test_a_message_that_is_known_gets_no_row() -> None:
 
 async def test_an_owed_message_in_a_full_document_can_begin() -> None:
     """Not one byte more fits: it is never refused, so it never becomes a dead letter."""
-    house = House(body=8_192)
-    await handle(house.store(), about(), ONE_EFFECT)
-    rows = [row(house, f"{number:032}", f"other-{number}") for number in range(80)]
+    harness = StoreHarness(body=8_192)
+    await handle(harness.store(), about(), ONE_EFFECT)
+    rows = [row(harness, f"{number:032}", f"other-{number}") for number in range(80)]
     for opened in rows:
         try:
-            await house.register().open([opened])
+            await harness.register().open([opened])
         except CommitRefused:
             break
-    assert len((await house.entity()).register) > 50
+    assert len((await harness.entity()).register) > 50
     with pytest.raises(CommitRefused):
-        await house.register().open(rows[-1:])
-    await house.register().open([row(house, "mine")])
-    assert (await house.store().begin([about()])).found.owed
-    assert await house.register().cancel(rows[0])
+        await harness.register().open(rows[-1:])
+    await harness.register().open([row(harness, "mine")])
+    assert (await harness.store().begin([about()])).found.owed
+    assert await harness.register().cancel(rows[0])

@@ -13,8 +13,8 @@ from onceonly.ports.documents import Change
 from onceonly.testing.clock import ManualClock
 from onceonly.testing.samples import message
 from onceonly.testing.suite import ENDPOINT
-from tests.documents.fakes import Contested
-from tests.documents.harness import ENTITY, ONE_EFFECT, ORDER, WEEK, House, about, handle
+from tests.documents.fakes import ContestedDocuments
+from tests.documents.harness import ENTITY, ONE_EFFECT, ORDER, WEEK, StoreHarness, about, handle
 
 DAY = 86_400_000
 PLACES = [WEEK, None]
@@ -25,38 +25,38 @@ PLACES = [WEEK, None]
 
 async def test_a_document_that_owes_messages_never_expires() -> None:
     """The service would drop the effects with it; and the message, handled again, would send others."""
-    house = House()
-    await handle(house.store(), about(unit=""), ONE_EFFECT)
-    assert [change.expires for change in house.documents.written] == [0]
+    harness = StoreHarness()
+    await handle(harness.store(), about(unit=""), ONE_EFFECT)
+    assert [change.expires for change in harness.documents.written] == [0]
 
 
 async def test_a_finished_message_without_an_entity_may_be_dropped() -> None:
     """Its history is over some time after it was finished, whether it had effects or not."""
-    house = House()
-    store = house.store()
+    harness = StoreHarness()
+    store = harness.store()
     await handle(store, about(unit=""))
     record = await handle(store, about("m2", unit=""), ONE_EFFECT)
-    house.clock.advance(DAY)
+    harness.clock.advance(DAY)
     await store.forget([record])
-    first, _, last = (change.expires for change in house.documents.written)
+    first, _, last = (change.expires for change in harness.documents.written)
     assert last - first == DAY
-    assert first >= house.clock.now() + 6 * DAY
+    assert first >= harness.clock.now() + 6 * DAY
 
 
 async def test_a_document_with_a_register_row_never_expires() -> None:
     """The row permits an attempt to commit, and names what it made."""
-    house = House()
-    store = house.store()
+    harness = StoreHarness()
+    store = harness.store()
     unit = store.unit_key(about(unit=""))
-    await house.register().open([Row(identity=about().identity, unit=unit, attempt="a1", at=house.clock.now())])
-    assert {change.expires for change in house.documents.written} == {0}
+    await harness.register().open([Row(identity=about().identity, unit=unit, attempt="a1", at=harness.clock.now())])
+    assert {change.expires for change in harness.documents.written} == {0}
 
 
 async def test_an_entity_never_expires() -> None:
     """It is the user's."""
-    house = House()
-    await handle(house.store(), about())
-    assert [change.expires for change in house.documents.written] == [0]
+    harness = StoreHarness()
+    await handle(harness.store(), about())
+    assert [change.expires for change in harness.documents.written] == [0]
 
 
 # History
@@ -64,35 +64,35 @@ async def test_an_entity_never_expires() -> None:
 
 async def test_history_is_trimmed_by_when_a_message_was_finished() -> None:
     """Not by when it was handled; and what still owes stays, however old."""
-    house = House()
-    store = house.store()
+    harness = StoreHarness()
+    store = harness.store()
     owing = await handle(store, about("owing"), ONE_EFFECT)
     late = await handle(store, about("late"), ONE_EFFECT)
     await handle(store, about("early"))
-    house.clock.advance(6 * DAY)
+    harness.clock.advance(6 * DAY)
     await store.forget([late])
-    house.clock.advance(2 * DAY)
+    harness.clock.advance(2 * DAY)
     await handle(store, about("now"))
-    assert set((await house.entity()).records) == {
+    assert set((await harness.entity()).records) == {
         store.name_of(each.identity) for each in (owing, late, Record(about("now").identity))
     }
 
 
 async def test_clocks_may_differ_by_an_hour() -> None:
     """What a worker whose clock is behind finished is kept for its whole time."""
-    house = House()
-    await handle(house.store(), about())
-    house.clock.advance(round(WEEK.total_seconds() * 1000) + 3_500_000)
-    await handle(house.store(), about("m2"))
-    assert (await house.store().begin([about()])).found.done == (about(),)
+    harness = StoreHarness()
+    await handle(harness.store(), about())
+    harness.clock.advance(round(WEEK.total_seconds() * 1000) + 3_500_000)
+    await handle(harness.store(), about("m2"))
+    assert (await harness.store().begin([about()])).found.done == (about(),)
 
 
 async def test_what_an_earlier_history_knew_is_not_trimmed_at_once() -> None:
     """Whoever stops keeping history still knows what was handled while it was kept."""
-    house = House()
-    await handle(house.store(WEEK), about())
-    house.clock.advance(DAY)
-    store = house.store(None)
+    harness = StoreHarness()
+    await handle(harness.store(WEEK), about())
+    harness.clock.advance(DAY)
+    store = harness.store(None)
     await handle(store, about("m2"))
     assert (await store.begin([about()])).found.done == (about(),)
 
@@ -100,18 +100,18 @@ async def test_what_an_earlier_history_knew_is_not_trimmed_at_once() -> None:
 async def test_two_workers_may_forget_at_once() -> None:
     """Each sees to it, and the second finds nothing to do."""
     for history in PLACES:
-        house = House()
-        first, second = house.store(history), house.store(history)
+        harness = StoreHarness()
+        first, second = harness.store(history), harness.store(history)
         records = [await handle(first, about(name), ONE_EFFECT) for name in ("m1", "m2")]
         await asyncio.gather(first.forget(records), second.forget(records[::-1]))
-        kept = (await house.entity()).records.values()
+        kept = (await harness.entity()).records.values()
         assert [each.owes for each in kept] == ["", ""][: len(kept)]
         assert len(kept) == (2 if history else 0)
 
 
 async def test_forgetting_that_loses_every_time_ends_in_failed() -> None:
     """The message comes again, and its record is still there."""
-    documents = Contested()
+    documents = ContestedDocuments()
     store = DocumentStore(documents, ENDPOINT, clock=ManualClock(), history=WEEK)
     quiet = DocumentStore(documents.inner, ENDPOINT, clock=ManualClock(), history=WEEK)
     record = await handle(quiet, about(), ONE_EFFECT)
@@ -127,12 +127,12 @@ async def test_a_stalled_attempt_loses_to_the_fence() -> None:
     """Load, prepare, stall; the sweeper fences and discards; the commit is a ConflictError. With a document and without."""
     for history in PLACES:
         for state in (b"1", None):
-            house = House()
-            store = house.store(history)
+            harness = StoreHarness()
+            store = harness.store(history)
             if state:
                 await handle(store, about("before"))
             unit = await store.begin([about()])
-            assert await house.store(history).fence(unit.key, about().identity) is None
+            assert await harness.store(history).fence(unit.key, about().identity) is None
             with pytest.raises(ConflictError):
                 await unit.commit([Record(about().identity, ONE_EFFECT, unit=unit.key)])
             assert (await store.begin([about()])).found.new == (about(),)
@@ -140,14 +140,14 @@ async def test_a_stalled_attempt_loses_to_the_fence() -> None:
 
 async def test_a_fence_that_came_too_late_finds_the_record() -> None:
     """Committed between the sweeper's look and its write: a ConflictError, and then the record."""
-    house = House()
-    store = house.store()
+    harness = StoreHarness()
+    store = harness.store()
     unit = await store.begin([about()])
     record = Record(about().identity, ONE_EFFECT, unit=unit.key)
-    racing = Contested(house.documents.inner._driver)  # type: ignore[arg-type]
+    racing = ContestedDocuments(harness.documents.inner._driver)  # type: ignore[arg-type]
     await handle(store, about("before"))
     with pytest.raises(ConflictError):
-        await DocumentStore(racing, ENDPOINT, clock=house.clock, history=WEEK).fence(unit.key, about().identity)
+        await DocumentStore(racing, ENDPOINT, clock=harness.clock, history=WEEK).fence(unit.key, about().identity)
     unit = await store.begin([about()])
     await unit.commit([record])
     assert await store.fence(unit.key, about().identity) == record
@@ -155,52 +155,52 @@ async def test_a_fence_that_came_too_late_finds_the_record() -> None:
 
 async def test_a_commit_whose_answer_is_lost_is_found_again() -> None:
     """OutcomeUnknown, and then owed: nothing is handled twice."""
-    house = House()
-    unit = await house.store().begin([about()])
+    harness = StoreHarness()
+    unit = await harness.store().begin([about()])
     record = Record(about().identity, ONE_EFFECT, unit=unit.key)
-    applied = house.documents.save
+    applied = harness.documents.save
 
     async def cut(changes: object) -> None:
         await applied(changes)  # type: ignore[arg-type]
         raise OutcomeUnknown("no answer")
 
-    house.documents.save = cut  # type: ignore[assignment, method-assign]
+    harness.documents.save = cut  # type: ignore[assignment, method-assign]
     with pytest.raises(OutcomeUnknown):
         await unit.commit([record])
-    assert (await house.store().begin([about()])).found.owed == (record,)
+    assert (await harness.store().begin([about()])).found.owed == (record,)
 
 
 async def test_a_unit_that_changed_nothing_still_says_what_is_done() -> None:
     """A handler without writes and effects leaves its record all the same: with nothing elsewhere, that is all there is."""
     for history in PLACES:
-        house = House()
-        await handle(house.store(history), about())
-        found = await house.store(history).begin([about()])
+        harness = StoreHarness()
+        await handle(harness.store(history), about())
+        found = await harness.store(history).begin([about()])
         assert (found.found.new, found.found.done) == ((), (about(),))
 
 
 @pytest.mark.parametrize("unit", ["\ud800", "k" * 2000])
 async def test_a_key_that_nobody_can_hold_is_refused(unit: str) -> None:
     """So its message becomes a dead letter; any other error would give back its whole batch, for ever."""
-    house = House()
+    harness = StoreHarness()
     with pytest.raises(PermanentFailure, match="key"):
-        await house.store().begin([about(unit=unit)])
+        await harness.store().begin([about(unit=unit)])
     with pytest.raises(PermanentFailure, match="key"):
-        await house.register().open([Row(identity=about().identity, unit=f"entity/{unit}", attempt="a", at=1)])
-    assert await house.kept() == []
+        await harness.register().open([Row(identity=about().identity, unit=f"entity/{unit}", attempt="a", at=1)])
+    assert await harness.kept() == []
 
 
 async def test_a_state_that_is_no_json_is_refused() -> None:
     """Saved, it would make every later message of its entity a dead letter."""
-    house = House()
+    harness = StoreHarness()
     for state in (b"{", b"NaN", b"1,", b"", b"\xff"):
-        unit = await house.store().begin([about()])
+        unit = await harness.store().begin([about()])
         entities = unit.resources.get(Entities)
         assert isinstance(entities, Entities)
         entities.write(ORDER, state)
         with pytest.raises(CommitRefused, match="JSON"):
             await unit.commit([Record(about().identity)])
-    assert await house.kept() == []
+    assert await harness.kept() == []
 
 
 @pytest.mark.parametrize(
@@ -218,13 +218,13 @@ async def test_a_state_that_is_no_json_is_refused() -> None:
 )
 async def test_a_document_of_somebody_else_is_refused(body: bytes) -> None:
     """Its messages become dead letters, and it stays as it is."""
-    house = House()
-    store = house.store()
+    harness = StoreHarness()
+    store = harness.store()
     body = body.replace(b"NAME", store.name_of(about().identity).encode()).replace(b"HASH", about().fingerprint.hex().encode())
-    await house.documents.save([Change(key=ENTITY, body=body)])
+    await harness.documents.save([Change(key=ENTITY, body=body)])
     with pytest.raises(PermanentFailure, match=ORDER):
         await store.begin([about()])
-    assert (await house.documents.inner.load([ENTITY]))[ENTITY].body == body
+    assert (await harness.documents.inner.load([ENTITY]))[ENTITY].body == body
 
 
 @pytest.mark.parametrize(
@@ -236,26 +236,26 @@ async def test_a_document_of_somebody_else_is_refused(body: bytes) -> None:
 )
 async def test_a_document_of_a_newer_version_waits(body: bytes) -> None:
     """It is nobody's failure: another process can read it, so the message is given back, uncounted."""
-    house = House()
-    store = house.store()
+    harness = StoreHarness()
+    store = harness.store()
     body = body.replace(b"NAME", store.name_of(about().identity).encode()).replace(b"HASH", about().fingerprint.hex().encode())
-    await house.documents.save([Change(key=ENTITY, body=body)])
+    await harness.documents.save([Change(key=ENTITY, body=body)])
     with pytest.raises(UpgradeRequired, match="newer onceonly"):
         await store.begin([about()])
 
 
 async def test_messages_without_an_entity_share_documents_only_where_nothing_stays() -> None:
     """With history each has its own, which the service may drop; without, there are never more than 256."""
-    house = House()
+    harness = StoreHarness()
     names = [message(f"m{number}") for number in range(2_000)]
-    assert len({house.store(WEEK).unit_key(each) for each in names}) == 2_000
-    assert len({house.store(None).unit_key(each) for each in names}) == 256
+    assert len({harness.store(WEEK).unit_key(each) for each in names}) == 2_000
+    assert len({harness.store(None).unit_key(each) for each in names}) == 256
 
 
 async def test_another_body_is_a_clash_in_a_bucket_too() -> None:
     """As long as the first one's record is there."""
-    house = House()
-    store = house.store(None)
+    harness = StoreHarness()
+    store = harness.store(None)
     first, other = message(), message(body=b"{}")
     record = await handle(store, first, ONE_EFFECT)
     assert (await store.begin([other])).found.clashing == (other,)

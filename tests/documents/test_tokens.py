@@ -15,7 +15,7 @@ from onceonly.model.token import Owner, Token
 from onceonly.ports.documents import Change, Documents
 from onceonly.testing.clock import ManualClock
 from onceonly.testing.store_subject import LATER
-from tests.documents.fakes import Contested, Told
+from tests.documents.fakes import ContestedDocuments, RecordingDocuments
 
 OWNER = Owner("shop", "order/17", Identity("till", "m1"))
 A, B = Token("a", "mail"), Token("b", "mail")
@@ -28,7 +28,7 @@ def opened(documents: Documents) -> DocumentTokens:
 
 async def test_each_step_of_a_token_costs_one_call() -> None:
     """As long as nobody else writes it: prepared and activated by one process, found and removed by another."""
-    documents = Told()
+    documents = RecordingDocuments()
     sender, receiver = opened(documents), opened(documents)
     await sender.prepare(dict.fromkeys([A, B], OWNER))
     await sender.activate([A, B])
@@ -40,7 +40,7 @@ async def test_each_step_of_a_token_costs_one_call() -> None:
 
 async def test_a_process_that_knows_nothing_looks_first() -> None:
     """A relay, for instance."""
-    documents = Told()
+    documents = RecordingDocuments()
     await opened(documents).prepare(dict.fromkeys([A, B], OWNER))
     await opened(documents).activate([A])
     await opened(documents).discard([A, B])
@@ -50,7 +50,7 @@ async def test_a_process_that_knows_nothing_looks_first() -> None:
 
 async def test_a_wrong_memory_costs_a_look_and_nothing_else() -> None:
     """What somebody else did in between is respected."""
-    documents = Told()
+    documents = RecordingDocuments()
     sender = opened(documents)
     await sender.prepare(dict.fromkeys([A, B], OWNER))
     await opened(documents).activate([A])
@@ -63,7 +63,7 @@ async def test_a_wrong_memory_costs_a_look_and_nothing_else() -> None:
 
 async def test_what_is_remembered_is_bounded() -> None:
     """The token that was seen the longest time ago is looked up again."""
-    documents = Told()
+    documents = RecordingDocuments()
     tokens = opened(documents)
     await tokens.prepare(dict.fromkeys([A], OWNER))
     await tokens.prepare(dict.fromkeys([Token(f"t{number}", "mail") for number in range(10_000)], OWNER))
@@ -73,7 +73,7 @@ async def test_what_is_remembered_is_bounded() -> None:
 
 async def test_prepared_tokens_are_found_behind_many_live_ones() -> None:
     """However many pages of keys that takes."""
-    documents = Told()
+    documents = RecordingDocuments()
     tokens = opened(documents)
     many = [Token(f"a{number:04}", "mail") for number in range(1_500)]
     await tokens.prepare(dict.fromkeys([*many, Token("b", "mail")], OWNER))
@@ -84,7 +84,7 @@ async def test_prepared_tokens_are_found_behind_many_live_ones() -> None:
 
 async def test_losing_every_time_ends_in_failed() -> None:
     """Nothing was written, and the token is what it was."""
-    documents = Contested()
+    documents = ContestedDocuments()
     await opened(documents).prepare(dict.fromkeys([A], OWNER))
     for call in (opened(documents).activate, opened(documents).discard, opened(documents).remove):
         with pytest.raises(CommitFailed, match="try again"):
@@ -94,7 +94,7 @@ async def test_losing_every_time_ends_in_failed() -> None:
 
 async def test_a_used_id_names_itself() -> None:
     """It is a ConflictError, which says which token."""
-    documents = Told()
+    documents = RecordingDocuments()
     await opened(documents).prepare(dict.fromkeys([A], OWNER))
     with pytest.raises(ConflictError, match="token/mail/a"):
         await opened(documents).prepare(dict.fromkeys([A], OWNER))
@@ -102,7 +102,7 @@ async def test_a_used_id_names_itself() -> None:
 
 async def test_a_token_of_a_newer_version_says_so() -> None:
     """Rather than being taken for one that is not live."""
-    documents = Told()
+    documents = RecordingDocuments()
     await documents.inner.save([Change(key="token/mail/a", body=b'{"state":"lent"}')])
     with pytest.raises(SchemaTooNew, match="upgrade"):
         await opened(documents).live([A])
@@ -110,7 +110,7 @@ async def test_a_token_of_a_newer_version_says_so() -> None:
 
 async def test_nothing_is_asked_about_nothing() -> None:
     """No call for an empty list."""
-    documents = Told()
+    documents = RecordingDocuments()
     tokens = opened(documents)
     await tokens.prepare(dict.fromkeys([], OWNER))
     await tokens.activate([])
@@ -236,7 +236,7 @@ async def test_the_histories_take_every_step() -> None:
 
 async def test_tokens_from_outside_are_live_at_once_and_added_once() -> None:
     """One call; again, it changes nothing."""
-    documents = Told()
+    documents = RecordingDocuments()
     await opened(documents).add([A, B])
     assert documents.calls == ["save"]
     before = await documents.load(await documents.keys(""))

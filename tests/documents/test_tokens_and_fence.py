@@ -15,7 +15,7 @@ from onceonly.ports.documents import Change
 from onceonly.ports.token_store import TokenStore
 from onceonly.testing.samples import message
 from onceonly.testing.suite import ENDPOINT, OTHER
-from tests.documents.harness import ONE_EFFECT, ORDER, House, about
+from tests.documents.harness import ONE_EFFECT, ORDER, StoreHarness, about
 
 LATER = 1 << 52
 
@@ -31,7 +31,7 @@ class Counter:
         return f"t{Counter.last}"
 
 
-class Tokens(House):
+class Tokens(StoreHarness):
     """A store that forgets, and tokens beside it."""
 
     def tokens(self) -> DocumentTokens:
@@ -51,8 +51,8 @@ class Tokens(House):
 class Stalled(DocumentTokens):
     """Tokens as they were listed long ago."""
 
-    def __init__(self, house: Tokens, seen: tuple[Prepared, ...]) -> None:
-        super().__init__(house.documents.inner, clock=house.clock)
+    def __init__(self, harness: Tokens, seen: tuple[Prepared, ...]) -> None:
+        super().__init__(harness.documents.inner, clock=harness.clock)
         self._listed = seen
 
     async def prepared(self, older_than: int, limit: int) -> tuple[Prepared, ...]:
@@ -62,115 +62,115 @@ class Stalled(DocumentTokens):
 
 async def test_an_attempt_that_stalls_before_its_commit_loses_to_the_sweeper() -> None:
     """Its tokens are gone: committed, its messages would be dropped by their receivers, and lost."""
-    house = Tokens()
-    unit = await house.store(None).begin([about()])
-    (record,) = await house.admission().prepare([Record(about().identity, ONE_EFFECT, unit=unit.key)])
-    assert await house.sweep() == 1
+    harness = Tokens()
+    unit = await harness.store(None).begin([about()])
+    (record,) = await harness.admission().prepare([Record(about().identity, ONE_EFFECT, unit=unit.key)])
+    assert await harness.sweep() == 1
     with pytest.raises(ConflictError):
         await unit.commit([record])
-    await house.admission().discard([record])
-    assert await house.tokens().prepared(LATER, 10) == ()
-    again = await house.store(None).begin([about()])
-    (second,) = await house.admission().prepare([Record(about().identity, ONE_EFFECT, unit=again.key)])
+    await harness.admission().discard([record])
+    assert await harness.tokens().prepared(LATER, 10) == ()
+    again = await harness.store(None).begin([about()])
+    (second,) = await harness.admission().prepare([Record(about().identity, ONE_EFFECT, unit=again.key)])
     await again.commit([second])
-    await house.admission().activate([second])
-    assert await house.tokens().live(second.minted) == set(second.minted)
+    await harness.admission().activate([second])
+    assert await harness.tokens().live(second.minted) == set(second.minted)
 
 
 async def test_a_sweeper_that_stalls_before_the_fence_removes_nothing_that_was_committed() -> None:
     """It saw the token while it was prepared; now its owner's record confirms it, or has come and gone."""
     for forgotten in (False, True):
-        house = Tokens()
-        unit = await house.store(None).begin([about()])
-        (record,) = await house.admission().prepare([Record(about().identity, ONE_EFFECT, unit=unit.key)])
-        seen = await house.tokens().prepared(LATER, 10)
+        harness = Tokens()
+        unit = await harness.store(None).begin([about()])
+        (record,) = await harness.admission().prepare([Record(about().identity, ONE_EFFECT, unit=unit.key)])
+        seen = await harness.tokens().prepared(LATER, 10)
         await unit.commit([record])
         if forgotten:
-            await house.admission().activate([record])
-            await house.store(None).forget([record])
+            await harness.admission().activate([record])
+            await harness.store(None).forget([record])
 
-        await house.sweep(tokens=Stalled(house, seen))
-        await house.admission().activate([record])
-        assert await house.tokens().live(record.minted) == set(record.minted)
+        await harness.sweep(tokens=Stalled(harness, seen))
+        await harness.admission().activate([record])
+        assert await harness.tokens().live(record.minted) == set(record.minted)
 
 
 async def test_only_the_attempt_that_was_committed_keeps_its_tokens() -> None:
     """Another attempt at the same message left some; the record does not name them."""
-    house = Tokens()
-    units = [await house.store(None).begin([about()]) for _ in range(2)]
+    harness = Tokens()
+    units = [await harness.store(None).begin([about()]) for _ in range(2)]
     first, second = [
-        (await house.admission().prepare([Record(about().identity, ONE_EFFECT, unit=unit.key)]))[0] for unit in units
+        (await harness.admission().prepare([Record(about().identity, ONE_EFFECT, unit=unit.key)]))[0] for unit in units
     ]
     await units[0].commit([first])
-    assert await house.sweep() == 1
-    assert [each.token for each in await house.tokens().prepared(LATER, 10)] == list(first.minted)
+    assert await harness.sweep() == 1
+    assert [each.token for each in await harness.tokens().prepared(LATER, 10)] == list(first.minted)
     with pytest.raises(ConflictError):
         await units[1].commit([second])
 
 
 async def test_a_swept_token_cannot_be_activated_by_a_late_owner() -> None:
     """Nor by one who remembers it."""
-    house = Tokens()
-    admission = house.admission()
-    unit = await house.store(None).begin([about()])
+    harness = Tokens()
+    admission = harness.admission()
+    unit = await harness.store(None).begin([about()])
     (record,) = await admission.prepare([Record(about().identity, ONE_EFFECT, unit=unit.key)])
-    await house.sweep()
+    await harness.sweep()
     await admission.activate([record])
-    assert await house.tokens().live(record.minted) == frozenset()
+    assert await harness.tokens().live(record.minted) == frozenset()
 
 
 async def test_tokens_of_an_endpoint_that_is_away_do_not_stand_in_the_way() -> None:
     """However many it left, the others are swept."""
-    house = Tokens()
+    harness = Tokens()
     owner = Owner(OTHER, "", message().identity)
-    await house.tokens().prepare(dict.fromkeys([Token(f"a{number}", "a") for number in range(30)], owner))
-    await house.tokens().prepare(dict.fromkeys([Token("b", "b")], Owner(ENDPOINT, f"entity/{ORDER}", about().identity)))
-    assert await house.sweep(limit=4) == 1
-    assert {each.owner for each in await house.tokens().prepared(LATER, 100)} == {owner}
+    await harness.tokens().prepare(dict.fromkeys([Token(f"a{number}", "a") for number in range(30)], owner))
+    await harness.tokens().prepare(dict.fromkeys([Token("b", "b")], Owner(ENDPOINT, f"entity/{ORDER}", about().identity)))
+    assert await harness.sweep(limit=4) == 1
+    assert {each.owner for each in await harness.tokens().prepared(LATER, 100)} == {owner}
 
 
 async def test_an_unreadable_owner_does_not_stand_in_the_way() -> None:
     """Nor an attempt that is under way; what is left is found again."""
-    house = Tokens()
-    await house.documents.save([Change(key="entity/foreign", body=b"by hand")])
-    await house.tokens().prepare(dict.fromkeys([Token("a", "a")], Owner(ENDPOINT, "entity/foreign", about().identity)))
-    await house.tokens().prepare(dict.fromkeys([Token("b", "b")], Owner(ENDPOINT, f"entity/{ORDER}", about().identity)))
-    assert (await house.sweep(limit=1), await house.sweep(limit=1)) == (1, 0)
-    assert [each.token.id for each in await house.tokens().prepared(LATER, 10)] == ["a"]
+    harness = Tokens()
+    await harness.documents.save([Change(key="entity/foreign", body=b"by hand")])
+    await harness.tokens().prepare(dict.fromkeys([Token("a", "a")], Owner(ENDPOINT, "entity/foreign", about().identity)))
+    await harness.tokens().prepare(dict.fromkeys([Token("b", "b")], Owner(ENDPOINT, f"entity/{ORDER}", about().identity)))
+    assert (await harness.sweep(limit=1), await harness.sweep(limit=1)) == (1, 0)
+    assert [each.token.id for each in await harness.tokens().prepared(LATER, 10)] == ["a"]
 
 
 async def test_a_store_that_is_away_is_asked_for_one_page_only() -> None:
     """Each question may take as long as an outage lets it; and it is told, for nothing was swept."""
-    house = Tokens()
-    await house.tokens().prepare(
+    harness = Tokens()
+    await harness.tokens().prepare(
         dict.fromkeys([Token(f"t{n}", "a") for n in range(9)], Owner(ENDPOINT, "entity/x", about().identity))
     )
-    house.documents.spoils = dict.fromkeys(range(100), CommitFailed("away"))
+    harness.documents.spoils = dict.fromkeys(range(100), CommitFailed("away"))
     with pytest.raises(CommitFailed, match="away"):
-        await house.sweep(limit=3)
-    assert house.documents.calls == ["load"] * 3
+        await harness.sweep(limit=3)
+    assert harness.documents.calls == ["load"] * 3
 
 
 async def test_a_token_that_nobody_can_read_does_not_stand_in_the_way() -> None:
     """Somebody else wrote it; it is told of where there is nothing else."""
-    house = Tokens()
-    await house.documents.inner.save([Change(key="token/a/0", body=b"by hand")])
-    await house.tokens().prepare(dict.fromkeys([Token("b", "b")], Owner(ENDPOINT, f"entity/{ORDER}", about().identity)))
-    assert await house.sweep() == 1
+    harness = Tokens()
+    await harness.documents.inner.save([Change(key="token/a/0", body=b"by hand")])
+    await harness.tokens().prepare(dict.fromkeys([Token("b", "b")], Owner(ENDPOINT, f"entity/{ORDER}", about().identity)))
+    assert await harness.sweep() == 1
     with pytest.raises(SchemaTooNew, match="'token/a/0' is no token"):
-        await house.sweep()
+        await harness.sweep()
 
 
 async def test_a_token_that_is_listed_twice_is_no_other_message() -> None:
     """Two endpoints that take the same event have a token of the same name each, and consume their own."""
-    house = Tokens()
+    harness = Tokens()
     send = ONE_EFFECT[0]
     event = Record(about().identity, (type(send)(message=message("out")),))
     subscribers = {message().type: (ENDPOINT, OTHER)}
     minted = mint(event, subscribers, Counter())
     (effect,) = minted.effects
     assert minted.minted == (Token(effect.message.token, ENDPOINT), Token(effect.message.token, OTHER))
-    tokens = house.tokens()
+    tokens = harness.tokens()
     await tokens.prepare(dict.fromkeys(minted.minted, Owner("till", "", about().identity)))
     await tokens.activate(minted.minted)
     mine, others = (Tokenized(name, tokens, {}, Counter()) for name in (ENDPOINT, OTHER))

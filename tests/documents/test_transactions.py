@@ -42,7 +42,7 @@ class Noting(MemoryDocuments):
         return answers
 
 
-class House:
+class TransactionHarness:
     """Transactions on documents in memory, and the documents."""
 
     def __init__(self) -> None:
@@ -83,100 +83,100 @@ class House:
 
 async def test_only_documents_with_transactions_are_of_the_newer_format() -> None:
     """An older version must not take what they say away; all others it goes on to read."""
-    house = House()
-    opened = await house.opened(entity="Account/A")
+    harness = TransactionHarness()
+    opened = await harness.opened(entity="Account/A")
     await opened.commit(None, None)
-    assert (await house.raw("entity/Account/A"))["onceonly"] == 1
-    await house.done("a2", entity="Account/A")
-    assert (await house.raw("entity/Account/A"))["onceonly"] == 2
+    assert (await harness.raw("entity/Account/A"))["onceonly"] == 1
+    await harness.done("a2", entity="Account/A")
+    assert (await harness.raw("entity/Account/A"))["onceonly"] == 2
 
 
 async def test_what_a_transaction_leaves_is_gone_a_day_later() -> None:
     """Key, answer and the emptied record leave the entity's document when it is next written; its state stays."""
-    house = House()
+    harness = TransactionHarness()
     for attempt, key in (("a1", "k"), ("a2", "")):
-        await house.store.forget([await house.done(attempt, key, "Account/A")])
-    document = await house.raw("entity/Account/A")
+        await harness.store.forget([await harness.done(attempt, key, "Account/A")])
+    document = await harness.raw("entity/Account/A")
     assert (len(document["keys"]), len(document["records"])) == (1, 1)
-    house.clock.advance(DAY + 2 * HOUR)
-    opened = await house.opened("a3", entity="Account/A")
-    house.entities(opened).write("Account/A", b'"later"')
+    harness.clock.advance(DAY + 2 * HOUR)
+    opened = await harness.opened("a3", entity="Account/A")
+    harness.entities(opened).write("Account/A", b'"later"')
     await opened.commit(None, None)
-    assert await house.raw("entity/Account/A") == {"onceonly": 1, "state": "later"}
-    assert await house.transactions.kept("k") is None
+    assert await harness.raw("entity/Account/A") == {"onceonly": 1, "state": "later"}
+    assert await harness.transactions.kept("k") is None
 
 
 async def test_a_record_that_is_owed_stays_however_long_it_takes() -> None:
     """Only its dispatch ends it."""
-    house = House()
-    record = await house.done(entity="Account/A")
-    house.clock.advance(100 * DAY)
-    opened = await house.opened("a2", entity="Account/A")
-    house.entities(opened).write("Account/A", b'"later"')
+    harness = TransactionHarness()
+    record = await harness.done(entity="Account/A")
+    harness.clock.advance(100 * DAY)
+    opened = await harness.opened("a2", entity="Account/A")
+    harness.entities(opened).write("Account/A", b'"later"')
     await opened.commit(None, None)
-    assert await house.transactions.record(record.identity, record.unit) == record
+    assert await harness.transactions.record(record.identity, record.unit) == record
 
 
 async def test_documents_of_keys_and_attempts_may_expire_once_nothing_is_owed() -> None:
     """Not before what is in them is over; an entity's never does."""
-    house = House()
+    harness = TransactionHarness()
     for attempt, key in (("a1", "k"), ("a2", "")):
-        record = await house.done(attempt, key)
-        assert house.documents.changes[-1].expires == 0
-        await house.store.forget([record])
-        assert house.documents.changes[-1].expires >= house.clock.now() + DAY
-    await house.store.forget([await house.done("a3", "l", "Account/A")])
-    by_kind = {change.key.partition("/")[0]: change.expires for change in house.documents.changes}
+        record = await harness.done(attempt, key)
+        assert harness.documents.changes[-1].expires == 0
+        await harness.store.forget([record])
+        assert harness.documents.changes[-1].expires >= harness.clock.now() + DAY
+    await harness.store.forget([await harness.done("a3", "l", "Account/A")])
+    by_kind = {change.key.partition("/")[0]: change.expires for change in harness.documents.changes}
     assert by_kind["entity"] == 0
-    assert all(by_kind[kind] >= house.clock.now() + DAY for kind in ("key", "attempt"))
+    assert all(by_kind[kind] >= harness.clock.now() + DAY for kind in ("key", "attempt"))
 
 
 async def test_a_key_whose_way_was_not_answered_is_committed_by_the_next_attempt() -> None:
     """The caller is told that nothing happened, and so it was."""
-    house = House()
-    house.documents.unanswered = "key/"
-    opened = await house.opened("a1", "k", "Account/A")
+    harness = TransactionHarness()
+    harness.documents.unanswered = "key/"
+    opened = await harness.opened("a1", "k", "Account/A")
     with pytest.raises(CommitFailed, match="nothing was committed"):
         await opened.commit(None, b"first")
-    assert await house.transactions.kept("k") is None
-    await house.done("a2", "k", "Account/B")
-    kept = await house.transactions.kept("k")
+    assert await harness.transactions.kept("k") is None
+    await harness.done("a2", "k", "Account/B")
+    kept = await harness.transactions.kept("k")
     assert kept is not None
     assert kept.attempt == "a2"
 
 
 async def test_a_commit_that_was_not_answered_may_have_happened() -> None:
     """The key tells."""
-    house = House()
-    house.documents.unanswered = "entity/"
-    opened = await house.opened("a1", "k", "Account/A")
+    harness = TransactionHarness()
+    harness.documents.unanswered = "entity/"
+    opened = await harness.opened("a1", "k", "Account/A")
     with pytest.raises(OutcomeUnknown):
         await opened.commit(None, b"first")
-    assert await house.transactions.kept("k") == Kept("a1", b"f", b"first")
+    assert await harness.transactions.kept("k") == Kept("a1", b"f", b"first")
 
 
 async def test_what_is_too_large_is_refused_before_it_is_written() -> None:
     """With its size, and what the service holds."""
-    house = House()
-    opened = await house.opened("a1", "", "Account/A")
-    house.entities(opened).write("Account/A", msgspec.json.encode("x" * 8000))
+    harness = TransactionHarness()
+    opened = await harness.opened("a1", "", "Account/A")
+    harness.entities(opened).write("Account/A", msgspec.json.encode("x" * 8000))
     with pytest.raises(CommitRefused, match="this service holds 8,192"):
         await opened.commit(None, None)
-    assert house.documents.changes == []
+    assert harness.documents.changes == []
 
 
 async def test_a_state_that_is_no_json_is_refused() -> None:
     """It would make the document useless for every other worker."""
-    house = House()
-    opened = await house.opened(entity="Account/A")
-    house.entities(opened).write("Account/A", b"{")
+    harness = TransactionHarness()
+    opened = await harness.opened(entity="Account/A")
+    harness.entities(opened).write("Account/A", b"{")
     with pytest.raises(CommitRefused, match="is no JSON"):
         await opened.commit(None, None)
 
 
 async def test_a_document_of_somebody_else_is_refused() -> None:
     """Nothing is written over it."""
-    house = House()
-    await house.documents.save([Change(key="entity/Account/A", body=b"{}")])
+    harness = TransactionHarness()
+    await harness.documents.save([Change(key="entity/Account/A", body=b"{}")])
     with pytest.raises(CommitRefused, match="was not written by onceonly"):
-        await house.opened(entity="Account/A")
+        await harness.opened(entity="Account/A")

@@ -1,4 +1,4 @@
-"""What the tests of whole endpoints on documents share: places of every kind, and two endpoints that send to one another."""
+"""Two endpoints on documents of which one sends to the other, and empty places of every kind."""
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -25,7 +25,7 @@ from onceonly.runtime.environment import SystemClock
 from tests.servers.available import REDIS, need
 
 KINDS = ("memory", "sqlite", "redis")
-TILL, AUDIT = "till", "audit"
+ACCOUNTS, AUDIT = "accounts", "audit"
 
 
 def fresh_place(kind: str, folder: Path) -> str:
@@ -49,7 +49,7 @@ async def clean(url: str) -> None:
 @message("pay")
 @dataclass
 class Pay:
-    """A command to the till."""
+    """A command to `accounts`."""
 
     owner: str
     amount: int = 1
@@ -58,7 +58,7 @@ class Pay:
 @message("paid")
 @dataclass
 class Paid:
-    """A command to the audit: what was in the account after a payment."""
+    """A command to `audit`: what was in the account after a payment."""
 
     owner: str
     balance: int
@@ -66,7 +66,7 @@ class Paid:
 
 @dataclass
 class Account:
-    """An entity of the till."""
+    """An entity of `accounts`."""
 
     owner: str
     balance: int = 0
@@ -74,16 +74,16 @@ class Account:
 
 @dataclass
 class Book:
-    """An entity of the audit: how many payments it heard of, and the last balance."""
+    """An entity of `audit`: the number of payments reported, and the last balance."""
 
     owner: str
     entries: int = 0
     balance: int = 0
 
 
-def till(place: str, deduplication: Deduplication, *, transport: str, blobs: str | None = None) -> Endpoint:
-    """Make an endpoint that adds up payments, and tells the audit; with a place for blobs it prints a receipt."""
-    made = Endpoint(TILL, store=place, transport=transport, deduplication=deduplication, blobs=blobs)
+def accounts(place: str, deduplication: Deduplication, *, transport: str, blobs: str | None = None) -> Endpoint:
+    """Make an endpoint that adds up payments, and reports them to `audit`; with a place for blobs it stores a receipt."""
+    made = Endpoint(ACCOUNTS, store=place, transport=transport, deduplication=deduplication, blobs=blobs)
 
     @made.handler(entity=Account, key="owner")
     async def pay(command: Pay, account: Account, context: Context) -> None:
@@ -96,7 +96,7 @@ def till(place: str, deduplication: Deduplication, *, transport: str, blobs: str
 
 
 def audit(place: str, deduplication: Deduplication, *, transport: str) -> Endpoint:
-    """Make an endpoint that counts what the till tells it."""
+    """Make an endpoint that counts the payments that `accounts` reports."""
     made = Endpoint(AUDIT, store=place, transport=transport, deduplication=deduplication)
 
     @made.handler(entity=Book, key="owner")
@@ -110,37 +110,37 @@ def audit(place: str, deduplication: Deduplication, *, transport: str) -> Endpoi
 class Chain:
     """Both endpoints, open."""
 
-    def __init__(self, till: Endpoint, audit: Endpoint, ports: Sequence[Ports]) -> None:
-        self.till, self.audit = till, audit
-        self.till_ports, self.audit_ports = ports
+    def __init__(self, accounts: Endpoint, audit: Endpoint, ports: Sequence[Ports]) -> None:
+        self.accounts, self.audit = accounts, audit
+        self.accounts_ports, self.audit_ports = ports
 
     async def send(self, *messages: Message) -> None:
-        """Send commands to the till, as somebody outside."""
-        await self.till_ports.transport.send([Send(message=message, to=TILL) for message in messages])
+        """Send commands to `accounts`, as a sender outside."""
+        await self.accounts_ports.transport.send([Send(message=message, to=ACCOUNTS) for message in messages])
 
     async def send_with_tokens(self, *messages: Message) -> list[Message]:
         """Mint tokens, then send; gives the messages as they were sent."""
         stamped = [with_token(message) for message in messages]
-        async with open_token_issuer(self.till.settings) as mint:
-            await mint.add([Token(message.token, TILL) for message in stamped])
+        async with open_token_issuer(self.accounts.settings) as mint:
+            await mint.add([Token(message.token, ACCOUNTS) for message in stamped])
         await self.send(*stamped)
         return stamped
 
     async def settle(self) -> BatchReport:
         """Deliver until nothing waits, six at once; gives what became of all."""
         report = BatchReport()
-        for ports in (self.till_ports, self.audit_ports):
+        for ports in (self.accounts_ports, self.audit_ports):
             while batch := await ports.transport.receive(6, 0):
                 report += await deliver(batch, ports)
         return report
 
 
 @asynccontextmanager
-async def opened(till: Endpoint, audit: Endpoint) -> AsyncIterator[Chain]:
+async def opened(accounts: Endpoint, audit: Endpoint) -> AsyncIterator[Chain]:
     """Open both."""
     async with AsyncExitStack() as stack:
-        ports = [await stack.enter_async_context(each.opened()) for each in (till, audit)]
-        yield Chain(till, audit, ports)
+        ports = [await stack.enter_async_context(each.opened()) for each in (accounts, audit)]
+        yield Chain(accounts, audit, ports)
 
 
 def payments(count: int) -> list[Message]:

@@ -119,18 +119,18 @@ async def test_with_another_key_a_copy_is_known_in_sql_and_handled_again_in_docu
     kind: str, seen: list[tuple[str, int]], tmp_path: Path
 ) -> None:
     """A claim knows the message whatever it is about; a document knows only what was about its own entity."""
-    house = Deployment(kind, tmp_path)
-    async with house.running((Account, "owner"), (Account, "account")) as (old, new):
+    deployment = Deployment(kind, tmp_path)
+    async with deployment.running((Account, "owner"), (Account, "account")) as (old, new):
         await take(old, PAID)
         await take(new, PAID)
-    assert house.seen == seen
+    assert deployment.seen == seen
 
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_a_dedup_store_knows_a_finished_message_under_any_key(kind: str, tmp_path: Path) -> None:
     """Its marks are about messages."""
-    house = Deployment(kind, tmp_path, DedupStore(fresh_place("memory", tmp_path)))
-    async with house.running((Account, "owner"), (Account, "account")) as (old, new):
+    deployment = Deployment(kind, tmp_path, DedupStore(fresh_place("memory", tmp_path)))
+    async with deployment.running((Account, "owner"), (Account, "account")) as (old, new):
         assert (await take(old, PAID)).handled == 1
         assert (await take(new, PAID)).known == 1
 
@@ -140,33 +140,33 @@ async def test_with_another_key_what_was_committed_and_not_sent_is_found_in_sql_
     kind: str, seen: list[tuple[str, int]], tmp_path: Path
 ) -> None:
     """In documents the old record is looked for at the new entity, so the handler runs again, and the old record stays."""
-    house = Deployment(kind, tmp_path)
-    async with house.running((Account, "owner"), (Account, "account")) as (old, new):
+    deployment = Deployment(kind, tmp_path)
+    async with deployment.running((Account, "owner"), (Account, "account")) as (old, new):
         await die_after_the_commit(old)
         await take(new)
         assert (await new.transport.depth("audit")).waiting == 1
         again = await take(old, PAID)
-        assert (house.seen, again.known) == (seen, 1)
+        assert (deployment.seen, again.known) == (seen, 1)
         assert (await new.transport.depth("audit")).waiting == len(seen)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_a_class_may_be_renamed_where_the_entity_keeps_its_name(kind: str, tmp_path: Path) -> None:
     """Copies are known, and the next message finds the state."""
-    house = Deployment(kind, tmp_path)
-    async with house.running((Account, "owner"), (Konto, "owner")) as (old, new):
+    deployment = Deployment(kind, tmp_path)
+    async with deployment.running((Account, "owner"), (Konto, "owner")) as (old, new):
         await take(old, PAID)
         assert (await take(new, PAID)).known == 1
         await take(new, replace(PAID, id="m2"))
-    assert house.seen == [("ann", 1), ("ann", 2)]
+    assert deployment.seen == [("ann", 1), ("ann", 2)]
 
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_under_another_name_every_entity_begins_afresh(kind: str, tmp_path: Path) -> None:
     """Its state is where it was, and nobody looks there."""
-    house = Deployment(kind, tmp_path)
-    async with house.running((Account, "owner"), (Conto, "owner"), (Account, "owner")) as (old, new, back):
+    deployment = Deployment(kind, tmp_path)
+    async with deployment.running((Account, "owner"), (Conto, "owner"), (Account, "owner")) as (old, new, back):
         await take(old, PAID)
         await take(new, replace(PAID, id="m2"))
         await take(back, replace(PAID, id="m3"))
-    assert house.seen == [("ann", 1), ("ann", 1), ("ann", 2)]
+    assert deployment.seen == [("ann", 1), ("ann", 1), ("ann", 2)]

@@ -25,15 +25,15 @@ from onceonly.model.record import Answer
 from onceonly.ports.dead_letters import Filter
 from onceonly.ports.transport import Topology
 from onceonly.runtime.observe.crash import CrashAt, Crashed
-from tests.endpoint.transaction_harness import House, Paid, deposit
+from tests.endpoint.transaction_harness import Paid, SimulatedEndpoint, deposit
 
 
 @pytest.fixture
-async def house() -> AsyncIterator[House]:
+async def simulated() -> AsyncIterator[SimulatedEndpoint]:
     """Open an endpoint."""
-    house = House()
-    async with house.opened():
-        yield house
+    simulated = SimulatedEndpoint()
+    async with simulated.opened():
+        yield simulated
 
 
 class Away:
@@ -51,42 +51,42 @@ class Away:
 
 
 @pytest.mark.parametrize("answer", [CommitFailed, OutcomeUnknown, Answer.REFUSED, Answer.UNKNOWN])
-async def test_without_a_broker_nothing_is_committed(house: House, answer: Any) -> None:
+async def test_without_a_broker_nothing_is_committed(simulated: SimulatedEndpoint, answer: Any) -> None:
     """The caller is told so, and that nothing happened; the key is free for the next attempt."""
-    broken = house.ports._replace(transport=Away(house.ports.transport, answer))
-    with host_of(house.bank).bind(broken, environment=house.environment):
+    broken = simulated.ports._replace(transport=Away(simulated.ports.transport, answer))
+    with host_of(simulated.bank).bind(broken, environment=simulated.environment):
         with pytest.raises(CommitFailed) as raised:
-            async with house.bank.transaction(idempotency_key="k") as tx:
+            async with simulated.bank.transaction(idempotency_key="k") as tx:
                 await deposit(tx)
         assert answer is CommitFailed or "nothing was committed" in str(raised.value)
-    assert await house.balance() == 0
-    async with house.bank.transaction(idempotency_key="k") as tx:
+    assert await simulated.balance() == 0
+    async with simulated.bank.transaction(idempotency_key="k") as tx:
         await deposit(tx)
-    assert await house.balance() == 1
+    assert await simulated.balance() == 1
 
 
-async def test_what_the_broker_refuses_is_tried_until_it_takes_it(house: House) -> None:
+async def test_what_the_broker_refuses_is_tried_until_it_takes_it(simulated: SimulatedEndpoint) -> None:
     """An unknown destination: the transaction is committed, its message waits for a person who makes the queue."""
-    async with house.bank.transaction() as tx:
+    async with simulated.bank.transaction() as tx:
         tx.send(Paid("A"), to="nowhere")
     for seconds in (41, 51, 51):
-        assert await house.pass_time(seconds) == [CONTROL]
-    await house.ports.transport.declare([Topology(endpoint="nowhere")])
-    assert await house.pass_time(51) == [CONTROL]
-    assert (await house.ports.transport.depth("nowhere")).waiting == 1
-    assert await house.pass_time(1000) == []
+        assert await simulated.pass_time(seconds) == [CONTROL]
+    await simulated.ports.transport.declare([Topology(endpoint="nowhere")])
+    assert await simulated.pass_time(51) == [CONTROL]
+    assert (await simulated.ports.transport.depth("nowhere")).waiting == 1
+    assert await simulated.pass_time(1000) == []
 
 
-async def test_a_control_message_that_cannot_be_read_is_a_dead_letter(house: House) -> None:
+async def test_a_control_message_that_cannot_be_read_is_a_dead_letter(simulated: SimulatedEndpoint) -> None:
     """Somebody has written into the queue, or a newer version has."""
-    async with house.bank.transaction() as tx:
+    async with simulated.bank.transaction() as tx:
         await deposit(tx)
-    await house.received()
-    house.clock.advance(41_000)
-    (found,) = await house.ports.transport.receive(10, 0)
-    report = await deliver([_with_body(found, b"{}")], house.ports)
+    await simulated.received()
+    simulated.clock.advance(41_000)
+    (found,) = await simulated.ports.transport.receive(10, 0)
+    report = await deliver([_with_body(found, b"{}")], simulated.ports)
     assert report == BatchReport(dead=1)
-    (letter,) = await house.ports.dead_letters.page(Filter())
+    (letter,) = await simulated.ports.dead_letters.page(Filter())
     assert "a control message that cannot be followed" in letter.reason
 
 
@@ -94,31 +94,31 @@ def _with_body(found: Any, body: bytes) -> Any:
     return replace(found, body=body)
 
 
-async def test_a_control_message_says_where_to_look(house: House) -> None:
+async def test_a_control_message_says_where_to_look(simulated: SimulatedEndpoint) -> None:
     """The attempt, the key and the document."""
-    async with house.bank.transaction(idempotency_key="k") as tx:
+    async with simulated.bank.transaction(idempotency_key="k") as tx:
         await deposit(tx)
-    await house.received()
-    house.clock.advance(41_000)
-    (found,) = await house.ports.transport.receive(10, 0)
+    await simulated.received()
+    simulated.clock.advance(41_000)
+    (found,) = await simulated.ports.transport.receive(10, 0)
     control = control_of(found)
     assert (control.endpoint, control.key, control.unit, control.look) == ("bank", "k", "entity/Account/A", 1)
 
 
 async def test_a_process_in_which_the_endpoint_is_not_open_opens_what_it_needs() -> None:
     """As a script does, beside a worker that runs elsewhere."""
-    house = House()
-    async with house.opened():
-        outside = House(store=house.bank.settings.store, transport=house.bank.settings.transport)
+    simulated = SimulatedEndpoint()
+    async with simulated.opened():
+        outside = SimulatedEndpoint(store=simulated.bank.settings.store, transport=simulated.bank.settings.transport)
         async with outside.bank.transaction() as tx:
             await deposit(tx)
-        assert await house.received() == ["Deposit"]
-        assert await house.balance() == 1
+        assert await simulated.received() == ["Deposit"]
+        assert await simulated.balance() == 1
 
 
-async def test_who_only_sends_must_name_who_looks_after_it(house: House) -> None:
+async def test_who_only_sends_must_name_who_looks_after_it(simulated: SimulatedEndpoint) -> None:
     """Without that it is refused: at its start, and at each transaction."""
-    web = sending_only(house)
+    web = sending_only(simulated)
     with pytest.raises(InvalidHandler, match="processed_by"):
         async with web.opened():
             pass
@@ -128,33 +128,33 @@ async def test_who_only_sends_must_name_who_looks_after_it(house: House) -> None
             pass
 
 
-async def test_another_endpoints_worker_finishes_what_one_left_that_only_sends(house: House) -> None:
+async def test_another_endpoints_worker_finishes_what_one_left_that_only_sends(simulated: SimulatedEndpoint) -> None:
     """Its process died after the commit; with a client's key and without."""
     for number, key in enumerate((None, "k")):
-        web = sending_only(house, processed_by="bank")
-        async with web.opened(environment=house.environment, observer=CrashAt("after-commit")):
+        web = sending_only(simulated, processed_by="bank")
+        async with web.opened(environment=simulated.environment, observer=CrashAt("after-commit")):
             with pytest.raises(Crashed):
                 async with web.transaction(idempotency_key=key) as tx:
                     await deposit(tx, key=f"A{number}")
-        assert await house.received() == []
-        assert await house.pass_time(11) == [CONTROL, "Deposit"]
-        assert await house.pass_time(10_000) == []
-    assert house.handled == ["B", "B"]
+        assert await simulated.received() == []
+        assert await simulated.pass_time(11) == [CONTROL, "Deposit"]
+        assert await simulated.pass_time(10_000) == []
+    assert simulated.handled == ["B", "B"]
 
 
-async def test_a_control_message_to_an_endpoint_that_is_nowhere_ends_the_transaction(house: House) -> None:
+async def test_a_control_message_to_an_endpoint_that_is_nowhere_ends_the_transaction(simulated: SimulatedEndpoint) -> None:
     """With the name of the queue that is missing."""
-    web = sending_only(house, processed_by="nobody")
-    async with web.opened(environment=house.environment):
+    web = sending_only(simulated, processed_by="nobody")
+    async with web.opened(environment=simulated.environment):
         with pytest.raises(CommitFailed, match="is there a queue of endpoint 'nobody'"):
             async with web.transaction() as tx:
                 await deposit(tx)
-    assert await house.balance() == 0
+    assert await simulated.balance() == 0
 
 
-def sending_only(house: House, **control: Any) -> Endpoint:
-    """Make an endpoint without handlers on the store and the transport of the house."""
-    settings = house.bank.settings
+def sending_only(simulated: SimulatedEndpoint, **control: Any) -> Endpoint:
+    """Make an endpoint without handlers, on the store and the transport of the simulated one."""
+    settings = simulated.bank.settings
     return Endpoint("web", store=settings.store, transport=settings.transport, control=ControlMessages(**control))
 
 
@@ -173,8 +173,8 @@ def test_settings_that_contradict_each_other_are_refused() -> None:
         with pytest.raises(SetupError, match=words):
             ControlMessages(**settings)  # type: ignore[arg-type]
     with pytest.raises(SetupError, match="own worker has to look"):
-        House(control=ControlMessages(processed_by="bank"), deduplication=Tokens("memory://tokens"))
+        SimulatedEndpoint(control=ControlMessages(processed_by="bank"), deduplication=Tokens("memory://tokens"))
     with pytest.raises(SetupError, match="control must be ControlMessages"):
-        House(control=None)
+        SimulatedEndpoint(control=None)
     with pytest.raises(SetupError, match="its records are found"):
-        House(store="sqlite:///nowhere.db", control=ControlMessages(processed_by="bank"))
+        SimulatedEndpoint(store="sqlite:///nowhere.db", control=ControlMessages(processed_by="bank"))

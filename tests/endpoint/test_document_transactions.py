@@ -18,51 +18,51 @@ from onceonly import (
 )
 from onceonly.algorithms.control import CONTROL
 from onceonly.runtime.observe.crash import CrashAt, Crashed
-from tests.endpoint.transaction_harness import Account, Deposit, House, Order, deposit, pay
+from tests.endpoint.transaction_harness import Account, Deposit, Order, SimulatedEndpoint, deposit, pay
 
 
 @pytest.fixture
-async def house() -> AsyncIterator[House]:
+async def simulated() -> AsyncIterator[SimulatedEndpoint]:
     """Open an endpoint."""
-    house = House()
-    async with house.opened():
-        yield house
+    simulated = SimulatedEndpoint()
+    async with simulated.opened():
+        yield simulated
 
 
-async def test_an_entity_is_changed_in_place_and_committed_with_what_is_sent(house: House) -> None:
+async def test_an_entity_is_changed_in_place_and_committed_with_what_is_sent(simulated: SimulatedEndpoint) -> None:
     """And dispatched by this very task; a control message that comes later finds nothing to do."""
-    async with house.bank.transaction() as tx:
+    async with simulated.bank.transaction() as tx:
         await deposit(tx, 5)
-        assert await house.received() == []
-    assert await house.received() == ["Deposit"]
-    assert (await house.balance("A"), await house.balance("B"), house.handled) == (5, 1, ["B"])
-    assert await house.pass_time(41) == [CONTROL]
-    assert await house.pass_time(1000) == []
+        assert await simulated.received() == []
+    assert await simulated.received() == ["Deposit"]
+    assert (await simulated.balance("A"), await simulated.balance("B"), simulated.handled) == (5, 1, ["B"])
+    assert await simulated.pass_time(41) == [CONTROL]
+    assert await simulated.pass_time(1000) == []
 
 
-async def test_a_block_that_fails_changes_and_sends_nothing(house: House) -> None:
+async def test_a_block_that_fails_changes_and_sends_nothing(simulated: SimulatedEndpoint) -> None:
     """There is not even a control message."""
 
     async def fail() -> None:
-        async with house.bank.transaction() as tx:
+        async with simulated.bank.transaction() as tx:
             await deposit(tx)
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
         await fail()
-    assert (await house.balance(), await house.pass_time(1000)) == (0, [])
+    assert (await simulated.balance(), await simulated.pass_time(1000)) == (0, [])
 
 
-async def test_without_messages_there_is_no_control_message(house: House) -> None:
+async def test_without_messages_there_is_no_control_message(simulated: SimulatedEndpoint) -> None:
     """Nothing could be left undone."""
-    async with house.bank.transaction(idempotency_key="k") as tx:
+    async with simulated.bank.transaction(idempotency_key="k") as tx:
         (await tx.entity(Account, "A")).balance = 3
-    assert (await house.balance(), await house.pass_time(1000)) == (3, [])
+    assert (await simulated.balance(), await simulated.pass_time(1000)) == (3, [])
 
 
-async def test_the_same_entity_is_the_same_object(house: House) -> None:
+async def test_the_same_entity_is_the_same_object(simulated: SimulatedEndpoint) -> None:
     """However often it is asked for; as another class it is refused."""
-    async with house.bank.transaction() as tx:
+    async with simulated.bank.transaction() as tx:
         account = await tx.entity(Account, "A")
         assert await tx.entity(Account, "A") is account
 
@@ -74,55 +74,55 @@ async def test_the_same_entity_is_the_same_object(house: House) -> None:
             await tx.entity(Account2, "A")
 
 
-async def test_a_second_entity_is_refused_with_what_to_do(house: House) -> None:
+async def test_a_second_entity_is_refused_with_what_to_do(simulated: SimulatedEndpoint) -> None:
     """One write is one document."""
-    async with house.bank.transaction() as tx:
+    async with simulated.bank.transaction() as tx:
         (await tx.entity(Account, "A")).balance = 1
         with pytest.raises(TransactionMisused, match="send a message from here to a handler that works on it"):
             await tx.entity(Account, "B")
-    assert await house.balance() == 1
+    assert await simulated.balance() == 1
 
 
-async def test_a_fresh_entity_can_be_given(house: House) -> None:
+async def test_a_fresh_entity_can_be_given(simulated: SimulatedEndpoint) -> None:
     """It is kept as it was given, unless there is one; without it a class with several required fields cannot be made."""
-    async with house.bank.transaction() as tx:
+    async with simulated.bank.transaction() as tx:
         with pytest.raises(CommitRefused, match="pass fresh="):
             await tx.entity(Order, "1")
-    async with house.bank.transaction() as tx:
+    async with simulated.bank.transaction() as tx:
         await tx.entity(Order, "1", fresh=Order("1", "tea"))
-    async with house.bank.transaction() as tx:
+    async with simulated.bank.transaction() as tx:
         assert await tx.entity(Order, "1", fresh=Order("1", "milk")) == Order("1", "tea")
-    async with house.bank.transaction() as tx:
+    async with simulated.bank.transaction() as tx:
         other: Any = Account("1")
         with pytest.raises(TransactionMisused, match="fresh= must be a Order"):
             await tx.entity(Order, "2", fresh=other)
 
 
-async def test_an_entity_can_be_deleted(house: House) -> None:
+async def test_an_entity_can_be_deleted(simulated: SimulatedEndpoint) -> None:
     """What was not given by the transaction cannot."""
-    async with house.bank.transaction() as tx:
+    async with simulated.bank.transaction() as tx:
         (await tx.entity(Account, "A")).balance = 1
-    async with house.bank.transaction() as tx:
+    async with simulated.bank.transaction() as tx:
         with pytest.raises(TransactionMisused, match=r"takes what tx\.entity"):
             tx.delete(Account("A"))
         tx.delete(await tx.entity(Account, "A"))
-    assert await house.balance() == 0
+    assert await simulated.balance() == 0
 
 
 @pytest.mark.parametrize(
     ("kind", "key", "words"),
     [(Account, "", "its key is empty"), (Account, None, "its key is None"), (dict, "A", "tx.entity takes"), (int, 1, "takes")],
 )
-async def test_what_can_be_no_entity_is_refused(house: House, kind: Any, key: Any, words: str) -> None:
+async def test_what_can_be_no_entity_is_refused(simulated: SimulatedEndpoint, kind: Any, key: Any, words: str) -> None:
     """At once."""
-    async with house.bank.transaction() as tx:
+    async with simulated.bank.transaction() as tx:
         with pytest.raises(TransactionMisused, match=words):
             await tx.entity(kind, key)
 
 
-async def test_an_entity_belongs_to_the_blocks_task_and_time(house: House) -> None:
+async def test_an_entity_belongs_to_the_blocks_task_and_time(simulated: SimulatedEndpoint) -> None:
     """Before it, after it, and in another task it is refused."""
-    tx = house.bank.transaction()
+    tx = simulated.bank.transaction()
     with pytest.raises(TransactionMisused, match="not entered yet"):
         await tx.entity(Account, "A")
     async with tx:
@@ -132,7 +132,7 @@ async def test_an_entity_belongs_to_the_blocks_task_and_time(house: House) -> No
         await tx.entity(Account, "A")
 
 
-async def test_a_clients_key_gives_every_retry_the_first_answer(house: House) -> None:
+async def test_a_clients_key_gives_every_retry_the_first_answer(simulated: SimulatedEndpoint) -> None:
     """By both forms, though another attempt takes another entity; another request is refused."""
 
     async def place(tx: Transaction) -> object:
@@ -141,18 +141,18 @@ async def test_a_clients_key_gives_every_retry_the_first_answer(house: House) ->
         tx.send(Deposit("B"), to="bank")
         return {"order": order}
 
-    answers = [await house.bank.transact(place, idempotency_key="k", request={"item": "tea"}) for _ in range(3)]
-    async with house.bank.transaction(idempotency_key="k", request={"item": "tea"}) as tx:
+    answers = [await simulated.bank.transact(place, idempotency_key="k", request={"item": "tea"}) for _ in range(3)]
+    async with simulated.bank.transaction(idempotency_key="k", request={"item": "tea"}) as tx:
         assert tx.is_known
         answers.append(tx.answer)
     assert all(answer == answers[0] for answer in answers)
     with pytest.raises(KeyReused):
-        await house.bank.transact(place, idempotency_key="k", request={"item": "milk"})
-    await house.pass_time(1000)
-    assert house.handled == ["B"]
+        await simulated.bank.transact(place, idempotency_key="k", request={"item": "milk"})
+    await simulated.pass_time(1000)
+    assert simulated.handled == ["B"]
 
 
-async def test_of_attempts_at_once_with_one_key_one_is_committed(house: House) -> None:
+async def test_of_attempts_at_once_with_one_key_one_is_committed(simulated: SimulatedEndpoint) -> None:
     """The others are told to try again, or get its answer."""
 
     async def place(tx: Transaction) -> object:
@@ -164,27 +164,27 @@ async def test_of_attempts_at_once_with_one_key_one_is_committed(house: House) -
     async def insist() -> object:
         while True:
             try:
-                return await house.bank.transact(place, idempotency_key="k")
+                return await simulated.bank.transact(place, idempotency_key="k")
             except ConflictError:
                 await asyncio.sleep(0)
 
     assert len(set(await asyncio.gather(*(insist() for _ in range(8))))) == 1
-    await house.pass_time(1000)
-    await house.pass_time(1000)
-    assert house.handled == ["B"]
+    await simulated.pass_time(1000)
+    await simulated.pass_time(1000)
+    assert simulated.handled == ["B"]
 
 
-async def test_two_that_change_one_entity_do_not_overwrite_each_other(house: House) -> None:
+async def test_two_that_change_one_entity_do_not_overwrite_each_other(simulated: SimulatedEndpoint) -> None:
     """The second is told that nothing happened, and to try again."""
 
     async def lose() -> None:
-        async with house.bank.transaction() as tx:
+        async with simulated.bank.transaction() as tx:
             await deposit(tx)
-            await asyncio.create_task(pay(house, 7))
+            await asyncio.create_task(pay(simulated, 7))
 
     with pytest.raises(ConflictError, match="not done, nothing happened, try again"):
         await lose()
-    assert await house.balance() == 7
+    assert await simulated.balance() == 7
 
 
 @pytest.mark.parametrize("key", [None, "k"])
@@ -193,59 +193,59 @@ async def test_a_process_that_dies_after_its_commit_leaves_it_to_the_control_mes
     key: str | None, point: str, times: int
 ) -> None:
     """Which sends what it owed, once; a message that was sent already is known to its receiver."""
-    house = House()
-    async with house.opened(CrashAt(point, times)):
+    simulated = SimulatedEndpoint()
+    async with simulated.opened(CrashAt(point, times)):
         with pytest.raises(Crashed):
-            await pay(house, idempotency_key=key)
-        assert await house.received() == (["Deposit"] if point == "after-dispatch" else [])
-        assert await house.pass_time(41) == [CONTROL, "Deposit"]
-        assert await house.pass_time(1000) == []
-        assert (await house.balance(), house.handled) == (1, ["B"])
+            await pay(simulated, idempotency_key=key)
+        assert await simulated.received() == (["Deposit"] if point == "after-dispatch" else [])
+        assert await simulated.pass_time(41) == [CONTROL, "Deposit"]
+        assert await simulated.pass_time(1000) == []
+        assert (await simulated.balance(), simulated.handled) == (1, ["B"])
 
 
 async def test_a_process_that_dies_before_its_commit_is_given_up_at_the_last_look() -> None:
     """Nothing happened; what tells that it is over is forgotten in the end."""
-    house = House()
-    async with house.opened(CrashAt("before-commit")):
+    simulated = SimulatedEndpoint()
+    async with simulated.opened(CrashAt("before-commit")):
         with pytest.raises(Crashed):
-            await pay(house, idempotency_key="k")
-        assert [await house.pass_time(seconds) for seconds in (41, 51, 1000)] == [[CONTROL], [CONTROL], []]
-        await pay(house, idempotency_key="k")
-        assert (await house.received(), await house.balance()) == (["Deposit"], 1)
+            await pay(simulated, idempotency_key="k")
+        assert [await simulated.pass_time(seconds) for seconds in (41, 51, 1000)] == [[CONTROL], [CONTROL], []]
+        await pay(simulated, idempotency_key="k")
+        assert (await simulated.received(), await simulated.balance()) == (["Deposit"], 1)
 
 
-async def test_an_attempt_that_was_given_up_cannot_be_committed(house: House) -> None:
+async def test_an_attempt_that_was_given_up_cannot_be_committed(simulated: SimulatedEndpoint) -> None:
     """It was so slow that its last control message came before its end."""
 
     async def be_late() -> None:
-        async with house.bank.transaction() as tx:
+        async with simulated.bank.transaction() as tx:
             await deposit(tx)
-            assert house.ports.controls is not None
+            assert simulated.ports.controls is not None
             opened: Any = tx._opened
-            await house.ports.controls.attempts.bury(tx._opening.identity, opened.unit)
+            await simulated.ports.controls.attempts.bury(tx._opening.identity, opened.unit)
 
     with pytest.raises(ConflictError, match="nothing happened"):
         await be_late()
-    assert await house.balance() == 0
+    assert await simulated.balance() == 0
 
 
-async def test_a_commit_that_is_late_fails(house: House) -> None:
+async def test_a_commit_that_is_late_fails(simulated: SimulatedEndpoint) -> None:
     """And its control messages find nothing, and end."""
 
     async def be_late() -> None:
-        async with house.bank.transaction(max_commit=timedelta(seconds=5)) as tx:
+        async with simulated.bank.transaction(max_commit=timedelta(seconds=5)) as tx:
             await deposit(tx)
-            house.clock.advance(5001)
+            simulated.clock.advance(5001)
 
     with pytest.raises(CommitFailed, match="not committed within"):
         await be_late()
-    assert await house.pass_time(41) == [CONTROL]
-    assert await house.pass_time(51) == [CONTROL]
-    assert (await house.pass_time(1000), await house.balance()) == ([], 0)
+    assert await simulated.pass_time(41) == [CONTROL]
+    assert await simulated.pass_time(51) == [CONTROL]
+    assert (await simulated.pass_time(1000), await simulated.balance()) == ([], 0)
 
 
-async def test_a_limit_longer_than_control_messages_wait_is_refused(house: House) -> None:
+async def test_a_limit_longer_than_control_messages_wait_is_refused(simulated: SimulatedEndpoint) -> None:
     """An attempt must not be given up while it may still be committed."""
     with pytest.raises(TransactionMisused, match="make it shorter, or change control="):
-        async with house.bank.transaction(max_commit=timedelta(seconds=61)):
+        async with simulated.bank.transaction(max_commit=timedelta(seconds=61)):
             pass

@@ -20,7 +20,7 @@ from onceonly.model.message import Message, Send
 from onceonly.model.record import Record
 from onceonly.runtime.environment import SystemClock
 from onceonly.runtime.maintenance.dropped import dropped
-from tests.endpoint.chain_harness import KINDS, Chain, Paid, audit, clean, fresh_place, keys, opened, payments, state, till
+from tests.endpoint.chain_harness import KINDS, Chain, Paid, accounts, audit, clean, fresh_place, keys, opened, payments, state
 
 COUNT = 6
 
@@ -52,12 +52,12 @@ class Places:
 def chain(store: str, deduplication: Deduplication, places: Places, *, blobs: str | None = None) -> tuple[Endpoint, Endpoint]:
     """Make both endpoints on one store and one queue in memory."""
     queue = places.new("memory")
-    return till(store, deduplication, transport=queue, blobs=blobs), audit(store, deduplication, transport=queue)
+    return accounts(store, deduplication, transport=queue, blobs=blobs), audit(store, deduplication, transport=queue)
 
 
 async def open_attempts(running: Chain) -> int:
-    """Count the attempts at the till that could still be committed."""
-    async with look_at_store(running.till.settings) as opened:
+    """Count the attempts of `accounts` that could still be committed."""
+    async with look_at_store(running.accounts.settings) as opened:
         assert opened.register is not None
         rows = await opened.register.old(SystemClock().now() + 1, 1000)
         return sum([await opened.register.cancel(row) for row in rows])
@@ -104,22 +104,22 @@ async def test_copies_change_nothing_where_a_dedup_store_knows_them(kind: str, e
         assert await book(running) == [3, 3, 3, 3]
         assert len([key for key in await keys(done) if key.startswith("done/")]) == 2 * COUNT
         for owner in ("ann", "bob"):
-            assert len(str(await state(running.till, "Account", owner))) < 60
+            assert len(str(await state(running.accounts, "Account", owner))) < 60
 
 
 async def test_what_a_transaction_sends_is_noted_as_done_elsewhere(places: Places) -> None:
     """Where a dedup store knows what is done, a transaction's record goes altogether once it is sent."""
     queue, done, store = places.new("memory"), places.new("memory"), places.new("sqlite")
-    shop = till(store, DedupStore(done), transport=queue)
+    shop = accounts(store, DedupStore(done), transport=queue)
     async with opened(shop, audit(places.new("memory"), DedupStore(done), transport=queue)) as running:
         engine = create_async_engine(store.replace("sqlite:", "sqlite+aiosqlite:"))
         async with AsyncSession(engine) as session, session.begin():
             shop.enlist(session).send(Paid("ann", 5), to="audit")
         await engine.dispose()
-        pending = running.till_ports.pending
+        pending = running.accounts_ports.pending
         assert pending is not None
         (record,) = await pending.undispatched(SystemClock().now() + 1, 10)
-        assert (await relay([record], running.till_ports)).finished == (record,)
+        assert (await relay([record], running.accounts_ports)).finished == (record,)
         await running.settle()
         assert (await state(running.audit, "Book", "ann"))["entries"] == 1
         assert await pending.find([record.identity]) == ()
@@ -128,7 +128,7 @@ async def test_what_a_transaction_sends_is_noted_as_done_elsewhere(places: Place
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("elsewhere", KINDS)
 async def test_tokens_are_handed_on_and_leave_nothing(kind: str, elsewhere: str, places: Places) -> None:
-    """From outside to the till, from the till to the audit: each message is handled once, and at the end no token is left."""
+    """From outside to `accounts`, from there to `audit`: each message is handled once, and no token is left at the end."""
     store, tokens = places.new(kind), places.new(elsewhere)
     async with opened(*chain(store, Tokens(tokens), places)) as running:
         sent = await running.send_with_tokens(*payments(COUNT))
@@ -158,7 +158,7 @@ async def test_a_message_whose_token_is_lost_is_not_handled(kind: str, places: P
     async with opened(*chain(places.new(kind), Tokens(places.new(kind)), places)) as running:
         await running.send(*[with_token(message) for message in payments(COUNT)])
         assert (await running.settle()).known == COUNT
-        assert await state(running.till, "Account", "ann") is None
+        assert await state(running.accounts, "Account", "ann") is None
 
 
 @pytest.mark.parametrize(("kind", "in_store"), [("sqlite", True), *((kind, False) for kind in KINDS)])
@@ -182,15 +182,15 @@ async def test_each_message_has_one_blob_however_often_it_came(kind: str, dedupl
     rule: Deduplication = History()
     if deduplication != "history":
         rule = DedupStore(places.new(kind)) if deduplication == "dedup" else Tokens(places.new(kind))
-    folder = places.folder / "blobs of the till"
+    folder = places.folder / "blobs of the accounts"
     folder.mkdir()
     made = chain(places.new(kind), rule, places, blobs=f"folder://{quote(str(folder))}")
     async with opened(*made) as running:
         sent = await running.send_with_tokens(*payments(COUNT)) if deduplication == "tokens" else payments(COUNT)
         await running.send(*sent, *([] if deduplication == "tokens" else sent))
-        batches = [await running.till_ports.transport.receive(4, 0) for _ in range(2)]
-        await deliver(batches[1], running.till_ports)
-        await deliver(batches[0], running.till_ports)
+        batches = [await running.accounts_ports.transport.receive(4, 0) for _ in range(2)]
+        await deliver(batches[1], running.accounts_ports)
+        await deliver(batches[0], running.accounts_ports)
         await running.send(*sent)
         await running.settle()
         assert await book(running) == [3, 3, 3, 3]
@@ -206,10 +206,10 @@ async def test_what_a_dead_attempt_left_is_swept(kind: str, places: Places) -> N
     folder.mkdir()
     made = chain(places.new(kind), Tokens(tokens), places, blobs=f"folder://{quote(str(folder))}")
     async with opened(*made) as running:
-        ports, (order, *_) = running.till_ports, payments(1)
+        ports, (order, *_) = running.accounts_ports, payments(1)
         unit = ports.store.unit_key(order)
         attempts = await ports.effects.register([order])
-        effect = Send(message=Message(id="o1", source="till", type="paid", body=b"{}"), to="audit")
+        effect = Send(message=Message(id="o1", source="accounts", type="paid", body=b"{}"), to="audit")
         await ports.admission.prepare([Record(order.identity, (effect,), unit=unit)])
         (folder / attempts[order.identity]).mkdir()
         (folder / attempts[order.identity] / "receipt.txt").write_text("1")

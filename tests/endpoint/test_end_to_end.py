@@ -75,7 +75,7 @@ class Watch:
             await self._changed.wait_for(lambda: self._counts[point] >= count)
 
 
-class House:
+class TwoDatabases:
     """Two databases in a folder, and what is in them."""
 
     def __init__(self, folder: Path) -> None:
@@ -118,9 +118,9 @@ class House:
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> House:
-    """A house in this test's own folder."""
-    return House(tmp_path)
+def databases(tmp_path: Path) -> TwoDatabases:
+    """Two databases in this test's own folder."""
+    return TwoDatabases(tmp_path)
 
 
 def _encoded(body: object) -> bytes:
@@ -137,9 +137,9 @@ def write_down(shop: Endpoint) -> Endpoint:
     return shop
 
 
-async def test_copies_are_handled_once_and_so_is_what_they_cause(house: House) -> None:
+async def test_copies_are_handled_once_and_so_is_what_they_cause(databases: TwoDatabases) -> None:
     """Two endpoints in one process: a command, sent three times, and the event it leads to."""
-    shop, mail = house.endpoint("shop"), house.endpoint("mail")
+    shop, mail = databases.endpoint("shop"), databases.endpoint("mail")
 
     @shop.handler
     async def place(order: PlaceOrder, session: AsyncSession, context: Context) -> None:
@@ -152,47 +152,47 @@ async def test_copies_are_handled_once_and_so_is_what_they_cause(house: House) -
 
     at_shop, at_mail = Watch(), Watch()
     async with shop.running(observer=at_shop), mail.running(observer=at_mail):
-        await house.send(PlaceOrder("a"), PlaceOrder("b"), copies=3)
+        await databases.send(PlaceOrder("a"), PlaceOrder("b"), copies=3)
         await at_shop.until(Point.ACK, 6)
         await at_mail.until(Point.ACK, 2)
-    assert await house.lines() == [("mail", "a"), ("mail", "b"), ("shop", "a"), ("shop", "b")]
-    assert await house.dead() == ()
-    assert await house.at_rest()
+    assert await databases.lines() == [("mail", "a"), ("mail", "b"), ("shop", "a"), ("shop", "b")]
+    assert await databases.dead() == ()
+    assert await databases.at_rest()
 
 
-async def test_without_deduplication_copies_are_handled_again(house: House) -> None:
+async def test_without_deduplication_copies_are_handled_again(databases: TwoDatabases) -> None:
     """Off is honest at-least-once."""
     watch = Watch()
-    async with write_down(house.endpoint(deduplication=Off(), worker=WorkerSettings(batch_size=1, wait=0.02))).running(
+    async with write_down(databases.endpoint(deduplication=Off(), worker=WorkerSettings(batch_size=1, wait=0.02))).running(
         observer=watch
     ):
-        await house.send(PlaceOrder("a"), copies=3)
+        await databases.send(PlaceOrder("a"), copies=3)
         await watch.until(Point.ACK, 3)
-    assert await house.lines() == [("shop", "a")] * 3
+    assert await databases.lines() == [("shop", "a")] * 3
 
 
-async def test_a_row_that_nobody_can_read_becomes_a_dead_letter(house: House) -> None:
+async def test_a_row_that_nobody_can_read_becomes_a_dead_letter(databases: TwoDatabases) -> None:
     """With the reason; the queue goes on, also where a rule gives foreign messages their identity."""
-    shop, watch = write_down(house.endpoint(identity=Field("order_id"))), Watch()
+    shop, watch = write_down(databases.endpoint(identity=Field("order_id"))), Watch()
     async with shop.opened():
         """Declare the queue."""
-    async with open_database(house.queue) as database, database.writing() as connection:
+    async with open_database(databases.queue) as database, database.writing() as connection:
         row = "('shop', 0, 0, '', 'no JSON', '{\"order_id\": \"bad\"}')"
         await connection.exec_driver_sql(
             f"INSERT INTO onceonly_messages (queue, visible_at, leases, receipt, headers, body) VALUES {row}"  # noqa: S608 - its own
         )
-    await house.send(PlaceOrder("good"))
+    await databases.send(PlaceOrder("good"))
     async with shop.running(observer=watch):
         await watch.until(Point.ACK, 2)
-    assert await house.lines() == [("shop", "good")]
-    (letter,) = await house.dead()
+    assert await databases.lines() == [("shop", "good")]
+    (letter,) = await databases.dead()
     assert "its headers are not a JSON list" in letter.reason
     assert letter.body == b'{"order_id": "bad"}'
 
 
-async def test_bad_messages_become_dead_letters_with_their_reasons_and_good_ones_are_handled(house: House) -> None:
+async def test_bad_messages_become_dead_letters_with_their_reasons_and_good_ones_are_handled(databases: TwoDatabases) -> None:
     """In one batch; the worker lives on."""
-    shop = house.endpoint()
+    shop = databases.endpoint()
 
     @shop.handler
     async def place(order: PlaceOrder, session: AsyncSession) -> None:
@@ -204,18 +204,18 @@ async def test_bad_messages_become_dead_letters_with_their_reasons_and_good_ones
     watch = Watch()
     async with shop.opened():
         """Declare the queue."""
-    await house.send(PlaceOrder("good"), b"{", PlaceOrder("bad", -1))
-    async with open_transport(house.queue, "web") as transport:
+    await databases.send(PlaceOrder("good"), b"{", PlaceOrder("bad", -1))
+    async with open_transport(databases.queue, "web") as transport:
         nameless = Send(message=Message(id="", source="web", type="PlaceOrder", body=b"{}"), to="shop")
         stranger = Send(message=Message(id="s", source="web", type="Unheard", body=b"{}"), to="shop")
         await transport.send([nameless, stranger])
     async with shop.running(observer=watch):
         await watch.until(Point.DEAD_LETTER, 4)
         await watch.until(Point.ACK, 5)
-        await house.send(PlaceOrder("x"))
+        await databases.send(PlaceOrder("x"))
         await watch.until(Point.DEAD_LETTER, 5)  # id 1 came with another body: its sender re-uses ids
-    assert await house.lines() == [("shop", "good")]
-    reasons = sorted(letter.reason for letter in await house.dead())
+    assert await databases.lines() == [("shop", "good")]
+    reasons = sorted(letter.reason for letter in await databases.dead())
     assert [reason[:20] for reason in reasons] == [
         "a negative total",
         "another message with",
@@ -225,9 +225,9 @@ async def test_bad_messages_become_dead_letters_with_their_reasons_and_good_ones
     ]
 
 
-async def test_a_failing_handler_is_retried_and_its_traces_are_gone(house: House) -> None:
+async def test_a_failing_handler_is_retried_and_its_traces_are_gone(databases: TwoDatabases) -> None:
     """Twice an exception after a flush, then asked to wait, then it works: one line is left."""
-    shop, tries = house.endpoint(), []
+    shop, tries = databases.endpoint(), []
 
     @shop.handler
     async def place(order: PlaceOrder, session: AsyncSession, context: Context) -> None:
@@ -242,16 +242,16 @@ async def test_a_failing_handler_is_retried_and_its_traces_are_gone(house: House
 
     watch = Watch()
     async with shop.running(observer=watch):
-        await house.send(PlaceOrder("a"))
+        await databases.send(PlaceOrder("a"))
         await watch.until(Point.FORGET, 1)
-    assert await house.lines() == [("shop", f"try {len(tries) - 1}")]
+    assert await databases.lines() == [("shop", f"try {len(tries) - 1}")]
     assert set(tries) == {0, 1, 2}
-    assert await house.dead() == ()
+    assert await databases.dead() == ()
 
 
-async def test_def_handlers_use_the_synchronous_session_of_the_same_unit(house: House) -> None:
+async def test_def_handlers_use_the_synchronous_session_of_the_same_unit(databases: TwoDatabases) -> None:
     """With the ORM, and with all that it loads lazily."""
-    shop = house.endpoint()
+    shop = databases.endpoint()
 
     @shop.handler
     def place(order: PlaceOrder, session: Session, context: Context) -> None:
@@ -262,46 +262,46 @@ async def test_def_handlers_use_the_synchronous_session_of_the_same_unit(house: 
 
     watch = Watch()
     async with shop.running(observer=watch):
-        await house.send(PlaceOrder("a", 1))
+        await databases.send(PlaceOrder("a", 1))
         await watch.until(Point.ACK, 2)
-    assert await house.lines() == [("shop", "a after 0"), ("shop", "again after 1")]
+    assert await databases.lines() == [("shop", "a after 0"), ("shop", "again after 1")]
 
 
-async def test_plain_json_of_a_foreign_sender_is_handled_once(house: House) -> None:
+async def test_plain_json_of_a_foreign_sender_is_handled_once(databases: TwoDatabases) -> None:
     """No CloudEvents attributes at all: the id is a field, the type that of the only handler."""
     watch = Watch()
-    shop = write_down(house.endpoint(identity=Field("order_id")))
+    shop = write_down(databases.endpoint(identity=Field("order_id")))
     async with shop.running(observer=watch):
         foreign = Send(message=Message(id="", source="", type="", body=b'{"order_id":"a","total":1,"more":[]}'), to="shop")
-        async with open_transport(house.queue, "web") as transport:
+        async with open_transport(databases.queue, "web") as transport:
             assert await transport.send([foreign] * 3) == (Answer.TAKEN,) * 3
         await watch.until(Point.ACK, 3)
-    assert await house.lines() == [("shop", "a")]
+    assert await databases.lines() == [("shop", "a")]
 
 
-async def test_a_start_that_fails_is_raised_where_it_was_asked_for(house: House) -> None:
+async def test_a_start_that_fails_is_raised_where_it_was_asked_for(databases: TwoDatabases) -> None:
     """Not in some task that nobody looks at."""
-    shop = house.endpoint()
+    shop = databases.endpoint()
     with pytest.raises(InvalidHandler):
         async with shop.running():
             raise AssertionError("never runs")
     write_down(shop)
-    without = replace(shop.settings, store=house.store + "?create=false")
+    without = replace(shop.settings, store=databases.store + "?create=false")
     with pytest.raises(SchemaMissing):
         async with shop.running(settings=without):
             raise AssertionError("never runs")
 
 
-async def test_an_error_of_the_surrounding_application_stops_the_worker_and_is_kept(house: House) -> None:
+async def test_an_error_of_the_surrounding_application_stops_the_worker_and_is_kept(databases: TwoDatabases) -> None:
     """The exit is graceful whatever the reason."""
     with pytest.raises(KeyError, match="theirs"):
-        async with write_down(house.endpoint()).running():
+        async with write_down(databases.endpoint()).running():
             raise KeyError("theirs")
 
 
-async def test_a_stop_lets_the_handler_in_work_finish(house: House) -> None:
+async def test_a_stop_lets_the_handler_in_work_finish(databases: TwoDatabases) -> None:
     """Within the grace time; then it is committed and acknowledged."""
-    shop, started, go_on = house.endpoint(), asyncio.Event(), asyncio.Event()
+    shop, started, go_on = databases.endpoint(), asyncio.Event(), asyncio.Event()
 
     @shop.handler
     async def place(order: PlaceOrder, session: AsyncSession) -> None:
@@ -310,11 +310,11 @@ async def test_a_stop_lets_the_handler_in_work_finish(house: House) -> None:
         session.add(Line(endpoint="shop", what=order.order_id))
 
     async with shop.running():
-        await house.send(PlaceOrder("a"))
+        await databases.send(PlaceOrder("a"))
         await started.wait()
         asyncio.get_running_loop().call_soon(go_on.set)
-    assert await house.lines() == [("shop", "a")]
-    assert await house.at_rest()
+    assert await databases.lines() == [("shop", "a")]
+    assert await databases.at_rest()
 
 
 SLOW = text("WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c WHERE x < 1000000) SELECT max(x) FROM c")
@@ -333,20 +333,22 @@ def ask_slowly_sync(order: PlaceOrder, session: Session) -> None:
 
 
 @pytest.mark.parametrize("handler", [ask_slowly, ask_slowly_sync])
-async def test_a_time_out_in_the_middle_of_a_query_is_that_messages_failure_alone(house: House, handler: Any) -> None:
+async def test_a_time_out_in_the_middle_of_a_query_is_that_messages_failure_alone(
+    databases: TwoDatabases, handler: Any
+) -> None:
     """Whatever the driver makes of being interrupted; the others of its batch are handled."""
-    shop = write_down(house.endpoint())
+    shop = write_down(databases.endpoint())
     shop.handler(type="Slow", timeout=0.02, retry=Retry(immediate=0, delayed=0))(handler)
     async with shop.opened():
         """Declare the queue."""
-    await house.send(PlaceOrder("a"))
-    async with open_transport(house.queue, "web") as transport:
+    await databases.send(PlaceOrder("a"))
+    async with open_transport(databases.queue, "web") as transport:
         body = _encoded(PlaceOrder("slow"))
         await transport.send([Send(message=Message(id="s", source="web", type="Slow", body=body), to="shop")])
     watch = Watch()
     async with shop.running(observer=watch):
         await watch.until(Point.DEAD_LETTER, 1)
         await watch.until(Point.ACK, 2)
-    assert await house.lines() == [("shop", "a")]
-    (letter,) = await house.dead()
+    assert await databases.lines() == [("shop", "a")]
+    (letter,) = await databases.dead()
     assert letter.reason == f"handler {handler.__name__} took longer than 0.02 s"

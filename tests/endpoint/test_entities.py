@@ -298,20 +298,20 @@ async def test_a_second_attempt_gets_a_body_that_the_first_one_did_not_touch() -
 async def test_def_handlers_context_and_providers_go_together_with_entities() -> None:
     """In any order of parameters."""
 
-    class Desk:
+    class Mailer:
         """Something a provider makes."""
 
     made = bank()
 
     @made.provide(scope="message")
-    async def desk(context: Context) -> AsyncIterator[Desk]:
+    async def mailer(context: Context) -> AsyncIterator[Mailer]:
         """Make it for each message."""
-        yield Desk()
+        yield Mailer()
 
     @made.handler(entity=Account, key="account_id")
-    def take(order: Deposit, context: Context, desk: Desk, account: Account) -> None:
+    def take(order: Deposit, context: Context, mailer: Mailer, account: Account) -> None:
         """Use them all."""
-        assert isinstance(desk, Desk)
+        assert isinstance(mailer, Mailer)
         account.balance += order.amount
         context.publish({"balance": account.balance}, type="balance")
 

@@ -36,7 +36,7 @@ class Receipt:
     name: str
 
 
-class House(NamedTuple):
+class ServedResponder(NamedTuple):
     """An application, and what its responder has done."""
 
     app: HttpApp
@@ -94,92 +94,94 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 @pytest.fixture
-async def house(store: str) -> AsyncIterator[House]:
+async def served(store: str) -> AsyncIterator[ServedResponder]:
     """Open an endpoint on it."""
     if store.startswith(("postgresql", "mysql")):
         async with open_database(store) as database:
             for schema in schemas("store", "http"):
                 await create(database, schema)
-    async with opened(store) as house:
-        yield house
+    async with opened(store) as served:
+        yield served
 
 
 @asynccontextmanager
-async def opened(store: str) -> AsyncIterator[House]:
+async def opened(store: str) -> AsyncIterator[ServedResponder]:
     """Open an endpoint on a store."""
     runs: list[str] = []
     endpoint = payments(store, runs)
     async with endpoint.opened():
         id_ = f"t{now()}"
         app = endpoint.http_app(principal=lambda scope: dict(scope["headers"]).get(b"x-who", id_.encode()).decode() or None)
-        yield House(app, endpoint, runs)
+        yield ServedResponder(app, endpoint, runs)
 
 
-async def test_a_request_is_executed_once_however_often_it_is_posted(house: House) -> None:
+async def test_a_request_is_executed_once_however_often_it_is_posted(served: ServedResponder) -> None:
     """PUT executes nothing; every POST and GET gives the one response; after DELETE there is nothing."""
-    assert (await house.put()).status == 204
-    assert (house.runs, (await house.ask("GET")).status) == ([], 404)
-    first, second = await house.ask("POST"), await house.ask("POST")
+    assert (await served.put()).status == 204
+    assert (served.runs, (await served.ask("GET")).status) == ([], 404)
+    first, second = await served.ask("POST"), await served.ask("POST")
     assert first == second == (200, first.headers, b'{"name":"a"}')
-    read = await house.ask("GET")
+    read = await served.ask("GET")
     assert (read.status, read.headers["onceonly-status"], read.body) == (200, "200", first.body)
-    assert [(await house.ask("DELETE")).status for _ in range(2)] == [204, 204]
-    assert [(await house.ask(method)).status for method in ("GET", "POST")] == [404, 410]
-    assert house.runs == ["a 0"]
+    assert [(await served.ask("DELETE")).status for _ in range(2)] == [204, 204]
+    assert [(await served.ask(method)).status for method in ("GET", "POST")] == [404, 410]
+    assert served.runs == ["a 0"]
 
 
-async def test_two_posts_at_once_execute_once(house: House) -> None:
+async def test_two_posts_at_once_execute_once(served: ServedResponder) -> None:
     """The second waits for the first, and gets its response."""
-    await house.put()
-    answers = await asyncio.gather(*[house.ask("POST") for _ in range(4)])
+    await served.put()
+    answers = await asyncio.gather(*[served.ask("POST") for _ in range(4)])
     assert {(each.status, each.body) for each in answers} == {(200, b'{"name":"a"}')}
-    assert len(house.runs) == 1
+    assert len(served.runs) == 1
 
 
-async def test_a_put_after_the_delete_is_refused(house: House) -> None:
+async def test_a_put_after_the_delete_is_refused(served: ServedResponder) -> None:
     """Also of a request that never came before, which is how a caller cancels one that is still under way."""
-    assert (await house.ask("DELETE")).status == 204
-    assert ((await house.put()).status, (await house.ask("POST")).status, house.runs) == (410, 410, [])
+    assert (await served.ask("DELETE")).status == 204
+    assert ((await served.put()).status, (await served.ask("POST")).status, served.runs) == (410, 410, [])
 
 
-async def test_the_same_put_again_is_fine_and_another_is_not(house: House) -> None:
+async def test_the_same_put_again_is_fine_and_another_is_not(served: ServedResponder) -> None:
     """A network may repeat it; another body under the same id is somebody's mistake."""
-    assert [(await house.put()).status, (await house.put()).status] == [204, 204]
-    assert (await house.put(body=b'{"name":"b"}')).status == 410
-    await house.ask("POST")
-    assert ((await house.put()).status, house.runs) == (204, ["a 0"])
+    assert [(await served.put()).status, (await served.put()).status] == [204, 204]
+    assert (await served.put(body=b'{"name":"b"}')).status == 410
+    await served.ask("POST")
+    assert ((await served.put()).status, served.runs) == (204, ["a 0"])
 
 
-async def test_what_a_responder_rejects_is_an_answer(house: House) -> None:
+async def test_what_a_responder_rejects_is_an_answer(served: ServedResponder) -> None:
     """Its work is undone, the reason is stored, and nothing runs again."""
-    await house.put(body=b'{"name":"poor"}')
+    await served.put(body=b'{"name":"poor"}')
     for method in ("POST", "POST", "GET"):
-        got = await house.ask(method)
+        got = await served.ask(method)
         assert (got.body, got.is_protocols) == (b'{"rejected": "no money"}', True)
-    assert (await house.ask("GET")).headers["onceonly-status"] == "422"
-    assert house.runs == ["poor 0"]
+    assert (await served.ask("GET")).headers["onceonly-status"] == "422"
+    assert served.runs == ["poor 0"]
 
 
-async def test_a_body_that_cannot_be_read_is_an_answer(house: House) -> None:
+async def test_a_body_that_cannot_be_read_is_an_answer(served: ServedResponder) -> None:
     """It will never be readable."""
-    await house.put(body=b"nonsense")
-    assert [(await house.ask("POST")).status for _ in range(2)] == [422, 422]
-    assert house.runs == []
+    await served.put(body=b"nonsense")
+    assert [(await served.ask("POST")).status for _ in range(2)] == [422, 422]
+    assert served.runs == []
 
 
 @pytest.mark.parametrize(("name", "status"), [("bug", 500), ("later", 503)])
-async def test_after_a_failure_nothing_has_happened_and_it_is_asked_again(house: House, name: str, status: int) -> None:
+async def test_after_a_failure_nothing_has_happened_and_it_is_asked_again(
+    served: ServedResponder, name: str, status: int
+) -> None:
     """The next POST executes it."""
-    await house.put(body=f'{{"name":"{name}"}}'.encode())
-    assert ((await house.ask("POST")).status, (await house.ask("GET")).status) == (status, 404)
-    assert ((await house.ask("POST")).status, (await house.ask("GET")).status) == (200, 200)
+    await served.put(body=f'{{"name":"{name}"}}'.encode())
+    assert ((await served.ask("POST")).status, (await served.ask("GET")).status) == (status, 404)
+    assert ((await served.ask("POST")).status, (await served.ask("GET")).status) == (200, 200)
 
 
 async def test_a_responder_that_fails_is_logged_with_its_traceback(caplog: pytest.LogCaptureFixture) -> None:
     """The caller only says that it was answered 500: what to mend stands in the log of the side that is asked."""
-    async with opened("memory://payments") as house:
-        await house.put(body=b'{"name":"bug"}')
-        await house.ask("POST")
+    async with opened("memory://payments") as served:
+        await served.put(body=b'{"name":"bug"}')
+        await served.ask("POST")
     (line,) = [record for record in caplog.records if record.name == "onceonly.http"]
     assert "responder failed" in line.message
     assert vars(line)["request"] == "r1"
@@ -190,46 +192,46 @@ async def test_a_responder_that_fails_is_logged_with_its_traceback(caplog: pytes
 @pytest.mark.parametrize(
     ("name", "status", "body"), [("nothing", 204, b""), ("teapot", 418, b"short and stout"), ("wrong", 500, None)]
 )
-async def test_a_responder_may_choose_its_response(house: House, name: str, status: int, body: bytes | None) -> None:
+async def test_a_responder_may_choose_its_response(served: ServedResponder, name: str, status: int, body: bytes | None) -> None:
     """None is 204; a Response is itself, if it is an answer for good."""
-    await house.put(body=f'{{"name":"{name}"}}'.encode())
-    got = await house.ask("POST")
+    await served.put(body=f'{{"name":"{name}"}}'.encode())
+    got = await served.ask("POST")
     assert got.status == status
-    read = await house.ask("GET")
+    read = await served.ask("GET")
     assert (read.status, read.body) == ((200, body) if body is not None else (404, b"no response\n"))
 
 
-async def test_headers_of_the_caller_reach_the_responder(house: House) -> None:
+async def test_headers_of_the_caller_reach_the_responder(served: ServedResponder) -> None:
     """But not those that are about the connection, nor secrets."""
-    await house.put(x_tenant="north", authorization="Bearer secret")
-    await house.ask("POST")
-    assert house.runs == ["a 0 north"]
+    await served.put(x_tenant="north", authorization="Bearer secret")
+    await served.ask("POST")
+    assert served.runs == ["a 0 north"]
 
 
-async def test_nobody_touches_the_requests_of_another(house: House) -> None:
+async def test_nobody_touches_the_requests_of_another(served: ServedResponder) -> None:
     """A principal has a space of names of its own; nobody is refused."""
-    await house.put(x_who="north")
-    await house.ask("DELETE", x_who="south")
-    assert [(await house.ask(method, x_who="south")).status for method in ("POST", "GET")] == [410, 404]
-    assert (await house.ask("POST", x_who="north")).status == 200
-    refused = await house.ask("POST", x_who="")
+    await served.put(x_who="north")
+    await served.ask("DELETE", x_who="south")
+    assert [(await served.ask(method, x_who="south")).status for method in ("POST", "GET")] == [410, 404]
+    assert (await served.ask("POST", x_who="north")).status == 200
+    refused = await served.ask("POST", x_who="")
     assert (refused.status, refused.is_protocols) == (401, False)
 
 
-async def test_what_is_no_request_of_the_protocol_says_so(house: House) -> None:
+async def test_what_is_no_request_of_the_protocol_says_so(served: ServedResponder) -> None:
     """Each with a status that the caller understands."""
-    assert (await house.put(onceonly_http="2")).status == 501
-    assert (await house.put(onceonly_operation="Pay")).status == 404
-    assert b"there is Charge" in (await house.put(onceonly_operation="Pay")).body
-    assert [(await house.put(onceonly_deadline=each)).status for each in ("", "soon", now() + 10**9)] == [400, 400, 400]
-    assert (await house.put(onceonly_deadline=now() - 1)).status == 410
-    assert (await house.ask("DELETE", onceonly_deadline="")).status == 400
-    assert (await house.put("a b")).status == 400
-    assert (await house.put(body=bytes(LARGEST + 1))).status == 413
-    other = await house.ask("PATCH")
+    assert (await served.put(onceonly_http="2")).status == 501
+    assert (await served.put(onceonly_operation="Pay")).status == 404
+    assert b"there is Charge" in (await served.put(onceonly_operation="Pay")).body
+    assert [(await served.put(onceonly_deadline=each)).status for each in ("", "soon", now() + 10**9)] == [400, 400, 400]
+    assert (await served.put(onceonly_deadline=now() - 1)).status == 410
+    assert (await served.ask("DELETE", onceonly_deadline="")).status == 400
+    assert (await served.put("a b")).status == 400
+    assert (await served.put(body=bytes(LARGEST + 1))).status == 413
+    other = await served.ask("PATCH")
     assert (other.status, other.headers["allow"]) == (405, "PUT, POST, GET, DELETE")
-    assert (await house.ask("POST", "unknown")).status == 410
-    assert house.runs == []
+    assert (await served.ask("POST", "unknown")).status == 410
+    assert served.runs == []
 
 
 async def test_an_application_whose_endpoint_is_not_open_says_so(tmp_path: Path) -> None:
@@ -249,11 +251,11 @@ async def test_the_lifespan_opens_the_endpoint(tmp_path: Path) -> None:
     living = asyncio.create_task(app({"type": "lifespan"}, events.get, said.put))
     events.put_nowait({"type": "lifespan.startup"})
     assert (await said.get())["type"] == "lifespan.startup.complete"
-    assert (await House(app, endpoint, []).put()).status == 204
+    assert (await ServedResponder(app, endpoint, []).put()).status == 204
     events.put_nowait({"type": "lifespan.shutdown"})
     assert (await said.get())["type"] == "lifespan.shutdown.complete"
     await living
-    assert (await House(app, endpoint, []).put()).status == 503
+    assert (await ServedResponder(app, endpoint, []).put()).status == 503
 
 
 async def test_a_lifespan_that_cannot_open_the_endpoint_says_why() -> None:

@@ -28,7 +28,7 @@ class Bank:
     """Made once for the process."""
 
 
-class Desk:
+class Mailer:
     """Made for each message."""
 
     def __init__(self, bank: Bank, notes: Notebook, id_: str) -> None:
@@ -54,10 +54,10 @@ def shop_with_providers(journal: Journal) -> Endpoint:
     shop = endpoint(lifespan=lifespan)
 
     @shop.provide(scope="message")
-    def make_desk(bank: Bank, notes: Notebook, context: Context) -> Iterator[Desk]:
-        journal.append("desk")
-        yield Desk(bank, notes, context.message.id)
-        journal.append("no desk")
+    def make_mailer(bank: Bank, notes: Notebook, context: Context) -> Iterator[Mailer]:
+        journal.append("mailer")
+        yield Mailer(bank, notes, context.message.id)
+        journal.append("no mailer")
 
     @shop.provide
     async def make_bank(name: str) -> AsyncIterator[Bank]:
@@ -73,14 +73,14 @@ def shop_with_providers(journal: Journal) -> Endpoint:
         return "of us"
 
     @shop.handler
-    async def place(order: Order, desk: Desk, bank: Bank) -> None:
-        assert desk.bank is bank
-        desk.notes.write(desk.id, order.id)
+    async def place(order: Order, mailer: Mailer, bank: Bank) -> None:
+        assert mailer.bank is bank
+        mailer.notes.write(mailer.id, order.id)
         journal.append("handled")
 
     @shop.handler(type="sync")
-    def place_sync(order: Order, desk: Desk, bank: Bank) -> None:
-        assert desk.bank is bank
+    def place_sync(order: Order, mailer: Mailer, bank: Bank) -> None:
+        assert mailer.bank is bank
         journal.append("handled")
 
     return shop
@@ -98,7 +98,7 @@ async def test_providers_live_for_the_process_or_for_a_message(type_: str) -> No
     async with shop_with_providers(journal).opened() as ports:
         await handle(ports, type_)
         await handle(ports, type_)
-    for_a_message = ["desk", "handled", "no desk"]
+    for_a_message = ["mailer", "handled", "no mailer"]
     assert journal == ["shop starts", "bank of us", *for_a_message, *for_a_message, "no bank", "shop ends"]
 
 

@@ -66,11 +66,11 @@ async def test_a_method_can_be_a_handler() -> None:
     """Its `self` is not a parameter any more."""
     shop, seen = endpoint(), []
 
-    class Desk:
+    class Mailer:
         async def place(self, order: Order) -> None:
             seen.append(order.id)
 
-    shop.handler(Desk().place)
+    shop.handler(Mailer().place)
     await effects(shop)
     assert seen == ["1"]
 

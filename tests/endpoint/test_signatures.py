@@ -28,7 +28,7 @@ class Bank:
     """Something a provider makes."""
 
 
-class Desk:
+class Mailer:
     """Something else a provider makes."""
 
 
@@ -286,14 +286,14 @@ def another_bank() -> Bank:
     return Bank()
 
 
-def bank_from_desk(desk: Desk) -> Bank:
+def bank_from_mailer(mailer: Mailer) -> Bank:
     """Make a bank."""
     return Bank()
 
 
-def desk_from_bank(bank: Bank) -> Desk:
-    """Make a desk."""
-    return Desk()
+def mailer_from_bank(bank: Bank) -> Mailer:
+    """Make a mailer."""
+    return Mailer()
 
 
 def bank_for_a_message(session: AsyncSession) -> Bank:
@@ -319,8 +319,8 @@ def makes_a_session() -> AsyncSession:
     ("factories", "told"),
     [
         ((bank, another_bank), "bank and another_bank both provide Bank"),
-        ((bank_from_desk, desk_from_bank), "in a circle, or need one that does: bank_from_desk, desk_from_bank"),
-        ((bank_from_desk,), "desk: nothing gives a Desk"),
+        ((bank_from_mailer, mailer_from_bank), "in a circle, or need one that does: bank_from_mailer, mailer_from_bank"),
+        ((bank_from_mailer,), "mailer: nothing gives a Mailer"),
         ((bank_for_a_message,), 'session: AsyncSession is there for each message only; write @provide(scope="message")'),
         ((unannotated_factory,), "annotate what it makes"),
         ((badly_annotated_generator,), "as Iterator[...] or AsyncIterator[...]"),
@@ -340,7 +340,7 @@ def test_a_scope_is_one_of_two() -> None:
 def test_a_process_provider_cannot_need_one_for_each_message() -> None:
     """It outlives it."""
     shop = one_handler(sql_endpoint())
-    shop.provide(desk_from_bank)
+    shop.provide(mailer_from_bank)
     shop.provide(scope="message")(bank)
     assert "Bank is there for each message only" in problems(shop)[0]
 
@@ -354,11 +354,11 @@ def test_generators_provide_what_they_yield() -> None:
         yield Bank()
 
     @shop.provide(scope="message")
-    async def make_desk(bank: Bank, session: AsyncSession, context: Context) -> AsyncIterator[Desk]:
-        yield Desk()
+    async def make_mailer(bank: Bank, session: AsyncSession, context: Context) -> AsyncIterator[Mailer]:
+        yield Mailer()
 
     @shop.handler
-    async def place(order: Order, desk: Desk, bank: Bank) -> None:
+    async def place(order: Order, mailer: Mailer, bank: Bank) -> None:
         """Do nothing."""
 
     assert shop.topology().events == ("Order",)

@@ -54,7 +54,7 @@ class Paid:
     account: str
 
 
-class House:
+class SimulatedEndpoint:
     """One endpoint on documents in memory; the clock is moved by hand."""
 
     def __init__(self, **settings: Any) -> None:
@@ -103,7 +103,7 @@ async def deposit(tx: Transaction, amount: int = 1, key: str = "A") -> None:
     tx.send(Deposit("B"), to="bank")
 
 
-async def pay(house: House, amount: int = 1, **options: Any) -> None:
+async def pay(simulated: SimulatedEndpoint, amount: int = 1, **options: Any) -> None:
     """Make one transaction from beginning to end."""
-    async with house.bank.transaction(**options) as tx:
+    async with simulated.bank.transaction(**options) as tx:
         await deposit(tx, amount)

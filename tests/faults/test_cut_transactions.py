@@ -64,7 +64,7 @@ class SomeCommits:
         return moment
 
 
-class House:
+class CutEndpoint:
     """An endpoint behind a cutter, and what is seen past it."""
 
     def __init__(self, endpoint: Endpoint, cutter: Cutter, database: Database, sink: Transport) -> None:
@@ -125,7 +125,7 @@ class House:
 
 
 @asynccontextmanager
-async def opened_house(url: str) -> AsyncIterator[House]:
+async def opened_behind_cutter(url: str) -> AsyncIterator[CutEndpoint]:
     """Make tables, open the endpoint behind a cutter, and the sink."""
     name = uuid4().hex[:8]
     query = f"?prefix=cut_{name}_"
@@ -143,7 +143,7 @@ async def opened_house(url: str) -> AsyncIterator[House]:
                     """Do nothing."""
 
                 async with shop.running():
-                    yield House(shop, cutter, database, sink)
+                    yield CutEndpoint(shop, cutter, database, sink)
         finally:
             async with database.writing() as connection:
                 await connection.run_sync(Base.metadata.drop_all)
@@ -152,11 +152,11 @@ async def opened_house(url: str) -> AsyncIterator[House]:
 
 async def every_key_is_done_once(url: str) -> None:
     """Let commits be cut under clients with keys."""
-    async with opened_house(url) as house:
-        cuts = SomeCommits(house.cutter)
-        answers = await house.clients(with_keys=True)
-        rows = await house.rows()
-        announced = await house.announced(CLIENTS)
+    async with opened_behind_cutter(url) as cut:
+        cuts = SomeCommits(cut.cutter)
+        answers = await cut.clients(with_keys=True)
+        rows = await cut.rows()
+        announced = await cut.announced(CLIENTS)
     assert (cuts.made["before"], cuts.made["after"]) == (CUTS, CUTS)
     assert {name: len(lines) for name, lines in rows.items()} == dict.fromkeys(answers, 1)
     assert answers == {name: [{"line": lines[0]}] * 3 for name, lines in rows.items()}
@@ -175,12 +175,12 @@ async def test_a_client_that_asks_again_gets_one_row_one_answer_and_one_message_
 
 async def test_the_control_run_without_keys_shows_what_cut_commits_do(postgresql_url: str) -> None:
     """A client that asks again is served again, also when its commit had been applied; rows and messages still agree."""
-    async with opened_house(postgresql_url) as house:
-        cuts = SomeCommits(house.cutter)
-        await house.clients(with_keys=False)
-        rows = await house.rows()
+    async with opened_behind_cutter(postgresql_url) as cut:
+        cuts = SomeCommits(cut.cutter)
+        await cut.clients(with_keys=False)
+        rows = await cut.rows()
         lines = sorted((name, line) for name, found in rows.items() for line in found)
-        announced = await house.announced(len(lines))
+        announced = await cut.announced(len(lines))
     assert cuts.made["after"] == CUTS
     assert len(lines) > CLIENTS
     assert sorted((client, line) for _, client, line in announced) == lines
@@ -192,25 +192,25 @@ async def a_commit_held_up_fails(url: str) -> None:
     async def book(tx: Transaction) -> str:
         tx.sql.add(Booking(client="late"))
         await tx.sql.flush()
-        house.cutter.cut = "" if house.cutter.holds.is_set() else "hold"  # only now: drivers say COMMIT when they connect
+        cut.cutter.cut = "" if cut.cutter.holds.is_set() else "hold"  # only now: drivers say COMMIT when they connect
         return "booked"
 
-    async with opened_house(url) as house:
+    async with opened_behind_cutter(url) as cut:
         limit = timedelta(seconds=2)
         since = time.monotonic()
-        late = asyncio.create_task(house.endpoint.transact(book, idempotency_key="k", max_commit=limit))
-        await house.cutter.holds.wait()
+        late = asyncio.create_task(cut.endpoint.transact(book, idempotency_key="k", max_commit=limit))
+        await cut.cutter.holds.wait()
         assert time.monotonic() - since < limit.total_seconds()
         since = time.monotonic()  # it has begun before
-        house.cutter.cut = ""
+        cut.cutter.cut = ""
         while time.monotonic() - since <= limit.total_seconds():
-            assert await house.rows() == {}
-        house.cutter.may_go.set()
+            assert await cut.rows() == {}
+        cut.cutter.may_go.set()
         with pytest.raises(CommitFailed, match="not committed within 2000 ms"):
             await late
-        assert await house.rows() == {}
-        assert await house.endpoint.transact(book, idempotency_key="k", max_commit=limit) == "booked"
-        assert {name: len(lines) for name, lines in (await house.rows()).items()} == {"late": 1}
+        assert await cut.rows() == {}
+        assert await cut.endpoint.transact(book, idempotency_key="k", max_commit=limit) == "booked"
+        assert {name: len(lines) for name, lines in (await cut.rows()).items()} == {"late": 1}
 
 
 async def test_a_commit_that_comes_to_postgresql_too_late_fails_for_sure(postgresql_url: str) -> None:

@@ -121,7 +121,7 @@ def starlette_application(shop: Endpoint, behave: Behaviour, **terms: Any) -> St
 APPLICATIONS: Mapping[str, Callable[..., Any]] = {"fastapi": fastapi_application, "starlette": starlette_application}
 
 
-class House:
+class ServedApplication:
     """An application that is being served, a client of it, and what is seen past both."""
 
     def __init__(self, shop: Endpoint, behaviour: Behaviour, client: httpx.AsyncClient, url: str) -> None:
@@ -154,7 +154,7 @@ class House:
         return found
 
 
-async def two_with_one_key(house: House) -> tuple[asyncio.Task[httpx.Response], httpx.Response, asyncio.Event]:
+async def two_with_one_key(served: ServedApplication) -> tuple[asyncio.Task[httpx.Response], httpx.Response, asyncio.Event]:
     """Send a second request while the first is at work; gives the first, the second's answer, and what lets the first go on."""
     at_work, may_go = asyncio.Event(), asyncio.Event()
 
@@ -162,11 +162,11 @@ async def two_with_one_key(house: House) -> tuple[asyncio.Task[httpx.Response], 
         at_work.set()
         await may_go.wait()
 
-    house.behaviour.before = hold
-    first = asyncio.create_task(house.post("created"))
+    served.behaviour.before = hold
+    first = asyncio.create_task(served.post("created"))
     async with asyncio.timeout(50):
         await at_work.wait()
-        return first, await house.post("created"), may_go
+        return first, await served.post("created"), may_go
 
 
 @asynccontextmanager
@@ -178,7 +178,7 @@ async def serving(
     transport: str = "",
     make: Callable[..., Any] = fastapi_application,
     **terms: Any,
-) -> AsyncIterator[House]:
+) -> AsyncIterator[ServedApplication]:
     """Make tables in a database, and serve an application whose endpoint reaches it by `through`."""
     name = uuid4().hex[:8]
     url = f"{place}?prefix=web_{name}_"
@@ -201,9 +201,9 @@ async def serving(
                 app = make(shop, behaviour, **terms)
                 wire = httpx.ASGITransport(app, raise_app_exceptions=False)
                 async with lifespan(shop)(app), httpx.AsyncClient(transport=wire, base_url="http://shop") as client:
-                    house = House(shop, behaviour, client, url)
-                    house.sink = sink
-                    yield house
+                    served = ServedApplication(shop, behaviour, client, url)
+                    served.sink = sink
+                    yield served
         finally:
             async with database.writing() as connection:
                 await connection.run_sync(Base.metadata.drop_all)

@@ -14,7 +14,7 @@ from sqlalchemy.engine import make_url
 
 from onceonly import Endpoint, TransactionMisused
 from onceonly.integrations.requests import Terms
-from tests.integrations.harness import APPLICATIONS, FRAMEWORKS, House, serving
+from tests.integrations.harness import APPLICATIONS, FRAMEWORKS, ServedApplication, serving
 from tests.servers.available import free_port
 from tests.servers.proxy import Between, standing
 
@@ -36,13 +36,13 @@ def each_framework(request: pytest.FixtureRequest) -> str:
 
 
 @asynccontextmanager
-async def house_behind_a_door(url: str, framework: str, **terms: Any) -> AsyncIterator[tuple[House, Door]]:
+async def served_behind_a_door(url: str, framework: str, **terms: Any) -> AsyncIterator[tuple[ServedApplication, Door]]:
     """Serve on a server behind a door."""
     place = urlsplit(url)
     async with standing(Door((place.hostname or "", place.port or 5432))) as (door, port):
         through = make_url(url).set(host="127.0.0.1", port=port).render_as_string(hide_password=False)
-        async with serving(url, through=through, make=APPLICATIONS[framework], **terms) as house:
-            yield house, door
+        async with serving(url, through=through, make=APPLICATIONS[framework], **terms) as served:
+            yield served, door
 
 
 def told(response: httpx.Response) -> tuple[int, str, str | None]:
@@ -56,8 +56,8 @@ async def test_a_server_that_refuses_the_connection_has_done_nothing(
 ) -> None:
     """It is down, so nothing can have been committed: with a key or without, the client may ask again."""
     down = make_url(postgresql_url).set(host="127.0.0.1", port=free_port()).render_as_string(hide_password=False)
-    async with serving(postgresql_url, through=down, make=APPLICATIONS[framework], key_required=False) as house:
-        assert told(await house.post("created", key)) == (503, "not-done", "1")
+    async with serving(postgresql_url, through=down, make=APPLICATIONS[framework], key_required=False) as served:
+        assert told(await served.post("created", key)) == (503, "not-done", "1")
 
 
 async def test_a_connection_that_is_dead_when_the_transaction_begins_has_done_nothing(
@@ -65,15 +65,15 @@ async def test_a_connection_that_is_dead_when_the_transaction_begins_has_done_no
 ) -> None:
     """The server was restarted: the pool's connections are dead, and whoever uses one first finds out: a relay now and then."""
     for url in (postgresql_url, mariadb_url):
-        async with house_behind_a_door(url, framework, key_required=False) as (house, door):
+        async with served_behind_a_door(url, framework, key_required=False) as (served, door):
             failed = []
             for key in ("k-1", None, "k-2", None):
-                assert (await house.post("created", f"before {key}")).status_code == 201
+                assert (await served.post("created", f"before {key}")).status_code == 201
                 door.slam()
-                while (answer := await house.post("empty", key)).status_code != 204:
+                while (answer := await served.post("empty", key)).status_code != 204:
                     failed.append(told(answer))
             assert set(failed) == {(503, "not-done", "1")}
-            assert (await house.lines()).count("empty") == 4
+            assert (await served.lines()).count("empty") == 4
 
 
 async def test_a_connection_that_dies_in_the_block_has_done_nothing(
@@ -81,33 +81,33 @@ async def test_a_connection_that_dies_in_the_block_has_done_nothing(
 ) -> None:
     """COMMIT was never said, so the database rolls back; the retry is served anew."""
     for url in (postgresql_url, mariadb_url):
-        async with house_behind_a_door(url, framework) as (house, door):
+        async with served_behind_a_door(url, framework) as (served, door):
 
-            async def slam(house: House = house, door: Door = door) -> None:
-                house.behaviour.before = None
+            async def slam(served: ServedApplication = served, door: Door = door) -> None:
+                served.behaviour.before = None
                 door.slam()
 
-            house.behaviour.before = slam
-            failed = await house.post("created")
+            served.behaviour.before = slam
+            failed = await served.post("created")
             assert told(failed) == (503, "not-done", "1")
             assert "with the same Idempotency-Key" in failed.json()["detail"]
-            assert await house.lines() == []
-            assert (await house.post("created")).status_code == 201
+            assert await served.lines() == []
+            assert (await served.post("created")).status_code == 201
 
 
 async def test_a_route_may_have_less_time_for_its_commit_than_the_endpoint(tmp_path: Path, framework: str) -> None:
     """What is late is not committed, and the client is told so."""
     store = f"sqlite:///{tmp_path}/shop.db"
-    async with serving(store, make=APPLICATIONS[framework], max_commit=timedelta(milliseconds=1)) as house:
+    async with serving(store, make=APPLICATIONS[framework], max_commit=timedelta(milliseconds=1)) as served:
 
         async def dawdle() -> None:
             await asyncio.sleep(0.02)
 
-        house.behaviour.before = dawdle
-        assert told(await house.post("created")) == (503, "not-done", "1")
-        assert await house.lines() == []
-    async with serving(store, make=APPLICATIONS[framework], max_commit=timedelta(minutes=1)) as house:
-        assert (await house.post("created")).status_code == 201
+        served.behaviour.before = dawdle
+        assert told(await served.post("created")) == (503, "not-done", "1")
+        assert await served.lines() == []
+    async with serving(store, make=APPLICATIONS[framework], max_commit=timedelta(minutes=1)) as served:
+        assert (await served.post("created")).status_code == 201
 
 
 @pytest.mark.parametrize(

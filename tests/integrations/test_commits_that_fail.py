@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from onceonly import CommitRefused, Endpoint
 from onceonly.assembly import open_store
-from tests.integrations.harness import APPLICATIONS, FRAMEWORKS, Behaviour, House, serving, two_with_one_key
+from tests.integrations.harness import APPLICATIONS, FRAMEWORKS, Behaviour, ServedApplication, serving, two_with_one_key
 from tests.servers.available import free_port
 from tests.servers.cutting_commits import Cutter, cutting
 
@@ -25,24 +25,24 @@ def each_framework(request: pytest.FixtureRequest) -> str:
 
 
 @asynccontextmanager
-async def house_behind_a_cutter(url: str, framework: str, **terms: Any) -> AsyncIterator[tuple[House, Cutter]]:
+async def served_behind_a_cutter(url: str, framework: str, **terms: Any) -> AsyncIterator[tuple[ServedApplication, Cutter]]:
     """Serve on a server behind a cutter."""
     async with cutting(url) as (cutter, through):
         cutter.about = b"created"
-        async with serving(url, through=through, make=APPLICATIONS[framework], **terms) as house:
+        async with serving(url, through=through, make=APPLICATIONS[framework], **terms) as served:
             try:
-                yield house, cutter
+                yield served, cutter
             finally:
                 cutter.may_go.set()
 
 
-def once_it_has_begun(house: House, cutter: Cutter, moment: str) -> None:
+def once_it_has_begun(served: ServedApplication, cutter: Cutter, moment: str) -> None:
     """Let the next request's COMMIT meet this; not before it runs, for drivers say COMMIT when they connect."""
 
     async def arm() -> None:
-        cutter.cut, house.behaviour.before = moment, None
+        cutter.cut, served.behaviour.before = moment, None
 
-    house.behaviour.before = arm
+    served.behaviour.before = arm
 
 
 async def first_of(asking: asyncio.Task[httpx.Response], cutter: Cutter) -> None:
@@ -55,10 +55,10 @@ async def first_of(asking: asyncio.Task[httpx.Response], cutter: Cutter) -> None
 
 async def test_no_byte_is_sent_before_the_commit_is_answered(postgresql_url: str, framework: str) -> None:
     """Crash here: 1 the endpoint has returned, 2 COMMIT is under way, 3 the process dies, 4 the client was promised nothing."""
-    async with house_behind_a_cutter(postgresql_url, framework) as (house, cutter):
-        once_it_has_begun(house, cutter, "hold")
+    async with served_behind_a_cutter(postgresql_url, framework) as (served, cutter):
+        once_it_has_begun(served, cutter, "hold")
         sent: list[str] = []
-        app = house.client._transport.app  # type: ignore[attr-defined] # the client's own transport
+        app = served.client._transport.app  # type: ignore[attr-defined] # the client's own transport
 
         async def noting(scope: Any, receive: Any, send: Any) -> None:
             async def note(message: Any) -> None:
@@ -71,7 +71,7 @@ async def test_no_byte_is_sent_before_the_commit_is_answered(postgresql_url: str
             asking = asyncio.create_task(client.post("/lines/created", headers={"Idempotency-Key": "k"}))
             await first_of(asking, cutter)
             cutter.cut = ""
-            assert (await house.lines(), sent) == ([], [])  # a whole request of another connection: nothing comes meanwhile
+            assert (await served.lines(), sent) == ([], [])  # a whole request of another connection: nothing comes meanwhile
             cutter.may_go.set()
             assert (await asking).status_code == 201
         assert sent == ["http.response.start", "http.response.body"]
@@ -82,25 +82,25 @@ async def test_a_commit_that_is_not_answered_is_a_503_and_a_retry_finds_out(
     postgresql_url: str, framework: str, moment: str, *, was_done: bool
 ) -> None:
     """Whether it was done or not: one row, one message, one answer in the end."""
-    async with house_behind_a_cutter(postgresql_url, framework) as (house, cutter):
-        once_it_has_begun(house, cutter, moment)
-        failed = await house.post("created")
+    async with served_behind_a_cutter(postgresql_url, framework) as (served, cutter):
+        once_it_has_begun(served, cutter, moment)
+        failed = await served.post("created")
         cutter.cut = ""
         assert (failed.status_code, failed.json()["code"], failed.headers["retry-after"]) == (503, "unknown", "1")
-        assert len(await house.lines()) == was_done
-        retry, again = [await house.post("created") for _ in range(2)]
+        assert len(await served.lines()) == was_done
+        retry, again = [await served.post("created") for _ in range(2)]
         assert ("idempotent-replayed" in retry.headers) == was_done
         assert (retry.status_code, retry.content) == (again.status_code, again.content)
         assert retry.status_code == 201
-        assert await house.lines() == ["created"]
-        assert len(await house.announced(1)) == 1
+        assert await served.lines() == ["created"]
+        assert len(await served.announced(1)) == 1
 
 
 async def test_a_request_without_a_key_is_told_that_nobody_can_find_out(postgresql_url: str, framework: str) -> None:
     """A 503 without a word about trying again."""
-    async with house_behind_a_cutter(postgresql_url, framework, key_required=False) as (house, cutter):
-        once_it_has_begun(house, cutter, "after")
-        failed = await house.post("created", None)
+    async with served_behind_a_cutter(postgresql_url, framework, key_required=False) as (served, cutter):
+        once_it_has_begun(served, cutter, "after")
+        failed = await served.post("created", None)
         cutter.cut = ""
         assert (failed.status_code, failed.json()["code"]) == (503, "unknown")
         assert "retry-after" not in failed.headers
@@ -108,16 +108,16 @@ async def test_a_request_without_a_key_is_told_that_nobody_can_find_out(postgres
 
 async def test_what_the_database_refuses_at_the_commit_is_a_500(postgresql_url: str, framework: str) -> None:
     """A constraint that is looked at only then: trying again cannot help, and what was written is told to nobody."""
-    async with house_behind_a_cutter(postgresql_url, framework) as (house, _):
-        await house.execute("ALTER TABLE request_lines ADD UNIQUE (item) DEFERRABLE INITIALLY DEFERRED")
-        first, refused = [await house.post("created", key) for key in ("k-1", "k-2")]
+    async with served_behind_a_cutter(postgresql_url, framework) as (served, _):
+        await served.execute("ALTER TABLE request_lines ADD UNIQUE (item) DEFERRABLE INITIALLY DEFERRED")
+        first, refused = [await served.post("created", key) for key in ("k-1", "k-2")]
         assert (first.status_code, refused.status_code) == (201, 500)
         assert refused.headers["content-type"] == "application/problem+json"
         assert "retry-after" not in refused.headers
         said = refused.json()
         assert (said["status"], said["code"], said["title"]) == (500, "commit-refused", "Commit Refused")
         assert "created" not in refused.text
-        assert await house.lines() == ["created"]
+        assert await served.lines() == ["created"]
 
 
 async def test_an_application_may_say_itself_what_a_refused_commit_means(postgresql_url: str, framework: str) -> None:
@@ -131,25 +131,25 @@ async def test_an_application_may_say_itself_what_a_refused_commit_means(postgre
         app.add_exception_handler(CommitRefused, taken)
         return app
 
-    async with serving(postgresql_url, make=make) as house:
-        await house.execute("ALTER TABLE request_lines ADD UNIQUE (item) DEFERRABLE INITIALLY DEFERRED")
-        answers = [await house.post("created", key) for key in ("k-1", "k-2")]
+    async with serving(postgresql_url, make=make) as served:
+        await served.execute("ALTER TABLE request_lines ADD UNIQUE (item) DEFERRABLE INITIALLY DEFERRED")
+        answers = [await served.post("created", key) for key in ("k-1", "k-2")]
         assert [(each.status_code, each.text) for each in answers] == [(201, answers[0].text), (409, "taken")]
 
 
 async def waiting_for_the_same_key(url: str, framework: str) -> None:
     """Let a second request wait for a first one's key until it is told, then for as long as it takes."""
-    async with serving(url, make=APPLICATIONS[framework], query="&timeout=100") as house:
-        first, second, may_go = await two_with_one_key(house)
+    async with serving(url, make=APPLICATIONS[framework], query="&timeout=100") as served:
+        first, second, may_go = await two_with_one_key(served)
         assert (second.status_code, second.json()["code"]) == (409, "in-progress")
-        house.behaviour.before = None
-        third = asyncio.create_task(house.post("created"))
-        other = asyncio.create_task(house.post("empty", "other"))
+        served.behaviour.before = None
+        third = asyncio.create_task(served.post("created"))
+        other = asyncio.create_task(served.post("empty", "other"))
         may_go.set()
         assert (await other).status_code == 204
         assert {(it.status_code, it.content) for it in (await first, await third)} == {(201, (await first).content)}
-        assert house.behaviour.runs == {"created": 1, "empty": 1}
-        assert sorted(await house.lines()) == ["created", "empty"]
+        assert served.behaviour.runs == {"created": 1, "empty": 1}
+        assert sorted(await served.lines()) == ["created", "empty"]
 
 
 async def test_on_postgresql_a_second_request_waits_and_is_then_told(postgresql_url: str, framework: str) -> None:
@@ -165,9 +165,9 @@ async def test_on_mariadb_a_second_request_waits_and_is_then_told(mariadb_url: s
 async def test_requests_are_served_while_the_broker_is_away_from_the_start(tmp_path: Path, framework: str) -> None:
     """Nobody waits for it: what they send waits in the store."""
     away = f"amqp://guest:guest@127.0.0.1:{free_port()}/"
-    async with serving(f"sqlite:///{tmp_path}/shop.db", make=APPLICATIONS[framework], transport=away) as house:
-        first, retry = [await house.post("created") for _ in range(2)]
+    async with serving(f"sqlite:///{tmp_path}/shop.db", make=APPLICATIONS[framework], transport=away) as served:
+        first, retry = [await served.post("created") for _ in range(2)]
         assert (first.status_code, retry.content) == (201, first.content)
-        async with open_store(house.shop.settings) as opened:
+        async with open_store(served.shop.settings) as opened:
             assert opened.pending is not None
             assert len(await opened.pending.undispatched(1 << 52, 10)) == 1

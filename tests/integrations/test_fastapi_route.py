@@ -12,7 +12,7 @@ from starlette.requests import Request
 
 from onceonly import Endpoint, SetupError, Transaction, TransactionMisused
 from onceonly.integrations.fastapi import OnceOnlyRoute, Tx, transaction
-from tests.integrations.harness import Behaviour, House, serving, write
+from tests.integrations.harness import Behaviour, ServedApplication, serving, write
 
 
 class New(BaseModel):
@@ -109,45 +109,45 @@ def notes() -> Notes:
 
 
 @pytest.fixture
-async def house(tmp_path: Path, notes: Notes) -> AsyncIterator[House]:
+async def served(tmp_path: Path, notes: Notes) -> AsyncIterator[ServedApplication]:
     """Serve on a file."""
 
     def make(shop: Endpoint, _behaviour: Behaviour, **_terms: object) -> FastAPI:
         return application(shop, notes)
 
-    async with serving(f"sqlite:///{tmp_path}/shop.db", make=make) as house:
-        yield house
+    async with serving(f"sqlite:///{tmp_path}/shop.db", make=make) as served:
+        yield served
 
 
-async def ask(house: House, path: str, key: str = "k", **options: Any) -> Any:
+async def ask(served: ServedApplication, path: str, key: str = "k", **options: Any) -> Any:
     """Send a request with a key, by a user."""
     headers = {"Idempotency-Key": f'"{key}"', "X-User": "ann", **options.pop("headers", {})}
-    return await house.client.post(f"/api/{path}", headers=headers, **options)
+    return await served.client.post(f"/api/{path}", headers=headers, **options)
 
 
-async def test_dependencies_that_need_no_transaction_come_first(house: House, notes: Notes) -> None:
+async def test_dependencies_that_need_no_transaction_come_first(served: ServedApplication, notes: Notes) -> None:
     """Whatever order the endpoint names them in; the response is the model's, and those with `yield` end after it."""
-    first = await ask(house, "ordered", json={"item": "tea"})
+    first = await ask(served, "ordered", json={"item": "tea"})
     assert (first.status_code, first.json()) == (201, {"number": 1})
     assert notes.said == ["who", "enter", "number", "ann in session", "leave"]
     notes.said.clear()
-    retry = await ask(house, "ordered", json={"item": "tea"})
+    retry = await ask(served, "ordered", json={"item": "tea"})
     assert (retry.content, retry.headers["idempotent-replayed"]) == (first.content, "true")
     assert notes.said == ["who", "enter", "leave"]
-    assert await house.lines() == ["tea"]
+    assert await served.lines() == ["tea"]
 
 
-async def test_who_may_not_ask_is_not_given_what_is_kept(house: House) -> None:
+async def test_who_may_not_ask_is_not_given_what_is_kept(served: ServedApplication) -> None:
     """Not even with the right key."""
-    await ask(house, "ordered", json={"item": "tea"})
-    refused = await ask(house, "ordered", json={"item": "tea"}, headers={"X-User": ""})
+    await ask(served, "ordered", json={"item": "tea"})
+    refused = await ask(served, "ordered", json={"item": "tea"}, headers={"X-User": ""})
     assert refused.status_code == 401
     assert "idempotent-replayed" not in refused.headers
 
 
-async def test_an_endpoint_that_does_not_ask_for_the_transaction_takes_part(house: House, notes: Notes) -> None:
+async def test_an_endpoint_that_does_not_ask_for_the_transaction_takes_part(served: ServedApplication, notes: Notes) -> None:
     """With headers, status and background tasks that FastAPI adds to the response."""
-    first, retry = [await ask(house, "without") for _ in range(2)]
+    first, retry = [await ask(served, "without") for _ in range(2)]
     assert (first.status_code, first.headers["x-own"], first.content) == (
         retry.status_code,
         retry.headers["x-own"],
@@ -157,35 +157,35 @@ async def test_an_endpoint_that_does_not_ask_for_the_transaction_takes_part(hous
     assert notes.said == ["without", "afterwards"]
 
 
-async def test_a_request_that_does_not_fit_is_served_anew(house: House) -> None:
+async def test_a_request_that_does_not_fit_is_served_anew(served: ServedApplication) -> None:
     """FastAPI refuses it, and the key is free for the mended one."""
-    statuses = [(await ask(house, "ordered", json=body)).status_code for body in ({"item": 3}, {}, {"item": "tea"})]
+    statuses = [(await ask(served, "ordered", json=body)).status_code for body in ({"item": 3}, {}, {"item": "tea"})]
     assert statuses == [422, 422, 201]
-    assert (await ask(house, "ordered", "other", content=b"{")).status_code == 422
-    assert await house.lines() == ["tea"]
+    assert (await ask(served, "ordered", "other", content=b"{")).status_code == 422
+    assert await served.lines() == ["tea"]
 
 
-async def test_a_response_that_does_not_fit_its_model_is_rolled_back(house: House) -> None:
+async def test_a_response_that_does_not_fit_its_model_is_rolled_back(served: ServedApplication) -> None:
     """It is written before the commit, not after."""
-    assert (await ask(house, "wrong", json={"item": "tea"})).status_code == 500
-    assert await house.lines() == []
+    assert (await ask(served, "wrong", json={"item": "tea"})).status_code == 500
+    assert await served.lines() == []
 
 
-async def test_forms_can_be_read_after_their_bytes_were(house: House) -> None:
+async def test_forms_can_be_read_after_their_bytes_were(served: ServedApplication) -> None:
     """The body is hashed, and parsed."""
     asked: dict[str, Any] = {"content": b"item=tea", "headers": {"Content-Type": "application/x-www-form-urlencoded"}}
-    assert [(await ask(house, "form", **asked)).text for _ in range(2)] == ["tea 1"] * 2
+    assert [(await ask(served, "form", **asked)).text for _ in range(2)] == ["tea 1"] * 2
 
 
-async def test_a_get_is_served_as_ever_and_has_no_transaction(house: House) -> None:
+async def test_a_get_is_served_as_ever_and_has_no_transaction(served: ServedApplication) -> None:
     """Also without a key, and by a `def`."""
-    assert (await house.client.get("/api/look")).json() == "seen"
-    assert (await house.client.get("/api/asks")).status_code == 500
+    assert (await served.client.get("/api/look")).json() == "seen"
+    assert (await served.client.get("/api/asks")).status_code == 500
 
 
-async def test_the_header_is_in_the_description_of_the_api(house: House) -> None:
+async def test_the_header_is_in_the_description_of_the_api(served: ServedApplication) -> None:
     """So that a generated client has a place for it."""
-    described = (await house.client.get("/openapi.json")).json()["paths"]["/api/without"]["post"]["parameters"]
+    described = (await served.client.get("/openapi.json")).json()["paths"]["/api/without"]["post"]["parameters"]
     assert [(each["name"], each["in"]) for each in described] == [("Idempotency-Key", "header")]
 
 

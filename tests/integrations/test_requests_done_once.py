@@ -10,7 +10,7 @@ import pytest
 from starlette.requests import Request
 
 from onceonly.assembly import open_database
-from tests.integrations.harness import APPLICATIONS, FRAMEWORKS, House, serving, two_with_one_key
+from tests.integrations.harness import APPLICATIONS, FRAMEWORKS, ServedApplication, serving, two_with_one_key
 
 KEPT = ("created", "empty", "moved", "refused", "bytes", "background")
 UNKEPT = ("broken", "raises-4xx", "raises", "streams", "large")
@@ -23,58 +23,58 @@ def each_framework(request: pytest.FixtureRequest) -> str:
 
 
 @asynccontextmanager
-async def house_of(framework: str, folder: Path, **options: Any) -> AsyncIterator[House]:
+async def application_of(framework: str, folder: Path, **options: Any) -> AsyncIterator[ServedApplication]:
     """Serve on a file."""
-    async with serving(f"sqlite:///{folder}/shop.db", make=APPLICATIONS[framework], **options) as house:
-        yield house
+    async with serving(f"sqlite:///{folder}/shop.db", make=APPLICATIONS[framework], **options) as served:
+        yield served
 
 
 @pytest.fixture
-async def house(framework: str, tmp_path: Path) -> AsyncIterator[House]:
+async def served(framework: str, tmp_path: Path) -> AsyncIterator[ServedApplication]:
     """Serve on a file, on the usual terms."""
-    async with house_of(framework, tmp_path) as house:
-        yield house
+    async with application_of(framework, tmp_path) as served:
+        yield served
 
 
 @pytest.mark.parametrize("what", KEPT)
-async def test_what_is_returned_is_committed_once_and_given_to_every_retry(house: House, what: str) -> None:
+async def test_what_is_returned_is_committed_once_and_given_to_every_retry(served: ServedApplication, what: str) -> None:
     """Status, headers and body, byte for byte; one row, one message, one run."""
-    first, *retries = [await house.post(what) for _ in range(3)]
+    first, *retries = [await served.post(what) for _ in range(3)]
     for retry in retries:
         assert (retry.status_code, retry.content) == (first.status_code, first.content)
         assert retry.headers.pop("idempotent-replayed") == "true"
         assert set(first.headers.multi_items()) - set(retry.headers.multi_items()) <= {("set-cookie", "session=secret")}
-    assert await house.lines() == [what]
-    assert len(await house.announced(1)) == house.behaviour.runs[what] == 1
+    assert await served.lines() == [what]
+    assert len(await served.announced(1)) == served.behaviour.runs[what] == 1
 
 
 @pytest.mark.parametrize("what", UNKEPT)
-async def test_what_is_raised_and_any_5xx_is_rolled_back_and_served_anew(house: House, what: str) -> None:
+async def test_what_is_raised_and_any_5xx_is_rolled_back_and_served_anew(served: ServedApplication, what: str) -> None:
     """No row, no message, and the key is free."""
-    statuses = [(await house.post(what)).status_code for _ in range(2)]
+    statuses = [(await served.post(what)).status_code for _ in range(2)]
     assert statuses == [{"broken": 502, "raises-4xx": 404}.get(what, 500)] * 2
-    assert (await house.lines(), house.behaviour.runs[what]) == ([], 2)
+    assert (await served.lines(), served.behaviour.runs[what]) == ([], 2)
 
 
-async def test_a_key_is_free_after_what_was_rolled_back(house: House) -> None:
+async def test_a_key_is_free_after_what_was_rolled_back(served: ServedApplication) -> None:
     """For any other request, too: nothing of the first is there."""
-    assert (await house.post("raises")).status_code == 500
-    assert (await house.post("created")).status_code == 201
+    assert (await served.post("raises")).status_code == 500
+    assert (await served.post("created")).status_code == 201
 
 
-async def test_a_cookie_is_sent_once_and_not_kept(house: House) -> None:
+async def test_a_cookie_is_sent_once_and_not_kept(served: ServedApplication) -> None:
     """It is a secret, and the database is no place for it."""
-    first, retry = [await house.post("created") for _ in range(2)]
+    first, retry = [await served.post("created") for _ in range(2)]
     assert first.headers["set-cookie"] == "session=secret"
     assert "set-cookie" not in retry.headers
     assert first.headers["location"] == retry.headers["location"]
 
 
-async def test_background_tasks_run_after_the_first_response_only(house: House) -> None:
+async def test_background_tasks_run_after_the_first_response_only(served: ServedApplication) -> None:
     """At most once, and after the commit; what must happen is sent as a message."""
     for _ in range(2):
-        await house.post("background")
-    assert house.behaviour.afterwards == ["background"]
+        await served.post("background")
+    assert served.behaviour.afterwards == ["background"]
 
 
 @pytest.mark.parametrize(
@@ -88,55 +88,55 @@ async def test_background_tasks_run_after_the_first_response_only(house: House) 
     ],
     ids=lambda other: next(iter(other)),
 )
-async def test_the_same_key_with_another_request_is_refused(house: House, other: dict[str, Any]) -> None:
+async def test_the_same_key_with_another_request_is_refused(served: ServedApplication, other: dict[str, Any]) -> None:
     """Method, path, query, principal and body are what a request is."""
     asked = {"content": b"body", "params": {"q": "0"}, "headers": {"Authorization": "Bearer one", "Idempotency-Key": '"k"'}}
     changed = {**asked, **other, "headers": {**asked["headers"], **other.get("headers", {})}}
     method, what = changed.pop("method", "POST"), changed.pop("what", "created")
-    assert (await house.client.request("POST", "/lines/created", **asked)).status_code == 201
-    refused = await house.client.request(method, f"/lines/{what}", **changed)
+    assert (await served.client.request("POST", "/lines/created", **asked)).status_code == 201
+    refused = await served.client.request(method, f"/lines/{what}", **changed)
     assert problem(refused) == (422, "key-reused")
-    assert (await house.client.request("POST", "/lines/created", **asked)).headers["idempotent-replayed"] == "true"
-    assert await house.lines() == ["created"]
+    assert (await served.client.request("POST", "/lines/created", **asked)).headers["idempotent-replayed"] == "true"
+    assert await served.lines() == ["created"]
 
 
-async def test_other_headers_are_not_what_a_request_is(house: House) -> None:
+async def test_other_headers_are_not_what_a_request_is(served: ServedApplication) -> None:
     """A retry comes by another connection, another client, at another time."""
     for agent in ("one", "two"):
-        assert (await house.post("created", headers={"User-Agent": agent})).status_code == 201
-    assert house.behaviour.runs["created"] == 1
+        assert (await served.post("created", headers={"User-Agent": agent})).status_code == 201
+    assert served.behaviour.runs["created"] == 1
 
 
 @pytest.mark.parametrize(
     ("lines", "code"),
     [([], "key-missing"), (['""'], "malformed-key"), (['"a", "b"'], "malformed-key"), ([f'"{"k" * 256}"'], "malformed-key")],
 )
-async def test_a_missing_or_malformed_key_is_a_400(house: House, lines: list[str], code: str) -> None:
+async def test_a_missing_or_malformed_key_is_a_400(served: ServedApplication, lines: list[str], code: str) -> None:
     """Told as a problem, and nothing is run."""
-    refused = await house.client.post("/lines/created", headers=[("Idempotency-Key", line) for line in lines])
+    refused = await served.client.post("/lines/created", headers=[("Idempotency-Key", line) for line in lines])
     assert problem(refused) == (400, code)
-    assert not house.behaviour.runs
+    assert not served.behaviour.runs
 
 
-async def test_the_longest_key_serves(house: House) -> None:
+async def test_the_longest_key_serves(served: ServedApplication) -> None:
     """255 bytes."""
-    assert [(await house.post("created", "k" * 255)).status_code for _ in range(2)] == [201] * 2
-    assert house.behaviour.runs["created"] == 1
+    assert [(await served.post("created", "k" * 255)).status_code for _ in range(2)] == [201] * 2
+    assert served.behaviour.runs["created"] == 1
 
 
-async def test_a_quoted_and_a_bare_key_are_the_same(house: House) -> None:
+async def test_a_quoted_and_a_bare_key_are_the_same(served: ServedApplication) -> None:
     """The quotes are how it is written."""
     for written in ('"k-1"', "k-1"):
-        assert (await house.client.post("/lines/created", headers={"Idempotency-Key": written})).status_code == 201
-    assert house.behaviour.runs["created"] == 1
+        assert (await served.client.post("/lines/created", headers={"Idempotency-Key": written})).status_code == 201
+    assert served.behaviour.runs["created"] == 1
 
 
 async def test_without_a_required_key_a_repeated_request_is_done_again(framework: str, tmp_path: Path) -> None:
     """Each is a transaction all the same: what fails leaves nothing."""
-    async with house_of(framework, tmp_path, key_required=False) as house:
-        assert [(await house.post("created", None)).status_code for _ in range(2)] == [201] * 2
-        assert (await house.post("raises", None)).status_code == 500
-        assert await house.lines() == ["created"] * 2
+    async with application_of(framework, tmp_path, key_required=False) as served:
+        assert [(await served.post("created", None)).status_code for _ in range(2)] == [201] * 2
+        assert (await served.post("raises", None)).status_code == 500
+        assert await served.lines() == ["created"] * 2
 
 
 async def test_a_body_that_is_too_large_is_refused(framework: str, tmp_path: Path) -> None:
@@ -146,10 +146,10 @@ async def test_a_body_that_is_too_large_is_refused(framework: str, tmp_path: Pat
         for _ in range(11):
             yield b"x"
 
-    async with house_of(framework, tmp_path, max_body=10) as house:
+    async with application_of(framework, tmp_path, max_body=10) as served:
         for content in (bytes(11), chunks()):
-            assert problem(await house.post("created", content=content)) == (413, "too-large")
-        assert (await house.post("created", content=bytes(10))).status_code == 201
+            assert problem(await served.post("created", content=content)) == (413, "too-large")
+        assert (await served.post("created", content=bytes(10))).status_code == 201
 
 
 async def test_who_asks_can_be_told_by_something_else(framework: str, tmp_path: Path) -> None:
@@ -158,9 +158,9 @@ async def test_who_asks_can_be_told_by_something_else(framework: str, tmp_path: 
     def user(request: Request) -> str | None:
         return request.headers.get("x-user")
 
-    async with house_of(framework, tmp_path, principal=user) as house:
+    async with application_of(framework, tmp_path, principal=user) as served:
         asked = [{"x-user": "ann", "authorization": "1"}, {"x-user": "ann", "authorization": "2"}, {"x-user": "bob"}]
-        assert [(await house.post("created", headers=headers)).status_code for headers in asked] == [201, 201, 422]
+        assert [(await served.post("created", headers=headers)).status_code for headers in asked] == [201, 201, 422]
 
 
 def tenant(request: Request) -> str | None:
@@ -170,55 +170,55 @@ def tenant(request: Request) -> str | None:
 
 async def test_one_tenant_cannot_use_up_read_or_block_the_key_of_another(framework: str, tmp_path: Path) -> None:
     """One key in two scopes, and without one, is three keys: three runs, and each tenant's retry gets its own response."""
-    async with house_of(framework, tmp_path, scope=tenant) as house:
+    async with application_of(framework, tmp_path, scope=tenant) as served:
         asked: list[dict[str, str]] = [{"x-tenant": "ann"}, {"x-tenant": "bob"}, {}]
-        first = [await house.post("created", headers=headers) for headers in asked]
-        again = [await house.post("created", headers=headers) for headers in asked]
+        first = [await served.post("created", headers=headers) for headers in asked]
+        again = [await served.post("created", headers=headers) for headers in asked]
         assert [each.status_code for each in first] == [201] * 3
         assert len({each.content for each in first}) == 3
         assert [each.content for each in again] == [each.content for each in first]
         assert [each.headers["idempotent-replayed"] for each in again] == ["true"] * 3
-        assert house.behaviour.runs["created"] == 3
+        assert served.behaviour.runs["created"] == 3
 
 
 async def test_a_tenant_at_work_holds_up_no_other_with_its_key(framework: str, postgresql_url: str) -> None:
     """A request that takes long has its key in its own scope only."""
-    async with serving(postgresql_url, make=APPLICATIONS[framework], scope=tenant, wait=0.1) as house:
+    async with serving(postgresql_url, make=APPLICATIONS[framework], scope=tenant, wait=0.1) as served:
         entered, may_go = asyncio.Event(), asyncio.Event()
 
         async def held() -> None:
-            house.behaviour.before = None
+            served.behaviour.before = None
             entered.set()
             await may_go.wait()
 
-        house.behaviour.before = held
-        first = asyncio.create_task(house.post("created", headers={"x-tenant": "ann"}))
+        served.behaviour.before = held
+        first = asyncio.create_task(served.post("created", headers={"x-tenant": "ann"}))
         await entered.wait()
-        assert problem(await house.post("created", headers={"x-tenant": "ann"})) == (409, "in-progress")
-        assert (await house.post("created", headers={"x-tenant": "bob"})).status_code == 201
+        assert problem(await served.post("created", headers={"x-tenant": "ann"})) == (409, "in-progress")
+        assert (await served.post("created", headers={"x-tenant": "bob"})).status_code == 201
         may_go.set()
         assert (await first).status_code == 201
 
 
-async def test_requests_with_one_key_at_once_are_done_once(house: House) -> None:
+async def test_requests_with_one_key_at_once_are_done_once(served: ServedApplication) -> None:
     """Others wait, and get the answer of the first."""
-    responses = await asyncio.gather(*(house.post("created") for _ in range(8)))
+    responses = await asyncio.gather(*(served.post("created") for _ in range(8)))
     assert {(response.status_code, response.content) for response in responses} == {(201, responses[0].content)}
-    assert (house.behaviour.runs["created"], await house.lines()) == (1, ["created"])
+    assert (served.behaviour.runs["created"], await served.lines()) == (1, ["created"])
 
 
 async def test_a_second_request_waits_for_so_long_and_is_then_told(framework: str, tmp_path: Path) -> None:
     """A 409 says that the first is at work; a retry afterwards gets its answer."""
-    async with house_of(framework, tmp_path, query="&timeout=100") as house:
-        first, second, may_go = await two_with_one_key(house)
+    async with application_of(framework, tmp_path, query="&timeout=100") as served:
+        first, second, may_go = await two_with_one_key(served)
         assert (*problem(second), second.headers["retry-after"]) == (409, "in-progress", "1")
         may_go.set()
         assert (await first).status_code == 201
-        assert (await house.post("created")).content == (await first).content
-        assert house.behaviour.runs["created"] == 1
+        assert (await served.post("created")).content == (await first).content
+        assert served.behaviour.runs["created"] == 1
 
 
-async def test_a_client_that_goes_away_while_it_sends_is_no_error(house: House) -> None:
+async def test_a_client_that_goes_away_while_it_sends_is_no_error(served: ServedApplication) -> None:
     """Nothing is run."""
     sent: list[Any] = []
     received = iter([{"type": "http.request", "body": b"half", "more_body": True}, {"type": "http.disconnect"}])
@@ -229,7 +229,7 @@ async def test_a_client_that_goes_away_while_it_sends_is_no_error(house: House) 
     async def send(message: Any) -> None:
         sent.append(message)
 
-    app = house.client._transport.app  # type: ignore[attr-defined] # the client's own transport
+    app = served.client._transport.app  # type: ignore[attr-defined] # the client's own transport
     scope = {
         "type": "http",
         "method": "POST",
@@ -243,16 +243,16 @@ async def test_a_client_that_goes_away_while_it_sends_is_no_error(house: House) 
         "client": None,
     }
     await app(scope, receive, send)
-    assert (sent[0]["status"], house.behaviour.runs) == (400, {})
+    assert (sent[0]["status"], served.behaviour.runs) == (400, {})
 
 
 async def test_a_database_that_is_busy_is_a_503_for_a_request_without_a_key(framework: str, tmp_path: Path) -> None:
     """Nothing was done, and there is no other request that it would have to wait for."""
-    async with house_of(framework, tmp_path, key_required=False, query="&timeout=0.2") as house:
-        async with open_database(house.url) as other, other.writing():
-            busy = await house.post("created", None)
+    async with application_of(framework, tmp_path, key_required=False, query="&timeout=0.2") as served:
+        async with open_database(served.url) as other, other.writing():
+            busy = await served.post("created", None)
         assert (*problem(busy), busy.headers["retry-after"]) == (503, "not-done", "1")
-        assert (await house.post("created", None)).status_code == 201
+        assert (await served.post("created", None)).status_code == 201
 
 
 def problem(response: Any) -> tuple[int, str]:

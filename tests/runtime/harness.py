@@ -109,7 +109,7 @@ class StopWhen:
                 self._stop.set()
 
 
-class House:
+class SimulatedEndpoint:
     """One endpoint `shop` with everything in memory, and a queue `sink` that is subscribed to what it publishes."""
 
     def __init__(self, handlers: ScriptedHandlers | None = None) -> None:
@@ -122,7 +122,7 @@ class House:
         self.ports = Ports(SHOP, store, store, store, handlers, History(), NoArtifacts(), self.transport, self.letters)
         self.environment = Environment(clock=self.clock, chance=FixedRandomSource(), timer=self.timer)
 
-    async def open(self, *ids: str) -> "House":
+    async def open(self, *ids: str) -> "SimulatedEndpoint":
         """Declare the queues and send one message for each id."""
         await self.transport.declare([Topology(endpoint=SHOP), Topology(endpoint=SINK, events=("done",))])
         await self.send(*ids)
@@ -134,7 +134,7 @@ class House:
         await self.transport.send(sends)
 
     def worker(self, settings: WorkerSettings = FAST, observer: Observer | None = None, ports: Ports | None = None) -> Worker:
-        """Make a worker of this house."""
+        """Make a worker of this endpoint."""
         return Worker(ports or self.ports, settings, observer=observer, environment=self.environment)
 
     async def work(

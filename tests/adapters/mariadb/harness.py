@@ -15,8 +15,8 @@ from onceonly.testing.samples import message
 from tests.servers.available import on_mariadb
 from tests.sql.harness import connection_of, opened
 
-PREFIX = "house_"
-EMPTY = ["DELETE FROM house_claims", "DELETE FROM house_records", "DELETE FROM house_dead_letters", "DELETE FROM house_keys"]
+PREFIX = "own_"
+EMPTY = ["DELETE FROM own_claims", "DELETE FROM own_records", "DELETE FROM own_dead_letters", "DELETE FROM own_keys"]
 A, B = message("a"), message("b")
 
 

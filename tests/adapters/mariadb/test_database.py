@@ -173,7 +173,7 @@ async def test_a_users_engine_is_adopted_and_left_as_it_was(
     """Its own transactions begin by themselves as before; it is not disposed."""
     engine = create_async_engine(f"{system}+asyncmy://{url.partition('://')[2]}")
     source = async_sessionmaker(engine, expire_on_commit=False) if as_factory else engine
-    adopted = await open_database(source, clock=ManualClock(), prefix="house_")
+    adopted = await open_database(source, clock=ManualClock(), prefix="own_")
     try:
         store = SqlStore(adopted, "shop")
         await handle(store, A, decided=True)

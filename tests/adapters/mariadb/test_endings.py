@@ -100,7 +100,7 @@ async def test_who_waits_too_long_for_a_claim_gets_conflict_and_to_forget_gets_f
     await handle(store, B, decided=True)
     async with opened(place(url, timeout=1)) as impatient:
         unit = await store.begin([A])
-        await run(unit, "DELETE FROM house_records")
+        await run(unit, "DELETE FROM own_records")
         with pytest.raises(ConflictError, match="Lock wait timeout"):
             await SqlStore(impatient, "shop").begin([A])
         with pytest.raises(CommitFailed, match="Lock wait timeout"):

@@ -37,7 +37,7 @@ BEGIN_BRIEF = "START TRANSACTION; SET"
 """The first unit of several messages on a connection shortens its lock wait time-out, in the same round trip."""
 WRITE = "SET TRANSACTION ISOLATION"
 CLAIM = "INSERT IGNORE INTO"
-READ_KNOWN = "SELECT house_claims.`key`, house_claims.fingerprint,"
+READ_KNOWN = "SELECT own_claims.`key`, own_claims.fingerprint,"
 LEVELS = ("READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE")
 
 
@@ -46,7 +46,7 @@ async def test_a_unit_of_a_hundred_new_messages_costs_five_statements(database: 
     await handle(store, message("warm"))
     with statements(database) as heard:
         await handle(store, *messages(100), decided=True)
-    assert heard == [BEGIN_BRIEF, CLAIM, "INSERT INTO orders", "INSERT INTO house_records", "COMMIT"]
+    assert heard == [BEGIN_BRIEF, CLAIM, "INSERT INTO orders", "INSERT INTO own_records", "COMMIT"]
 
 
 async def test_no_statement_is_sent_that_nobody_asked_for(store: SqlStore) -> None:

@@ -32,7 +32,7 @@ class Order:
     id: str
 
 
-class Told(Vitals):
+class ObservedVitals(Vitals):
     """Vitals that wake up who waits, after each call."""
 
     def __init__(self) -> None:
@@ -45,7 +45,7 @@ class Told(Vitals):
         self.changed.set()
 
 
-async def until(vitals: Told, holds: Callable[[], bool]) -> None:
+async def until(vitals: ObservedVitals, holds: Callable[[], bool]) -> None:
     """Return once it holds: looked at after each call of the endpoint."""
     async with asyncio.timeout(60):
         while not holds():
@@ -78,7 +78,7 @@ async def test_an_endpoint_whose_server_begins_to_lose_commits_is_not_ready(
         async def note(order: Order) -> None:
             handled.append(order.id)
 
-        vitals = Told()
+        vitals = ObservedVitals()
         desk = Desk(["shop"], lambda: (HERE,), lambda _process: vitals.endpoints())
 
         def is_ready() -> bool:

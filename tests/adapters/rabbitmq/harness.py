@@ -28,7 +28,7 @@ TOPOLOGY = Topology(endpoint="shop", events=(EVENT,))
 PATIENCE = 20.0
 
 
-class House:
+class Broker:
     """Transports behind one prefix. `levels` of delay are few, for each costs a queue."""
 
     def __init__(self, stack: AsyncExitStack, *, levels: int, tick: int, server: str = "") -> None:
@@ -65,15 +65,15 @@ class House:
 
 
 @asynccontextmanager
-async def opened(*topologies: Topology, levels: int = 1, tick: int = 1000, server: str = "") -> AsyncIterator[House]:
-    """Open a house in which these queues are declared; delete everything at the end."""
+async def opened(*topologies: Topology, levels: int = 1, tick: int = 1000, server: str = "") -> AsyncIterator[Broker]:
+    """Declare these queues under a prefix of their own; delete everything at the end."""
     declared = topologies or (TOPOLOGY,)
     async with AsyncExitStack() as stack:
-        house = House(stack, levels=levels, tick=tick, server=server)
-        first = await house.transport()
+        broker = Broker(stack, levels=levels, tick=tick, server=server)
+        first = await broker.transport()
         stack.push_async_callback(first.remove, declared)
         await first.declare(declared)
-        yield house
+        yield broker
 
 
 class Proxy:

@@ -15,7 +15,7 @@ from onceonly import Field, Header
 from onceonly.endpoint.reading import read
 from onceonly.formats.identity import IdentityRule
 from onceonly.model.message import Delivery, Message, Unreadable
-from tests.adapters.rabbitmq.harness import EVENT, House, opened, take
+from tests.adapters.rabbitmq.harness import EVENT, Broker, opened, take
 
 AT = datetime(2026, 2, 28, 23, 59, 59, tzinfo=UTC)
 ATTRIBUTES = {
@@ -30,22 +30,22 @@ ATTRIBUTES = {
 
 
 @pytest.fixture
-async def house() -> AsyncIterator[House]:
+async def broker() -> AsyncIterator[Broker]:
     """Open a place with the queue `shop`."""
     async with opened() as place:
         yield place
 
 
-async def published(house: House, message: aio_pika.Message, *, event: str = "") -> Delivery:
+async def published(broker: Broker, message: aio_pika.Message, *, event: str = "") -> Delivery:
     """Publish with plain aio-pika, to the queue or to the exchange of an event; gives what arrives."""
-    async with await aio_pika.connect(house.url.partition("?")[0]) as connection:
+    async with await aio_pika.connect(broker.url.partition("?")[0]) as connection:
         channel = await connection.channel()
         if event:
-            exchange = await channel.get_exchange(house.names.exchange(event))
+            exchange = await channel.get_exchange(broker.names.exchange(event))
             await exchange.publish(message, routing_key="")
         else:
-            await channel.default_exchange.publish(message, routing_key=house.names.queue("shop"))
-    transport = await house.transport()
+            await channel.default_exchange.publish(message, routing_key=broker.names.queue("shop"))
+    transport = await broker.transport()
     (delivery,) = await take(transport, 1)
     return delivery
 
@@ -87,10 +87,10 @@ def with_colons(event: CloudEvent) -> aio_pika.Message:
 @pytest.mark.parametrize("write", [binary, structured, with_underscores, with_colons])
 @pytest.mark.parametrize("event", ["", EVENT])
 async def test_an_event_of_the_cloudevents_package_is_handled_like_our_own(
-    house: House, write: Callable[[CloudEvent], aio_pika.Message], event: str
+    broker: Broker, write: Callable[[CloudEvent], aio_pika.Message], event: str
 ) -> None:
     """Every attribute is understood, whichever binding wrote it, sent to the queue or to the event's exchange."""
-    message = understood(await published(house, write(CloudEvent(attributes=ATTRIBUTES, data={"total": 3})), event=event))
+    message = understood(await published(broker, write(CloudEvent(attributes=ATTRIBUTES, data={"total": 3})), event=event))
     assert (message.id, message.source, message.type) == ("order-1", "/till/7", EVENT)
     assert (message.subject, message.extension("conversationid")) == ("köln", "c1")
     assert datetime.fromisoformat(message.time) == AT
@@ -98,30 +98,30 @@ async def test_an_event_of_the_cloudevents_package_is_handled_like_our_own(
     assert json.loads(message.body) == {"total": 3}
 
 
-async def test_plain_json_is_identified_by_a_field(house: House) -> None:
+async def test_plain_json_is_identified_by_a_field(broker: Broker) -> None:
     """The source is the queue; the only type there is stands for the missing one."""
-    delivery = await published(house, aio_pika.Message(b'{"order": {"id": 7}}', content_type="application/json"))
+    delivery = await published(broker, aio_pika.Message(b'{"order": {"id": 7}}', content_type="application/json"))
     message = understood(delivery, Field("order.id"))
     assert (message.source, message.id, message.type) == ("shop", "7", EVENT)
 
 
-async def test_plain_json_is_identified_by_a_header_or_a_property(house: House) -> None:
+async def test_plain_json_is_identified_by_a_header_or_a_property(broker: Broker) -> None:
     """A property of AMQP's is as good as a header; its `type` is the message's."""
     plain = aio_pika.Message(b"{}", headers={"X-Id": 41}, message_id="mid", type="shop.other.v1", correlation_id="c")
-    delivery = await published(house, plain)
+    delivery = await published(broker, plain)
     assert understood(delivery, Header("x-id")).id == "41"
     message = understood(delivery, Header("message-id"))
     assert (message.id, message.type) == ("mid", "shop.other.v1")
     assert ("correlation-id", "c") in message.headers
 
 
-async def test_without_a_rule_plain_json_has_no_identity(house: House) -> None:
+async def test_without_a_rule_plain_json_has_no_identity(broker: Broker) -> None:
     """A message id is none: most clients make up a new one for every copy."""
-    delivery = await published(house, aio_pika.Message(b"{}", message_id="mid"))
+    delivery = await published(broker, aio_pika.Message(b"{}", message_id="mid"))
     assert isinstance(read(delivery, [EVENT], identity=None, max_body=10), Unreadable)
 
 
-async def test_headers_of_every_amqp_type_become_text(house: House) -> None:
+async def test_headers_of_every_amqp_type_become_text(broker: Broker) -> None:
     """None of them loses the message."""
     headers: dict[str, Any] = {
         "flag": True,
@@ -134,7 +134,7 @@ async def test_headers_of_every_amqp_type_become_text(house: House) -> None:
         "list": ["a", 2],
         "table": {"a": {"b": AT}},
     }
-    got = (await published(house, aio_pika.Message(b"{}", headers=headers))).headers
+    got = (await published(broker, aio_pika.Message(b"{}", headers=headers))).headers
     assert {name: [value for key, value in got if key == name] for name in headers} == {
         "flag": ["true"],
         "number": ["-7"],
@@ -148,15 +148,15 @@ async def test_headers_of_every_amqp_type_become_text(house: House) -> None:
     }
 
 
-async def test_a_released_foreign_message_comes_again_as_it_was(house: House) -> None:
+async def test_a_released_foreign_message_comes_again_as_it_was(broker: Broker) -> None:
     """A release is a copy of ours; its headers, its properties and its identity stay the foreign sender's."""
     plain = aio_pika.Message(
         b"[1]", headers={"b": "1", "a": ["x", "y"]}, message_id="mid", type=EVENT, content_type="text/json"
     )
-    transport = await house.transport()
-    async with await aio_pika.connect(house.url.partition("?")[0]) as connection:
+    transport = await broker.transport()
+    async with await aio_pika.connect(broker.url.partition("?")[0]) as connection:
         channel = await connection.channel()
-        await channel.default_exchange.publish(plain, routing_key=house.names.queue("shop"))
+        await channel.default_exchange.publish(plain, routing_key=broker.names.queue("shop"))
     (first,) = await take(transport, 1)
     await transport.release([first])
     (again,) = await take(transport, 1)

@@ -18,31 +18,31 @@ COUNT = 40  # RabbitMQ has 32 under way at most that it cannot route
 @pytest.mark.parametrize("to", ["shop", ""])
 async def test_what_is_due_while_its_queue_is_missing_arrives_when_it_is_there_again(to: str) -> None:
     """Commands and events; and what is delayed for others arrives meanwhile."""
-    async with opened(TOPOLOGY, OTHER, levels=2, tick=200) as house:
-        transport = await house.transport()
+    async with opened(TOPOLOGY, OTHER, levels=2, tick=200) as broker:
+        transport = await broker.transport()
         due = SystemClock().now() + 300
         names = [f"{to or EVENT}-{number}" for number in range(COUNT)]
         await transport.send([Send(message=message(name), to=to, due=due) for name in names])
-        async with house.plain() as channel:
-            deleted = await channel.queue_delete(house.names.queue("shop"))
+        async with broker.plain() as channel:
+            deleted = await channel.queue_delete(broker.names.queue("shop"))
             assert deleted.message_count == 0
             async with asyncio.timeout(20):
-                while (await channel.queue_declare(house.names.missing("shop"), passive=True)).message_count == 0:  # noqa: ASYNC110 - nobody is told
+                while (await channel.queue_declare(broker.names.missing("shop"), passive=True)).message_count == 0:  # noqa: ASYNC110 - nobody is told
                     await asyncio.sleep(0.02)
         await transport.send(commands("for another", to="other", due=SystemClock().now() + 100))
-        other = await house.transport("other")
+        other = await broker.transport("other")
         assert ids(await take(other, 1)) == ["for another"]
         await transport.declare([TOPOLOGY])
-        got = await take(await house.transport(), COUNT)
+        got = await take(await broker.transport(), COUNT)
         assert sorted(ids(got)) == sorted(names)
 
 
 async def test_a_delayed_message_comes_once_though_an_earlier_version_bound_the_queue_itself() -> None:
     """Its bindings stay beside the new ones."""
-    async with opened(TOPOLOGY, levels=2, tick=200) as house:
-        transport = await house.transport()
-        async with house.plain() as channel:
-            await channel.queue_bind(house.names.queue("shop"), house.names.level(-1), f"#.{topology.command('shop')}")
+    async with opened(TOPOLOGY, levels=2, tick=200) as broker:
+        transport = await broker.transport()
+        async with broker.plain() as channel:
+            await channel.queue_bind(broker.names.queue("shop"), broker.names.level(-1), f"#.{topology.command('shop')}")
         due = SystemClock().now() + 100
         await transport.send([*commands("a", due=due), Send(message=message("b"), due=due)])
         got = await take(transport, 2)
@@ -54,12 +54,12 @@ async def test_a_delayed_message_comes_once_though_an_earlier_version_bound_the_
 
 async def test_a_level_of_delay_that_was_deleted_is_made_again() -> None:
     """By the next send, which is asked for again: what is delayed must not count as heard by nobody."""
-    async with opened(TOPOLOGY, levels=2, tick=200) as house:
-        transport = await house.transport()
+    async with opened(TOPOLOGY, levels=2, tick=200) as broker:
+        transport = await broker.transport()
         await transport.send(commands("first", due=SystemClock().now() + 100))
         assert ids(await take(transport, 1)) == ["first"]
-        async with house.plain() as channel:
-            await channel.queue_delete(house.names.level(0))
+        async with broker.plain() as channel:
+            await channel.queue_delete(broker.names.level(0))
         sends = [Send(message=message("again"), due=SystemClock().now() + 100)]
         assert await transport.send(sends) == (Answer.UNKNOWN,)
         assert await transport.send(sends) == (Answer.TAKEN,)

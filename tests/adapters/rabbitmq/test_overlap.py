@@ -7,28 +7,28 @@ import pytest
 
 from onceonly.model.errors import OutcomeUnknown
 from onceonly.runtime.worker.redelivery import PatientTransport
-from tests.adapters.rabbitmq.harness import PATIENCE, House, commands, ids, opened
+from tests.adapters.rabbitmq.harness import PATIENCE, Broker, commands, ids, opened
 
 
 @pytest.fixture
-async def house() -> AsyncIterator[House]:
-    """Open a house with one endpoint, `shop`."""
-    async with opened() as house:
-        yield house
+async def broker() -> AsyncIterator[Broker]:
+    """Declare the queue of one endpoint, `shop`."""
+    async with opened() as broker:
+        yield broker
 
 
-async def all_that_waits(house: House) -> list[str]:
+async def all_that_waits(broker: Broker) -> list[str]:
     """Receive and acknowledge, as another process, until nothing comes; gives the ids, a suspect's with a mark."""
-    transport, found = await house.transport(), []
+    transport, found = await broker.transport(), []
     while deliveries := await transport.receive(100, 0.7):
         found += [dict(each.headers)["ce-id"] + ("!" if each.suspect else "") for each in deliveries]
         await transport.ack(deliveries)
     return sorted(found)
 
 
-async def test_a_cancelled_receive_leaves_no_consumer_that_takes_everything(house: House) -> None:
+async def test_a_cancelled_receive_leaves_no_consumer_that_takes_everything(broker: Broker) -> None:
     """Nobody is there for what it would bring, and no process died."""
-    transport = await house.transport()
+    transport = await broker.transport()
     names = [f"m{number:03}" for number in range(300)]
     await transport.send(commands(*names))
     inbox = transport._inbox
@@ -38,14 +38,14 @@ async def test_a_cancelled_receive_leaves_no_consumer_that_takes_everything(hous
             await asyncio.sleep(0)
     receiving.cancel()
     await asyncio.gather(receiving, return_exceptions=True)
-    assert await all_that_waits(house) == names
+    assert await all_that_waits(broker) == names
     await transport.close()
     assert inbox.brought == 0
 
 
-async def test_senders_that_find_no_channel_open_one(house: House) -> None:
+async def test_senders_that_find_no_channel_open_one(broker: Broker) -> None:
     """However many they are, and however often the server ends it."""
-    transport = await house.transport()
+    transport = await broker.transport()
     for turn in range(3):
         await asyncio.gather(*(transport.send(commands(f"{turn}-{number}")) for number in range(8)))
         connection = transport._link._connection
@@ -54,12 +54,12 @@ async def test_senders_that_find_no_channel_open_one(house: House) -> None:
         assert publisher is not None
         assert len(connection.channels) == 1
         await publisher.close()
-    assert len(await all_that_waits(house)) == 3 * 8
+    assert len(await all_that_waits(broker)) == 3 * 8
 
 
-async def test_what_is_being_given_back_is_given_back_once(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_is_being_given_back_is_given_back_once(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     """One loop releases what it could not acknowledge, while another gives back what is left."""
-    transport = await house.transport()
+    transport = await broker.transport()
     await transport.send(commands("a", "b", "c"))
     patient = PatientTransport(transport)
     taken = await patient.receive(3, PATIENCE)
@@ -75,12 +75,12 @@ async def test_what_is_being_given_back_is_given_back_once(house: House, monkeyp
             await patient.ack(taken)
     await asyncio.gather(patient.release(taken), patient.give_back())
     assert patient.left == ()
-    assert await all_that_waits(house) == ["a", "b", "c"]
+    assert await all_that_waits(broker) == ["a", "b", "c"]
 
 
-async def test_a_receive_that_begins_while_the_consumer_is_cancelled_has_another_made(house: House) -> None:
+async def test_a_receive_that_begins_while_the_consumer_is_cancelled_has_another_made(broker: Broker) -> None:
     """It would wait for nothing, and the message for the next receive."""
-    transport = await house.transport()
+    transport = await broker.transport()
     inbox = transport._inbox
     assert await transport.receive(1, 0.0) == ()
     async with inbox._settling:  # cancelling a consumer waits for acknowledgements

@@ -17,7 +17,7 @@ from onceonly.model.errors import CommitFailed, RetryableError
 from onceonly.model.message import Delivery
 from onceonly.model.record import Answer
 from onceonly.ports.transport import Depth, Topology
-from tests.adapters.rabbitmq.harness import EVENT, PATIENCE, House, commands, ids, opened, take
+from tests.adapters.rabbitmq.harness import EVENT, PATIENCE, Broker, commands, ids, opened, take
 from tests.adapters.rabbitmq.test_starts import line, until
 from tests.servers.rabbitmq import OwnRabbitMQ, own_rabbitmq
 
@@ -50,12 +50,12 @@ def server() -> Iterator[OwnRabbitMQ]:
 
 
 @pytest.fixture
-async def house(server: OwnRabbitMQ) -> AsyncIterator[House]:
+async def broker(server: OwnRabbitMQ) -> AsyncIterator[Broker]:
     """Open a place there, with a queue that hears what the shop tells. Answers are waited for one second."""
     heard = Topology(endpoint="heard", events=("shop.placed",))
-    async with opened(Topology(endpoint="shop", events=(EVENT,)), heard, server=server.url) as house:
-        house.url = house.url.replace("timeout=10", "timeout=1")
-        yield house
+    async with opened(Topology(endpoint="shop", events=(EVENT,)), heard, server=server.url) as broker:
+        broker.url = broker.url.replace("timeout=10", "timeout=1")
+        yield broker
 
 
 @asynccontextmanager
@@ -94,9 +94,9 @@ async def heard(transport: RabbitMQTransport, names: set[str]) -> Counter[str]:
     return came
 
 
-async def test_a_full_server_makes_sends_unsure_and_receivers_wait(house: House, server: OwnRabbitMQ) -> None:
+async def test_a_full_server_makes_sends_unsure_and_receivers_wait(broker: Broker, server: OwnRabbitMQ) -> None:
     """An answer that does not come is unknown; what was sent lands when the alarm is over, and so does everything else."""
-    transport, other = await house.transport(), await house.transport()
+    transport, other = await broker.transport(), await broker.transport()
     assert await transport.send(commands("before")) == (Answer.TAKEN,)
     async with full(server):
         assert await transport.send(commands("a", "b")) == (Answer.UNKNOWN,) * 2
@@ -114,9 +114,9 @@ async def test_a_full_server_makes_sends_unsure_and_receivers_wait(house: House,
     assert await transport.send(commands("after")) == (Answer.TAKEN,)
 
 
-async def test_a_connection_that_the_server_blocks_is_kept(house: House, server: OwnRabbitMQ) -> None:
+async def test_a_connection_that_the_server_blocks_is_kept(broker: Broker, server: OwnRabbitMQ) -> None:
     """A receiver's calls are not answered then, and that says nothing about the connection."""
-    transport, other = await house.transport(), await house.transport()
+    transport, other = await broker.transport(), await broker.transport()
     assert await transport.send(commands("before")) == (Answer.TAKEN,)
     (held,) = await take(transport, 1)
     connection = transport._link._connection
@@ -129,9 +129,9 @@ async def test_a_connection_that_the_server_blocks_is_kept(house: House, server:
     assert transport._link._connection is connection
 
 
-async def test_a_consumer_stays_while_the_server_blocks_its_connection(house: House, server: OwnRabbitMQ) -> None:
+async def test_a_consumer_stays_while_the_server_blocks_its_connection(broker: Broker, server: OwnRabbitMQ) -> None:
     """A call to end it would not be answered, and its channel would be lost with the call."""
-    transport = await house.transport()
+    transport = await broker.transport()
     assert await transport.send(commands("before")) == (Answer.TAKEN,)
     (held,) = await take(transport, 1)
     waiting = asyncio.create_task(transport.receive(1, 3600.0))
@@ -152,12 +152,12 @@ async def test_a_consumer_stays_while_the_server_blocks_its_connection(house: Ho
 
 
 async def test_work_goes_on_when_the_server_is_no_longer_full(
-    house: House, server: OwnRabbitMQ, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    broker: Broker, server: OwnRabbitMQ, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Handlers' work is committed, what they send waits; each order is told of in the end, and nothing is left."""
-    transport, ear = await house.transport(), await house.transport("heard")
+    transport, ear = await broker.transport(), await broker.transport("heard")
     await transport.send(commands(*NAMES))
-    shop = Shop(tmp_path, house.url)
+    shop = Shop(tmp_path, broker.url)
     async with AsyncExitStack() as alarm:
         await alarm.enter_async_context(full(server))
         async with shop.endpoint.running():
@@ -171,11 +171,11 @@ async def test_work_goes_on_when_the_server_is_no_longer_full(
 
 
 async def test_work_goes_on_when_a_server_was_restarted(
-    house: House, server: OwnRabbitMQ, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    broker: Broker, server: OwnRabbitMQ, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """What was taken before is there afterwards; the worker comes back by itself."""
-    transport, ear = await house.transport(), await house.transport("heard")
-    shop = Shop(tmp_path, house.url)
+    transport, ear = await broker.transport(), await broker.transport("heard")
+    shop = Shop(tmp_path, broker.url)
     caplog.set_level(logging.INFO, "onceonly")
     async with shop.endpoint.running():
         await transport.send(commands("first"))
@@ -185,7 +185,7 @@ async def test_work_goes_on_when_a_server_was_restarted(
         await asyncio.to_thread(server.start)
         await until(line(caplog, "worker recovered"))
         assert await until_taken(transport, "second") is Answer.TAKEN
-        await heard(await house.transport("heard"), {"second"})
+        await heard(await broker.transport("heard"), {"second"})
     assert shop.handled == {"first": 1, "second": 1}
 
 

@@ -33,11 +33,11 @@ def test_the_drivers_decoder_reads_the_properties_that_were_written(
 
 async def test_a_lone_message_leaves_in_the_turn_of_the_loop_that_publishes_it() -> None:
     """What the loop has to do besides, such as receiving the next message, comes after it."""
-    async with opened() as house:
-        link = Link(read_address(house.url), SystemRandomSource())
+    async with opened() as broker:
+        link = Link(read_address(broker.url), SystemRandomSource())
         channel = await link.channel(confirms=True)
         parcel = Parcel(
-            routing_key=house.names.queue("shop"),
+            routing_key=broker.names.queue("shop"),
             properties=OwnProperties(app_id="test", content_type=None, headers={}),
             body=b"x" * 300_000,
         )

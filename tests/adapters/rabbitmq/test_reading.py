@@ -187,8 +187,8 @@ async def test_a_real_connection_keeps_deliveries_from_the_driver(monkeypatch: p
         seen.append(frame)
 
     monkeypatch.setattr(Channel, "_on_deliver_frame", deliver)
-    async with opened() as house:
-        transport = await house.transport()
+    async with opened() as broker:
+        transport = await broker.transport()
         await transport.send(commands("a", "b"))
         deliveries = await take(transport, 2)
         await transport.ack(deliveries)
@@ -199,8 +199,8 @@ async def test_a_real_connection_keeps_deliveries_from_the_driver(monkeypatch: p
 async def test_a_driver_that_reads_deliveries_itself_brings_them_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever cannot be kept back from it."""
     monkeypatch.setattr(FrameReader, "bring", lambda *_: None)
-    async with opened() as house:
-        transport = await house.transport()
+    async with opened() as broker:
+        transport = await broker.transport()
         await transport.send(commands("a", "b"))
         deliveries = await take(transport, 2)
         await transport.ack(deliveries)

@@ -15,7 +15,7 @@ from onceonly.model.errors import RetryableError
 from onceonly.model.message import Delivery
 from onceonly.model.record import Answer
 from onceonly.ports.transport import Depth, Topology
-from tests.adapters.rabbitmq.harness import TOPOLOGY, House, commands, opened
+from tests.adapters.rabbitmq.harness import TOPOLOGY, Broker, commands, opened
 from tests.servers.available import RABBITMQ, need
 from tests.servers.swallowing_proxy import Swallower, swallowing
 
@@ -37,10 +37,10 @@ def _driver_waits_longer(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-async def silence() -> AsyncIterator[tuple[Swallower, House, str]]:
+async def silence() -> AsyncIterator[tuple[Swallower, Broker, str]]:
     """Give a proxy, a place on the server, and the place's URL through the proxy."""
-    async with asyncio.timeout(PATIENCE), swallowing(need(RABBITMQ)) as (swallower, through), opened(TOPOLOGY, HEARD) as house:
-        yield swallower, house, house.url.replace(need(RABBITMQ), through) + "&lease=5"
+    async with asyncio.timeout(PATIENCE), swallowing(need(RABBITMQ)) as (swallower, through), opened(TOPOLOGY, HEARD) as broker:
+        yield swallower, broker, broker.url.replace(need(RABBITMQ), through) + "&lease=5"
 
 
 @pytest.fixture
@@ -58,22 +58,22 @@ def told(monkeypatch: pytest.MonkeyPatch) -> asyncio.Queue[int]:
     return counts
 
 
-async def test_a_receive_ends_when_the_server_is_silent(silence: tuple[Swallower, House, str]) -> None:
+async def test_a_receive_ends_when_the_server_is_silent(silence: tuple[Swallower, Broker, str]) -> None:
     """It waits for nothing that it would be told; the heartbeat is what tells. Then it connects anew."""
-    swallower, house, url = silence
-    transport = await house.transport(url=url)
+    swallower, broker, url = silence
+    transport = await broker.transport(url=url)
     assert await transport.receive(10, 0.1) == ()
     swallower.everything = True
     await failing(transport)
     swallower.everything = False
-    await house.publish(b"{}", message_id="m1")
+    await broker.publish(b"{}", message_id="m1")
     assert len(await received(transport)) == 1
 
 
-async def test_a_send_that_is_not_confirmed_is_unknown(silence: tuple[Swallower, House, str]) -> None:
+async def test_a_send_that_is_not_confirmed_is_unknown(silence: tuple[Swallower, Broker, str]) -> None:
     """In the time that an answer may take, or when the heartbeat is missed."""
-    swallower, house, url = silence
-    transport = await house.transport(url=url)
+    swallower, broker, url = silence
+    transport = await broker.transport(url=url)
     assert await transport.send(commands("m1")) == (Answer.TAKEN,)
     swallower.everything = True
     assert await transport.send(commands("m2")) == (Answer.UNKNOWN,)
@@ -81,21 +81,21 @@ async def test_a_send_that_is_not_confirmed_is_unknown(silence: tuple[Swallower,
     assert await sent(transport) == Answer.TAKEN
 
 
-async def test_a_connection_whose_publishes_are_not_answered_is_replaced(silence: tuple[Swallower, House, str]) -> None:
+async def test_a_connection_whose_publishes_are_not_answered_is_replaced(silence: tuple[Swallower, Broker, str]) -> None:
     """Although heartbeats arrive on it: a part of what it sent was lost, and the server waits for the rest of a frame."""
-    _, house, url = silence
-    transport = await house.transport(url=url)
+    _, broker, url = silence
+    transport = await broker.transport(url=url)
     assert await transport.send(commands("m1")) == (Answer.TAKEN,)
     begin_a_frame(transport)
     assert await transport.send(commands("m2")) == (Answer.UNKNOWN,)
     assert await sent(transport) == Answer.TAKEN
 
 
-async def test_a_connection_on_which_acknowledgements_are_lost_is_replaced(silence: tuple[Swallower, House, str]) -> None:
+async def test_a_connection_on_which_acknowledgements_are_lost_is_replaced(silence: tuple[Swallower, Broker, str]) -> None:
     """Although nothing is published that could be missed: acknowledgements have no answer."""
-    _, house, url = silence
-    transport = await house.transport(url=hasty(url))
-    await house.publish(b"{}", message_id="m1")
+    _, broker, url = silence
+    transport = await broker.transport(url=hasty(url))
+    await broker.publish(b"{}", message_id="m1")
     (delivery,) = await transport.receive(1, 10.0)
     begin_a_frame(transport)
     await transport.ack([delivery])
@@ -104,11 +104,11 @@ async def test_a_connection_on_which_acknowledgements_are_lost_is_replaced(silen
 
 
 async def test_a_connection_on_which_deliveries_are_lost_is_replaced(
-    silence: tuple[Swallower, House, str], told: asyncio.Queue[int]
+    silence: tuple[Swallower, Broker, str], told: asyncio.Queue[int]
 ) -> None:
     """The client waits for the rest of a frame, and whatever arrives is taken for that."""
-    _, house, url = silence
-    transport = await house.transport(url=hasty(url))
+    _, broker, url = silence
+    transport = await broker.transport(url=hasty(url))
     waiting = asyncio.create_task(received(transport))
     for _ in CONSUMING:
         await told.get()
@@ -116,39 +116,39 @@ async def test_a_connection_on_which_deliveries_are_lost_is_replaced(
     assert connection is not None
     assert connection.streams.reader is not None
     connection.streams.reader.feed_data(BEGINNING)
-    await house.publish(b"{}", message_id="m1")
+    await broker.publish(b"{}", message_id="m1")
     assert len(await waiting) == 1
 
 
-async def test_a_connection_on_which_no_channel_opens_is_replaced(silence: tuple[Swallower, House, str]) -> None:
+async def test_a_connection_on_which_no_channel_opens_is_replaced(silence: tuple[Swallower, Broker, str]) -> None:
     """A part of what was sent was lost before the first channel was open."""
-    _, house, url = silence
-    transport = await house.transport(url=hasty(url))
+    _, broker, url = silence
+    transport = await broker.transport(url=hasty(url))
     await transport._link._connected()
     begin_a_frame(transport)
-    await house.publish(b"{}", message_id="m1")
+    await broker.publish(b"{}", message_id="m1")
     assert len(await received(transport)) == 1
 
 
-async def test_a_connection_that_is_answered_is_kept(silence: tuple[Swallower, House, str], told: asyncio.Queue[int]) -> None:
+async def test_a_connection_that_is_answered_is_kept(silence: tuple[Swallower, Broker, str], told: asyncio.Queue[int]) -> None:
     """A receiver that waits asks now and then, and may be brought as much as before."""
-    _, house, url = silence
-    transport = await house.transport(url=hasty(url))
+    _, broker, url = silence
+    transport = await broker.transport(url=hasty(url))
     waiting = asyncio.create_task(transport.receive(1, PATIENCE))
     before = {await told.get() for _ in CONSUMING}
     connection = transport._link._connection
     assert {await told.get(), await told.get()} == before
-    await house.publish(b"{}", message_id="m1")
+    await broker.publish(b"{}", message_id="m1")
     assert len(await waiting) == 1
     assert transport._link._connection is connection
 
 
 async def test_a_connection_on_which_publishes_are_confirmed_is_not_asked(
-    silence: tuple[Swallower, House, str], told: asyncio.Queue[int], monkeypatch: pytest.MonkeyPatch
+    silence: tuple[Swallower, Broker, str], told: asyncio.Queue[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The confirms are answers enough. Here each look at their number finds more of them than the one before."""
-    _, house, url = silence
-    transport = await house.transport(url=hasty(url))
+    _, broker, url = silence
+    transport = await broker.transport(url=hasty(url))
     looks: asyncio.Queue[int] = asyncio.Queue()
     numbers = count(1)
 
@@ -164,16 +164,16 @@ async def test_a_connection_on_which_publishes_are_confirmed_is_not_asked(
     for _ in range(6):
         await looks.get()  # two in each time in which an answer is waited for
     assert told.qsize() == len(CONSUMING)
-    await house.publish(b"{}", message_id="m2")
+    await broker.publish(b"{}", message_id="m2")
     assert len(await waiting) == 1
 
 
 async def test_a_process_that_was_held_up_keeps_its_connection(
-    silence: tuple[Swallower, House, str], told: asyncio.Queue[int], monkeypatch: pytest.MonkeyPatch
+    silence: tuple[Swallower, Broker, str], told: asyncio.Queue[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """For longer than an answer is waited for: the answer is there, and was not read yet."""
-    _, house, url = silence
-    transport = await house.transport(url=hasty(url))
+    _, broker, url = silence
+    transport = await broker.transport(url=hasty(url))
     waiting = asyncio.create_task(transport.receive(1, PATIENCE))
     for _ in CONSUMING:
         await told.get()
@@ -188,15 +188,15 @@ async def test_a_process_that_was_held_up_keeps_its_connection(
     for _ in range(2):
         await told.get()
     assert transport._link._connection is connection
-    await house.publish(b"{}", message_id="m1")
+    await broker.publish(b"{}", message_id="m1")
     assert len(await waiting) == 1
 
 
-async def test_what_is_acknowledged_in_vain_comes_again(silence: tuple[Swallower, House, str]) -> None:
+async def test_what_is_acknowledged_in_vain_comes_again(silence: tuple[Swallower, Broker, str]) -> None:
     """The server holds it for a connection that it believes to live; the end of that gives it back."""
-    swallower, house, url = silence
-    transport = await house.transport(url=url)
-    await house.publish(b"{}", message_id="m1")
+    swallower, broker, url = silence
+    transport = await broker.transport(url=url)
+    await broker.publish(b"{}", message_id="m1")
     (delivery,) = await transport.receive(1, 10.0)
     swallower.everything = True
     await transport.ack([delivery])
@@ -205,11 +205,11 @@ async def test_what_is_acknowledged_in_vain_comes_again(silence: tuple[Swallower
     assert len(await received(transport)) == 1
 
 
-async def test_closing_does_not_wait_for_a_silent_server(silence: tuple[Swallower, House, str]) -> None:
+async def test_closing_does_not_wait_for_a_silent_server(silence: tuple[Swallower, Broker, str]) -> None:
     """A process has some seconds to end."""
-    swallower, house, url = silence
-    transport = await house.transport(url=url)
-    await house.publish(b"{}", message_id="m1")
+    swallower, broker, url = silence
+    transport = await broker.transport(url=url)
+    await broker.publish(b"{}", message_id="m1")
     await transport.receive(1, 10.0)
     await transport.send(commands("m2"))
     swallower.everything = True

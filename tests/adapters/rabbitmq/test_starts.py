@@ -10,7 +10,7 @@ import pytest
 
 from onceonly import Endpoint, message
 from onceonly.model.errors import SetupError
-from tests.adapters.rabbitmq.harness import EVENT, PATIENCE, TOPOLOGY, House, Proxy, commands, opened
+from tests.adapters.rabbitmq.harness import EVENT, PATIENCE, TOPOLOGY, Broker, Proxy, commands, opened
 from tests.servers.available import RABBITMQ, need
 
 
@@ -47,13 +47,13 @@ async def until(told: Callable[[], bool]) -> None:
 
 async def test_an_application_starts_without_its_broker(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """The block begins, the worker keeps trying beside it, and handles what comes once the broker is there."""
-    async with opened() as house, Proxy.before(house.url) as proxy:
-        await delays_of(house)
+    async with opened() as broker, Proxy.before(broker.url) as proxy:
+        await delays_of(broker)
         proxy.refuses = True
         handled = asyncio.Event()
-        async with shop(tmp_path, proxy.through(house.url), handled.set).running():
+        async with shop(tmp_path, proxy.through(broker.url), handled.set).running():
             await until(line(caplog, "cannot start yet; trying again with growing delays"))
-            await (await house.transport()).send(commands("m1"))
+            await (await broker.transport()).send(commands("m1"))
             proxy.refuses = False
             async with asyncio.timeout(PATIENCE):
                 await handled.wait()
@@ -94,6 +94,6 @@ async def let_it_come(endpoint: Endpoint, proxy: Proxy, told: Callable[[], bool]
         await until(told)
 
 
-async def delays_of(house: House) -> None:
-    """Have the house's few levels of delay, so that the endpoint does not make all of them."""
-    await (await house.transport()).declare([TOPOLOGY])
+async def delays_of(broker: Broker) -> None:
+    """Have the broker's few levels of delay, so that the endpoint does not make all of them."""
+    await (await broker.transport()).declare([TOPOLOGY])

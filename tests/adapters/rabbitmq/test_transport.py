@@ -24,11 +24,11 @@ from onceonly.ports.transport import Depth, Topology
 from onceonly.runtime.environment import SystemClock, SystemRandomSource
 from onceonly.runtime.worker.backpressure import UNSURE_MOST_SECONDS
 from tests.adapters.rabbitmq.competing_receivers import take_and_die, work
-from tests.adapters.rabbitmq.harness import EVENT, PATIENCE, TOPOLOGY, House, Proxy, commands, ids, message, opened, take
+from tests.adapters.rabbitmq.harness import EVENT, PATIENCE, TOPOLOGY, Broker, Proxy, commands, ids, message, opened, take
 
 
 @pytest.fixture
-async def house() -> AsyncIterator[House]:
+async def broker() -> AsyncIterator[Broker]:
     """Open a place with the queue `shop`, subscribed to one event."""
     async with opened() as place:
         yield place
@@ -37,9 +37,9 @@ async def house() -> AsyncIterator[House]:
 # Acknowledging
 
 
-async def test_many_are_acknowledged_at_once_but_none_that_is_in_work(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_many_are_acknowledged_at_once_but_none_that_is_in_work(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     """Multiple only up to a tag below which every delivery is finished; the others one by one."""
-    transport = await house.transport()
+    transport = await broker.transport()
     await transport.send(commands(*"abcdefg"))
     a, b, c, d, e, f, g = await take(transport, 7)
     channel = transport._inbox._channel
@@ -60,20 +60,20 @@ async def test_many_are_acknowledged_at_once_but_none_that_is_in_work(house: Hou
     assert await transport.depth("shop") == Depth(waiting=0, held=0, delayed=0)
 
 
-async def test_what_is_kept_back_holds_nobody_up(house: House) -> None:
+async def test_what_is_kept_back_holds_nobody_up(broker: Broker) -> None:
     """A delivery in work for long does not keep those behind it from being acknowledged, and settled for good."""
-    transport = await house.transport()
+    transport = await broker.transport()
     await transport.send(commands("slow", *"abc"))
     slow, *others = await take(transport, 4)
     await transport.ack(others)
     await transport._link.drop()
-    again = await take(await house.transport(), 1)
+    again = await take(await broker.transport(), 1)
     assert ids(again) == ids([slow]) == ["slow"]
 
 
-async def test_a_delivery_whose_reject_fails_is_given_to_another(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_delivery_whose_reject_fails_is_given_to_another(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its channel is abandoned with its connection, as after an acknowledgement that fails. Else the server keeps it."""
-    transport, other = await house.transport(), await house.transport()
+    transport, other = await broker.transport(), await broker.transport()
     await transport.send(commands("a"))
     (held,) = await take(transport, 1)
 
@@ -89,9 +89,9 @@ async def test_a_delivery_whose_reject_fails_is_given_to_another(house: House, m
 # Sending
 
 
-async def test_an_event_nobody_subscribed_to_is_counted(house: House) -> None:
+async def test_an_event_nobody_subscribed_to_is_counted(broker: Broker) -> None:
     """It is taken, also when its exchange was not there, and also delayed; nothing of it stays."""
-    transport = await house.transport()
+    transport = await broker.transport()
     unheard = [Send(message=message(name)) for name in "ab"]
     assert await transport.send([*unheard, *commands("c")]) == (Answer.TAKEN,) * 3
     assert transport.unsubscribed == 0
@@ -105,29 +105,29 @@ async def test_an_event_nobody_subscribed_to_is_counted(house: House) -> None:
         await other.remove([TOPOLOGY])
 
 
-async def test_a_delayed_command_for_nobody_is_refused(house: House) -> None:
+async def test_a_delayed_command_for_nobody_is_refused(broker: Broker) -> None:
     """Before it is put into a level of delay, where it would wait for ever."""
-    transport = await house.transport()
+    transport = await broker.transport()
     due = SystemClock().now() + 60_000
     assert await transport.send(commands("m1", to="nobody", due=due)) == (Answer.REFUSED,)
 
 
 @pytest.mark.parametrize("headers", [(("x" * 256, ""),), (("x", "y" * 131_000),), (("x", "\ud800"),)])
-async def test_headers_that_amqp_cannot_carry_are_refused(house: House, headers: tuple[tuple[str, str], ...]) -> None:
+async def test_headers_that_amqp_cannot_carry_are_refused(broker: Broker, headers: tuple[tuple[str, str], ...]) -> None:
     """The server would close the connection, and every message on it would be in doubt."""
-    transport = await house.transport()
+    transport = await broker.transport()
     odd = Send(message=message().__class__(id="odd", source="s", type="t", body=b"", headers=headers), to="shop")
     assert await transport.send([odd, *commands("m1")]) == (Answer.REFUSED, Answer.TAKEN)
 
 
-async def test_without_a_confirm_the_answer_is_unknown(house: House) -> None:
+async def test_without_a_confirm_the_answer_is_unknown(broker: Broker) -> None:
     """The connection was lost between the messages and their confirms; they may be there, and they are."""
-    async with Proxy.before(house.url) as proxy:
-        transport = await house.transport(url=proxy.through(house.url))
+    async with Proxy.before(broker.url) as proxy:
+        transport = await broker.transport(url=proxy.through(broker.url))
         await transport.send(commands("first"))
         proxy.swallows = True
         sending = asyncio.create_task(transport.send(commands("a", "b")))
-        other = await house.transport()
+        other = await broker.transport()
         got = await take(other, 3)
         proxy.cut()
         assert await sending == (Answer.UNKNOWN,) * 2
@@ -137,10 +137,10 @@ async def test_without_a_confirm_the_answer_is_unknown(house: House) -> None:
 # Outages
 
 
-async def test_a_lost_connection_comes_back(house: House) -> None:
+async def test_a_lost_connection_comes_back(broker: Broker) -> None:
     """Receiving fails while the server is away, as often as it is tried, and works again by itself."""
-    async with Proxy.before(house.url) as proxy:
-        transport = await house.transport(url=proxy.through(house.url))
+    async with Proxy.before(broker.url) as proxy:
+        transport = await broker.transport(url=proxy.through(broker.url))
         await transport.send(commands("m1"))
         held = await take(transport, 1)
         waiting = asyncio.create_task(transport.receive(10, 3600.0))
@@ -162,10 +162,10 @@ async def test_a_lost_connection_comes_back(house: House) -> None:
         assert ids(await take(transport, 1)) == ["m2"]
 
 
-async def test_a_queue_that_does_not_answer_is_told(house: House) -> None:
+async def test_a_queue_that_does_not_answer_is_told(broker: Broker) -> None:
     """One without a leader takes a consumer and says nothing; the worker must not wait for it without a word."""
-    async with Proxy.before(house.url) as proxy:
-        transport = await house.transport(url=proxy.through(house.url).replace("timeout=10", "timeout=1"))
+    async with Proxy.before(broker.url) as proxy:
+        transport = await broker.transport(url=proxy.through(broker.url).replace("timeout=10", "timeout=1"))
         assert await transport.receive(1, 0) == ()
         await consumer_gone(transport)
         proxy.swallows = True
@@ -173,7 +173,7 @@ async def test_a_queue_that_does_not_answer_is_told(house: House) -> None:
             await transport.receive(1, 0)
         proxy.swallows = False
         proxy.cut()
-        await (await house.transport()).send(commands("m1"))
+        await (await broker.transport()).send(commands("m1"))
         assert ids(await until_it_works(transport.receive, 1, PATIENCE)) == ["m1"]
 
 
@@ -189,11 +189,11 @@ async def test_pauses_are_short_enough_to_find_a_server_within_some_seconds() ->
     assert UNSURE_MOST_SECONDS + LONGEST_PAUSE_SECONDS <= 3
 
 
-async def test_attempts_to_connect_are_spaced(house: House) -> None:
+async def test_attempts_to_connect_are_spaced(broker: Broker) -> None:
     """Within the pause after a failed attempt a call fails at once, without knocking."""
-    async with Proxy.before(house.url) as proxy:
+    async with Proxy.before(broker.url) as proxy:
         proxy.refuses = True
-        link = Link(read_address(proxy.through(house.url)), SystemRandomSource())
+        link = Link(read_address(proxy.through(broker.url)), SystemRandomSource())
         errors = []
         for _ in range(50):
             with pytest.raises(CommitFailed) as caught:
@@ -204,23 +204,23 @@ async def test_attempts_to_connect_are_spaced(house: House) -> None:
         await link.close()
 
 
-async def test_what_another_process_lost_is_a_suspect(house: House) -> None:
+async def test_what_another_process_lost_is_a_suspect(broker: Broker) -> None:
     """Nobody can tell a lost connection from a process that died."""
-    transport = await house.transport()
+    transport = await broker.transport()
     await transport.send(commands("m1"))
     await take(transport, 1)
     await transport._link.drop()
-    assert [each.suspect for each in await take(await house.transport(), 1)] == [True]
+    assert [each.suspect for each in await take(await broker.transport(), 1)] == [True]
 
 
-async def test_a_blocked_connection_takes_nothing(house: House) -> None:
+async def test_a_blocked_connection_takes_nothing(broker: Broker) -> None:
     """The server is full and reads no more: an ack would not get through. It goes on when the server does."""
-    async with Proxy.before(house.url) as proxy:
-        transport = await house.transport(url=proxy.through(house.url))
+    async with Proxy.before(broker.url) as proxy:
+        transport = await broker.transport(url=proxy.through(broker.url))
         assert await transport.receive(1, 0) == ()
         await asyncio.sleep(0.2)  # the consumer is gone, and the line is quiet
         proxy.inject(marshal(spec.Connection.Blocked("low on memory"), 0))
-        await (await house.transport()).send(commands("m1"))
+        await (await broker.transport()).send(commands("m1"))
         assert await transport.receive(1, 0.2) == ()
         waiting = asyncio.create_task(transport.receive(1, PATIENCE))
         await asyncio.sleep(0.05)
@@ -231,9 +231,9 @@ async def test_a_blocked_connection_takes_nothing(house: House) -> None:
 # Reading ahead
 
 
-async def test_what_was_brought_for_nobody_goes_back_unmarked(house: House) -> None:
+async def test_what_was_brought_for_nobody_goes_back_unmarked(broker: Broker) -> None:
     """A receiver that is busy keeps nothing from others for long."""
-    busy, free = await house.transport(), await house.transport()
+    busy, free = await broker.transport(), await broker.transport()
     assert await busy.receive(10, 0) == ()
     await free.send(commands("a", "b"))
     got = await take(free, 2)
@@ -241,10 +241,10 @@ async def test_what_was_brought_for_nobody_goes_back_unmarked(house: House) -> N
     assert not any(each.suspect for each in got)
 
 
-async def test_receiving_does_not_wait_for_what_is_there(house: House) -> None:
+async def test_receiving_does_not_wait_for_what_is_there(broker: Broker) -> None:
     """A first receive that may not wait takes what waits."""
-    await (await house.transport()).send(commands("a", "b", "c"))
-    assert ids(await (await house.transport()).receive(10, 0)) == ["a", "b", "c"]
+    await (await broker.transport()).send(commands("a", "b", "c"))
+    assert ids(await (await broker.transport()).receive(10, 0)) == ["a", "b", "c"]
 
 
 # Delays
@@ -253,8 +253,8 @@ async def test_receiving_does_not_wait_for_what_is_there(house: House) -> None:
 async def test_delayed_messages_come_when_they_are_due() -> None:
     """Commands and events, through several levels, and never before."""
     clock = SystemClock()
-    async with opened(levels=3, tick=100) as house:
-        transport = await house.transport()
+    async with opened(levels=3, tick=100) as broker:
+        transport = await broker.transport()
         start = clock.now()
         delays = {"c1": 40, "c2": 130, "c3": 460, "long": 1_100}
         sends = [send for name, delay in delays.items() for send in commands(name, due=start + delay)]
@@ -272,8 +272,8 @@ async def test_delayed_messages_come_when_they_are_due() -> None:
 async def test_a_second_is_a_second() -> None:
     """The levels of a real set-up; a message that waits keeps what it remembers."""
     clock = SystemClock()
-    async with opened(levels=2) as house:
-        transport = await house.transport()
+    async with opened(levels=2) as broker:
+        transport = await broker.transport()
         start = clock.now()
         await transport.send([Send(message=message(), to="shop", due=start + 900, attempts=3, alone=True)])
         (got,) = await take(transport, 1)
@@ -286,8 +286,8 @@ async def test_a_second_is_a_second() -> None:
 
 async def test_declaring_from_many_at_once_is_harmless() -> None:
     """As processes do that start together."""
-    async with opened(levels=2) as house:
-        several = [await house.transport() for _ in range(4)]
+    async with opened(levels=2) as broker:
+        several = [await broker.transport() for _ in range(4)]
         await asyncio.gather(
             *(transport.declare([TOPOLOGY, Topology(endpoint="other", events=(EVENT,))]) for transport in several)
         )
@@ -296,19 +296,19 @@ async def test_declaring_from_many_at_once_is_harmless() -> None:
         await several[0].remove([Topology(endpoint="other")])
 
 
-async def test_a_queue_of_another_kind_is_a_setup_error(house: House) -> None:
+async def test_a_queue_of_another_kind_is_a_setup_error(broker: Broker) -> None:
     """Saying which, and what to do."""
-    async with house.plain() as channel:
-        await channel.queue_declare(house.names.queue("old"), durable=True)
+    async with broker.plain() as channel:
+        await channel.queue_declare(broker.names.queue("old"), durable=True)
     with pytest.raises(SetupError, match=r"declare queue '.*old'.*delete it, or keep apart with the option prefix="):
-        await (await house.transport()).declare([Topology(endpoint="old")])
-    async with house.plain() as channel:
-        await channel.queue_delete(house.names.queue("old"))
+        await (await broker.transport()).declare([Topology(endpoint="old")])
+    async with broker.plain() as channel:
+        await channel.queue_delete(broker.names.queue("old"))
 
 
-async def test_receiving_from_a_queue_that_is_not_there_is_a_setup_error(house: House) -> None:
+async def test_receiving_from_a_queue_that_is_not_there_is_a_setup_error(broker: Broker) -> None:
     """It works as soon as it is declared."""
-    transport = await house.transport("late")
+    transport = await broker.transport("late")
     with pytest.raises(SetupError, match="onceonly topology create"):
         await transport.receive(1, 0)
     await transport.declare([Topology(endpoint="late")])
@@ -319,8 +319,8 @@ async def test_receiving_from_a_queue_that_is_not_there_is_a_setup_error(house: 
 @pytest.mark.parametrize("kind", ["a.b", "a b", "ü/%*#", "x" * 300, ":25"])
 async def test_every_event_type_has_an_exchange(kind: str) -> None:
     """Whatever characters it has and however long it is; delayed as well."""
-    async with opened(Topology(endpoint="shop", events=(kind,)), tick=10) as house:
-        transport = await house.transport()
+    async with opened(Topology(endpoint="shop", events=(kind,)), tick=10) as broker:
+        transport = await broker.transport()
         now = SystemClock().now()
         typed = [Send(message=message().__class__(id=name, source="s", type=kind, body=b"")) for name in "ab"]
         delayed = Send(message=typed[1].message, due=now + 20)
@@ -328,25 +328,25 @@ async def test_every_event_type_has_an_exchange(kind: str) -> None:
         assert sorted(ids(await take(transport, 2))) == ["a", "b"]
 
 
-async def test_a_silent_receiver_counts_as_holding(house: House) -> None:
+async def test_a_silent_receiver_counts_as_holding(broker: Broker) -> None:
     """Zero would look as if all were done."""
-    async with house.plain() as channel:
+    async with broker.plain() as channel:
 
         async def nothing(_: object) -> None:
             """Hear, and say nothing."""
 
-        await channel.basic_consume(house.names.queue("shop"), nothing)
-        assert await (await house.transport()).depth("shop") == Depth(waiting=0, held=1, delayed=0)
+        await channel.basic_consume(broker.names.queue("shop"), nothing)
+        assert await (await broker.transport()).depth("shop") == Depth(waiting=0, held=1, delayed=0)
 
 
-async def test_a_consumer_that_is_leaving_holds_nothing(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_consumer_that_is_leaving_holds_nothing(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its process is gone, and nobody answers for it; the queue counts it for some moments more."""
-    async with house.plain() as channel:
+    async with broker.plain() as channel:
 
         async def nothing(_: object) -> None:
             """Hear, and say nothing."""
 
-        leaving = await channel.basic_consume(house.names.queue("shop"), nothing)
+        leaving = await channel.basic_consume(broker.names.queue("shop"), nothing)
         counted: list[tuple[int, int] | None] = []
 
         async def count(link: Link, queue: str) -> tuple[int, int] | None:
@@ -357,13 +357,15 @@ async def test_a_consumer_that_is_leaving_holds_nothing(house: House, monkeypatc
             return found
 
         monkeypatch.setattr(rabbitmq_census, "count", count)
-        assert await (await house.transport()).depth("shop") == Depth(waiting=0, held=0, delayed=0)
+        assert await (await broker.transport()).depth("shop") == Depth(waiting=0, held=0, delayed=0)
         assert counted[:3] == [(0, 1), (0, 1), (0, 0)]
 
 
-async def test_a_message_that_moves_between_two_levels_is_still_counted(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_message_that_moves_between_two_levels_is_still_counted(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """RabbitMQ counts it nowhere for a moment; nothing is said to be empty before two looks agree."""
-    transport = await house.transport()
+    transport = await broker.transport()
     await transport.send(commands("m1", due=SystemClock().now() + 3_600_000))
     looks = 0
 
@@ -385,11 +387,11 @@ def test_processes_share_a_queue_and_lose_nothing(tmp_path: Path) -> None:
 
 
 async def _share(folder: Path) -> None:
-    async with opened() as house:
+    async with opened() as broker:
         context = multiprocessing.get_context("spawn")
         barrier = context.Barrier(2)
         files = [folder / name for name in "ab"]
-        workers = [context.Process(target=work, args=(house.url, file.name, barrier, file)) for file in files]
+        workers = [context.Process(target=work, args=(broker.url, file.name, barrier, file)) for file in files]
         for worker in workers:
             worker.start()
         for worker in workers:
@@ -397,9 +399,9 @@ async def _share(folder: Path) -> None:
         assert [worker.exitcode for worker in workers] == [0, 0]
         acked = Counter(line for file in files for line in file.read_text().splitlines())
         assert (len(acked), set(acked.values())) == (200, {1})
-        transport = await house.transport()
+        transport = await broker.transport()
         await transport.send(commands("m1"))
-        killed = context.Process(target=take_and_die, args=(house.url,))
+        killed = context.Process(target=take_and_die, args=(broker.url,))
         killed.start()
         await asyncio.to_thread(killed.join)
         assert killed.exitcode == -signal.SIGKILL

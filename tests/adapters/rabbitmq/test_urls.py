@@ -127,8 +127,8 @@ async def test_tls_is_a_matter_of_the_url(tmp_path: Path) -> None:
     made, key = certificate(tmp_path)
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(made, key)
-    async with opened() as house, Proxy.before(house.url, context) as proxy:
-        url = proxy.through(house.url).replace("amqp://", "amqps://")
+    async with opened() as broker, Proxy.before(broker.url, context) as proxy:
+        url = proxy.through(broker.url).replace("amqp://", "amqps://")
         for options in (f"&cafile={made}", "&verify=false"):
             assert await opening(url + options) == ""
         told = await opening(url)
@@ -155,9 +155,9 @@ async def test_rabbitmq_is_a_transport_and_nothing_else() -> None:
 async def test_endpoints_of_one_process_share_a_connection() -> None:
     """And both work on it."""
     async with (
-        opened(Topology(endpoint="a"), Topology(endpoint="b")) as house,
-        open_transport(house.url, "a") as first,
-        open_transport(house.url, "b") as second,
+        opened(Topology(endpoint="a"), Topology(endpoint="b")) as broker,
+        open_transport(broker.url, "a") as first,
+        open_transport(broker.url, "b") as second,
     ):
         assert (await first.receive(1, 0), await second.receive(1, 0)) == ((), ())
         assert isinstance(first, RabbitMQTransport)

@@ -17,7 +17,7 @@ from onceonly.ports.ring import Recycling, Slot
 from onceonly.ports.upkeep import Upkeep
 from onceonly.runtime.environment import Environment, Timer
 from onceonly.runtime.maintenance.janitor import Janitor
-from tests.runtime.harness import SHOP, FixedRandomSource, House
+from tests.runtime.harness import SHOP, FixedRandomSource, SimulatedEndpoint
 from tests.runtime.relay.harness import PassingTimer, record_of
 
 WEEK = 7 * 86_400_000
@@ -68,13 +68,13 @@ class WatchedRing:
         return count
 
 
-class Hall:
+class JanitorHarness:
     """An endpoint whose store forgets in time, and what its janitors share."""
 
     def __init__(self, timer: Timer | None = None) -> None:
-        self.house = House()
-        live = self.house.driver
-        self.clock, self.timer = self.house.clock, timer or PassingTimer()
+        self.simulated = SimulatedEndpoint()
+        live = self.simulated.driver
+        self.clock, self.timer = self.simulated.clock, timer or PassingTimer()
         self.clock.advance(NOW - self.clock.now())
         self.store = MemoryRingStore(live, SHOP, slicing=SLICING, clock=self.clock)
         self.ring = WatchedRing(MemoryRing(live, self.store))
@@ -85,7 +85,7 @@ class Hall:
         """Put together what one process has."""
         given = {"ring": self.ring, "leader": self.ring, "journals": self.journals, "retention": WEEK, "interval": INTERVAL}
         chosen = Upkeep(**(given | upkeep))  # type: ignore[arg-type] # a test's own doubles
-        return self.house.ports._replace(store=self.store, fence=self.store, pending=self.store, upkeep=chosen)
+        return self.simulated.ports._replace(store=self.store, fence=self.store, pending=self.store, upkeep=chosen)
 
     def janitor(self, ports: Ports | None = None, *, timer: Timer | None = None) -> Janitor:
         """Make a janitor, as another process would."""
@@ -125,7 +125,7 @@ class Hall:
         return bool(unit.found.done)
 
 
-class Bystander:
+class OtherLeader:
     """A leadership that somebody else has, until a test says so."""
 
     def __init__(self) -> None:

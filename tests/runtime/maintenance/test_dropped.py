@@ -11,7 +11,7 @@ from onceonly.model.errors import CommitFailed, OutcomeUnknown
 from onceonly.runtime.environment import Environment
 from onceonly.runtime.maintenance.dropped import CountedWorker
 from onceonly.runtime.worker.worker import Worker
-from tests.runtime.harness import FAST, SHOP, FixedRandomSource, House
+from tests.runtime.harness import FAST, SHOP, FixedRandomSource, SimulatedEndpoint
 from tests.runtime.relay.harness import PassingTimer
 
 
@@ -38,28 +38,28 @@ class Meter:
         return await self.inner.read()
 
 
-async def run(house: House, meter: Meter, stop: asyncio.Event) -> Worker:
-    """Run a counted worker of this house until it is stopped."""
-    worker = house.worker(FAST)
-    environment = Environment(clock=house.clock, chance=FixedRandomSource(), timer=PassingTimer())
+async def run(simulated: SimulatedEndpoint, meter: Meter, stop: asyncio.Event) -> Worker:
+    """Run a counted worker of this endpoint until it is stopped."""
+    worker = simulated.worker(FAST)
+    environment = Environment(clock=simulated.clock, chance=FixedRandomSource(), timer=PassingTimer())
     async with asyncio.timeout(20):
         await CountedWorker(worker, meter, endpoint=SHOP, in_store=True, environment=environment).run(stop)
     return worker
 
 
-async def dropping(house: House, *ids: str) -> None:
+async def dropping(simulated: SimulatedEndpoint, *ids: str) -> None:
     """Have these handled, and send copies of them."""
-    await house.send(*ids)
-    await house.work()
-    await house.send(*ids)
+    await simulated.send(*ids)
+    await simulated.work()
+    await simulated.send(*ids)
 
 
 @pytest.mark.parametrize("failures", [0, 3])
 async def test_what_is_dropped_is_counted_while_the_worker_runs(failures: int) -> None:
     """Also when it could not be written at first."""
-    house, meter, stop = await House().open(), Meter(failures), asyncio.Event()
-    await dropping(house, "m1", "m2", "m3")
-    running = asyncio.create_task(run(house, meter, stop))
+    simulated, meter, stop = await SimulatedEndpoint().open(), Meter(failures), asyncio.Event()
+    await dropping(simulated, "m1", "m2", "m3")
+    running = asyncio.create_task(run(simulated, meter, stop))
     await meter.written.wait()
     stop.set()
     worker = await running
@@ -68,10 +68,10 @@ async def test_what_is_dropped_is_counted_while_the_worker_runs(failures: int) -
 
 async def test_what_is_left_at_the_stop_is_counted_then() -> None:
     """The worker ends first."""
-    house, meter, stop = await House().open(), Meter(failures=10**9), asyncio.Event()
-    await dropping(house, "m1", "m2")
-    running = asyncio.create_task(run(house, meter, stop))
-    await house.settled()
+    simulated, meter, stop = await SimulatedEndpoint().open(), Meter(failures=10**9), asyncio.Event()
+    await dropping(simulated, "m1", "m2")
+    running = asyncio.create_task(run(simulated, meter, stop))
+    await simulated.settled()
     stop.set()
     meter.failures = 0
     await running
@@ -80,9 +80,9 @@ async def test_what_is_left_at_the_stop_is_counted_then() -> None:
 
 async def test_nothing_is_written_where_nothing_was_dropped() -> None:
     """An endpoint at rest writes nothing."""
-    house, meter, stop = await House().open("m1"), Meter(), asyncio.Event()
+    simulated, meter, stop = await SimulatedEndpoint().open("m1"), Meter(), asyncio.Event()
     stop.set()
-    await run(house, meter, stop)
+    await run(simulated, meter, stop)
     assert meter.writes == []
 
 
@@ -96,10 +96,10 @@ async def test_a_counter_adds_up_for_all_who_share_it() -> None:
 
 async def test_a_lost_answer_counts_twice_rather_than_not_at_all() -> None:
     """The number is for people, and they must not miss a loss."""
-    house, stop = await House().open(), asyncio.Event()
+    simulated, stop = await SimulatedEndpoint().open(), asyncio.Event()
     meter = Lossy()
-    await dropping(house, "m1")
-    running = asyncio.create_task(run(house, meter, stop))
+    await dropping(simulated, "m1")
+    running = asyncio.create_task(run(simulated, meter, stop))
     await meter.written.wait()
     stop.set()
     await running
@@ -134,8 +134,8 @@ class SlowMeter(Meter):
 
 async def test_what_is_dropped_during_the_last_write_is_counted_as_well() -> None:
     """The worker drops more, and ends, while an earlier number is still being written."""
-    house, meter, stop = await House().open(), SlowMeter(), asyncio.Event()
-    await dropping(house, "m1")
+    simulated, meter, stop = await SimulatedEndpoint().open(), SlowMeter(), asyncio.Event()
+    await dropping(simulated, "m1")
 
     class WorkerThatOpens(Worker):
         """Lets the number be written when it has ended."""
@@ -145,12 +145,12 @@ async def test_what_is_dropped_during_the_last_write_is_counted_as_well() -> Non
             await super().run(stop)
             asyncio.get_running_loop().call_soon(meter.opened.set)
 
-    worker = WorkerThatOpens(house.ports, FAST, environment=house.environment)
-    environment = Environment(clock=house.clock, chance=FixedRandomSource(), timer=PassingTimer())
+    worker = WorkerThatOpens(simulated.ports, FAST, environment=simulated.environment)
+    environment = Environment(clock=simulated.clock, chance=FixedRandomSource(), timer=PassingTimer())
     running = asyncio.create_task(CountedWorker(worker, meter, endpoint=SHOP, in_store=True, environment=environment).run(stop))
     await meter.begun.wait()
-    await house.send("m1")
-    await house.settled()
+    await simulated.send("m1")
+    await simulated.settled()
     stop.set()
     await running
     assert await meter.read() == worker.report.known == 2

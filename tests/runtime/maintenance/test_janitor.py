@@ -15,63 +15,63 @@ from onceonly.ports.upkeep import Upkeep
 from onceonly.runtime.maintenance.tasks import PAGE
 from onceonly.runtime.worker.worker import Worker
 from tests.runtime.harness import FAST, SHOP, SINK, StopWhen
-from tests.runtime.maintenance.harness import INTERVAL, NOW, WEEK, WIDTH, Bystander, Hall, message
+from tests.runtime.maintenance.harness import INTERVAL, NOW, WEEK, WIDTH, JanitorHarness, OtherLeader, message
 
 
 async def test_a_slot_is_recycled_as_soon_as_all_of_it_may_be_forgotten() -> None:
     """And what it held is forgotten, not before."""
-    hall = Hall()
-    await hall.handle("m", instant=NOW)
-    hall.clock.advance(WEEK + WIDTH - 6)
-    await hall.round()
-    assert await hall.is_known("m", NOW)
-    hall.clock.advance(1)
-    before = len(hall.ring.recycled)
-    journal = await hall.round()
-    assert len(hall.ring.recycled) == before + 1
+    harness = JanitorHarness()
+    await harness.handle("m", instant=NOW)
+    harness.clock.advance(WEEK + WIDTH - 6)
+    await harness.round()
+    assert await harness.is_known("m", NOW)
+    harness.clock.advance(1)
+    before = len(harness.ring.recycled)
+    journal = await harness.round()
+    assert len(harness.ring.recycled) == before + 1
     assert journal.chores["recycling slots"].count == 1
-    assert not await hall.is_known("m", NOW)
+    assert not await harness.is_known("m", NOW)
     assert journal.late == ()
 
 
 async def test_claims_without_an_instant_go_page_by_page_when_they_have_expired() -> None:
     """All of those that are old, in one round."""
-    hall = Hall()
-    await hall.handle(*(f"m{number}" for number in range(2 * PAGE + 1)))
-    hall.clock.advance(WEEK)
-    await hall.handle("young")
-    await hall.round()
-    assert hall.ring.removed == 0
-    hall.clock.advance(1)
-    journal = await hall.round()
+    harness = JanitorHarness()
+    await harness.handle(*(f"m{number}" for number in range(2 * PAGE + 1)))
+    harness.clock.advance(WEEK)
+    await harness.handle("young")
+    await harness.round()
+    assert harness.ring.removed == 0
+    harness.clock.advance(1)
+    journal = await harness.round()
     assert journal.chores["removing expired claims"].count == 2 * PAGE + 1
-    assert await hall.is_known("young")
+    assert await harness.is_known("young")
 
 
 async def test_a_record_that_stands_in_the_way_is_sent_first() -> None:
     """In the same round, so its slot is recycled in time."""
-    hall = Hall()
-    await hall.house.transport.declare([Topology(endpoint=SINK, events=("done",))])
-    await hall.handle("m", instant=NOW, owes=True)
-    hall.clock.advance(WEEK + WIDTH)
-    journal = await hall.round()
-    assert hall.house.announced() == ["m"]
+    harness = JanitorHarness()
+    await harness.simulated.transport.declare([Topology(endpoint=SINK, events=("done",))])
+    await harness.handle("m", instant=NOW, owes=True)
+    harness.clock.advance(WEEK + WIDTH)
+    journal = await harness.round()
+    assert harness.simulated.announced() == ["m"]
     assert (journal.chores["sending old records"].count, journal.chores["recycling slots"].count) == (1, 13)
 
 
 async def test_a_slot_that_a_refused_record_keeps_is_told_once_it_is_late(caplog: pytest.LogCaptureFixture) -> None:
     """Degraded while there are slots to spare; messages are held up when there are none left."""
-    hall = Hall()
-    await hall.handle("m", instant=NOW, owes=True)
-    hall.store.take = no_records  # type: ignore[method-assign] # as if the broker refused it for ever
-    hall.clock.advance(WEEK + WIDTH)
-    assert (await hall.round()).late == ()
-    hall.clock.advance(WIDTH // 2)
-    (late,) = (await hall.round()).late
+    harness = JanitorHarness()
+    await harness.handle("m", instant=NOW, owes=True)
+    harness.store.take = no_records  # type: ignore[method-assign] # as if the broker refused it for ever
+    harness.clock.advance(WEEK + WIDTH)
+    assert (await harness.round()).late == ()
+    harness.clock.advance(WIDTH // 2)
+    (late,) = (await harness.round()).late
     assert (late.late, late.stops) == (WIDTH // 2 + 5, False)
     assert late.reason.startswith("1 of its records have effects that are not dispatched")
-    hall.clock.advance(3 * WIDTH)
-    assert any(slot.stops for slot in (await hall.round()).late)
+    harness.clock.advance(3 * WIDTH)
+    assert any(slot.stops for slot in (await harness.round()).late)
     assert [each.getMessage() for each in caplog.records if each.levelno == logging.WARNING] == [
         "a slot of claims is late",
         "ALARM: a slot of claims is late, and messages wait for it",
@@ -85,23 +85,23 @@ async def no_records(*_: Any, **__: Any) -> tuple[()]:
 
 async def test_a_slot_that_is_always_read_is_emptied_row_by_row_in_the_end() -> None:
     """Only when half of the time to spare is used up."""
-    hall = Hall()
-    await hall.round()
-    hall.clock.advance(WIDTH)
-    hall.ring.busy, hall.ring.recycled = 1000, []
-    assert (await hall.round()).chores["recycling slots"].count == 0
-    assert [by_rows for _, by_rows in hall.ring.recycled] == [False]
-    hall.clock.advance(WIDTH - 6)
-    await hall.round()
-    assert not any(by_rows for _, by_rows in hall.ring.recycled)
-    hall.clock.advance(1)
-    assert (await hall.round()).chores["recycling slots"].count == 1
-    assert [by_rows for _, by_rows in hall.ring.recycled].count(True) == 1
+    harness = JanitorHarness()
+    await harness.round()
+    harness.clock.advance(WIDTH)
+    harness.ring.busy, harness.ring.recycled = 1000, []
+    assert (await harness.round()).chores["recycling slots"].count == 0
+    assert [by_rows for _, by_rows in harness.ring.recycled] == [False]
+    harness.clock.advance(WIDTH - 6)
+    await harness.round()
+    assert not any(by_rows for _, by_rows in harness.ring.recycled)
+    harness.clock.advance(1)
+    assert (await harness.round()).chores["recycling slots"].count == 1
+    assert [by_rows for _, by_rows in harness.ring.recycled].count(True) == 1
 
 
 async def test_two_janitors_at_once_do_not_overlap() -> None:
     """The second one leaves it to the first, and does not wait."""
-    hall, inside = Hall(), 0
+    harness, inside = JanitorHarness(), 0
     most = 0
 
     async def looked() -> None:
@@ -112,39 +112,39 @@ async def test_two_janitors_at_once_do_not_overlap() -> None:
             await asyncio.sleep(0)
         inside -= 1
 
-    hall.ring.looked = looked
-    one, other = await asyncio.gather(hall.janitor().clean_up(), hall.janitor().clean_up())
+    harness.ring.looked = looked
+    one, other = await asyncio.gather(harness.janitor().clean_up(), harness.janitor().clean_up())
     assert (one is None) != (other is None)
     assert most == 1
 
 
 async def test_what_one_has_done_another_does_not_do_again_before_it_is_due() -> None:
     """They share a journal: many processes look, and one of them works in each interval."""
-    hall = Hall()
-    janitors = [hall.janitor() for _ in range(5)]
+    harness = JanitorHarness()
+    janitors = [harness.janitor() for _ in range(5)]
     for _ in range(20):
         for janitor in janitors:
             await janitor._turn()
-        hall.clock.advance(round(INTERVAL * 1000 / 2))
-    assert hall.ring.looks == 2 * 10  # one to recycle and one to judge, in each of ten intervals
+        harness.clock.advance(round(INTERVAL * 1000 / 2))
+    assert harness.ring.looks == 2 * 10  # one to recycle and one to judge, in each of ten intervals
 
 
 async def test_another_takes_over_when_the_leader_dies() -> None:
     """In the middle of its work, without a word."""
-    hall, began = Hall(), asyncio.Event()
+    harness, began = JanitorHarness(), asyncio.Event()
 
     async def hangs() -> None:
         began.set()
         await asyncio.Event().wait()
 
-    hall.ring.looked = hangs
-    dying = asyncio.create_task(hall.janitor().clean_up())
+    harness.ring.looked = hangs
+    dying = asyncio.create_task(harness.janitor().clean_up())
     await began.wait()
-    assert await hall.janitor().clean_up() is None
+    assert await harness.janitor().clean_up() is None
     dying.cancel()
     await asyncio.gather(dying, return_exceptions=True)
-    hall.ring.looked = not_at_all
-    assert await hall.janitor().clean_up() is not None
+    harness.ring.looked = not_at_all
+    assert await harness.janitor().clean_up() is not None
 
 
 async def not_at_all() -> None:
@@ -153,20 +153,20 @@ async def not_at_all() -> None:
 
 async def test_who_may_not_lead_knows_all_the_same_how_the_janitor_is() -> None:
     """`janitor=False`: it reads, and never does anything."""
-    hall = Hall()
-    watching, reads = hall.janitor(hall.ports(leads=False, journals=(counted := CountedJournals(hall)))), 3
-    counted.until, counted.stop = reads, hall.stop
+    harness = JanitorHarness()
+    watching, reads = harness.janitor(harness.ports(leads=False, journals=(counted := CountedJournals(harness)))), 3
+    counted.until, counted.stop = reads, harness.stop
     async with asyncio.timeout(20):
-        await watching.run(hall.stop)
+        await watching.run(harness.stop)
     assert counted.reads == reads
-    assert hall.ring.looks == 0
+    assert harness.ring.looks == 0
 
 
 class CountedJournals:
     """Journals that stop a janitor after some reads."""
 
-    def __init__(self, hall: Hall) -> None:
-        self._inner = hall.journals
+    def __init__(self, harness: JanitorHarness) -> None:
+        self._inner = harness.journals
         self.reads, self.until, self.stop = 0, 1, asyncio.Event()
         self.write, self.longest_retention = self._inner.write, self._inner.longest_retention
 
@@ -181,58 +181,60 @@ class CountedJournals:
 async def test_a_chore_that_fails_is_noted_and_keeps_no_other_from_being_done(caplog: pytest.LogCaptureFixture) -> None:
     """It is told when it begins and when it ends."""
     caplog.set_level(logging.INFO, "onceonly.janitor")
-    hall = Hall()
-    await hall.handle("old")
-    hall.clock.advance(WEEK + 1)
-    hall.ring.failures = 1
-    journal = await hall.round()
+    harness = JanitorHarness()
+    await harness.handle("old")
+    harness.clock.advance(WEEK + 1)
+    harness.ring.failures = 1
+    journal = await harness.round()
     failed = journal.chores["recycling slots"]
-    assert (failed.failing_since, failed.reason) == (hall.clock.now(), "CommitFailed: the place is away")
+    assert (failed.failing_since, failed.reason) == (harness.clock.now(), "CommitFailed: the place is away")
     assert journal.chores["removing expired claims"].count == 1
-    assert list(journal.troubles(hall.clock.now())) == [
-        Trouble(part="janitor", reason="recycling slots: CommitFailed: the place is away", since=hall.clock.now(), stops=False)
+    assert list(journal.troubles(harness.clock.now())) == [
+        Trouble(
+            part="janitor", reason="recycling slots: CommitFailed: the place is away", since=harness.clock.now(), stops=False
+        )
     ]
-    since = hall.clock.now()
-    hall.clock.advance(1000)
-    hall.ring.failures = 1
-    assert (await hall.round()).chores["recycling slots"].failing_since == since
-    assert not list((await hall.round()).troubles(hall.clock.now()))
+    since = harness.clock.now()
+    harness.clock.advance(1000)
+    harness.ring.failures = 1
+    assert (await harness.round()).chores["recycling slots"].failing_since == since
+    assert not list((await harness.round()).troubles(harness.clock.now()))
     told = [each.getMessage() for each in caplog.records if "recycling" in each.getMessage()]
     assert told == ["janitor: recycling slots fails; everything else goes on", "janitor: recycling slots works again"]
 
 
 async def test_a_slot_that_cannot_be_recycled_keeps_no_other_from_it() -> None:
     """It is told as a failure, and as late once it is, with the reason."""
-    hall = Hall()
-    await hall.round()
-    hall.clock.advance(WEEK + WIDTH)
-    hall.ring.forbidden, hall.ring.recycled = {10}, []
-    journal = await hall.round()
-    assert len(hall.ring.recycled) == 13
+    harness = JanitorHarness()
+    await harness.round()
+    harness.clock.advance(WEEK + WIDTH)
+    harness.ring.forbidden, harness.ring.recycled = {10}, []
+    journal = await harness.round()
+    assert len(harness.ring.recycled) == 13
     assert journal.chores["recycling slots"].reason == "CommitFailed: permission denied"
     (late,) = journal.late
-    assert (late.number, late.reason) == (*hall.ring.forbidden, "permission denied")
+    assert (late.number, late.reason) == (*harness.ring.forbidden, "permission denied")
 
 
 async def test_a_bug_in_a_chore_is_told_with_its_traceback_every_time(caplog: pytest.LogCaptureFixture) -> None:
     """And ends no janitor."""
-    hall = Hall()
+    harness = JanitorHarness()
 
     async def is_wrong() -> None:
         raise ZeroDivisionError
 
-    hall.ring.looked = is_wrong
-    await hall.round()
-    assert (await hall.round()).chores["recycling slots"].reason.startswith("ZeroDivisionError")
+    harness.ring.looked = is_wrong
+    await harness.round()
+    assert (await harness.round()).chores["recycling slots"].reason.startswith("ZeroDivisionError")
     assert [each.exc_info is not None for each in caplog.records if each.levelno == logging.ERROR] == [True, True]
 
 
 async def test_a_journal_that_cannot_be_read_ends_no_janitor(caplog: pytest.LogCaptureFixture) -> None:
     """It is told once, and so is its end."""
     caplog.set_level(logging.INFO, "onceonly.janitor")
-    hall = Hall()
-    journals = FailingJournals(hall, times=3)
-    await hall.run(hall.janitor(hall.ports(journals=journals)), until=lambda: True)
+    harness = JanitorHarness()
+    journals = FailingJournals(harness, times=3)
+    await harness.run(harness.janitor(harness.ports(journals=journals)), until=lambda: True)
     told = [each.getMessage() for each in caplog.records]
     assert told[:2] == ["janitor cannot look; trying again with growing delays", "janitor recovered"]
 
@@ -240,8 +242,8 @@ async def test_a_journal_that_cannot_be_read_ends_no_janitor(caplog: pytest.LogC
 class FailingJournals(CountedJournals):
     """Journals that cannot be read so often."""
 
-    def __init__(self, hall: Hall, *, times: int) -> None:
-        super().__init__(hall)
+    def __init__(self, harness: JanitorHarness, *, times: int) -> None:
+        super().__init__(harness)
         self._times, self.until = times, 10**9
 
     async def read(self) -> Journal | None:
@@ -254,66 +256,66 @@ class FailingJournals(CountedJournals):
 
 async def test_a_message_that_waits_for_its_slot_has_the_janitor_come_soon() -> None:
     """Not in a minute; and however many ask, not more often than once a second."""
-    hall = Hall()
-    await hall.round()
-    looks = hall.ring.looks
-    janitor = hall.janitor()
+    harness = JanitorHarness()
+    await harness.round()
+    looks = harness.ring.looks
+    janitor = harness.janitor()
     asked: list[float] = []
 
     async def looked() -> None:
-        asked.append(hall.timer.seconds())
+        asked.append(harness.timer.seconds())
         janitor.ask()
         if len(asked) >= 8:
-            hall.stop.set()
+            harness.stop.set()
 
-    hall.ring.looked = looked
+    harness.ring.looked = looked
     janitor.ask()
     async with asyncio.timeout(20):
-        await janitor.run(hall.stop)
+        await janitor.run(harness.stop)
     assert asked == [0, 0, 1, 1, 2, 2, 3, 3]  # one to recycle and one to judge
-    assert hall.ring.looks == looks + 8
+    assert harness.ring.looks == looks + 8
 
 
 async def test_a_worker_whose_message_waits_for_its_slot_asks() -> None:
     """The message is put off meanwhile, and handled once somebody was there."""
-    hall = Hall()
-    await hall.house.open()
-    await hall.handle("before", instant=NOW)
-    hall.clock.advance(WEEK + 4 * WIDTH)
-    sent = message("m", hall.clock.now())
-    await hall.house.transport.send([Send(message=sent, to=SHOP)])
+    harness = JanitorHarness()
+    await harness.simulated.open()
+    await harness.handle("before", instant=NOW)
+    harness.clock.advance(WEEK + 4 * WIDTH)
+    sent = message("m", harness.clock.now())
+    await harness.simulated.transport.send([Send(message=sent, to=SHOP)])
 
     def ask() -> None:
-        hall.stop.set()
+        harness.stop.set()
 
-    ports = hall.ports()
+    ports = harness.ports()
     async with asyncio.timeout(20):
-        await Worker(ports, FAST, environment=hall.house.environment, ask=ask).run(hall.stop)
-    assert hall.house.handlers.started == []
-    await hall.round()
-    hall.clock.advance(10_000)
+        await Worker(ports, FAST, environment=harness.simulated.environment, ask=ask).run(harness.stop)
+    assert harness.simulated.handlers.started == []
+    await harness.round()
+    harness.clock.advance(10_000)
     stop = asyncio.Event()
-    handled = StopWhen(stop, lambda: bool(hall.house.handlers.started) and hall.house.idle())
+    handled = StopWhen(stop, lambda: bool(harness.simulated.handlers.started) and harness.simulated.idle())
     async with asyncio.timeout(20):
-        await Worker(ports, FAST, environment=hall.house.environment, observer=handled).run(stop)
-    assert hall.house.handlers.started == ["m"]
+        await Worker(ports, FAST, environment=harness.simulated.environment, observer=handled).run(stop)
+    assert harness.simulated.handlers.started == ["m"]
 
 
 async def test_when_somebody_else_leads_nothing_is_done_and_nothing_is_waited_for() -> None:
     """Until that one is gone."""
-    hall, other = Hall(), Bystander()
-    janitor = hall.janitor(hall.ports(leader=other))
+    harness, other = JanitorHarness(), OtherLeader()
+    janitor = harness.janitor(harness.ports(leader=other))
     assert await janitor.clean_up() is None
-    assert hall.ring.looks == 0
+    assert harness.ring.looks == 0
     other.is_free = True
     assert await janitor.clean_up() is not None
 
 
 async def test_a_stop_ends_its_rest_at_once() -> None:
     """However long the rest would be."""
-    hall = Hall()
-    hall.timer.sleep = forever  # type: ignore[method-assign] # time stands still
-    await hall.run(hall.janitor(), until=lambda: True)
+    harness = JanitorHarness()
+    harness.timer.sleep = forever  # type: ignore[method-assign] # time stands still
+    await harness.run(harness.janitor(), until=lambda: True)
 
 
 async def forever(_seconds: float) -> None:

@@ -12,7 +12,7 @@ from onceonly.ports.dead_letters import Filter
 from onceonly.ports.store import Resources, Unit
 from onceonly.runtime.observe.crash import CRASH_POINTS, CrashAt, Crashed
 from onceonly.runtime.observe.observer import Point
-from tests.runtime.harness import FAST, House, ScriptedHandlers, failing
+from tests.runtime.harness import FAST, ScriptedHandlers, SimulatedEndpoint, failing
 
 
 class StoreThatLosesOnce(MemoryStore):
@@ -28,7 +28,7 @@ class StoreThatLosesOnce(MemoryStore):
         return await super().begin(messages, isolated=isolated)
 
 
-def a_house_where_everything_happens() -> House:
+def a_house_where_everything_happens() -> SimulatedEndpoint:
     """One message is handled at once, one fails first, one is rejected, and the first unit loses a race."""
 
     def script(message: Message, _resources: Resources) -> None:
@@ -41,25 +41,25 @@ def a_house_where_everything_happens() -> House:
 
     seen: set[str] = set()
     handlers = ScriptedHandlers(script)
-    house = House(handlers)
-    house.ports = house.ports._replace(store=StoreThatLosesOnce(house.driver, "shop", clock=house.clock))
-    return house
+    simulated = SimulatedEndpoint(handlers)
+    simulated.ports = simulated.ports._replace(store=StoreThatLosesOnce(simulated.driver, "shop", clock=simulated.clock))
+    return simulated
 
 
 @pytest.mark.parametrize("point", CRASH_POINTS)
 async def test_effects_happen_once_whatever_the_crash_point(point: str) -> None:
     """Crash there once; a new worker finishes, and nothing is lost, doubled or left over."""
-    house = await a_house_where_everything_happens().open("good", "fails-first", "rejected")
+    simulated = await a_house_where_everything_happens().open("good", "fails-first", "rejected")
     trap = CrashAt(point)
     with pytest.raises(Crashed, match=point):
-        await house.worker(FAST, trap).run(asyncio.Event())
-    await house.bury_the_dead()
-    await house.work()
+        await simulated.worker(FAST, trap).run(asyncio.Event())
+    await simulated.bury_the_dead()
+    await simulated.work()
     assert trap.crashed
-    assert house.noted() == ["fails-first", "good"]
-    assert house.announced() == ["fails-first", "good"]
-    assert await house.store.undispatched(2**62, 10) == ()
-    letters = await house.letters.page(Filter())
+    assert simulated.noted() == ["fails-first", "good"]
+    assert simulated.announced() == ["fails-first", "good"]
+    assert await simulated.store.undispatched(2**62, 10) == ()
+    letters = await simulated.letters.page(Filter())
     assert [(letter.message and letter.message.id, letter.reason) for letter in letters] == [("rejected", "no such order")]
 
 
@@ -78,11 +78,11 @@ def test_every_crash_point_names_a_port_call() -> None:
 
 async def test_a_trap_goes_off_at_the_time_it_was_set_for() -> None:
     """The third commit, and only that one."""
-    house = await House().open("a")
+    simulated = await SimulatedEndpoint().open("a")
     trap = CrashAt("before-commit", after_times=3)
     for name in "bc":
-        await house.work(also=[trap])
-        await house.send(name)
+        await simulated.work(also=[trap])
+        await simulated.send(name)
     with pytest.raises(Crashed):
-        await house.work(also=[trap])
-    assert house.noted() == ["a", "b"]
+        await simulated.work(also=[trap])
+    assert simulated.noted() == ["a", "b"]

@@ -11,7 +11,7 @@ from onceonly.model.journal import Done, Journal
 from onceonly.runtime.observe.health_state import FAILURE_FADES_MS, Vitals, keep_written, read_vitals, write_vitals
 from onceonly.runtime.observe.observer import Call, Observers, Point
 from onceonly.testing.clock import ManualClock
-from tests.runtime.harness import House, StopWhen
+from tests.runtime.harness import SimulatedEndpoint, StopWhen
 
 
 async def called(vitals: Vitals, point: Point, error: BaseException | None = None, result: object = None) -> None:
@@ -32,9 +32,9 @@ def troubles(vitals: Vitals) -> list[str]:
 
 async def test_a_worker_that_has_received_works() -> None:
     """Told by a real one, in memory."""
-    house, vitals, stop = await House().open("a"), Vitals(clock=ManualClock()), asyncio.Event()
+    simulated, vitals, stop = await SimulatedEndpoint().open("a"), Vitals(clock=ManualClock()), asyncio.Event()
     assert vitals.endpoints() == ()
-    await house.worker(observer=Observers(StopWhen(stop, house.idle), vitals)).run(stop)
+    await simulated.worker(observer=Observers(StopWhen(stop, simulated.idle), vitals)).run(stop)
     assert vitals.endpoints() == (EndpointHealth(endpoint="shop", works=True),)
 
 

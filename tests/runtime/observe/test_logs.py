@@ -14,7 +14,7 @@ from onceonly.model.ring import Undecidable
 from onceonly.ports.store import Found, UndecidableMessage
 from onceonly.runtime.observe.logs import JsonLines, KeyValues, Logs, log_to_stderr
 from onceonly.runtime.observe.observer import Call, Point
-from tests.runtime.harness import House, ScriptedHandlers, failing
+from tests.runtime.harness import ScriptedHandlers, SimulatedEndpoint, failing
 
 
 def entries(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
@@ -25,8 +25,8 @@ def entries(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
 async def test_a_message_that_succeeds_is_not_mentioned(caplog: pytest.LogCaptureFixture) -> None:
     """A million messages make no line."""
     caplog.set_level("DEBUG", "onceonly")
-    house = await House().open("a", "b")
-    await house.work(also=[Logs()])
+    simulated = await SimulatedEndpoint().open("a", "b")
+    await simulated.work(also=[Logs()])
     assert entries(caplog) == []
 
 
@@ -36,8 +36,8 @@ async def test_a_retry_is_a_warning_and_a_dead_letter_an_error(caplog: pytest.Lo
     def script(_message: Message, _resources: object) -> None:
         raise failing("no stock")
 
-    house = await House(ScriptedHandlers(script, Retry(immediate=1, delayed=0))).open("a")
-    await house.work(also=[Logs()])
+    simulated = await SimulatedEndpoint(ScriptedHandlers(script, Retry(immediate=1, delayed=0))).open("a")
+    await simulated.work(also=[Logs()])
     warning, error = entries(caplog)
     assert (warning.levelname, error.levelname) == ("WARNING", "ERROR")
     fields = json.loads(JsonLines().format(error))
@@ -49,10 +49,10 @@ async def test_a_retry_is_a_warning_and_a_dead_letter_an_error(caplog: pytest.Lo
 
 async def test_one_id_with_two_bodies_is_an_alarm(caplog: pytest.LogCaptureFixture) -> None:
     """Some sender re-uses ids: messages would be lost silently."""
-    house = await House().open("a")
+    simulated = await SimulatedEndpoint().open("a")
     other = Message(id="a", source="test", type="order", body=b'{"other": 1}')
-    await house.transport.send([Send(message=other, to="shop")])
-    await house.work(also=[Logs()])
+    await simulated.transport.send([Send(message=other, to="shop")])
+    await simulated.work(also=[Logs()])
     (alarm,) = entries(caplog)
     assert alarm.levelname == "CRITICAL"
     assert "two different bodies" in alarm.getMessage()
@@ -107,8 +107,8 @@ async def test_being_put_off_is_no_failure(caplog: pytest.LogCaptureFixture) -> 
             raise failing("later", FailureKind.LATER)
 
     handlers = ScriptedHandlers(script)
-    house = await House(handlers).open("a")
-    await house.work(also=[Logs()])
+    simulated = await SimulatedEndpoint(handlers).open("a")
+    await simulated.work(also=[Logs()])
     assert [(record.levelname, record.getMessage()) for record in entries(caplog)] == [
         ("INFO", "postponed, and not counted as a failure")
     ]

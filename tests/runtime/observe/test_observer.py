@@ -21,7 +21,7 @@ from onceonly.ports.upkeep import Journals
 from onceonly.runtime.observe import observed as observing
 from onceonly.runtime.observe.observed import is_retry_copy, observed
 from onceonly.runtime.observe.observer import Call, Observers, Point, Tally
-from tests.runtime.harness import SHOP, House, ScriptedHandlers, failing
+from tests.runtime.harness import SHOP, ScriptedHandlers, SimulatedEndpoint, failing
 
 
 class WritesDown:
@@ -40,15 +40,15 @@ class WritesDown:
 
 def test_without_an_observer_the_ports_are_the_very_same() -> None:
     """Nobody pays for what nobody watches."""
-    house = House()
-    assert observed(house.ports, None) is house.ports
+    simulated = SimulatedEndpoint()
+    assert observed(simulated.ports, None) is simulated.ports
 
 
 async def test_a_message_passes_the_points_in_the_order_of_the_algorithm() -> None:
     """Claim, admission, handler, commit, dispatch, retire, forget, ack: the order is the promise."""
     log: list[tuple[str, Call]] = []
-    house = await House().open("a")
-    await house.work(also=[WritesDown(log)])
+    simulated = await SimulatedEndpoint().open("a")
+    await simulated.work(also=[WritesDown(log)])
     ended = [call.point.value for side, call in log if side == "end" and call.point is not Point.RECEIVE]
     expected = ["begin", "admits", "handle", "prepare", "commit", "activate", "dispatch", "retire", "forget", "ack"]
     assert ended[: len(expected)] == expected
@@ -57,8 +57,8 @@ async def test_a_message_passes_the_points_in_the_order_of_the_algorithm() -> No
 async def test_calls_say_which_messages_they_are_about() -> None:
     """Identities for logs and spans; deliveries have none, but are counted."""
     log: list[tuple[str, Call]] = []
-    house = await House().open("a", "b")
-    await house.work(also=[WritesDown(log)])
+    simulated = await SimulatedEndpoint().open("a", "b")
+    await simulated.work(also=[WritesDown(log)])
     calls = {call.point: call for side, call in log if side == "end" and call.count}
     assert [identity.id for identity in calls[Point.BEGIN].identities] == ["a", "b"]
     assert [identity.id for identity in calls[Point.COMMIT].identities] == ["a", "b"]
@@ -78,8 +78,8 @@ async def test_the_first_of_several_observers_is_outermost() -> None:
 
 async def test_every_call_of_every_port_is_observed() -> None:
     """Also those that only status pages and commands make."""
-    house, tally = await House().open("a"), Tally()
-    ports = observed(house.ports, tally)
+    simulated, tally = await SimulatedEndpoint().open("a"), Tally()
+    ports = observed(simulated.ports, tally)
     letter = DeadLetter(endpoint=SHOP, reason="r", headers=(), body=b"")
     await ports.dead_letters.add(letter)
     assert await ports.dead_letters.count(Filter()) == len(await ports.dead_letters.page(Filter())) == 1
@@ -113,8 +113,8 @@ async def test_failures_are_counted_beside_the_calls() -> None:
             raise failing("not yet", FailureKind.EXCEPTION)
 
     handlers, tally = ScriptedHandlers(script), Tally()
-    house = await House(handlers).open("a")
-    await house.work(also=[tally])
+    simulated = await SimulatedEndpoint(handlers).open("a")
+    await simulated.work(also=[tally])
     assert tally.failures == {Point.HANDLE: 1}
     assert (tally.calls[Point.HANDLE], tally.calls[Point.RETRY_COPY], tally.calls[Point.DISPATCH]) == (2, 1, 1)
 

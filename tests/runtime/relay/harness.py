@@ -16,7 +16,7 @@ from onceonly.runtime.observe.observer import Call, Observer, Observers, Point, 
 from onceonly.runtime.processes.notifier import Doorbell
 from onceonly.runtime.relay.relay import Relay
 from onceonly.testing.clock import ManualClock
-from tests.runtime.harness import SHOP, SINK, FixedRandomSource, House, StopWhen
+from tests.runtime.harness import SHOP, SINK, FixedRandomSource, SimulatedEndpoint, StopWhen
 
 AFTER = 10.0
 OLD = int(AFTER * 1000) + 1
@@ -91,34 +91,34 @@ class FailsAt:
             raise error
 
 
-class Post:
+class RelayHarness:
     """An endpoint in memory with records in its store, and relays of it."""
 
     def __init__(self, timer: Timer | None = None) -> None:
-        self.house = House()
-        self.timer = timer or PassingTimer(self.house.clock)
+        self.simulated = SimulatedEndpoint()
+        self.timer = timer or PassingTimer(self.simulated.clock)
         self.doorbell = Doorbell()
         self.tally = Tally()
         self.stop = asyncio.Event()
 
-    async def open(self) -> "Post":
+    async def open(self) -> "RelayHarness":
         """Declare the queues."""
-        await self.house.open()
+        await self.simulated.open()
         return self
 
     async def commit(self, *names: str, to: str = "", old: bool = True) -> list[Identity]:
         """Commit a record for each name, with one message; gives their identities."""
         messages = [Message(id=name, source=SHOP, type="", body=b"") for name in names]
-        unit = await self.house.store.begin(messages)
+        unit = await self.simulated.store.begin(messages)
         await unit.commit([record_of(message.identity, to) for message in messages])
         if old:
-            self.house.clock.advance(OLD)
+            self.simulated.clock.advance(OLD)
         return [message.identity for message in messages]
 
     def relay(self, *observers: Observer, ports: Ports | None = None) -> Relay:
         """Make a relay, as another process would."""
-        watched = observed(ports or self.house.ports, Observers(self.tally, *observers))
-        environment = Environment(clock=self.house.clock, chance=FixedRandomSource(), timer=self.timer)
+        watched = observed(ports or self.simulated.ports, Observers(self.tally, *observers))
+        environment = Environment(clock=self.simulated.clock, chance=FixedRandomSource(), timer=self.timer)
         searched = watched.for_relay()
         assert searched is not None
         return Relay(searched, after=AFTER, grace=5.0, doorbell=self.doorbell, environment=environment)
@@ -131,7 +131,7 @@ class Post:
 
     def left(self) -> list[str]:
         """Name the records that are left."""
-        return [stored.record.identity.id for stored in self.house.driver.part(self.house.store.place).records]
+        return [stored.record.identity.id for stored in self.simulated.driver.part(self.simulated.store.place).records]
 
     def is_empty(self) -> bool:
         """Tell whether no record is left."""
@@ -143,7 +143,7 @@ class Post:
 
     def wire(self) -> list[str]:
         """Give the ids that lie in the sink, each as often as it was sent."""
-        return [dict(entry.headers)["ce-id"] for entry in self.house.broker().entries if entry.queue == SINK]
+        return [dict(entry.headers)["ce-id"] for entry in self.simulated.broker().entries if entry.queue == SINK]
 
 
 def record_of(identity: Identity, to: str = "") -> Record:

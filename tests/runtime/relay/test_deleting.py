@@ -13,7 +13,7 @@ from onceonly.runtime.observe.crash import CrashAt, Crashed
 from onceonly.runtime.observe.observer import Call, Observer, Point
 from onceonly.runtime.relay.relay import PAGE
 from tests.runtime.harness import SHOP, HastyTimer
-from tests.runtime.relay.harness import FailsAt, Post, StandingTimer
+from tests.runtime.relay.harness import FailsAt, RelayHarness, StandingTimer
 
 
 class HeldUp:
@@ -50,103 +50,103 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0)
 
 
-async def started(post: Post, *observers: Observer) -> asyncio.Task[None]:
+async def started(harness: RelayHarness, *observers: Observer) -> asyncio.Task[None]:
     """Run a relay until `post.stop`; gives it once it has looked."""
-    running = asyncio.create_task(post.relay(*observers).run(post.stop))
-    await until(post.looked(1))
+    running = asyncio.create_task(harness.relay(*observers).run(harness.stop))
+    await until(harness.looked(1))
     return running
 
 
-async def tell(post: Post, *names: str, old: bool = False) -> None:
+async def tell(harness: RelayHarness, *names: str, old: bool = False) -> None:
     """Commit, tell of it, and wait until it is sent."""
-    before = len(post.wire())
-    post.doorbell.ring(await post.commit(*names, old=old))
-    await until(lambda: len(post.wire()) == before + len(names))
+    before = len(harness.wire())
+    harness.doorbell.ring(await harness.commit(*names, old=old))
+    await until(lambda: len(harness.wire()) == before + len(names))
 
 
 async def test_what_is_told_one_by_one_is_forgotten_by_one_call() -> None:
     """Each is sent at once; here time stands still, so only the stop ends the wait for others."""
-    post = await Post(StandingTimer()).open()
-    running = await started(post)
+    harness = await RelayHarness(StandingTimer()).open()
+    running = await started(harness)
     for name in "abc":
-        await tell(post, name)
-    assert (post.left(), post.tally.calls[Point.DISPATCH]) == (["a", "b", "c"], 3)
-    post.stop.set()
+        await tell(harness, name)
+    assert (harness.left(), harness.tally.calls[Point.DISPATCH]) == (["a", "b", "c"], 3)
+    harness.stop.set()
     await running
-    assert (post.left(), post.tally.calls[Point.FORGET]) == ([], 1)
+    assert (harness.left(), harness.tally.calls[Point.FORGET]) == ([], 1)
 
 
 async def test_as_many_as_a_page_are_forgotten_without_a_wait() -> None:
     """No more are waited for."""
-    post = await Post(StandingTimer()).open()
-    running = await started(post)
-    await tell(post, *(f"m{number}" for number in range(PAGE)))
-    await until(post.is_empty)
-    post.stop.set()
+    harness = await RelayHarness(StandingTimer()).open()
+    running = await started(harness)
+    await tell(harness, *(f"m{number}" for number in range(PAGE)))
+    await until(harness.is_empty)
+    harness.stop.set()
     await running
 
 
 async def test_what_is_told_is_sent_while_others_are_being_forgotten() -> None:
     """A slow store holds up no message."""
-    post, forgetting = await Post(HastyTimer()).open(), HeldUp(Point.FORGET)
-    running = await started(post, forgetting)
-    await tell(post, "a")
+    harness, forgetting = await RelayHarness(HastyTimer()).open(), HeldUp(Point.FORGET)
+    running = await started(harness, forgetting)
+    await tell(harness, "a")
     await forgetting.has_come.wait()
-    await tell(post, "b")
-    assert post.left() == ["a", "b"]
+    await tell(harness, "b")
+    assert harness.left() == ["a", "b"]
     forgetting.may_go.set()
-    post.stop.set()
+    harness.stop.set()
     await running
-    assert post.left() == []
+    assert harness.left() == []
 
 
 async def test_what_could_not_be_forgotten_is_found_and_sent_again(caplog: pytest.LogCaptureFixture) -> None:
     """Under the same id; that something is wrong is said, and when it is over."""
-    post = await Post(HastyTimer()).open()
+    harness = await RelayHarness(HastyTimer()).open()
     with caplog.at_level(logging.INFO):
-        running = await started(post, FailsAt(Point.FORGET, CommitFailed("away")))
-        await tell(post, "a")
-        await until(post.is_empty)
+        running = await started(harness, FailsAt(Point.FORGET, CommitFailed("away")))
+        await tell(harness, "a")
+        await until(harness.is_empty)
         await until(lambda: "relay recovered" in caplog.messages)
-        post.stop.set()
+        harness.stop.set()
         await running
-    assert post.wire() == [outgoing_id(SHOP, Identity(SHOP, "a"), 0)] * 2
+    assert harness.wire() == [outgoing_id(SHOP, Identity(SHOP, "a"), 0)] * 2
     assert caplog.messages == ["relay cannot dispatch; trying again with growing delays", "relay recovered"]
 
 
 async def test_what_is_on_its_way_out_of_the_store_is_not_found_by_a_look() -> None:
     """It is forgotten before the look, and not sent once more."""
     timer = JumpingTimer()
-    post = await Post(timer).open()
-    running = await started(post)
-    await tell(post, "a", old=True)
+    harness = await RelayHarness(timer).open()
+    running = await started(harness)
+    await tell(harness, "a", old=True)
     timer.now = 1000.0
-    post.doorbell.ring([Identity(SHOP, "another")])
-    await until(post.looked(2))
-    assert (post.left(), len(post.wire())) == ([], 1)
-    post.stop.set()
+    harness.doorbell.ring([Identity(SHOP, "another")])
+    await until(harness.looked(2))
+    assert (harness.left(), len(harness.wire())) == ([], 1)
+    harness.stop.set()
     await running
 
 
 async def test_a_relay_that_dies_while_it_forgets_is_dead() -> None:
     """Crash here, "before-forget": 1 sent, 2 the record is there, 3 another relay sends it under the same id."""
-    post = await Post(HastyTimer()).open()
-    running = await started(post, CrashAt("before-forget"))
-    await tell(post, "a")
+    harness = await RelayHarness(HastyTimer()).open()
+    running = await started(harness, CrashAt("before-forget"))
+    await tell(harness, "a")
     with pytest.raises(Crashed):
         await asyncio.wait_for(running, 10)
-    assert post.left() == ["a"]
+    assert harness.left() == ["a"]
 
 
 async def test_a_stop_does_not_wait_for_ever_for_what_is_being_forgotten() -> None:
     """It is cut off after the grace time, and the record stays."""
-    post, forgetting = await Post(HastyTimer()).open(), HeldUp(Point.FORGET)
-    relay = post.relay(forgetting)
+    harness, forgetting = await RelayHarness(HastyTimer()).open(), HeldUp(Point.FORGET)
+    relay = harness.relay(forgetting)
     relay._grace = 0.0
-    running = asyncio.create_task(relay.run(post.stop))
-    await until(post.looked(1))
-    await tell(post, "a")
+    running = asyncio.create_task(relay.run(harness.stop))
+    await until(harness.looked(1))
+    await tell(harness, "a")
     await forgetting.has_come.wait()
-    post.stop.set()
+    harness.stop.set()
     await running
-    assert (post.left(), asyncio.all_tasks()) == (["a"], {asyncio.current_task()})
+    assert (harness.left(), asyncio.all_tasks()) == (["a"], {asyncio.current_task()})

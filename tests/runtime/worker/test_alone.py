@@ -22,7 +22,7 @@ from onceonly.runtime.processes.counters import Board, Column
 from onceonly.runtime.worker.alone import AloneStarts, Crowd, Presence
 from onceonly.runtime.worker.worker import Worker, run_all
 from tests.conformance.starts_contract import MESSAGE
-from tests.runtime.harness import House, ScriptedHandlers, failing
+from tests.runtime.harness import ScriptedHandlers, SimulatedEndpoint, failing
 
 
 class Unsteady(MemoryStarts):
@@ -111,16 +111,16 @@ async def test_no_handler_runs_beside_one_that_is_alone() -> None:
             together.add(frozenset(running))
         running.discard(message.id)
 
-    house = await House(ScriptedHandlers(script)).open(*never_idle[:15])
+    simulated = await SimulatedEndpoint(ScriptedHandlers(script)).open(*never_idle[:15])
     sends = [Send(message=Message(id="suspect", source="test", type="order", body=b"{}"), to="shop", alone=True)]
-    await house.ports.transport.send(sends)
-    await house.send(*never_idle[15:])
-    ports = house.ports._replace(starts=MemoryStarts(Live(), "shop"))
+    await simulated.ports.transport.send(sends)
+    await simulated.send(*never_idle[15:])
+    ports = simulated.ports._replace(starts=MemoryStarts(Live(), "shop"))
     stop = asyncio.Event()
     settings = WorkerSettings(wait=0.05, grace=5.0, batch_size=1, concurrency=2)
-    workers = [Worker(ports, settings, environment=house.environment) for _ in range(2)]
+    workers = [Worker(ports, settings, environment=simulated.environment) for _ in range(2)]
     working = asyncio.create_task(run_all(workers, stop))
-    await house.settled()
+    await simulated.settled()
     stop.set()
     await working
     assert frozenset({"suspect"}) in together
@@ -138,16 +138,16 @@ async def test_several_of_one_batch_run_one_after_another() -> None:
         for _ in range(5):
             await asyncio.sleep(0)
 
-    house = await House(ScriptedHandlers(script)).open()
+    simulated = await SimulatedEndpoint(ScriptedHandlers(script)).open()
     for mine, other in zip(alone_ids, others, strict=True):
         message = Message(id=mine, source="test", type="order", body=b"{}")
-        await house.ports.transport.send([Send(message=message, to="shop", alone=True)])
-        await house.send(other)
-    ports = house.ports._replace(starts=MemoryStarts(Live(), "shop"))
+        await simulated.ports.transport.send([Send(message=message, to="shop", alone=True)])
+        await simulated.send(other)
+    ports = simulated.ports._replace(starts=MemoryStarts(Live(), "shop"))
     stop = asyncio.Event()
     settings = WorkerSettings(wait=0.05, grace=5.0, batch_size=8, concurrency=1)
-    working = asyncio.create_task(Worker(ports, settings, environment=house.environment).run(stop))
-    await house.settled()
+    working = asyncio.create_task(Worker(ports, settings, environment=simulated.environment).run(stop))
+    await simulated.settled()
     stop.set()
     await working
     assert sorted(order) == sorted([*alone_ids, *others])
@@ -197,11 +197,11 @@ async def test_what_a_process_only_held_runs_with_the_others_where_its_death_was
     expected: tuple[bool, int],
 ) -> None:
     """Not where nobody saw it, nor when that happened too often."""
-    house = await House(ScriptedHandlers(_nothing)).open()
+    simulated = await SimulatedEndpoint(ScriptedHandlers(_nothing)).open()
     message = Message(id="1", source="test", type="order", body=b"{}")
-    await house.ports.transport.send([Send(message=message, to="shop", held=held)])
-    taken = await house.transport.receive(1, 0.05)
-    await house.bury_the_dead()
+    await simulated.ports.transport.send([Send(message=message, to="shop", held=held)])
+    taken = await simulated.transport.receive(1, 0.05)
+    await simulated.bury_the_dead()
     sends: list[Send] = []
 
     class WritesCopiesDown:
@@ -213,10 +213,10 @@ async def test_what_a_process_only_held_runs_with_the_others_where_its_death_was
     with Board.create(tmp_path / "board", 1) as board:
         board.row(0).died(seen=seen)
         stop = asyncio.Event()
-        ports = observed(house.ports._replace(starts=MemoryStarts(Live(), "shop")), WritesCopiesDown())
-        worker = Worker(ports, WorkerSettings(wait=0.05, grace=5.0), environment=house.environment, board=board.row(0))
+        ports = observed(simulated.ports._replace(starts=MemoryStarts(Live(), "shop")), WritesCopiesDown())
+        worker = Worker(ports, WorkerSettings(wait=0.05, grace=5.0), environment=simulated.environment, board=board.row(0))
         working = asyncio.create_task(worker.run(stop))
-        await house.settled()
+        await simulated.settled()
         stop.set()
         await working
     assert len(taken) == 1
@@ -235,14 +235,14 @@ async def test_a_dead_letter_that_is_sent_again_is_marked_with_no_deaths(tmp_pat
             if len(marked) == 1:
                 raise failing("rejected", FailureKind.REJECTED)
 
-        house = await House(ScriptedHandlers(script)).open()
+        simulated = await SimulatedEndpoint(ScriptedHandlers(script)).open()
         stop = asyncio.Event()
-        worker = Worker(house.ports, WorkerSettings(wait=0.05, grace=5.0), environment=house.environment, board=row)
+        worker = Worker(simulated.ports, WorkerSettings(wait=0.05, grace=5.0), environment=simulated.environment, board=row)
         worker._loops = worker._loops[:1]  # both deliveries come to the same one
         working = asyncio.create_task(worker.run(stop))
         for attempts in (7, 0):
-            await house.transport.send([Send(message=message, to="shop", attempts=attempts)])
-            await house.settled()
+            await simulated.transport.send([Send(message=message, to="shop", attempts=attempts)])
+            await simulated.settled()
         stop.set()
         await working
     assert marked == [7, 0]

@@ -10,7 +10,7 @@ from onceonly.config.worker import WorkerSettings
 from onceonly.model.message import Message
 from onceonly.ports.store import Resources, Unit
 from onceonly.runtime.worker.worker import SIDE_BY_SIDE
-from tests.runtime.harness import House, ScriptedHandlers, failing
+from tests.runtime.harness import ScriptedHandlers, SimulatedEndpoint, failing
 
 IDS = [f"m{number:03}" for number in range(6 * SIDE_BY_SIDE)]
 
@@ -18,7 +18,7 @@ IDS = [f"m{number:03}" for number in range(6 * SIDE_BY_SIDE)]
 class EntityStore(MemoryStore):
     """Each message is a unit of its own; knows how many are open, and which batches' they are."""
 
-    def house(self) -> "EntityStore":
+    def reset(self) -> "EntityStore":
         """Begin with none."""
         self.open = self.most = 0
         return self
@@ -38,22 +38,22 @@ class EntityStore(MemoryStore):
             self.open -= 1
 
 
-def entity_house(handlers: ScriptedHandlers | None = None) -> tuple[House, EntityStore]:
-    """Give a house whose messages are units of their own."""
-    house = House(handlers)
-    store = EntityStore(house.driver, "shop", clock=house.clock).house()
-    house.ports = house.ports._replace(store=store)
-    return house, store
+def entity_endpoint(handlers: ScriptedHandlers | None = None) -> tuple[SimulatedEndpoint, EntityStore]:
+    """Give an endpoint whose messages are units of their own."""
+    simulated = SimulatedEndpoint(handlers)
+    store = EntityStore(simulated.driver, "shop", clock=simulated.clock).reset()
+    simulated.ports = simulated.ports._replace(store=store)
+    return simulated, store
 
 
 @pytest.mark.parametrize("batch", [SIDE_BY_SIDE - 7, SIDE_BY_SIDE, 3 * SIDE_BY_SIDE])
 async def test_batches_of_many_units_never_wait_for_each_other(batch: int) -> None:
     """Who has the turn needs room for its units, and who has room must not wait for the turn."""
-    house, store = entity_house()
-    await house.open(*IDS)
+    simulated, store = entity_endpoint()
+    await simulated.open(*IDS)
     async with asyncio.timeout(30):
-        await house.work(WorkerSettings(batch_size=batch, wait=0.05))
-    assert house.noted() == house.announced() == IDS
+        await simulated.work(WorkerSettings(batch_size=batch, wait=0.05))
+    assert simulated.noted() == simulated.announced() == IDS
     assert 1 < store.most <= SIDE_BY_SIDE
 
 
@@ -66,11 +66,11 @@ async def test_units_that_run_again_never_wait_for_each_other() -> None:
             failed.append(message.id)
             raise failing("not yet")
 
-    house, _ = entity_house(ScriptedHandlers(fail_twice))
-    await house.open(*IDS)
+    simulated, _ = entity_endpoint(ScriptedHandlers(fail_twice))
+    await simulated.open(*IDS)
     async with asyncio.timeout(30):
-        await house.work(WorkerSettings(batch_size=SIDE_BY_SIDE - 7, wait=0.05))
-    assert house.noted() == house.announced() == IDS
+        await simulated.work(WorkerSettings(batch_size=SIDE_BY_SIDE - 7, wait=0.05))
+    assert simulated.noted() == simulated.announced() == IDS
 
 
 async def test_no_batch_is_received_while_units_of_the_last_one_have_no_room() -> None:
@@ -82,9 +82,9 @@ async def test_no_batch_is_received_while_units_of_the_last_one_have_no_room() -
         started.release()
         await going.acquire()
 
-    house, _ = entity_house(ScriptedHandlers(wait))
-    await house.open(*ids)
-    worker = house.worker(WorkerSettings(batch_size=2 * SIDE_BY_SIDE, wait=0.05))
+    simulated, _ = entity_endpoint(ScriptedHandlers(wait))
+    await simulated.open(*ids)
+    worker = simulated.worker(WorkerSettings(batch_size=2 * SIDE_BY_SIDE, wait=0.05))
     running = asyncio.create_task(worker.run(stop))
     for number in range(2 * SIDE_BY_SIDE):
         if number >= SIDE_BY_SIDE:
@@ -98,7 +98,7 @@ async def test_no_batch_is_received_while_units_of_the_last_one_have_no_room() -
     assert len(worker.held) == 4 * SIDE_BY_SIDE
     for _ in ids:
         going.release()
-    await house.settled()
+    await simulated.settled()
     stop.set()
     await running
-    assert sorted(house.noted()) == ids
+    assert sorted(simulated.noted()) == ids

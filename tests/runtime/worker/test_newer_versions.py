@@ -10,7 +10,7 @@ from onceonly.model.errors import UpgradeRequired
 from onceonly.model.message import Message
 from onceonly.ports.store import Unit
 from onceonly.runtime.worker.batched_delete import WINDOW_SECONDS
-from tests.runtime.harness import House
+from tests.runtime.harness import SimulatedEndpoint
 
 
 class OutdatedStore(MemoryStore):
@@ -30,11 +30,11 @@ class OutdatedStore(MemoryStore):
 async def test_what_is_left_to_a_newer_version_is_no_outage(caplog: pytest.LogCaptureFixture) -> None:
     """Nothing is counted, the worker waits before it looks again, and other messages between two looks make no lines."""
     caplog.set_level("INFO", "onceonly.worker")
-    house = House()
-    house.ports = house.ports._replace(store=OutdatedStore(house.driver, "shop", clock=house.clock))
-    await house.open("newer", *"abcd")
-    worker = await house.work(WorkerSettings(batch_size=1, wait=0.05))
-    assert house.noted() == ["a", "b", "c", "d", "newer"]
+    simulated = SimulatedEndpoint()
+    simulated.ports = simulated.ports._replace(store=OutdatedStore(simulated.driver, "shop", clock=simulated.clock))
+    await simulated.open("newer", *"abcd")
+    worker = await simulated.work(WorkerSettings(batch_size=1, wait=0.05))
+    assert simulated.noted() == ["a", "b", "c", "d", "newer"]
     assert (worker.report.newer, worker.report.retried, worker.report.dead) == (5, 0, 0)
-    assert sum(seconds != WINDOW_SECONDS for seconds in house.timer.slept) == 5
+    assert sum(seconds != WINDOW_SECONDS for seconds in simulated.timer.slept) == 5
     assert caplog.messages == ["worker started", "worker stopped"]

@@ -17,7 +17,7 @@ from onceonly.runtime.worker.alone import Presence
 from onceonly.runtime.worker.batched_delete import WINDOW_SECONDS, ForgettingTogether
 from onceonly.runtime.worker.pipeline import Turn, TurningStore
 from onceonly.runtime.worker.worker import IN_FLIGHT, Worker
-from tests.runtime.harness import HastyTimer, House
+from tests.runtime.harness import HastyTimer, SimulatedEndpoint
 
 MANY = "abcdefghijkl"
 ONE_BY_ONE = WorkerSettings(batch_size=1, wait=0.05)
@@ -104,51 +104,51 @@ class NeverTimer(HastyTimer):
         await asyncio.Event().wait()
 
 
-async def slow_house(*ids: str) -> tuple[House, SlowBroker]:
-    """Give a house whose broker takes nothing yet, with these messages waiting."""
-    house = House()
-    await house.open(*ids)
-    broker = SlowBroker(house.driver, "shop", clock=house.clock)
+async def slow_endpoint(*ids: str) -> tuple[SimulatedEndpoint, SlowBroker]:
+    """Give an endpoint whose broker takes nothing yet, with these messages waiting."""
+    simulated = SimulatedEndpoint()
+    await simulated.open(*ids)
+    broker = SlowBroker(simulated.driver, "shop", clock=simulated.clock)
     broker.wait_here()
-    house.ports = house.ports._replace(transport=broker)
-    return house, broker
+    simulated.ports = simulated.ports._replace(transport=broker)
+    return simulated, broker
 
 
 async def test_the_next_batch_is_handled_while_the_last_ones_are_dispatched() -> None:
     """As many as may be in flight, and no more: the others stay with the broker."""
-    house, broker = await slow_house(*MANY)
-    worker, stop = Worker(house.ports, ONE_BY_ONE, environment=house.environment), asyncio.Event()
+    simulated, broker = await slow_endpoint(*MANY)
+    worker, stop = Worker(simulated.ports, ONE_BY_ONE, environment=simulated.environment), asyncio.Event()
     running = asyncio.create_task(worker.run(stop))
     for _ in range(IN_FLIGHT):
         await broker.waiting.acquire()
-    assert house.noted() == list(MANY[:IN_FLIGHT])
+    assert simulated.noted() == list(MANY[:IN_FLIGHT])
     assert (await broker.depth("shop")).waiting == len(MANY) - IN_FLIGHT
     broker.opened.set()
-    await house.settled()
+    await simulated.settled()
     stop.set()
     await running
-    assert house.noted() == house.announced() == list(MANY)
+    assert simulated.noted() == simulated.announced() == list(MANY)
 
 
 async def test_units_follow_one_another() -> None:
     """With concurrency 1 no two batches are in a unit at once, whatever else overlaps; with 2 there may be two."""
     for concurrency in (1, 2):
-        house = House()
-        store = CountingStore(house.driver, "shop", clock=house.clock)
+        simulated = SimulatedEndpoint()
+        store = CountingStore(simulated.driver, "shop", clock=simulated.clock)
         CountingStore.open = CountingStore.most = 0
-        house.ports = house.ports._replace(store=store)
-        await house.open(*"abcdefgh")
-        await house.work(WorkerSettings(batch_size=1, wait=0.05, concurrency=concurrency))
+        simulated.ports = simulated.ports._replace(store=store)
+        await simulated.open(*"abcdefgh")
+        await simulated.work(WorkerSettings(batch_size=1, wait=0.05, concurrency=concurrency))
         assert (CountingStore.most, CountingStore.open) == (concurrency, 0)
-        assert house.noted() == list("abcdefgh")
+        assert simulated.noted() == list("abcdefgh")
 
 
 async def test_records_are_forgotten_together_while_a_statement_is_under_way() -> None:
     """The first alone; the two that came meanwhile in one call."""
-    house = House()
-    slow = StoreThatForgetsSlowly(house.driver, "shop", clock=house.clock)
+    simulated = SimulatedEndpoint()
+    slow = StoreThatForgetsSlowly(simulated.driver, "shop", clock=simulated.clock)
     slow.wait_here()
-    store = ForgettingTogether(slow, house.timer, enough=9)
+    store = ForgettingTogether(slow, simulated.timer, enough=9)
     first = asyncio.create_task(store.forget([Record(Identity("s", "a"))]))
     await slow.begun.wait()
     others = [asyncio.create_task(store.forget([Record(Identity("s", name))])) for name in "bc"]
@@ -160,20 +160,20 @@ async def test_records_are_forgotten_together_while_a_statement_is_under_way() -
 
 async def test_who_forgets_first_waits_for_others_to_join() -> None:
     """For a moment, whatever else is going on."""
-    house = House()
-    slow = StoreThatForgetsSlowly(house.driver, "shop", clock=house.clock)
+    simulated = SimulatedEndpoint()
+    slow = StoreThatForgetsSlowly(simulated.driver, "shop", clock=simulated.clock)
     slow.wait_here()
     slow.opened.set()
-    store = ForgettingTogether(slow, house.timer, enough=9)
+    store = ForgettingTogether(slow, simulated.timer, enough=9)
     await asyncio.gather(*(store.forget([Record(Identity("s", name))]) for name in "abc"))
     assert slow.calls == [["a", "b", "c"]]
-    assert house.timer.slept == [WINDOW_SECONDS]
+    assert simulated.timer.slept == [WINDOW_SECONDS]
 
 
 async def test_enough_callers_wait_for_nobody_else() -> None:
     """The window ends with the third; its time never comes."""
-    house = House()
-    slow = StoreThatForgetsSlowly(house.driver, "shop", clock=house.clock)
+    simulated = SimulatedEndpoint()
+    slow = StoreThatForgetsSlowly(simulated.driver, "shop", clock=simulated.clock)
     slow.wait_here()
     slow.opened.set()
     store = ForgettingTogether(slow, NeverTimer(), enough=3)
@@ -184,10 +184,10 @@ async def test_enough_callers_wait_for_nobody_else() -> None:
 @pytest.mark.parametrize("error", [ConflictError("locked"), OutcomeUnknown("cut off"), RuntimeError("a bug")])
 async def test_all_that_were_forgotten_together_learn_of_a_failure(error: Exception) -> None:
     """The one that made the call gets the error itself, the others OutcomeUnknown; the next call is a new one."""
-    house = House()
-    slow = StoreThatForgetsSlowly(house.driver, "shop", clock=house.clock)
+    simulated = SimulatedEndpoint()
+    slow = StoreThatForgetsSlowly(simulated.driver, "shop", clock=simulated.clock)
     slow.wait_here()
-    store = ForgettingTogether(slow, house.timer, enough=9)
+    store = ForgettingTogether(slow, simulated.timer, enough=9)
     first = asyncio.create_task(store.forget([Record(Identity("s", "a"))]))
     await slow.begun.wait()
     others = [asyncio.create_task(store.forget([Record(Identity("s", name))])) for name in "bc"]
@@ -203,10 +203,10 @@ async def test_all_that_were_forgotten_together_learn_of_a_failure(error: Except
 
 async def test_who_is_cancelled_leaves_no_round_without_an_end() -> None:
     """Its call is cut off; who waited with it learns that nobody knows."""
-    house = House()
-    slow = StoreThatForgetsSlowly(house.driver, "shop", clock=house.clock)
+    simulated = SimulatedEndpoint()
+    slow = StoreThatForgetsSlowly(simulated.driver, "shop", clock=simulated.clock)
     slow.wait_here()
-    store = ForgettingTogether(slow, house.timer, enough=9)
+    store = ForgettingTogether(slow, simulated.timer, enough=9)
     first = asyncio.create_task(store.forget([Record(Identity("s", "a"))]))
     await slow.begun.wait()
     second = asyncio.create_task(store.forget([Record(Identity("s", "b"))]))
@@ -220,10 +220,10 @@ async def test_who_is_cancelled_leaves_no_round_without_an_end() -> None:
 
 async def test_the_second_half_of_a_batch_takes_its_turn_again() -> None:
     """The first half's commit gave it up, and another batch has it; nobody runs beside it."""
-    house = House()
+    simulated = SimulatedEndpoint()
     turns = asyncio.Semaphore(1)
     first, second = Turn(turns), Turn(turns)
-    store = TurningStore(house.store, first, Presence(), forgets=house.store)
+    store = TurningStore(simulated.store, first, Presence(), forgets=simulated.store)
     await first.take()
     unit = await store.begin([])
     await unit.commit([])

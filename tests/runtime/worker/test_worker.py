@@ -16,7 +16,7 @@ from onceonly.runtime.observe.observer import Point, Tally
 from onceonly.runtime.processes.counters import DEAD, HANDLED, HELD, KNOWN, RECEIVED, RETRIED, Board
 from onceonly.runtime.worker.batched_delete import WINDOW_SECONDS
 from onceonly.runtime.worker.worker import Worker, run_all, side_by_side
-from tests.runtime.harness import FAST, House, ScriptedHandlers, failing
+from tests.runtime.harness import FAST, ScriptedHandlers, SimulatedEndpoint, failing
 
 
 class ContendedStore(MemoryStore):
@@ -78,12 +78,12 @@ def messages_in(caplog: pytest.LogCaptureFixture, level: str) -> list[str]:
 
 async def test_every_message_is_handled_once_and_copies_are_known() -> None:
     """A copy that comes later is answered by the claim."""
-    house = await House().open("a", "b", "c", "b")
-    first = await house.work(WorkerSettings(batch_size=2, wait=0.05))
-    await house.send("a")
-    second = await house.work()
-    assert house.noted() == ["a", "b", "c"]
-    assert house.announced() == ["a", "b", "c"]
+    simulated = await SimulatedEndpoint().open("a", "b", "c", "b")
+    first = await simulated.work(WorkerSettings(batch_size=2, wait=0.05))
+    await simulated.send("a")
+    second = await simulated.work()
+    assert simulated.noted() == ["a", "b", "c"]
+    assert simulated.announced() == ["a", "b", "c"]
     assert (first.report.handled, first.report.known, second.report.known) == (3, 1, 1)
 
 
@@ -97,14 +97,14 @@ async def test_what_happened_is_counted_on_the_board(tmp_path: object) -> None:
             raise failing("try again")
 
     handlers = ScriptedHandlers(script)
-    house = await House(handlers).open("a", "bad", "slow")
-    await house.send("a")
+    simulated = await SimulatedEndpoint(handlers).open("a", "bad", "slow")
+    await simulated.send("a")
     with Board.create(f"{tmp_path}/board", 1) as board:
         stop = asyncio.Event()
         row = board.row(0)
-        worker = Worker(house.ports, FAST, environment=house.environment, board=row)
+        worker = Worker(simulated.ports, FAST, environment=simulated.environment, board=row)
         running = asyncio.create_task(worker.run(stop))
-        await house.settled()
+        await simulated.settled()
         stop.set()
         await running
         counted = {column: row.get(column) for column in (RECEIVED, HANDLED, KNOWN, RETRIED, DEAD, HELD)}
@@ -113,27 +113,27 @@ async def test_what_happened_is_counted_on_the_board(tmp_path: object) -> None:
 
 async def test_lost_races_are_retried_in_smaller_batches() -> None:
     """Batches of eight lose, batches of two win; nothing is counted against a message."""
-    house = House()
-    house.ports = house.ports._replace(store=ContendedStore(house.driver, "shop", clock=house.clock))
-    await house.open(*"abcdefgh")
-    worker = await house.work(WorkerSettings(batch_size=8, wait=0.05))
-    assert house.noted() == list("abcdefgh")
+    simulated = SimulatedEndpoint()
+    simulated.ports = simulated.ports._replace(store=ContendedStore(simulated.driver, "shop", clock=simulated.clock))
+    await simulated.open(*"abcdefgh")
+    worker = await simulated.work(WorkerSettings(batch_size=8, wait=0.05))
+    assert simulated.noted() == list("abcdefgh")
     assert worker.report.contended >= 12
     assert worker.report.retried == worker.report.dead == 0
-    assert house.timer.slept
-    assert max(house.timer.slept) < 0.5
+    assert simulated.timer.slept
+    assert max(simulated.timer.slept) < 0.5
 
 
 async def test_an_outage_of_the_store_counts_nothing_and_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
     """Waits grow; the message is handled afterwards with no failure counted."""
     caplog.set_level("INFO")
-    house = House()
-    house.ports = house.ports._replace(store=StoreInOutage(house.driver, "shop", clock=house.clock))
-    await house.open("a")
-    worker = await house.work()
-    assert house.noted() == ["a"]
+    simulated = SimulatedEndpoint()
+    simulated.ports = simulated.ports._replace(store=StoreInOutage(simulated.driver, "shop", clock=simulated.clock))
+    await simulated.open("a")
+    worker = await simulated.work()
+    assert simulated.noted() == ["a"]
     assert worker.report.retried == worker.report.dead == 0
-    *pauses, last = house.timer.slept
+    *pauses, last = simulated.timer.slept
     assert pauses == sorted(pauses)
     assert (len(pauses), last) == (5, WINDOW_SECONDS)
     assert len(messages_in(caplog, "WARNING")) == 1
@@ -143,28 +143,28 @@ async def test_an_outage_of_the_store_counts_nothing_and_is_said_once(caplog: py
 async def test_an_outage_of_the_broker_kills_no_worker(caplog: pytest.LogCaptureFixture) -> None:
     """Even an error that is none of ours, as a driver may raise it."""
     caplog.set_level("INFO")
-    house = House()
-    broker = BrokerInOutage(house.driver, "shop", clock=house.clock)
+    simulated = SimulatedEndpoint()
+    broker = BrokerInOutage(simulated.driver, "shop", clock=simulated.clock)
     broker.failures = 4
-    house.ports = house.ports._replace(transport=broker)
-    await house.open("a")
-    await house.work()
-    assert house.noted() == ["a"]
+    simulated.ports = simulated.ports._replace(transport=broker)
+    await simulated.open("a")
+    await simulated.work()
+    assert simulated.noted() == ["a"]
     assert len(messages_in(caplog, "WARNING") + messages_in(caplog, "ERROR")) == 1
     assert "worker recovered" in messages_in(caplog, "INFO")
 
 
 async def test_a_release_that_failed_is_made_up_for() -> None:
     """The store is away, and so is the broker when the message is given back; it does not become a suspect."""
-    house = House()
-    broker = BrokerInOutage(house.driver, "shop", clock=house.clock)
+    simulated = SimulatedEndpoint()
+    broker = BrokerInOutage(simulated.driver, "shop", clock=simulated.clock)
     broker.release_failures = 3
-    store = StoreInOutage(house.driver, "shop", clock=house.clock)
+    store = StoreInOutage(simulated.driver, "shop", clock=simulated.clock)
     store.failures = 1
-    house.ports = house.ports._replace(transport=broker, store=store)
-    await house.open("a")
-    worker = await house.work()
-    assert house.noted() == ["a"]
+    simulated.ports = simulated.ports._replace(transport=broker, store=store)
+    await simulated.open("a")
+    worker = await simulated.work()
+    assert simulated.noted() == ["a"]
     assert worker.report.retried == 0  # a suspect's start would have been counted
 
 
@@ -180,10 +180,10 @@ async def test_a_bug_is_said_with_its_traceback_and_loses_nothing(caplog: pytest
                 raise ZeroDivisionError("a bug")
             return super().read(delivery)
 
-    house = await House(ForeignBug()).open("a", "b")
-    worker = await house.work()
+    simulated = await SimulatedEndpoint(ForeignBug()).open("a", "b")
+    worker = await simulated.work()
     errors = [record for record in caplog.records if record.levelname == "ERROR"]
-    assert house.noted() == ["a", "b"]
+    assert simulated.noted() == ["a", "b"]
     assert worker.report.retried == worker.report.dead == 0
     assert len(errors) == 2
     assert all(record.exc_info and record.exc_info[0] is ZeroDivisionError for record in errors)
@@ -193,14 +193,14 @@ async def test_slow_handlers_end_the_unit_when_its_time_is_used() -> None:
     """Every handler takes longer than the whole budget: the first of each unit runs, the rest comes again uncounted."""
 
     def script(_message: Message, _resources: Resources) -> None:
-        house.timer.now += 2.0
+        simulated.timer.now += 2.0
 
-    house = House(ScriptedHandlers(script))
+    simulated = SimulatedEndpoint(ScriptedHandlers(script))
     tally = Tally()
-    await house.open(*"abcde")
-    worker = await house.work(WorkerSettings(batch_size=5, budget=1.0, wait=0.05), also=[tally])
-    assert house.noted() == list("abcde")
-    assert house.handlers.started == sorted(house.handlers.started)
+    await simulated.open(*"abcde")
+    worker = await simulated.work(WorkerSettings(batch_size=5, budget=1.0, wait=0.05), also=[tally])
+    assert simulated.noted() == list("abcde")
+    assert simulated.handlers.started == sorted(simulated.handlers.started)
     assert tally.calls[Point.COMMIT] == 5
     assert worker.report.postponed >= 4
     assert worker.report.retried == 0
@@ -214,17 +214,17 @@ async def test_a_stop_finishes_what_is_in_work_and_receives_no_more() -> None:
         begun.set()
         await go.wait()
 
-    house = await House(ScriptedHandlers(lambda _message, _resources: wait_for_it())).open("a")
+    simulated = await SimulatedEndpoint(ScriptedHandlers(lambda _message, _resources: wait_for_it())).open("a")
     tally = Tally()
-    running = asyncio.create_task(house.worker(observer=tally).run(stop))
+    running = asyncio.create_task(simulated.worker(observer=tally).run(stop))
     await begun.wait()
-    await house.send("b")
+    await simulated.send("b")
     stop.set()
     go.set()
     await running
-    assert (house.noted(), house.announced()) == (["a"], ["a"])
+    assert (simulated.noted(), simulated.announced()) == (["a"], ["a"])
     assert tally.calls[Point.RECEIVE] == 1
-    assert (await house.transport.depth("shop")).waiting == 1
+    assert (await simulated.transport.depth("shop")).waiting == 1
 
 
 async def test_what_outlasts_the_grace_time_is_cut_off_and_given_back(caplog: pytest.LogCaptureFixture) -> None:
@@ -236,13 +236,13 @@ async def test_what_outlasts_the_grace_time_is_cut_off_and_given_back(caplog: py
         begun.set()
         await asyncio.Event().wait()
 
-    house = await House(ScriptedHandlers(lambda _message, _resources: never_end())).open("a")
-    running = asyncio.create_task(house.worker(WorkerSettings(wait=0.05, grace=0.01)).run(stop))
+    simulated = await SimulatedEndpoint(ScriptedHandlers(lambda _message, _resources: never_end())).open("a")
+    running = asyncio.create_task(simulated.worker(WorkerSettings(wait=0.05, grace=0.01)).run(stop))
     await begun.wait()
     stop.set()
     await running
-    again = await house.transport.receive(1, 0.05)
-    assert house.noted() == []
+    again = await simulated.transport.receive(1, 0.05)
+    assert simulated.noted() == []
     assert [(d.suspect, d.attempts) for d in again] == [(False, 0)]
     assert "worker gives deliveries back" in caplog.messages
 
@@ -259,11 +259,11 @@ async def test_what_arrives_after_the_stop_is_given_back_without_a_word(caplog: 
             stop.set()
             return taken
 
-    house = await House().open("a")
-    late = LateBroker(house.driver, "shop", clock=house.clock)
-    await house.worker(ports=house.ports._replace(transport=late)).run(stop)
-    assert house.handlers.started == []
-    assert (await house.transport.depth("shop")).waiting == 1
+    simulated = await SimulatedEndpoint().open("a")
+    late = LateBroker(simulated.driver, "shop", clock=simulated.clock)
+    await simulated.worker(ports=simulated.ports._replace(transport=late)).run(stop)
+    assert simulated.handlers.started == []
+    assert (await simulated.transport.depth("shop")).waiting == 1
     assert caplog.messages == ["worker started", "worker stopped"]
 
 
@@ -294,42 +294,42 @@ async def test_leases_are_renewed_while_a_batch_is_in_work() -> None:
         await go.wait()
 
     timer = LeaseTimer()
-    house = await House(ScriptedHandlers(lambda _message, _resources: wait_for_it())).open("a")
-    house.environment = house.environment._replace(timer=timer)
+    simulated = await SimulatedEndpoint(ScriptedHandlers(lambda _message, _resources: wait_for_it())).open("a")
+    simulated.environment = simulated.environment._replace(timer=timer)
     stop, tally = asyncio.Event(), Tally()
-    running = asyncio.create_task(house.worker(observer=tally).run(stop))
+    running = asyncio.create_task(simulated.worker(observer=tally).run(stop))
     await begun.wait()
     for _ in range(10):
-        house.clock.advance(int(await timer.asked.get() * 1000))
+        simulated.clock.advance(int(await timer.asked.get() * 1000))
         timer.over.release()
     await timer.asked.get()
     assert tally.calls[Point.EXTEND] == 10
-    assert await house.transport.receive(1, 0.0) == ()
+    assert await simulated.transport.receive(1, 0.0) == ()
     stop.set()
     go.set()
     await running
-    assert house.idle()
+    assert simulated.idle()
 
 
 async def test_many_loops_and_many_endpoints_share_a_process() -> None:
     """Two workers with three loops each compete for one queue."""
-    house = await House().open(*(f"m{number:03}" for number in range(100)))
+    simulated = await SimulatedEndpoint().open(*(f"m{number:03}" for number in range(100)))
     stop = asyncio.Event()
     settings = WorkerSettings(batch_size=7, concurrency=3, wait=0.05)
-    workers = [house.worker(settings), house.worker(settings)]
+    workers = [simulated.worker(settings), simulated.worker(settings)]
     running = asyncio.create_task(run_all(workers, stop))
-    await house.settled()
+    await simulated.settled()
     stop.set()
     await running
-    assert house.noted() == [f"m{number:03}" for number in range(100)]
+    assert simulated.noted() == [f"m{number:03}" for number in range(100)]
     assert sum(worker.report.handled for worker in workers) == 100
 
 
 async def test_a_suspect_runs_alone() -> None:
     """Its process died while it held it: a copy is sent, not counted yet, and handled in a unit of its own."""
-    house = await House().open("poison", "b", "c")
-    await house.transport.receive(1, 0.05)
-    await house.bury_the_dead()
+    simulated = await SimulatedEndpoint().open("poison", "b", "c")
+    await simulated.transport.receive(1, 0.05)
+    await simulated.bury_the_dead()
     copies: list[Send] = []
 
     class WritesCopiesDown(Tally):
@@ -338,8 +338,8 @@ async def test_a_suspect_runs_alone() -> None:
                 copies.extend(call.items)
             return super().around(call)
 
-    await house.work(also=[WritesCopiesDown()])
-    assert house.noted() == ["b", "c", "poison"]
+    await simulated.work(also=[WritesCopiesDown()])
+    assert simulated.noted() == ["b", "c", "poison"]
     assert [(copy.message.id, copy.attempts, copy.alone) for copy in copies] == [("poison", 0, True)]
 
 
@@ -351,21 +351,21 @@ async def test_a_cancelled_worker_is_a_crashed_one() -> None:
         begun.set()
         await asyncio.Event().wait()
 
-    house = await House(ScriptedHandlers(lambda _message, _resources: never_end())).open("a")
-    running = asyncio.create_task(house.worker().run(asyncio.Event()))
+    simulated = await SimulatedEndpoint(ScriptedHandlers(lambda _message, _resources: never_end())).open("a")
+    running = asyncio.create_task(simulated.worker().run(asyncio.Event()))
     await begun.wait()
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
-    assert (await house.transport.depth("shop")).held == 1
-    await house.bury_the_dead()
-    assert [delivery.suspect for delivery in await house.transport.receive(1, 0.05)] == [True]
+    assert (await simulated.transport.depth("shop")).held == 1
+    await simulated.bury_the_dead()
+    assert [delivery.suspect for delivery in await simulated.transport.receive(1, 0.05)] == [True]
 
 
 async def test_a_crash_in_one_loop_ends_them_all() -> None:
     """A process dies as a whole: no loop of it goes on."""
-    house = await House().open("a", "b")
-    workers = [house.worker(WorkerSettings(concurrency=3, wait=0.05), CrashAt("after-commit")), house.worker()]
+    simulated = await SimulatedEndpoint().open("a", "b")
+    workers = [simulated.worker(WorkerSettings(concurrency=3, wait=0.05), CrashAt("after-commit")), simulated.worker()]
     with pytest.raises(Crashed):
         await run_all(workers, asyncio.Event())
     assert asyncio.all_tasks() == {asyncio.current_task()}
@@ -384,21 +384,21 @@ async def test_what_could_not_be_acknowledged_is_given_back() -> None:
                 raise OutcomeUnknown("connection reset")
             await super().ack(deliveries)
 
-    house = House()
-    broker = LosesAcks(house.driver, "shop", clock=house.clock)
+    simulated = SimulatedEndpoint()
+    broker = LosesAcks(simulated.driver, "shop", clock=simulated.clock)
     broker.release_failures = 2
-    house.ports = house.ports._replace(transport=broker)
-    await house.open("a")
-    worker = await house.work()
-    assert (house.noted(), house.announced()) == (["a"], ["a"])
+    simulated.ports = simulated.ports._replace(transport=broker)
+    await simulated.open("a")
+    worker = await simulated.work()
+    assert (simulated.noted(), simulated.announced()) == (["a"], ["a"])
     assert (worker.report.known, worker.report.retried) == (1, 0)
 
 
 async def test_a_loop_that_ends_ends_the_worker(caplog: pytest.LogCaptureFixture) -> None:
     """It must not go on without receiving while its probes say that all is well."""
-    house = House()
-    house.ports = house.ports._replace(transport=BrokerThatCancels(house.driver, "shop", clock=house.clock))
-    worker = Worker(house.ports, FAST, environment=house.environment)
+    simulated = SimulatedEndpoint()
+    simulated.ports = simulated.ports._replace(transport=BrokerThatCancels(simulated.driver, "shop", clock=simulated.clock))
+    worker = Worker(simulated.ports, FAST, environment=simulated.environment)
     with pytest.raises(WorkerStopped, match="without a stop request"):
         await run_all([worker], asyncio.Event())
     assert any("has ended" in said for said in messages_in(caplog, "ERROR"))

@@ -17,7 +17,7 @@ from onceonly.model.message import FailureKind, Message, Send
 from onceonly.runtime.observe.observer import Tally
 from onceonly.runtime.processes.counters import Board
 from onceonly.runtime.worker.worker import Worker
-from tests.runtime.harness import House, ScriptedHandlers, failing
+from tests.runtime.harness import ScriptedHandlers, SimulatedEndpoint, failing
 
 PROBED = ("store", "fence", "pending", "handlers", "admission", "effects", "transport", "dead_letters", "starts")
 
@@ -72,16 +72,16 @@ def _script(message: Message, _resources: object) -> None:
 @pytest.mark.parametrize("observer", [None, Tally()], ids=["plain", "observed"])
 async def test_a_call_passes_one_wrapper_of_its_port(observer: Tally | None, tmp_path: Path) -> None:
     """In a worker with a supervisor; the observer's is a second one."""
-    house = await House(ScriptedHandlers(_script)).open("a", "b", "rejected")
+    simulated = await SimulatedEndpoint(ScriptedHandlers(_script)).open("a", "b", "rejected")
     suspect = Message(id="alone", source="test", type="order", body=b"{}")
-    await house.transport.send([Send(message=suspect, to="shop", alone=True)])
-    whole, passed = house.ports._replace(starts=MemoryStarts(Live(), "shop")), Passed(set)
+    await simulated.transport.send([Send(message=suspect, to="shop", alone=True)])
+    whole, passed = simulated.ports._replace(starts=MemoryStarts(Live(), "shop")), Passed(set)
     ports = whole._replace(**{name: Probed(name, getattr(whole, name), passed) for name in PROBED})
     with Board.create(tmp_path / "board", 1) as board:
         stop, settings = asyncio.Event(), WorkerSettings(wait=0.05, grace=5.0)
-        worker = Worker(ports, settings, environment=house.environment, board=board.row(0), observer=observer)
+        worker = Worker(ports, settings, environment=simulated.environment, board=board.row(0), observer=observer)
         working = asyncio.create_task(worker.run(stop))
-        await house.settled()
+        await simulated.settled()
         stop.set()
         await working
     wrappers = {call: max(each, key=len) for call, each in passed.items()}
