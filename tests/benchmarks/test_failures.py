@@ -35,6 +35,7 @@ class NoServer:
         return "none"
 
 
+@pytest.mark.slow
 async def test_a_row_with_wrong_totals_is_taken_out_and_the_others_go_on(tmp_path: Path) -> None:
     """No number of it is shown, and what was wrong is said at once and in the results."""
     nowhere: Any = NoServer()

@@ -51,6 +51,7 @@ def test_no_limit_has_room_for_another_statement_for_each_message() -> None:
     assert all(int(limit.trips) <= allowed[name] and limit.commits < 1 for name, limit in LIMITS.items())
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 async def test_one_statement_more_for_each_message_ends_the_run(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """A real run of a handler that executes an INSERT is held to the limits of one that leaves it to the flush."""
@@ -59,6 +60,7 @@ async def test_one_statement_more_for_each_message_ends_the_run(place: Place, mo
     assert "costs too much for a message: statements 1." in results.failed["onceonly_core"]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 async def test_statements_are_counted_where_there_is_no_wire(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """SQLite's row is held to its limits by what its worker counted itself."""
@@ -69,6 +71,7 @@ async def test_statements_are_counted_where_there_is_no_wire(place: Place, monke
     assert "commits 0." in results.failed["onceonly_sqlite"]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 async def test_many_processes_are_counted_together(place: Place) -> None:
     """Every message comes out once, whoever handled it, and what all of them said is counted."""

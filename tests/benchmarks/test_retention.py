@@ -83,6 +83,7 @@ async def test_sqlite_is_measured_through_the_library() -> None:
     assert 0 < found.sizes.in_order < 1000
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(180)
 async def test_postgresql_is_measured_with_the_statement_that_is_shipped() -> None:
     """Every claim is new, the oldest slot is empty afterwards without a dead row, and the classic table has them all."""

@@ -53,6 +53,7 @@ async def databases_of(pid: int) -> int:
         await connection.close()
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_a_tiny_run_comes_to_the_right_totals_on_every_backend() -> None:
     """It ends with an error when a row or a message is missing or too many; a library that is not there is skipped, loudly."""

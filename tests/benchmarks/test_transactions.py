@@ -22,6 +22,7 @@ RIGHT = Left(
 OWN = next(way for way in WAYS if way.is_own and way.has_key)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 async def test_every_way_and_every_relay_comes_to_the_right_totals() -> None:
     """Rates, ratios, latencies and backlogs are there, for each concurrency and each number of relays."""

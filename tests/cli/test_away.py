@@ -37,6 +37,7 @@ async def remove(url: str) -> None:
         pass
 
 
+@pytest.mark.slow
 def test_a_worker_outlives_a_broker_that_is_away_at_start(onceonly: "Terminal", broker: Door) -> None:
     """It says so once, whatever the number of processes, and works as soon as the broker is there."""
     with running(onceonly, "shop:shop", "--transport", broker.url, "-p", "2") as run:

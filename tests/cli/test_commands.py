@@ -240,6 +240,7 @@ def test_a_letter_without_identity_cannot_be_retried_and_says_why(onceonly: "Ter
     assert len(onceonly("dead", "list", "shop:shop", "--json").answer) == 1
 
 
+@pytest.mark.slow
 def test_retrying_a_message_whose_effects_were_refused_sends_them_without_handling_it_again(onceonly: "Terminal") -> None:
     """Its work is committed; once its command has a queue, only that is left to do."""
     (onceonly.folder / "works.py").write_text(WORKS)

@@ -37,6 +37,7 @@ def stored(onceonly: "Terminal") -> bytes:
     return lines
 
 
+@pytest.mark.slow
 def test_letters_are_retried_in_bulk_with_one_wait(onceonly: "Terminal", stored: bytes) -> None:
     """By type, by endpoint, then all: each bulk waits once, however many batches it has."""
     assert stored

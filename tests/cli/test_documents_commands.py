@@ -67,6 +67,7 @@ def test_what_came_without_a_live_token_is_shown_loudly(onceonly: "Terminal", en
     assert "dropped" not in quiet.out + quiet.err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("endpoint", ["bank:bank", "bank:vault"])
 def test_a_dead_letter_can_be_retried_for_its_token_is_live(onceonly: "Terminal", endpoint: str) -> None:
     """A message that failed consumed nothing."""
@@ -93,6 +94,7 @@ def test_a_purged_letter_leaves_no_token(onceonly: "Terminal", endpoint: str) ->
     assert (left["dead_letters"], left["live"]) == (0, 0)
 
 
+@pytest.mark.slow
 def test_a_store_without_tables_is_not_searched(onceonly: "Terminal", redis_url: str) -> None:
     """Its records are found by the messages that come again; its dead letters are counted, and sent back."""
     (onceonly.folder / "closed").touch()

@@ -87,6 +87,7 @@ def test_a_folder_is_no_file_to_read(onceonly: "Terminal") -> None:
     assert (done.code, "there is no file" in done.error) == (2, True)
 
 
+@pytest.mark.slow
 def test_what_a_place_warns_of_is_said_once_for_all_processes(onceonly: "Terminal") -> None:
     """By the one that looks at it before it starts the others."""
     with own_redis() as redis:

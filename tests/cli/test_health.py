@@ -62,6 +62,7 @@ def probed(onceonly: "Terminal", *arguments: str) -> Iterator[tuple[Running, int
         yield run, int(run.until("answering /live and /ready").rsplit(":", 1)[1])
 
 
+@pytest.mark.slow
 def test_processes_that_work_are_live_and_ready_at_one_address(onceonly: "Terminal") -> None:
     """Both processes, both endpoints; and not ready any more once they are being stopped."""
     with probed(onceonly, "shop:shop", "shop:mailer", "-p", "2") as (run, port):
@@ -74,6 +75,7 @@ def test_processes_that_work_are_live_and_ready_at_one_address(onceonly: "Termin
         assert run.stop() == 0
 
 
+@pytest.mark.slow
 def test_a_program_that_hangs_is_not_live(onceonly: "Terminal") -> None:
     """Half of the time after which the watchdog kills it; the next process is live again."""
     add(onceonly, LIFE)
@@ -87,6 +89,7 @@ def test_a_program_that_hangs_is_not_live(onceonly: "Terminal") -> None:
         assert run.stop() == 0
 
 
+@pytest.mark.slow
 def test_a_store_that_fails_is_not_ready_and_says_why(onceonly: "Terminal") -> None:
     """Live all the same: a restart would not help."""
     add(onceonly, 'shop.settings = __import__("dataclasses").replace(shop.settings, relay_after=0.1)')
@@ -102,6 +105,7 @@ def test_a_store_that_fails_is_not_ready_and_says_why(onceonly: "Terminal") -> N
         assert run.stop() == 0
 
 
+@pytest.mark.slow
 def test_a_janitor_that_fails_degrades_and_nothing_stops(onceonly: "Terminal") -> None:
     """It shows in /ready and in the status, and messages are handled."""
     add(onceonly, LIFE)
@@ -219,6 +223,7 @@ shop.settings = __import__("dataclasses").replace(
 """
 
 
+@pytest.mark.slow
 def test_a_handler_that_does_not_end_costs_its_process_and_its_message(onceonly: "Terminal") -> None:
     """The process is replaced, the message alone is given up, and those behind it are handled."""
     add(onceonly, LIFE + ENDLESS)

@@ -95,6 +95,7 @@ def wait_for_order(onceonly: "Terminal", run: Running, name: str) -> None:
     assert run.process.poll() is None, "".join(run.said)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("server", SYSTEMS, indirect=True)
 def test_a_worker_outlives_whatever_happens_to_its_connections(
     onceonly: "Terminal", hostile: Hostile, server: tuple[str, str]
@@ -148,6 +149,7 @@ def test_a_command_reports_it_in_one_line(onceonly: "Terminal", hostile: Hostile
     assert done.err.count("\n") == 1, done.err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("server", ["MariaDB", "MariaDB queue"], indirect=True)
 @pytest.mark.parametrize("stops", ["later", "meanwhile"])
 async def test_a_worker_outlives_bytes_that_are_swallowed(onceonly: "Terminal", server: tuple[str, str], stops: str) -> None:

@@ -102,6 +102,7 @@ def test_a_relay_with_nothing_to_do_ends_at_a_signal(onceonly: "Terminal", numbe
         assert relay.stop(number) == 0
 
 
+@pytest.mark.slow
 async def test_messages_wait_in_the_store_while_the_broker_is_away(onceonly: "Terminal") -> None:
     """Not there at start, then stopped: transactions are committed all the same, and each message comes out once."""
     with own_rabbitmq() as server:
@@ -126,6 +127,7 @@ async def test_messages_wait_in_the_store_while_the_broker_is_away(onceonly: "Te
     assert await left(onceonly) == 0
 
 
+@pytest.mark.slow
 async def test_it_is_ready_while_it_reaches_its_store_and_its_broker(onceonly: "Terminal") -> None:
     """Live all the time, also while it waits for the broker at start; a broker that goes away shows with nothing to send."""
     with own_rabbitmq() as server:

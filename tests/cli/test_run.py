@@ -85,6 +85,7 @@ def test_messages_are_handled_by_processes_of_which_one_is_killed(onceonly: "Ter
     assert onceonly.rows("shop.db", "SELECT count(*), count(DISTINCT id) FROM orders") == [(20, 20)]
 
 
+@pytest.mark.slow
 def test_it_starts_again_when_its_program_changes(onceonly: "Terminal") -> None:
     """The new code runs, the old process stopped gracefully."""
     program = onceonly.folder / "shop.py"
@@ -100,6 +101,7 @@ def test_it_starts_again_when_its_program_changes(onceonly: "Terminal") -> None:
         assert run.stop() == 0
 
 
+@pytest.mark.slow
 def test_a_program_with_a_fault_is_named_once_and_waited_for(onceonly: "Terminal") -> None:
     """It is not started again and again; the next change of a file is another try."""
     program = onceonly.folder / "shop.py"
@@ -117,6 +119,7 @@ def test_a_program_with_a_fault_is_named_once_and_waited_for(onceonly: "Terminal
     assert "process replaced" not in said
 
 
+@pytest.mark.slow
 def test_a_signal_that_is_sent_twice_at_once_stops_it_gracefully(onceonly: "Terminal") -> None:
     """`timeout` signals the process and then its group: nobody is in a hurry."""
     with running(onceonly, "shop:shop", "-p", "2") as run:

@@ -233,6 +233,7 @@ def test_time_and_copies_break_no_promise_of_a_ring_in_memory(blocking: bool) ->
     holds()
 
 
+@pytest.mark.slow
 def test_time_and_copies_break_no_promise_of_a_ring_in_sqlite(tmp_path: Path) -> None:
     """The same, by the store that ships, on a clock that the test moves."""
     empty = tmp_path / "empty.db"

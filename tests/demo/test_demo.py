@@ -63,6 +63,7 @@ def test_every_flight_counts_once_though_processes_are_killed() -> None:
     assert numbers["duplicates"] > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("deduplication", "marks"), [("dedup-store", 160), ("tokens", 0)])
 def test_what_forgets_leaves_nothing(deduplication: str, marks: int, tmp_path: Path) -> None:
     """Not a token, a claim, an open attempt or a blob that nobody announced; the dedup store knows every message."""
@@ -74,6 +75,7 @@ def test_what_forgets_leaves_nothing(deduplication: str, marks: int, tmp_path: P
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("deduplication", "marks"), [("history", 160), ("dedup-store", 160), ("tokens", 0)])
 def test_entities_count_once_where_the_store_keeps_documents(deduplication: str, marks: int) -> None:
     """The flights of a leg of an airline are one entity."""
@@ -83,6 +85,7 @@ def test_entities_count_once_where_the_store_keeps_documents(deduplication: str,
     assert (code, numbers["effects"], numbers["kills"], numbers["marks"]) == (0, 80, 1, marks)
 
 
+@pytest.mark.slow
 def test_tokens_may_be_elsewhere(tmp_path: Path) -> None:
     """In another database than the store's: there a kill may leave prepared tokens, which are swept."""
     tokens = f"sqlite:///{quote(str(tmp_path))}/tokens-{uuid4().hex}.db"

@@ -16,6 +16,7 @@ from tests import ROOT
 KILLS = 4
 
 
+@pytest.mark.slow
 def test_a_short_run_through_kills_keeps_every_order_once() -> None:
     """The program as `make demo-shop` starts it, on SQLite."""
     command = [sys.executable, "-m", "examples.shop_demo", "--no-broker", "--kills", str(KILLS), "--json"]

@@ -84,6 +84,7 @@ async def test_the_program_that_publishes_in_its_own_transaction_sends_what_it_c
     assert (status["records"], status["waiting"]) == (0, 0)
 
 
+@pytest.mark.slow
 def test_the_bank_keeps_its_account_right_whatever_comes_twice(folder: Path) -> None:
     """The README's example of an entity, with its commands word for word: two deposits, both of them sent twice."""
     (folder / "bank.py").write_text(snippet("# bank.py"))
@@ -123,6 +124,7 @@ def test_the_bank_is_paid_once_for_each_request(folder: Path) -> None:
     assert pays(folder) == ["5", "5", "10"]
 
 
+@pytest.mark.slow
 def test_the_bank_is_paid_once_for_each_request_on_documents(folder: Path, redis_url: str) -> None:
     """The same program with another store."""
     (folder / "bank.py").write_text(snippet("# bank.py").replace("sqlite:///bank.db", redis_url))

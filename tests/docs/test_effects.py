@@ -41,6 +41,7 @@ def run_suite(shell: Shell, *, expected: int = 0) -> str:
     return shell.run(*commands()[-1], expected=expected)
 
 
+@pytest.mark.slow
 def test_the_pages_program_creates_one_artifact_for_a_message_that_came_twice(shell: Shell, tmp_path: Path) -> None:
     """With the page's commands; the package is installed into a folder and without the network."""
     (installs, *others, _tests) = commands()
@@ -53,6 +54,7 @@ def test_the_pages_program_creates_one_artifact_for_a_message_that_came_twice(sh
         assert archive.execute("SELECT data FROM artifacts").fetchall() == [(b"Invoice for A-1",)]
 
 
+@pytest.mark.slow
 def test_the_pages_kind_of_artifact_keeps_every_promise(shell: Shell, tmp_path: Path) -> None:
     """As a reader would see it; the suite needs the module, not the package."""
     shell.packages = tmp_path / "archive"

@@ -341,6 +341,7 @@ def test_each_event_loop_has_its_own_timer() -> None:
     assert asyncio.run(limited(limits, SHORT)).expired
 
 
+@pytest.mark.slow
 async def test_a_run_that_ended_is_forgotten() -> None:
     """The shared timer keeps nothing of those that are done, and no task is left."""
     limits = TimeLimits()

@@ -87,6 +87,7 @@ async def test_the_programs_of_the_page_charge_an_order_once(
     assert await letters(asking.shop) == ()
 
 
+@pytest.mark.slow
 def test_the_tests_of_the_page_pass(tmp_path: Path) -> None:
     """As pytest runs them: the kit plays the other service."""
     for name in ("shop", "test_shop"):

@@ -3,6 +3,8 @@
 import random
 from collections import Counter
 
+import pytest
+
 from onceonly.demo.flights import load, sends
 from onceonly.demo.options import Deduplication, Options
 from onceonly.demo.run import Result, run
@@ -49,16 +51,19 @@ async def demo_with_cut_commits(url: str, *, deduplicates: bool = True) -> tuple
     return result, options
 
 
+@pytest.mark.slow
 async def test_every_flight_counts_once_though_commits_are_cut_on_postgresql(postgresql_url: str) -> None:
     """Crash here: 1 COMMIT was said, 2 no answer comes, 3 the message is released, 4 its claim tells what happened."""
     exactly_once(*await demo_with_cut_commits(postgresql_url))
 
 
+@pytest.mark.slow
 async def test_every_flight_counts_once_though_commits_are_cut_on_mariadb(mariadb_url: str) -> None:
     """The same, in another protocol."""
     exactly_once(*await demo_with_cut_commits(mariadb_url))
 
 
+@pytest.mark.slow
 async def test_the_control_run_shows_what_cut_commits_do(postgresql_url: str) -> None:
     """Without deduplication a commit whose answer was lost is made again, also of messages that were sent once."""
     result, options = await demo_with_cut_commits(postgresql_url, deduplicates=False)

@@ -163,6 +163,7 @@ async def every_key_is_done_once(url: str) -> None:
     assert sorted((client, line) for _, client, line in announced) == sorted((n, lines[0]) for n, lines in rows.items())
 
 
+@pytest.mark.slow
 async def test_a_client_that_asks_again_gets_one_row_one_answer_and_one_message_on_postgresql(postgresql_url: str) -> None:
     """Crash here: 1 COMMIT was said, 2 no answer comes, 3 the client asks again, 4 its key tells what happened."""
     await every_key_is_done_once(postgresql_url)

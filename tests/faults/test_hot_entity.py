@@ -89,6 +89,7 @@ async def redis_place() -> AsyncIterator[str]:
                 await client.delete(*keys)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", ["postgresql", "redis"])
 async def test_a_thousand_changes_of_one_entity_by_sixteen_workers_are_each_made_once(where: str, postgresql_url: str) -> None:
     """The balance is exact, each state was announced once, nobody is a dead letter because of lost races."""

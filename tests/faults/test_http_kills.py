@@ -36,6 +36,7 @@ async def settled(folder: Path, count: int, *, waiting: int = 0, patience: float
     return books(folder)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("point", CALLER)
 async def test_an_order_is_charged_once_when_the_caller_dies(point: str, tmp_path: Path) -> None:
     """Crash here: 1 at any port call, 2 the message comes again, 3 the other side is asked again, or deletes."""
@@ -53,6 +54,7 @@ async def test_an_order_is_charged_once_when_the_caller_dies(point: str, tmp_pat
     assert found.charges == found.ledger == {"a": 1}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("point", CALLEE)
 async def test_an_order_is_charged_once_when_the_other_service_dies(point: str, tmp_path: Path) -> None:
     """Crash here: 1 at any port call, 2 the caller has no answer, 3 it asks again when the service is back."""
@@ -69,6 +71,7 @@ async def test_an_order_is_charged_once_when_the_other_service_dies(point: str, 
     assert found.charges == found.ledger == {"a": 1}
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 async def test_both_may_be_killed_at_any_time(tmp_path: Path) -> None:
     """Killed again and again while orders go through: as many charges as orders, one for each."""
@@ -88,6 +91,7 @@ async def test_both_may_be_killed_at_any_time(tmp_path: Path) -> None:
     assert found.charges == found.ledger == dict.fromkeys((name for name in names if name.startswith("rich")), 1)
 
 
+@pytest.mark.slow
 async def test_a_plain_post_in_a_handler_charges_twice(tmp_path: Path) -> None:
     """The control run: without the protocol the same death is paid for twice."""
     prepare(tmp_path)

@@ -5,6 +5,7 @@ import time
 from dataclasses import dataclass
 from uuid import uuid4
 
+import pytest
 from sqlalchemy import MetaData, String, func, select
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
@@ -65,6 +66,7 @@ def shop(store: str, transport: str) -> Endpoint:
     return shop
 
 
+@pytest.mark.slow
 async def test_ten_thousand_copies_are_one_message_to_sixteen_workers(postgresql_url: str) -> None:
     """One row, one message under one id however often it is sent, an empty queue, no dead letter."""
     store = f"{postgresql_url}?prefix=copies_"

@@ -47,6 +47,7 @@ def run(folder: Path, command: str, settings: dict[str, str]) -> None:
     assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("worker", ["beside", "apart"])
 async def test_an_order_is_shipped_on_servers(tmp_path: Path, worker: str) -> None:
     """Repeated requests are one order there as well; handlers run beside them, or in a process of their own."""

@@ -45,6 +45,7 @@ async def order(page: Page, item: str, quantity: int) -> None:
     await page.get_by_role("button", name="Place order").click()
 
 
+@pytest.mark.slow
 async def test_an_order_is_placed_and_seen_to_be_shipped(page: Page, shop: Shop) -> None:
     """The page is empty first; then each step shows."""
     await page.goto(shop.url)
@@ -57,6 +58,7 @@ async def test_an_order_is_placed_and_seen_to_be_shipped(page: Page, shop: Shop)
     await expect(page.get_by_text("Nothing is ordered yet.")).to_be_hidden()
 
 
+@pytest.mark.slow
 async def test_an_impatient_customer_orders_once(page: Page, shop: Shop) -> None:
     """Five requests, one key, one order; a second order is another one."""
     await page.goto(shop.url)
@@ -75,6 +77,7 @@ async def test_an_impatient_customer_orders_once(page: Page, shop: Shop) -> None
         await page.screenshot(path=picture)
 
 
+@pytest.mark.slow
 async def test_an_order_outlives_the_program(page: Page, shop: Shop) -> None:
     """Placed while it is away: the page asks again, with the same key, until it is back."""
     await page.goto(shop.url)
@@ -86,6 +89,7 @@ async def test_an_order_outlives_the_program(page: Page, shop: Shop) -> None:
     await expect(page.locator("[aria-current=step]")).to_have_text("shipped")
 
 
+@pytest.mark.slow
 async def test_the_page_can_be_used_by_keyboard_alone(page: Page, shop: Shop) -> None:
     """From field to field, and Enter."""
     await page.goto(shop.url)
@@ -97,6 +101,7 @@ async def test_the_page_can_be_used_by_keyboard_alone(page: Page, shop: Shop) ->
     await expect(page.get_by_role("status")).to_have_text("Order 1 is placed.")
 
 
+@pytest.mark.slow
 async def test_the_page_asks_nobody_else_for_anything(page: Page, shop: Shop) -> None:
     """No other host: no CDN, no fonts, no counting."""
     asked: set[str] = set()

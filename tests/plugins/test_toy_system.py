@@ -93,6 +93,7 @@ def handled(folder: Path) -> tuple[int, list[bytes]]:
     return json.loads(account)["state"]["balance"], sorted(read(folder, "SELECT data FROM artifacts"))
 
 
+@pytest.mark.slow
 def test_an_endpoint_on_the_toy_handles_messages_once(shell: Shell, place: str) -> None:
     """What was sent twice changes its entity once, and creates one blob. Commands show what there is."""
     write_program(shell.folder, "History()")
@@ -109,6 +110,7 @@ def test_an_endpoint_on_the_toy_handles_messages_once(shell: Shell, place: str) 
     assert (status["waiting"], status["dead_letters"]) == (0, 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("deduplication", ["DedupStore(PLACE)", "Tokens(PLACE)"])
 def test_marks_and_tokens_are_kept_in_the_toy(shell: Shell, deduplication: str) -> None:
     """Built on its documents, as on those of any other system."""

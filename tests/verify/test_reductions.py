@@ -161,6 +161,19 @@ COMPARED = (
     RING_LATE,
 )
 
+LARGE = {
+    "one message",
+    "two messages in one unit, one is unsteady",
+    "two messages in one unit, and a crash",
+    "a handler that fails: retry, then dead letter",
+    "two effects of one message",
+    "given up while it is handled, blocking store",
+    OPTIMISTIC_LATE,
+    "a relay beside a worker",
+    "a chain, two senders with one id, two effects each",
+}
+"""Those that take seconds without reductions."""
+
 
 def found_in(name: str, *, reduced: bool, merged: bool = True) -> Found:
     """Explore all. Only where equal futures are not `merged` has every history a node of its own."""
@@ -201,7 +214,7 @@ def history_of(node: Node) -> tuple[Any, ...]:
     return tuple(history)
 
 
-@pytest.mark.parametrize("name", COMPARED)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] if name in LARGE else []) for name in COMPARED])
 def test_whatever_goes_first_the_same_histories_end_in_the_same_states(name: str) -> None:
     """Everything a worker can be answered, every state in which all is at rest, and every kind of fault."""
     everything = everything_in(name)

@@ -44,6 +44,7 @@ async def test_keys_that_were_held_back_are_asked_for_again() -> None:
     assert sorted(wanted) == sorted(f"onceonly/{key}" for key in KEYS)
 
 
+@pytest.mark.slow
 async def test_a_read_that_is_held_back_for_ever_fails() -> None:
     """It is definite: a read changes nothing, and whoever waits may try again."""
 

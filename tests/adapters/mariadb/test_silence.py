@@ -125,6 +125,7 @@ async def test_closing_what_is_silent_ends(url: str) -> None:
             await database.close()
 
 
+@pytest.mark.slow
 async def test_a_long_statement_is_left_alone(store: SqlStore) -> None:
     """However often its connection is checked: the server says that it works."""
     unit = await store.begin([A])

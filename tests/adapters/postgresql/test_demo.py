@@ -17,6 +17,7 @@ def demo(url: str, *options: str) -> tuple[int, dict[str, float]]:
     return done.returncode, json.loads(done.stdout)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("driver", ["asyncpg", "psycopg"])
 def test_every_flight_counts_once_though_processes_are_killed(postgresql_url: str, driver: str) -> None:
     """All zeros, and the kills really happened."""
@@ -25,6 +26,7 @@ def test_every_flight_counts_once_though_processes_are_killed(postgresql_url: st
     assert (code, numbers["effects"], numbers["kills"]) == (0, 300, 3)
 
 
+@pytest.mark.slow
 def test_the_control_run_shows_what_deduplication_prevents(postgresql_url: str) -> None:
     """Without deduplication the copies are handled again."""
     code, numbers = demo(postgresql_url, "--kills", "1", "--deduplication", "off")

@@ -61,6 +61,7 @@ async def deep(postgresql_url: str) -> AsyncIterator[Database]:
         await raw.close()
 
 
+@pytest.mark.slow
 async def test_a_backlog_of_a_million_slows_no_statement_down(deep: Database) -> None:
     """Each finds its rows by an index and stops at its limit, whatever was known about the table when it was planned."""
     transport = SqlTransport(deep, "shop")

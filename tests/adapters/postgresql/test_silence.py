@@ -131,6 +131,7 @@ async def test_a_copy_from_a_slow_source_is_left_alone(database: Database) -> No
         assert (await connection.execute(text("SELECT count(*) FROM copied"))).scalar() == 2
 
 
+@pytest.mark.slow
 async def test_a_cancelled_statement_that_is_not_answered_ends(url: str, database: Database) -> None:
     """As after a handler's time-out; asking the server to cancel it is swallowed as well."""
     async with asyncio.timeout(PATIENCE), swallowing(url) as (swallower, through), opened(through) as far:
@@ -147,6 +148,7 @@ async def test_a_cancelled_statement_that_is_not_answered_ends(url: str, databas
         assert await orders(database) == ["m1"]
 
 
+@pytest.mark.slow
 async def test_a_long_statement_is_left_alone(database: Database, store: SqlStore) -> None:
     """The server executes it; it takes as long as it takes."""
     unit = await store.begin([message()])
@@ -156,6 +158,7 @@ async def test_a_long_statement_is_left_alone(database: Database, store: SqlStor
     assert await orders(database) == ["a"]
 
 
+@pytest.mark.slow
 async def test_a_long_statement_behind_a_pooler_is_left_alone(url: str, postgresql_url: str, database: Database) -> None:
     """The session cannot be found there; but the pooler answers."""
     with pgbouncer(postgresql_url) as through:
@@ -180,6 +183,7 @@ async def test_a_blocked_event_loop_is_no_silence(database: Database, store: Sql
     assert await orders(database) == ["a"]
 
 
+@pytest.mark.slow
 async def test_a_server_that_is_silent_altogether(url: str, database: Database) -> None:
     """Whatever is under way fails; new connections as well; and later all goes on."""
     async with asyncio.timeout(PATIENCE), swallowing(url) as (swallower, through), opened(through) as far:
@@ -196,6 +200,7 @@ async def test_a_server_that_is_silent_altogether(url: str, database: Database) 
         assert await orders(database) == ["m1"]
 
 
+@pytest.mark.slow
 async def test_closing_does_not_wait_for_a_silent_server(url: str) -> None:
     """Idle connections, and one in a transaction; a process has some seconds to end."""
     async with asyncio.timeout(PATIENCE), swallowing(url) as (swallower, through):

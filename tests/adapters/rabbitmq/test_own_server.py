@@ -94,6 +94,7 @@ async def heard(transport: RabbitMQTransport, names: set[str]) -> Counter[str]:
     return came
 
 
+@pytest.mark.slow
 async def test_a_full_server_makes_sends_unsure_and_receivers_wait(broker: Broker, server: OwnRabbitMQ) -> None:
     """An answer that does not come is unknown; what was sent lands when the alarm is over, and so does everything else."""
     transport, other = await broker.transport(), await broker.transport()
@@ -114,6 +115,7 @@ async def test_a_full_server_makes_sends_unsure_and_receivers_wait(broker: Broke
     assert await transport.send(commands("after")) == (Answer.TAKEN,)
 
 
+@pytest.mark.slow
 async def test_a_connection_that_the_server_blocks_is_kept(broker: Broker, server: OwnRabbitMQ) -> None:
     """A receiver's calls are not answered then, and that says nothing about the connection."""
     transport, other = await broker.transport(), await broker.transport()
@@ -129,6 +131,7 @@ async def test_a_connection_that_the_server_blocks_is_kept(broker: Broker, serve
     assert transport._link._connection is connection
 
 
+@pytest.mark.slow
 async def test_a_consumer_stays_while_the_server_blocks_its_connection(broker: Broker, server: OwnRabbitMQ) -> None:
     """A call to end it would not be answered, and its channel would be lost with the call."""
     transport = await broker.transport()
@@ -151,6 +154,7 @@ async def test_a_consumer_stays_while_the_server_blocks_its_connection(broker: B
     assert ids(await take(transport, 1)) == ["a"]
 
 
+@pytest.mark.slow
 async def test_work_goes_on_when_the_server_is_no_longer_full(
     broker: Broker, server: OwnRabbitMQ, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -170,6 +174,7 @@ async def test_work_goes_on_when_the_server_is_no_longer_full(
     assert shop.handled == dict.fromkeys(NAMES, 1)
 
 
+@pytest.mark.slow
 async def test_work_goes_on_when_a_server_was_restarted(
     broker: Broker, server: OwnRabbitMQ, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -58,6 +58,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> asyncio.Queue[int]:
     return counts
 
 
+@pytest.mark.slow
 async def test_a_receive_ends_when_the_server_is_silent(silence: tuple[Swallower, Broker, str]) -> None:
     """It waits for nothing that it would be told; the heartbeat is what tells. Then it connects anew."""
     swallower, broker, url = silence
@@ -70,6 +71,7 @@ async def test_a_receive_ends_when_the_server_is_silent(silence: tuple[Swallower
     assert len(await received(transport)) == 1
 
 
+@pytest.mark.slow
 async def test_a_send_that_is_not_confirmed_is_unknown(silence: tuple[Swallower, Broker, str]) -> None:
     """In the time that an answer may take, or when the heartbeat is missed."""
     swallower, broker, url = silence
@@ -81,6 +83,7 @@ async def test_a_send_that_is_not_confirmed_is_unknown(silence: tuple[Swallower,
     assert await sent(transport) == Answer.TAKEN
 
 
+@pytest.mark.slow
 async def test_a_connection_whose_publishes_are_not_answered_is_replaced(silence: tuple[Swallower, Broker, str]) -> None:
     """Although heartbeats arrive on it: a part of what it sent was lost, and the server waits for the rest of a frame."""
     _, broker, url = silence
@@ -91,6 +94,7 @@ async def test_a_connection_whose_publishes_are_not_answered_is_replaced(silence
     assert await sent(transport) == Answer.TAKEN
 
 
+@pytest.mark.slow
 async def test_a_connection_on_which_acknowledgements_are_lost_is_replaced(silence: tuple[Swallower, Broker, str]) -> None:
     """Although nothing is published that could be missed: acknowledgements have no answer."""
     _, broker, url = silence
@@ -103,6 +107,7 @@ async def test_a_connection_on_which_acknowledgements_are_lost_is_replaced(silen
     await until_empty(transport)
 
 
+@pytest.mark.slow
 async def test_a_connection_on_which_deliveries_are_lost_is_replaced(
     silence: tuple[Swallower, Broker, str], told: asyncio.Queue[int]
 ) -> None:
@@ -120,6 +125,7 @@ async def test_a_connection_on_which_deliveries_are_lost_is_replaced(
     assert len(await waiting) == 1
 
 
+@pytest.mark.slow
 async def test_a_connection_on_which_no_channel_opens_is_replaced(silence: tuple[Swallower, Broker, str]) -> None:
     """A part of what was sent was lost before the first channel was open."""
     _, broker, url = silence
@@ -143,6 +149,7 @@ async def test_a_connection_that_is_answered_is_kept(silence: tuple[Swallower, B
     assert transport._link._connection is connection
 
 
+@pytest.mark.slow
 async def test_a_connection_on_which_publishes_are_confirmed_is_not_asked(
     silence: tuple[Swallower, Broker, str], told: asyncio.Queue[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -168,6 +175,7 @@ async def test_a_connection_on_which_publishes_are_confirmed_is_not_asked(
     assert len(await waiting) == 1
 
 
+@pytest.mark.slow
 async def test_a_process_that_was_held_up_keeps_its_connection(
     silence: tuple[Swallower, Broker, str], told: asyncio.Queue[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -192,6 +200,7 @@ async def test_a_process_that_was_held_up_keeps_its_connection(
     assert len(await waiting) == 1
 
 
+@pytest.mark.slow
 async def test_what_is_acknowledged_in_vain_comes_again(silence: tuple[Swallower, Broker, str]) -> None:
     """The server holds it for a connection that it believes to live; the end of that gives it back."""
     swallower, broker, url = silence
@@ -205,6 +214,7 @@ async def test_what_is_acknowledged_in_vain_comes_again(silence: tuple[Swallower
     assert len(await received(transport)) == 1
 
 
+@pytest.mark.slow
 async def test_closing_does_not_wait_for_a_silent_server(silence: tuple[Swallower, Broker, str]) -> None:
     """A process has some seconds to end."""
     swallower, broker, url = silence

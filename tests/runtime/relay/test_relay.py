@@ -203,6 +203,7 @@ async def test_many_commits_are_sent_some_at_a_time() -> None:
     assert (len(harness.wire()), harness.tally.calls[Point.DISPATCH], harness.tally.calls[Point.TAKE]) == (2 * PAGE + 1, 3, 1)
 
 
+@pytest.mark.slow
 async def test_commits_without_end_do_not_keep_it_from_looking() -> None:
     """What another process left is as old as ever."""
     harness = await RelayHarness().open()
