@@ -14,7 +14,7 @@ from benchmarks.modes import FULL, QUICK, TINY, Mode
 from benchmarks.page import page
 from benchmarks.report import show
 from benchmarks.results import Results
-from benchmarks.rows import BY_NAME, ROWS, Row
+from benchmarks.rows import BY_NAME, ROWS, BenchmarkRow
 from benchmarks.worker import new_event_loop
 
 DATABASE, BROKER = "postgresql://root@127.0.0.1:5432/postgres", "amqp://guest:guest@127.0.0.1:5672/"
@@ -49,19 +49,19 @@ def main(
         sys.exit(f"!!! FAILED: {', '.join(results.failed)}")
 
 
-def _chosen(names: list[str] | None) -> list[Row]:
+def _chosen(names: list[str] | None) -> list[BenchmarkRow]:
     unknown = sorted(set(names or ()) - BY_NAME.keys())
     if unknown:
         raise typer.BadParameter(f"no row {', '.join(unknown)}; there are {', '.join(BY_NAME)}")
     return [row for row in ROWS if not names or row.name in names]
 
 
-def _run(rows: list[Row], mode: Mode) -> Results:
+def _run(rows: list[BenchmarkRow], mode: Mode) -> Results:
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         return runner.run(_measure(rows, mode))
 
 
-async def _measure(rows: list[Row], mode: Mode) -> Results:
+async def _measure(rows: list[BenchmarkRow], mode: Mode) -> Results:
     servers = Servers(database=os.environ.get("BENCH_DATABASE", DATABASE), broker=os.environ.get("BENCH_BROKER", BROKER))
     async with opened(servers) as place:
         return await Benchmark(place, rows, mode, _say).measure()

@@ -14,9 +14,9 @@ from benchmarks.counting import count_costs
 from benchmarks.crew import RunFailed
 from benchmarks.measuring import run
 from benchmarks.modes import Mode
-from benchmarks.results import Latency, Measured, Results, fill_ratios, percentile
-from benchmarks.rows import POSTGRESQL, RABBITMQ, SQLITE, Row
-from benchmarks.stages import Stage, database, postgresql, rabbitmq, sqlite
+from benchmarks.results import Latency, Results, RowResult, fill_ratios, percentile
+from benchmarks.rows import POSTGRESQL, RABBITMQ, SQLITE, BenchmarkRow
+from benchmarks.stages import Backend, database, postgresql, rabbitmq, sqlite
 
 Say = Callable[[str], None]
 LEAST_COUNTED = 100  # messages whose costs are counted
@@ -32,7 +32,7 @@ class Servers(Struct, frozen=True, kw_only=True):
 class Benchmark:
     """One run over open stages; fills its results step by step."""
 
-    def __init__(self, place: "Place", rows: Sequence[Row], mode: Mode, say: Say) -> None:
+    def __init__(self, place: "BenchmarkContext", rows: Sequence[BenchmarkRow], mode: Mode, say: Say) -> None:
         """Prepare to measure these rows."""
         self._place = place
         self._rows = rows
@@ -69,7 +69,7 @@ class Benchmark:
                 self._say(f"!!! NOT MEASURED: {row.title}: not installed: {', '.join(missing)}")
                 continue
             await self._stage(row).prepare(row)
-            measured = Measured(title=row.title, backend=row.backend, concurrency=row.concurrencies[0])
+            measured = RowResult(title=row.title, backend=row.backend, concurrency=row.concurrencies[0])
             self.results.rows[row.name] = measured
             if self._mode.tunes and len(row.concurrencies) > 1:
                 async with self._guarded(row):
@@ -77,7 +77,7 @@ class Benchmark:
                         measured.tuning[each] = await self._tried(row, each)
                     measured.concurrency = _best(row, measured.tuning)
 
-    async def _tried(self, row: Row, concurrency: int) -> float | str:
+    async def _tried(self, row: BenchmarkRow, concurrency: int) -> float | str:
         self._say(f"tuning: {row.name}, concurrency {concurrency}")
         try:
             count = self._count(row)
@@ -104,7 +104,7 @@ class Benchmark:
                     self._say(f"counting: {row.name}")
                     await self._count_costs(row)
 
-    async def _count_costs(self, row: Row) -> None:
+    async def _count_costs(self, row: BenchmarkRow) -> None:
         """Count; onceonly's own rows are counted in every mode, and may not cost more than they are allowed."""
         measured = self.results.rows[row.name]
         count = max(self._count(row) // 4, limits.MESSAGES if row.is_own else LEAST_COUNTED)
@@ -144,7 +144,7 @@ class Benchmark:
                 self.results.contention.append(crowd)
 
     @asynccontextmanager
-    async def _guarded(self, row: Row) -> AsyncIterator[None]:
+    async def _guarded(self, row: BenchmarkRow) -> AsyncIterator[None]:
         """Take a row out that fails, loudly: no number of it can be believed. The others go on; the run ends with an error."""
         try:
             yield
@@ -153,45 +153,45 @@ class Benchmark:
             self.results.rows.pop(row.name)
             self._say(f"!!! FAILED: {row.name}: {error}")
 
-    def _count(self, row: Row) -> int:
+    def _count(self, row: BenchmarkRow) -> int:
         """Give how many messages a round of this row has, by what is known of its speed here."""
         measured = self.results.rows[row.name]
         known = [sample.rate for sample in measured.samples[-1:]]
         known += [rate for rate in measured.tuning.values() if isinstance(rate, float)]
         return self._mode.messages(row.messages, max(known) if known else None)
 
-    def _measured(self, names: Sequence[str] = ()) -> list[Row]:
+    def _measured(self, names: Sequence[str] = ()) -> list[BenchmarkRow]:
         return [row for row in self._rows if row.name in self.results.rows and (not names or row.name in names)]
 
-    def _stage(self, row: Row) -> Stage:
+    def _stage(self, row: BenchmarkRow) -> Backend:
         return self._place.stages[row.backend]
 
 
-class Place(Struct, frozen=True, kw_only=True):
+class BenchmarkContext(Struct, frozen=True, kw_only=True):
     """Everything that is open."""
 
-    database: database.Database
-    rabbitmq: rabbitmq.RabbitMQStage
+    database: database.BackendDatabase
+    rabbitmq: rabbitmq.RabbitMQBackend
     broker: str
-    stages: dict[str, Stage]
+    stages: dict[str, Backend]
 
 
 @asynccontextmanager
-async def opened(servers: Servers) -> AsyncIterator[Place]:
+async def opened(servers: Servers) -> AsyncIterator[BenchmarkContext]:
     """Make a database, queues and a folder of this run's own; all of it is gone at the end."""
     async with AsyncExitStack() as stack:
         own = await stack.enter_async_context(database.opened(servers.database))
         queues = await stack.enter_async_context(rabbitmq.opened(servers.broker, own))
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="onceonly-bench-")))
-        stages: dict[str, Stage] = {
+        stages: dict[str, Backend] = {
             RABBITMQ: queues,
-            POSTGRESQL: postgresql.PostgreSQLStage(own),
-            SQLITE: sqlite.SQLiteStage(folder),
+            POSTGRESQL: postgresql.PostgreSQLBackend(own),
+            SQLITE: sqlite.SQLiteBackend(folder),
         }
-        yield Place(database=own, rabbitmq=queues, broker=queues.version, stages=stages)
+        yield BenchmarkContext(database=own, rabbitmq=queues, broker=queues.version, stages=stages)
 
 
-def _best(row: Row, tuning: dict[int, float | str]) -> int:
+def _best(row: BenchmarkRow, tuning: dict[int, float | str]) -> int:
     rates = {each: rate for each, rate in tuning.items() if isinstance(rate, float)}
     if not rates:
         raise RunFailed(f"{row.name}: no concurrency worked: {tuning}")

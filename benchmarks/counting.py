@@ -15,9 +15,9 @@ from msgspec import Struct
 
 from benchmarks.crew import crew
 from benchmarks.measuring import check, through, work
-from benchmarks.rows import SQLITE, Row
+from benchmarks.rows import SQLITE, BenchmarkRow
 from benchmarks.scenario import order_ids
-from benchmarks.stages import Stage
+from benchmarks.stages import Backend
 from benchmarks.wire import Ears, proxied
 
 SSL_REQUESTS = (b"\x04\xd2\x16\x2f", b"\x04\xd2\x16\x30")  # also for GSSAPI
@@ -118,7 +118,7 @@ async def _counting(url: str, listen: Callable[[], Ears]) -> AsyncIterator[str]:
         yield through_it
 
 
-async def count_costs(stage: Stage, row: Row, count: int, concurrency: int, *, processes: int = 1) -> Costs:
+async def count_costs(stage: Backend, row: BenchmarkRow, count: int, concurrency: int, *, processes: int = 1) -> Costs:
     """Run a row once through proxies that count; its speed means nothing. Raises RunFailed."""
     tag, counted = uuid4().hex[:8], Counter[str]()
     await stage.fill(row, order_ids(tag, count))

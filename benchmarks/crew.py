@@ -10,7 +10,7 @@ from typing import IO
 
 import msgspec
 
-from benchmarks.job import GO, STOP, Job, Usage
+from benchmarks.job import GO, STOP, Usage, WorkerJob
 
 ROOT = Path(__file__).parents[1]
 PATIENCE = 60.0  # seconds to start, and to stop
@@ -20,7 +20,7 @@ class RunFailed(Exception):
     """A run did not do what it had to do; the message says what, with the worker's own words."""
 
 
-class Worker:
+class WorkerProcess:
     """One process."""
 
     def __init__(self, process: asyncio.subprocess.Process, errors: IO[bytes]) -> None:
@@ -59,7 +59,7 @@ class Worker:
 class Crew:
     """The processes of one run."""
 
-    def __init__(self, workers: list[Worker]) -> None:
+    def __init__(self, workers: list[WorkerProcess]) -> None:
         """Lead these workers."""
         self._workers = workers
 
@@ -95,14 +95,14 @@ class Crew:
 
 
 @asynccontextmanager
-async def crew(job: Job, processes: int = 1) -> AsyncIterator[Crew]:
+async def crew(job: WorkerJob, processes: int = 1) -> AsyncIterator[Crew]:
     """Start processes for a job; at the end none is left."""
     async with AsyncExitStack() as stack:
         yield Crew([await stack.enter_async_context(_started(job)) for _ in range(processes)])
 
 
 @asynccontextmanager
-async def _started(job: Job) -> AsyncIterator[Worker]:
+async def _started(job: WorkerJob) -> AsyncIterator[WorkerProcess]:
     with TemporaryFile() as errors:
         worker = await _start(job, errors)
         try:
@@ -113,7 +113,7 @@ async def _started(job: Job) -> AsyncIterator[Worker]:
                 await worker.process.wait()
 
 
-async def _start(job: Job, errors: IO[bytes]) -> Worker:
+async def _start(job: WorkerJob, errors: IO[bytes]) -> WorkerProcess:
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
@@ -123,6 +123,6 @@ async def _start(job: Job, errors: IO[bytes]) -> Worker:
         stderr=errors,
         cwd=ROOT,
     )
-    worker = Worker(process, errors)
+    worker = WorkerProcess(process, errors)
     await worker.tell(msgspec.json.encode(job).decode())
     return worker

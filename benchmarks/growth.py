@@ -3,11 +3,11 @@
 from collections.abc import AsyncIterator, Sequence
 
 from benchmarks.counting import count_costs
-from benchmarks.measuring import USUAL, Way, run
-from benchmarks.results import Contention, Point
-from benchmarks.rows import BY_NAME, Row
-from benchmarks.stages.database import Database
-from benchmarks.stages.rabbitmq import RabbitMQStage
+from benchmarks.measuring import USUAL, RunVariant, run
+from benchmarks.results import Contention, GrowthPoint
+from benchmarks.rows import BY_NAME, BenchmarkRow
+from benchmarks.stages.database import BackendDatabase
+from benchmarks.stages.rabbitmq import RabbitMQBackend
 
 ROWS = ("onceonly_orm", "outbox_orm", "at_least_once_orm")
 ROUNDS = 3
@@ -20,28 +20,33 @@ STORED, PARALLEL, DISTANT = "finished messages in the store", "processes", "adde
 
 
 async def grow(
-    stage: RabbitMQStage, database: Database, chosen: dict[str, int], counts: dict[str, int]
-) -> AsyncIterator[Point]:
+    stage: RabbitMQBackend, database: BackendDatabase, chosen: dict[str, int], counts: dict[str, int]
+) -> AsyncIterator[GrowthPoint]:
     """Measure every point; `chosen` is each row's concurrency, `counts` its messages. Leaves the tables empty."""
     for processes in PROCESSES:
-        for point in await _points(stage, counts, (PARALLEL, processes), chosen, way=Way(processes=processes)):
+        for point in await _points(stage, counts, (PARALLEL, processes), chosen, way=RunVariant(processes=processes)):
             yield point
     pools = {name: POOL if BY_NAME[name].concurrencies[0] == POOL else chosen[name] for name in ROWS}
     for delay in MILLISECONDS:
-        for point in await _points(stage, counts, (DISTANT, delay), pools, way=Way(delay=delay / 1000)):
+        for point in await _points(stage, counts, (DISTANT, delay), pools, way=RunVariant(delay=delay / 1000)):
             yield point
     await database.empty()
     stored = 0
     for size in FINISHED:
         await database.store_finished(stored, size)
         stored = size
-        for point in await _points(stage, counts, (STORED, size), chosen, way=Way(keep=True)):
+        for point in await _points(stage, counts, (STORED, size), chosen, way=RunVariant(keep=True)):
             yield point
     await database.empty()
 
 
 async def crowd(
-    stage: RabbitMQStage, database: Database, rows: Sequence[Row], counts: dict[str, int], *, crowds: Sequence[int] = CROWDS
+    stage: RabbitMQBackend,
+    database: BackendDatabase,
+    rows: Sequence[BenchmarkRow],
+    counts: dict[str, int],
+    *,
+    crowds: Sequence[int] = CROWDS,
 ) -> AsyncIterator[Contention]:
     """Count, for many processes beside each other, statements and round trips for a message, lock waits, and deadlocks.
 
@@ -65,8 +70,8 @@ async def crowd(
 
 
 async def _points(
-    stage: RabbitMQStage, counts: dict[str, int], where: tuple[str, int], chosen: dict[str, int], *, way: Way = USUAL
-) -> list[Point]:
+    stage: RabbitMQBackend, counts: dict[str, int], where: tuple[str, int], chosen: dict[str, int], *, way: RunVariant = USUAL
+) -> list[GrowthPoint]:
     """Measure the rows in turns."""
     rates: dict[str, list[float]] = {name: [] for name in ROWS}
     for _ in range(ROUNDS):
@@ -75,4 +80,4 @@ async def _points(
             sample = await run(stage, row, counts[name], chosen[name], way=way)
             rates[name].append(round(sample.rate, 1))
     axis, value = where
-    return [Point(axis=axis, value=value, row=name, rates=found) for name, found in rates.items()]
+    return [GrowthPoint(axis=axis, value=value, row=name, rates=found) for name, found in rates.items()]

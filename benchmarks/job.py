@@ -15,7 +15,7 @@ READY, GO, STARTED, STOP = "ready", "go", "started", "stop"
 KILOBYTES = 1024
 
 
-class Job(msgspec.Struct, frozen=True, kw_only=True):
+class WorkerJob(msgspec.Struct, frozen=True, kw_only=True):
     """What to run, and where. `work` is `module:function` below `benchmarks.rows`; URLs that a row does not need are empty.
 
     `counting` has the worker count its own statements, where there is no wire to count them on.
@@ -44,7 +44,7 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
     commits: int = 0
 
 
-class Turn:
+class JobControl:
     """The worker's side: `begin` once all is prepared, `until_over` or `over` to work until the parent says stop."""
 
     def __init__(self, counted: Counter[str]) -> None:

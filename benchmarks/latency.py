@@ -8,9 +8,9 @@ from uuid import uuid4
 import msgspec
 
 from benchmarks.crew import RunFailed, crew
-from benchmarks.rows import Row
+from benchmarks.rows import BenchmarkRow
 from benchmarks.scenario import OrderPlaced, order_ids
-from benchmarks.stages.rabbitmq import RabbitMQStage
+from benchmarks.stages.rabbitmq import RabbitMQBackend
 
 RATE = 200
 WARM_UP = 200  # messages that are not counted
@@ -19,7 +19,7 @@ ROWS = ("onceonly_orm", "at_least_once_orm", "outbox_orm", "outbox_orm_quorum")
 _decode = msgspec.json.Decoder(OrderPlaced).decode
 
 
-async def measure(stage: RabbitMQStage, row: Row, concurrency: int, seconds: float) -> list[float]:
+async def measure(stage: RabbitMQBackend, row: BenchmarkRow, concurrency: int, seconds: float) -> list[float]:
     """Give the latency of each message in seconds, unordered. Raises RunFailed when not each came out exactly once."""
     orders = order_ids(uuid4().hex[:8], WARM_UP + round(RATE * seconds))
     await stage.fill(row, [])
@@ -34,7 +34,7 @@ async def measure(stage: RabbitMQStage, row: Row, concurrency: int, seconds: flo
     return [came[order] - sent[order] for order in orders[WARM_UP:]]
 
 
-async def _exchange(stage: RabbitMQStage, row: Row, orders: list[str]) -> tuple[dict[str, float], dict[str, float]]:
+async def _exchange(stage: RabbitMQBackend, row: BenchmarkRow, orders: list[str]) -> tuple[dict[str, float], dict[str, float]]:
     """Publish on time, whatever comes back; gives when each order was sent and when its answer came."""
     sent: dict[str, float] = {}
     came: dict[str, float] = {}

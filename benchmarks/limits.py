@@ -10,7 +10,7 @@ import msgspec
 
 from benchmarks.counting import Costs
 from benchmarks.crew import RunFailed
-from benchmarks.rows import Row
+from benchmarks.rows import BenchmarkRow
 
 MESSAGES = 1000
 """How many messages are counted at least; with few, half-full batches and what is done once weigh too much."""
@@ -30,7 +30,7 @@ LIMITS: Mapping[str, Costs] = {
 """By the names of the rows."""
 
 
-def check_costs(row: Row, costs: Costs) -> None:
+def check_costs(row: BenchmarkRow, costs: Costs) -> None:
     """Compare what a row of onceonly's cost with its limits; any other row has none. Raises RunFailed."""
     limits = LIMITS.get(row.name)
     if limits is None:

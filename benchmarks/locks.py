@@ -47,7 +47,7 @@ class Add:
 
 
 @dataclass
-class Place:
+class LockBenchmark:
     """Where a run takes place."""
 
     store: str
@@ -74,7 +74,7 @@ def main(
 async def measure(database: str, broker: str, *, rate: int, lock: int, processes: int, hot: int) -> dict[str, Any]:
     """Make the tables and queues, and measure."""
     prefix = f"l{uuid4().hex[:8]}_"
-    place = Place(f"{database}?prefix={prefix}", f"{broker}?prefix={prefix}", f"{prefix}rows")
+    place = LockBenchmark(f"{database}?prefix={prefix}", f"{broker}?prefix={prefix}", f"{prefix}rows")
     topology = [Topology(endpoint="shop", events=(Add.__name__,)), Topology(endpoint="web")]
     async with (
         open_database(place.store) as opened,
@@ -89,7 +89,7 @@ async def measure(database: str, broker: str, *, rate: int, lock: int, processes
 
 
 async def measure_lock(
-    place: Place, database: Database, transport: Transport, *, rate: int, lock: int, processes: int
+    place: LockBenchmark, database: Database, transport: Transport, *, rate: int, lock: int, processes: int
 ) -> dict[str, Any]:
     """Compare the rates of the messages that do not need the row, before it is locked and while it is."""
     async with _workers(place, processes), _sending(transport, rate):
@@ -104,7 +104,7 @@ async def measure_lock(
 
 
 async def measure_hot_rows(
-    place: Place, database: Database, transport: Transport, *, messages: int, processes: int
+    place: LockBenchmark, database: Database, transport: Transport, *, messages: int, processes: int
 ) -> dict[str, Any]:
     """Measure from when a tenth of the messages is handled until all are."""
     adds = [Add(f"free {number}", f"hot {number * 7 % HOT_ROWS}") for number in range(messages)]
@@ -135,7 +135,7 @@ async def _tables(database: Database, table: str) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def _workers(place: Place, processes: int) -> AsyncIterator[None]:
+async def _workers(place: LockBenchmark, processes: int) -> AsyncIterator[None]:
     spawning = multiprocessing.get_context("spawn")
     stop = spawning.Event()
     workers = [spawning.Process(target=_work, args=(place, stop)) for _ in range(processes)]
@@ -149,7 +149,7 @@ async def _workers(place: Place, processes: int) -> AsyncIterator[None]:
             await asyncio.to_thread(worker.join)
 
 
-def _work(place: Place, stop: Any) -> None:
+def _work(place: LockBenchmark, stop: Any) -> None:
     """Run the endpoint in a process of its own."""
     shop = Endpoint("shop", store=place.store, transport=place.transport)
 

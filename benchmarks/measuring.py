@@ -10,10 +10,10 @@ import msgspec
 from msgspec import Struct
 
 from benchmarks.crew import Crew, RunFailed, crew
-from benchmarks.job import Job, Usage
-from benchmarks.rows import ECHO, Row
+from benchmarks.job import Usage, WorkerJob
+from benchmarks.rows import ECHO, BenchmarkRow
 from benchmarks.scenario import order_ids
-from benchmarks.stages import Stage, Totals
+from benchmarks.stages import Backend, Totals
 from benchmarks.wire import proxied
 
 GLANCE = 0.01  # seconds between two looks at the output queue
@@ -21,7 +21,7 @@ PATIENCE = 30.0  # seconds without any progress
 MEGABYTE = 1024 * 1024
 
 
-class Sample(Struct, frozen=True, kw_only=True):
+class RunSample(Struct, frozen=True, kw_only=True):
     """What one run showed: messages a second, CPU seconds for 1,000 messages, peak memory in MiB, WAL bytes for a message."""
 
     messages: int
@@ -31,7 +31,7 @@ class Sample(Struct, frozen=True, kw_only=True):
     wal: float
 
 
-class Way(Struct, frozen=True, kw_only=True):
+class RunVariant(Struct, frozen=True, kw_only=True):
     """How a run differs from the usual one.
 
     How many processes; whether what earlier runs left stays in the tables; with `delay`, in seconds for each round trip, the
@@ -43,10 +43,10 @@ class Way(Struct, frozen=True, kw_only=True):
     delay: float | None = None
 
 
-USUAL = Way()
+USUAL = RunVariant()
 
 
-async def run(stage: Stage, row: Row, count: int, concurrency: int, *, way: Way = USUAL) -> Sample:
+async def run(stage: Backend, row: BenchmarkRow, count: int, concurrency: int, *, way: RunVariant = USUAL) -> RunSample:
     """Run a row once in processes of its own. Raises RunFailed when a message or a row is missing or too many."""
     tag, job = uuid4().hex[:8], stage.job(row, concurrency)
     async with AsyncExitStack() as stack:
@@ -58,7 +58,7 @@ async def run(stage: Stage, row: Row, count: int, concurrency: int, *, way: Way 
         rate, usages = await work(lambda: stage.arrived(row), workers, count)
         written = await stage.wal() - before
     check(row, await stage.totals(row, tag), count)
-    return Sample(
+    return RunSample(
         messages=count,
         rate=rate,
         cpu=sum(usage.cpu for usage in usages) * 1000 / count,
@@ -77,7 +77,7 @@ async def work(arrived: Callable[[], Awaitable[int]], workers: Crew, count: int)
     return rate, await workers.stop()
 
 
-def check(row: Row, totals: Totals, count: int) -> None:
+def check(row: BenchmarkRow, totals: Totals, count: int) -> None:
     """Compare what is left with what must be. Raises RunFailed."""
     rows = 0 if row.work == ECHO else count
     expected = Totals(rows=rows, distinct_rows=rows, messages=count, distinct_messages=count)
@@ -101,6 +101,6 @@ async def _watched(arrived: Callable[[], Awaitable[int]], workers: Crew, count: 
         await asyncio.sleep(GLANCE)
 
 
-def through(job: Job, *, database: str = "", broker: str = "") -> Job:
+def through(job: WorkerJob, *, database: str = "", broker: str = "") -> WorkerJob:
     """Give the same job with other ways to its servers."""
     return msgspec.structs.replace(job, database=database or job.database, broker=broker or job.broker)

@@ -1,6 +1,6 @@
 """The tables of a run as rows of text, and the page `docs/benchmarks.md` made of them."""
 
-from benchmarks.results import RATIOS, REFERENCE, Measured, Results, Spread, paired, spread
+from benchmarks.results import RATIOS, REFERENCE, Results, RowResult, Spread, paired, spread
 from benchmarks.rows import BY_NAME, RABBITMQ, SQLITE
 
 Rows = list[list[str]]
@@ -147,7 +147,7 @@ def page(results: Results) -> str:
     return "\n".join(line for line in lines if line)
 
 
-def _row(results: Results, name: str, measured: Measured) -> list[str]:
+def _row(results: Results, name: str, measured: RowResult) -> list[str]:
     reference = results.rows.get(REFERENCE)
     ratio = "" if reference is None or measured.backend != RABBITMQ else f"{paired(measured, reference).median:.2f}"
     figures = [
@@ -162,7 +162,7 @@ def _row(results: Results, name: str, measured: Measured) -> list[str]:
     return figures + _costs(measured)
 
 
-def _costs(measured: Measured) -> list[str]:
+def _costs(measured: RowResult) -> list[str]:
     """Give the six counts; what cannot be counted, for want of a server, is left empty."""
     costs = measured.costs
     if costs is None:

@@ -7,7 +7,7 @@ from msgspec import Struct, field
 
 from benchmarks.counting import Costs
 from benchmarks.machine import Machine
-from benchmarks.measuring import Sample
+from benchmarks.measuring import RunSample
 
 
 class Spread(Struct, frozen=True):
@@ -28,21 +28,21 @@ class Latency(Struct, frozen=True, kw_only=True):
     p99: float
 
 
-class Backlog(Struct, frozen=True, kw_only=True):
+class BacklogMemory(Struct, frozen=True, kw_only=True):
     """The peak memory of a worker in MiB, and how many messages waited when it began."""
 
     messages: int
     peak: float
 
 
-class Measured(Struct, kw_only=True):
+class RowResult(Struct, kw_only=True):
     """One row: the concurrency that was chosen, what the tuning showed for each (messages a second), and every round."""
 
     title: str
     backend: str
     concurrency: int
     tuning: dict[int, float | str] = field(default_factory=dict)
-    samples: list[Sample] = field(default_factory=list)
+    samples: list[RunSample] = field(default_factory=list)
     costs: Costs | None = None
 
     def spread(self, what: str = "rate") -> Spread:
@@ -50,7 +50,7 @@ class Measured(Struct, kw_only=True):
         return spread([getattr(sample, what) for sample in self.samples])
 
 
-class Point(Struct, frozen=True, kw_only=True):
+class GrowthPoint(Struct, frozen=True, kw_only=True):
     """One point of how cost grows: messages a second of each round."""
 
     axis: str
@@ -83,14 +83,14 @@ class Results(Struct, kw_only=True):
     machine: Machine
     versions: dict[str, str]
     seconds: float = 0.0
-    rows: dict[str, Measured] = field(default_factory=dict)
+    rows: dict[str, RowResult] = field(default_factory=dict)
     skipped: dict[str, str] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
     ratios: dict[str, float] = field(default_factory=dict)
     ratio_spreads: dict[str, Spread] = field(default_factory=dict)
     latency: dict[str, Latency] = field(default_factory=dict)
-    backlog: dict[str, Backlog] = field(default_factory=dict)
-    growth: list[Point] = field(default_factory=list)
+    backlog: dict[str, BacklogMemory] = field(default_factory=dict)
+    growth: list[GrowthPoint] = field(default_factory=list)
     contention: list[Contention] = field(default_factory=list)
 
 
@@ -127,7 +127,7 @@ def spread(values: Sequence[float]) -> Spread:
     return Spread(median(values), min(values), max(values))
 
 
-def paired(over: Measured, under: Measured) -> Spread:
+def paired(over: RowResult, under: RowResult) -> Spread:
     """Divide round by round: what disturbs the machine disturbs both."""
     pairs = zip(over.samples, under.samples, strict=True)
     return spread([first.rate / second.rate for first, second in pairs])

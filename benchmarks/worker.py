@@ -10,9 +10,9 @@ from typing import Any
 import msgspec
 from sqlalchemy import Engine, event
 
-from benchmarks.job import Job, Turn, report
+from benchmarks.job import JobControl, WorkerJob, report
 
-Work = Callable[[Job, Turn], Awaitable[None]]
+Work = Callable[[WorkerJob, JobControl], Awaitable[None]]
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
@@ -46,11 +46,11 @@ def find(reference: str) -> Any:
     return getattr(import_module(f"benchmarks.rows.{module}"), name)
 
 
-async def main(job: Job) -> None:
+async def main(job: WorkerJob) -> None:
     """Run the job's work; it begins its turn itself."""
     work: Work = find(job.work)
     counted = listened() if job.counting else Counter[str]()
-    turn = Turn(counted)
+    turn = JobControl(counted)
     await work(job, turn)
     if turn.usage is not None:  # else it was told to stop before it could begin
         report(msgspec.structs.replace(turn.usage, statements=counted["statements"], commits=counted["commits"]))
@@ -58,4 +58,4 @@ async def main(job: Job) -> None:
 
 if __name__ == "__main__":
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        runner.run(main(msgspec.json.decode(sys.stdin.readline(), type=Job)))
+        runner.run(main(msgspec.json.decode(sys.stdin.readline(), type=WorkerJob)))

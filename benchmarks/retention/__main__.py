@@ -19,8 +19,8 @@ import typer
 
 from benchmarks.machine import load, look, versions
 from benchmarks.retention import others
-from benchmarks.retention.findings import Findings, promises
-from benchmarks.retention.measuring import FULL, QUICK, RETENTION, TINY, Plan, measure_other, measure_postgresql
+from benchmarks.retention.findings import RetentionFindings, promises
+from benchmarks.retention.measuring import FULL, QUICK, RETENTION, TINY, RetentionSizes, measure_other, measure_postgresql
 from benchmarks.retention.table import show
 from benchmarks.worker import new_event_loop
 from onceonly import OnceOnlyError
@@ -46,7 +46,7 @@ def main(
         show(findings)
 
 
-async def measure(plan: Plan) -> Findings:
+async def measure(plan: RetentionSizes) -> RetentionFindings:
     """Measure in all three databases."""
     machine, begun = look(), time.monotonic()
     found, version = await measure_postgresql(os.environ.get("BENCH_DATABASE", DATABASE), plan, _say)
@@ -59,7 +59,7 @@ async def measure(plan: Plan) -> Findings:
     except OnceOnlyError as error:
         _say(f"!!! NOT MEASURED: MariaDB: {error}")
     machine.load_after = load()
-    return Findings(
+    return RetentionFindings(
         date=datetime.now(UTC).date().isoformat(),
         machine=machine,
         versions=versions(PostgreSQL=version),

@@ -9,7 +9,7 @@ import asyncpg
 
 from benchmarks.retention.findings import Emptying
 from benchmarks.retention.keys import Keys
-from benchmarks.retention.postgresql import Ground, Place, Work
+from benchmarks.retention.postgresql import BackgroundWork, ClaimTarget, RetentionDatabase
 
 CONNECTIONS = 4
 BEFORE, DURING, LOOKED_AT = 2.0, 1.0, 1.0
@@ -20,7 +20,7 @@ which undisturbed claiming is looked at on either side: tables and caches grow, 
 class Claiming:
     """Claims batch after batch until it is told to stop, and notes when each ended, and how long it took."""
 
-    def __init__(self, place: Place, keys: Keys, *, batch: int, ready: int) -> None:
+    def __init__(self, place: ClaimTarget, keys: Keys, *, batch: int, ready: int) -> None:
         """Make so many claims ready before; when they are used up, each batch is made when it is its turn."""
         self._place, self._keys, self._batch = place, keys, batch
         self._ready = [place.parameters(each) for each in keys.batches(ready, batch)]
@@ -40,7 +40,7 @@ class Claiming:
         return self._ready.pop() if self._ready else self._place.parameters(self._keys.batches(self._batch, self._batch)[0])
 
 
-async def emptying(ground: Ground, place: Place, work: Work, *, batch: int, ready: int) -> Emptying:
+async def emptying(ground: RetentionDatabase, place: ClaimTarget, work: BackgroundWork, *, batch: int, ready: int) -> Emptying:
     """Claim on four connections, do the work after a while, and compare."""
     claiming = Claiming(place, ground.keys(seed=time.monotonic_ns()), batch=batch, ready=ready)
     connections = [await ground.connect() for _ in range(CONNECTIONS)]

@@ -56,7 +56,7 @@ class Emptying(Struct, kw_only=True):
     dead_rows: int | None = None
 
 
-class Database(Struct, kw_only=True):
+class DatabaseFindings(Struct, kw_only=True):
     """What was found in one database. Rates are the library's table when full and empty, and a classic one when full."""
 
     claims: int
@@ -72,14 +72,14 @@ class Database(Struct, kw_only=True):
     deleted: list[Emptying] = []
 
 
-class Findings(Struct, kw_only=True):
+class RetentionFindings(Struct, kw_only=True):
     """One run."""
 
     date: str
     machine: Machine
     versions: dict[str, str]
     seconds: float
-    databases: dict[str, Database]
+    databases: dict[str, DatabaseFindings]
     meant: list[Meant] = []
 
 
@@ -93,7 +93,7 @@ def middle(values: Sequence[float]) -> float:
     return spread(values).median
 
 
-def promises(found: Database) -> list[Meant]:
+def promises(found: DatabaseFindings) -> list[Meant]:
     """Hold what was found in PostgreSQL to what it was meant to be."""
     recycling = middle([each.seconds for each in found.emptied])
     beside = middle([each.beside / each.undisturbed for each in found.emptied])

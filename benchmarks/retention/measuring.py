@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from benchmarks.retention import others, postgresql
 from benchmarks.retention.emptying import emptying
-from benchmarks.retention.findings import Database, Rate, Sizes
+from benchmarks.retention.findings import DatabaseFindings, Rate, Sizes
 from benchmarks.retention.keys import Keys
 
 RETENTION = 12 * 3600 * 1000
@@ -19,7 +19,7 @@ Say = Callable[[str], None]
 _Item = TypeVar("_Item")
 
 
-class Plan(Struct, frozen=True, kw_only=True):
+class RetentionSizes(Struct, frozen=True, kw_only=True):
     """How much: claims in a full table, for each round, in a slot that is recycled, and in the other databases."""
 
     claims: int
@@ -31,9 +31,9 @@ class Plan(Struct, frozen=True, kw_only=True):
     batch: int = 100
 
 
-FULL = Plan(claims=5_000_000, each=100_000, slot=1_000_000, others=500_000, rounds=5, emptied=3)
-QUICK = Plan(claims=500_000, each=50_000, slot=300_000, others=100_000, rounds=3, emptied=2)
-TINY = Plan(claims=12_000, each=1_000, slot=3_000, others=6_000, rounds=2, emptied=1)
+FULL = RetentionSizes(claims=5_000_000, each=100_000, slot=1_000_000, others=500_000, rounds=5, emptied=3)
+QUICK = RetentionSizes(claims=500_000, each=50_000, slot=300_000, others=100_000, rounds=3, emptied=2)
+TINY = RetentionSizes(claims=12_000, each=1_000, slot=3_000, others=6_000, rounds=2, emptied=1)
 
 
 def in_turn(items: Sequence[_Item], number: int) -> list[_Item]:
@@ -42,7 +42,7 @@ def in_turn(items: Sequence[_Item], number: int) -> list[_Item]:
     return [*items[first:], *items[:first]]
 
 
-async def measure_postgresql(server_url: str, plan: Plan, say: Say) -> tuple[Database, str]:
+async def measure_postgresql(server_url: str, plan: RetentionSizes, say: Say) -> tuple[DatabaseFindings, str]:
     """Measure in PostgreSQL; gives its version as well."""
     async with postgresql.opened(server_url, RETENTION) as ground:
         say(f"PostgreSQL: {plan.slot:,} claims in order, then shuffled")
@@ -50,7 +50,7 @@ async def measure_postgresql(server_url: str, plan: Plan, say: Say) -> tuple[Dat
         say(f"PostgreSQL: filling with {plan.claims:,} claims, and a classic table with as many")
         await ground.fill(plan.claims)
         sizes = Sizes(in_order=in_order, shuffled=shuffled, classic=await ground.size("classic"))
-        found = Database(
+        found = DatabaseFindings(
             claims=plan.claims, batch=plan.batch, sizes=sizes, full=Rate(), empty=Rate(), classic=Rate(), classic_empty=Rate()
         )
         keys = ground.keys(seed=1)
@@ -78,7 +78,7 @@ async def measure_postgresql(server_url: str, plan: Plan, say: Say) -> tuple[Dat
         return found, await ground.version()
 
 
-async def measure_other(ground: others.Ground, name: str, plan: Plan, say: Say) -> Database:
+async def measure_other(ground: others.ComparisonDatabase, name: str, plan: RetentionSizes, say: Say) -> DatabaseFindings:
     """Measure in another database: through the library, with nobody beside."""
     say(f"{name}: filling with {plan.others:,} claims, and a classic table with as many")
     keys = Keys(ground.start, ground.slicing.width)
@@ -91,7 +91,7 @@ async def measure_other(ground: others.Ground, name: str, plan: Plan, say: Say) 
         if into is empty:
             await ground.fill(plan.others)
     ring, table = await ground.sizes()
-    return Database(
+    return DatabaseFindings(
         claims=plan.others,
         batch=plan.batch,
         sizes=Sizes(in_order=ring, classic=table),

@@ -14,7 +14,7 @@ from sqlalchemy.engine import make_url
 
 from benchmarks.retention.findings import Emptying
 from benchmarks.retention.keys import Batch, Keys
-from benchmarks.retention.postgresql import Standing
+from benchmarks.retention.postgresql import PausedClock
 from onceonly.assembly import open_database, schemas
 from onceonly.model.ring import Slicing
 from onceonly.ports.ring import Recycling
@@ -36,10 +36,10 @@ CLASSIC = Table(
 Index("classic_handled_at", CLASSIC.c.handled_at)
 
 
-class Ground:
+class ComparisonDatabase:
     """A database of the run's own."""
 
-    def __init__(self, database: Database, slicing: Slicing, clock: Standing) -> None:
+    def __init__(self, database: Database, slicing: Slicing, clock: PausedClock) -> None:
         self._database, self.slicing, self._clock = database, slicing, clock
         self._ring = SqlRing(database, retention=slicing.retention, clock=clock)
         self.start = slicing.start(clock.now())
@@ -138,7 +138,7 @@ def _json(names: Sequence[str]) -> str:
 
 
 @asynccontextmanager
-async def opened_sqlite(retention: int) -> AsyncIterator[Ground]:
+async def opened_sqlite(retention: int) -> AsyncIterator[ComparisonDatabase]:
     """Make a file in a folder of its own, and remove it at the end."""
     with TemporaryDirectory(prefix="onceonly-retention-") as folder:
         async with _opened(f"sqlite:///{Path(folder) / 'store.db'}", retention) as ground:
@@ -146,7 +146,7 @@ async def opened_sqlite(retention: int) -> AsyncIterator[Ground]:
 
 
 @asynccontextmanager
-async def opened_mariadb(server_url: str, retention: int) -> AsyncIterator[Ground]:
+async def opened_mariadb(server_url: str, retention: int) -> AsyncIterator[ComparisonDatabase]:
     """Make a database, and drop it at the end."""
     name = f"onceonly_bench_{os.getpid()}_{uuid4().hex[:8]}"
     async with open_database(server_url) as server:
@@ -162,11 +162,11 @@ async def opened_mariadb(server_url: str, retention: int) -> AsyncIterator[Groun
 
 
 @asynccontextmanager
-async def _opened(url: str, retention: int) -> AsyncIterator[Ground]:
+async def _opened(url: str, retention: int) -> AsyncIterator[ComparisonDatabase]:
     async with AsyncExitStack() as stack:
         database = await stack.enter_async_context(open_database(url))
         await create(database, *schemas("store"))
-        clock = Standing(int(time.time() * 1000))
-        ground = Ground(database, await SqlRing(database, retention=retention, clock=clock).slicing(), clock)
+        clock = PausedClock(int(time.time() * 1000))
+        ground = ComparisonDatabase(database, await SqlRing(database, retention=retention, clock=clock).slicing(), clock)
         await ground.make()
         yield ground

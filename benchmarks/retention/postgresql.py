@@ -9,7 +9,7 @@ import asyncpg
 from sqlalchemy import Connection, event
 
 from benchmarks.retention.keys import Batch, Keys
-from benchmarks.stages.database import Database as Scratch
+from benchmarks.stages.database import BackendDatabase as Scratch
 from benchmarks.stages.database import opened as opened_scratch
 from onceonly.assembly import open_database, schemas
 from onceonly.model.ring import Slicing
@@ -29,7 +29,7 @@ DELETE_CLASSIC = """delete from {0} where ctid = any(array(
     select ctid from {0} where handled_at < $1 order by handled_at limit 10000 for update skip locked))"""
 
 
-class Place(NamedTuple):
+class ClaimTarget(NamedTuple):
     """One table to claim into: how, with the label of its slot, empty where none is offered."""
 
     table: str
@@ -45,7 +45,7 @@ class Place(NamedTuple):
         return ([self.label, *keys], [0, *prints]) if self.label else (keys, prints)
 
 
-class Standing:
+class PausedClock:
     """A clock that stands until it is told to go on."""
 
     def __init__(self, now: int) -> None:
@@ -60,10 +60,10 @@ class Standing:
         self._now += milliseconds
 
 
-class Ground:
+class RetentionDatabase:
     """A database of the run's own with three rings, of which one gets full, and two classic tables."""
 
-    def __init__(self, scratch: Scratch, database: Database, slicing: Slicing, clock: Standing, statement: str) -> None:  # noqa: PLR0917 - what `opened` made
+    def __init__(self, scratch: Scratch, database: Database, slicing: Slicing, clock: PausedClock, statement: str) -> None:  # noqa: PLR0917 - what `opened` made
         self._scratch, self.own, self.url = scratch, scratch.own, scratch.url
         self.slicing, self.clock = slicing, clock
         self.ring = SqlRing(database, retention=slicing.retention, clock=clock)
@@ -71,11 +71,11 @@ class Ground:
         self.start = start
         label = bytes(label_row(start)["key"]).hex()
         number = slicing.slot(start)
-        self.full = Place(f"full_claim_{number:02}", statement, label)
-        self.empty = Place("lone", statement.replace(self.full.table, "lone"), label)
-        self.bare = Place("bare", statement.replace(self.full.table, "bare"))
-        self.classic = Place("classic", CLAIM_CLASSIC.format("classic"))
-        self.classic_empty = Place("classic_empty", CLAIM_CLASSIC.format("classic_empty"))
+        self.full = ClaimTarget(f"full_claim_{number:02}", statement, label)
+        self.empty = ClaimTarget("lone", statement.replace(self.full.table, "lone"), label)
+        self.bare = ClaimTarget("bare", statement.replace(self.full.table, "bare"))
+        self.classic = ClaimTarget("classic", CLAIM_CLASSIC.format("classic"))
+        self.classic_empty = ClaimTarget("classic_empty", CLAIM_CLASSIC.format("classic_empty"))
         self._pace = 1.0
 
     async def make(self) -> None:
@@ -104,7 +104,7 @@ class Ground:
         """Make claims of this slice that come as often as those that the tables were filled with."""
         return Keys(self.start, self.slicing.width, pace=self._pace, seed=seed)
 
-    def places(self) -> dict[str, Place]:
+    def places(self) -> dict[str, ClaimTarget]:
         """Give the tables to claim into, by the names of what is found."""
         return {name: getattr(self, name) for name in ("full", "empty", "bare", "classic", "classic_empty")}
 
@@ -146,7 +146,7 @@ class Ground:
         await self.own.execute("truncate lone, bare, classic_empty")
         await self.own.execute("insert into lone values ($1::text::uuid, 0)", self.empty.label)
 
-    async def claim(self, place: Place, batches: Sequence[Batch]) -> tuple[float, float]:
+    async def claim(self, place: ClaimTarget, batches: Sequence[Batch]) -> tuple[float, float]:
         """Claim batch by batch, each a transaction; gives claims a second, and bytes of log for each."""
         parameters = [place.parameters(batch) for batch in batches]
         statement = await self.own.prepare(place.statement)
@@ -160,7 +160,7 @@ class Ground:
             raise RuntimeError(f"{new} of {claims} claims were new in {place.table}")
         return claims / seconds, (await self._scratch.wal() - log) / claims
 
-    async def recycle_oldest(self, claims: int) -> "Work":
+    async def recycle_oldest(self, claims: int) -> "BackgroundWork":
         """Prepare the recycling of the oldest slot, filled up to so many claims."""
         self.clock.go_on(self.slicing.width)
         oldest = min((slot for slot in await self.ring.slots() if slot.start), key=lambda slot: slot.start)
@@ -176,9 +176,9 @@ class Ground:
             if found is not Recycling.RECYCLED:
                 raise RuntimeError(f"slot {oldest.number} was not recycled: {found.value}")
 
-        return Work(work, table)
+        return BackgroundWork(work, table)
 
-    async def delete_oldest(self, claims: int) -> "Work":
+    async def delete_oldest(self, claims: int) -> "BackgroundWork":
         """Prepare the deletion of the oldest rows of the classic table, ten thousand at a time."""
         await self.settle()
         until = await self.own.fetchval(
@@ -189,7 +189,7 @@ class Ground:
             while await self.own.execute(DELETE_CLASSIC.format("classic"), until, timeout=600) != "DELETE 0":
                 pass
 
-        return Work(work, "classic")
+        return BackgroundWork(work, "classic")
 
     async def dead_rows(self, table: str) -> int:
         """Read how many dead rows a table has; those of running transactions are reported late, so the reporting is forced."""
@@ -205,7 +205,7 @@ class Ground:
         return await self._scratch.version()
 
 
-class Work(NamedTuple):
+class BackgroundWork(NamedTuple):
     """Something to do while others claim, and the table that it empties."""
 
     do: Any
@@ -213,22 +213,22 @@ class Work(NamedTuple):
 
 
 @asynccontextmanager
-async def opened(server_url: str, retention: int) -> AsyncIterator[Ground]:
+async def opened(server_url: str, retention: int) -> AsyncIterator[RetentionDatabase]:
     """Make a database, and drop it at the end."""
     async with AsyncExitStack() as stack:
         scratch = await stack.enter_async_context(opened_scratch(server_url))
         url = scratch.url.replace("postgresql+asyncpg://", "postgresql://")
         database = await stack.enter_async_context(open_database(f"{url}?prefix=full_"))
         await create(database, *schemas("store"))
-        clock = Standing(int(time.time() * 1000))
+        clock = PausedClock(int(time.time() * 1000))
         ring = SqlRing(database, retention=retention, clock=clock)
         slicing = await ring.slicing()
-        ground = Ground(scratch, database, slicing, clock, await _shipped(database, slicing, clock))
+        ground = RetentionDatabase(scratch, database, slicing, clock, await _shipped(database, slicing, clock))
         await ground.make()
         yield ground
 
 
-async def _shipped(database: Database, slicing: Slicing, clock: Standing) -> str:
+async def _shipped(database: Database, slicing: Slicing, clock: PausedClock) -> str:
     """Listen to the library claiming two messages, and give the statement that it sends."""
     start = slicing.start(clock.now())
     slot = tables(database.prefix, database.schema).slots[slicing.slot(start)]

@@ -4,10 +4,10 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.report import WIDE
-from benchmarks.retention.findings import Database, Findings, Rate, middle, paired
+from benchmarks.retention.findings import DatabaseFindings, Rate, RetentionFindings, middle, paired
 
 
-def show(findings: Findings, console: Console | None = None) -> None:
+def show(findings: RetentionFindings, console: Console | None = None) -> None:
     """Print everything."""
     out = console or Console(width=WIDE)
     out.print(_promises(findings))
@@ -15,7 +15,7 @@ def show(findings: Findings, console: Console | None = None) -> None:
         out.print(_database(name, found))
 
 
-def _promises(findings: Findings) -> Table:
+def _promises(findings: RetentionFindings) -> Table:
     machine = findings.machine
     title = f"{findings.date}, PostgreSQL, {findings.seconds:g} s, load {machine.load_before} to {machine.load_after}"
     table = Table("what", "seen", "meant", "", title=title, title_justify="left")
@@ -25,7 +25,7 @@ def _promises(findings: Findings) -> Table:
     return table
 
 
-def _database(name: str, found: Database) -> Table:
+def _database(name: str, found: DatabaseFindings) -> Table:
     table = Table("", "ring", "classic table", title=f"{name}, {found.claims:,} claims", title_justify="left")
     shuffled = "" if found.sizes.shuffled is None else f", shuffled {found.sizes.shuffled:.1f}"
     table.add_row("bytes a claim", f"{found.sizes.in_order:.1f}{shuffled}", f"{found.sizes.classic:.1f}")

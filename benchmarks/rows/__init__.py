@@ -13,7 +13,7 @@ POOLS = (8, 32, 64)
 BATCHES = (1, 2)
 
 
-class Row(Struct, frozen=True, kw_only=True):
+class BenchmarkRow(Struct, frozen=True, kw_only=True):
     """One row: `work` is `module:function` below `benchmarks.rows`; `messages` is the most of them in a round.
 
     `concurrencies` are tried once, and the best is measured. `quorum` rows read from a quorum queue, as onceonly does.
@@ -49,10 +49,12 @@ class Row(Struct, frozen=True, kw_only=True):
         return tuple(package for package in self.needs if find_spec(package) is None)
 
 
-def _own(name: str, title: str, about: str, *, messages: int = 12000, backend: str = RABBITMQ, batches: int = 2) -> Row:
+def _own(
+    name: str, title: str, about: str, *, messages: int = 12000, backend: str = RABBITMQ, batches: int = 2
+) -> BenchmarkRow:
     work = f"onceonly:{name}"
     own_name = name if backend != RABBITMQ else f"onceonly_{name}"
-    return Row(
+    return BenchmarkRow(
         name={"on_its_queue": "onceonly_sql_queue", "on_sqlite": "onceonly_sqlite"}.get(name, own_name),
         title=title,
         backend=backend,
@@ -65,7 +67,7 @@ def _own(name: str, title: str, about: str, *, messages: int = 12000, backend: s
 
 _FASTSTREAM = ("faststream", "pydantic")
 
-ROWS: tuple[Row, ...] = (
+ROWS: tuple[BenchmarkRow, ...] = (
     _own("orm", "onceonly, ORM handler", "exactly-once; a handler adds one object to an AsyncSession"),
     _own("core", "onceonly, SQLAlchemy Core handler", "exactly-once; a handler executes one INSERT on its AsyncConnection"),
     _own(
@@ -75,35 +77,35 @@ ROWS: tuple[Row, ...] = (
     ),
     _own("entities", "onceonly, entity handler", "exactly-once; a handler changes an entity of its message's own"),
     _own("off", "onceonly, Off()", "at-least-once: the ORM handler without deduplication"),
-    Row(
+    BenchmarkRow(
         name="batched_plain_orm",
         title="by hand: batches, ORM",
         work="batches:plain_orm",
         messages=16000,
         about="at-least-once; batches of 100, one session and one flush each, no claims, no records",
     ),
-    Row(
+    BenchmarkRow(
         name="batched_plain_raw",
         title="by hand: batches, asyncpg",
         work="batches:plain_raw",
         messages=16000,
         about="at-least-once; batches of 100, one INSERT for a message, no claims, no records",
     ),
-    Row(
+    BenchmarkRow(
         name="floor_orm",
         title="by hand: exactly-once floor, ORM",
         work="batches:floor_orm",
         messages=12000,
         about="exactly-once by hand at its least: claims and records in the batch's transaction; no retries, no relay",
     ),
-    Row(
+    BenchmarkRow(
         name="floor_raw",
         title="by hand: exactly-once floor, asyncpg",
         work="batches:floor_raw",
         messages=16000,
         about="the same, one INSERT for a message",
     ),
-    Row(
+    BenchmarkRow(
         name="floor_orm_quorum",
         title="by hand: the floor on a quorum queue, ORM",
         work="batches:floor_orm",
@@ -111,7 +113,7 @@ ROWS: tuple[Row, ...] = (
         quorum=True,
         about="the same, reading from a quorum queue as onceonly does",
     ),
-    Row(
+    BenchmarkRow(
         name="floor_raw_quorum",
         title="by hand: the floor on a quorum queue, asyncpg",
         work="batches:floor_raw",
@@ -119,7 +121,7 @@ ROWS: tuple[Row, ...] = (
         quorum=True,
         about="the same, one INSERT for a message",
     ),
-    Row(
+    BenchmarkRow(
         name="at_least_once_orm",
         title="FastStream, at-least-once, ORM",
         work="faststream:plain_orm",
@@ -128,7 +130,7 @@ ROWS: tuple[Row, ...] = (
         concurrencies=POOLS,
         about="at-least-once; a session and a commit for each message, then the publish",
     ),
-    Row(
+    BenchmarkRow(
         name="at_least_once_raw",
         title="FastStream, at-least-once, asyncpg",
         work="faststream:plain_raw",
@@ -137,7 +139,7 @@ ROWS: tuple[Row, ...] = (
         concurrencies=POOLS,
         about="the same by asyncpg",
     ),
-    Row(
+    BenchmarkRow(
         name="outbox_orm",
         title="FastStream + hand-written outbox, ORM",
         work="faststream:outbox_orm",
@@ -146,7 +148,7 @@ ROWS: tuple[Row, ...] = (
         concurrencies=POOLS,
         about="row and outbox row in one transaction, the publish, then a mark in a second one",
     ),
-    Row(
+    BenchmarkRow(
         name="outbox_orm_quorum",
         title="FastStream + hand-written outbox, ORM, quorum queue",
         work="faststream:outbox_orm",
@@ -156,7 +158,7 @@ ROWS: tuple[Row, ...] = (
         quorum=True,
         about="the same, reading from a quorum queue as onceonly does",
     ),
-    Row(
+    BenchmarkRow(
         name="outbox_raw",
         title="FastStream + hand-written outbox, asyncpg",
         work="faststream:outbox_raw",
@@ -165,7 +167,7 @@ ROWS: tuple[Row, ...] = (
         concurrencies=POOLS,
         about="the same by asyncpg",
     ),
-    Row(
+    BenchmarkRow(
         name="faststream_outbox",
         title="faststream-outbox",
         work="faststream_outbox:relay",
@@ -174,7 +176,7 @@ ROWS: tuple[Row, ...] = (
         concurrencies=POOLS,
         about="FastStream consumes, row and outbox row in one transaction, the package's relay publishes",
     ),
-    Row(
+    BenchmarkRow(
         name="dbos",
         title="DBOS",
         work="dbos:on_rabbitmq",
@@ -183,7 +185,7 @@ ROWS: tuple[Row, ...] = (
         concurrencies=POOLS,
         about="a durable workflow under the message's id, acknowledged once started; the row in a datasource transaction",
     ),
-    Row(
+    BenchmarkRow(
         name="procrastinate",
         title="Procrastinate",
         work="procrastinate:on_rabbitmq",
@@ -192,14 +194,14 @@ ROWS: tuple[Row, ...] = (
         concurrencies=POOLS,
         about="FastStream consumes, row and job in one transaction, its worker publishes",
     ),
-    Row(
+    BenchmarkRow(
         name="echo",
         title="limit: broker echo, no database",
         work=ECHO,
         messages=20000,
         about="what was consumed is published: what RabbitMQ and its driver can do here",
     ),
-    Row(
+    BenchmarkRow(
         name="echo_quorum",
         title="limit: broker echo from a quorum queue",
         work=ECHO,
@@ -214,7 +216,7 @@ ROWS: tuple[Row, ...] = (
         messages=8000,
         backend=POSTGRESQL,
     ),
-    Row(
+    BenchmarkRow(
         name="procrastinate_queue",
         title="Procrastinate, its queue",
         backend=POSTGRESQL,
@@ -224,7 +226,7 @@ ROWS: tuple[Row, ...] = (
         concurrencies=POOLS,
         about="a job writes the row and defers the next job in one transaction",
     ),
-    Row(
+    BenchmarkRow(
         name="dbos_queue",
         title="DBOS, its queue",
         backend=POSTGRESQL,
@@ -242,7 +244,7 @@ ROWS: tuple[Row, ...] = (
         backend=SQLITE,
         batches=1,
     ),
-    Row(
+    BenchmarkRow(
         name="huey_sqlite",
         title="Huey, SQLite",
         backend=SQLITE,

@@ -10,7 +10,7 @@ import asyncpg
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 
-from benchmarks.job import Job, Turn
+from benchmarks.job import JobControl, WorkerJob
 from benchmarks.scenario import INSERT, OUTBOX, Order, decode_order, encode, sqlalchemy_url
 
 BATCH = 100
@@ -19,7 +19,7 @@ PREFETCH = 3 * BATCH
 Unit = Callable[[Sequence[Any]], Awaitable[list[bytes]]]
 
 
-async def echo(job: Job, turn: Turn) -> None:
+async def echo(job: WorkerJob, turn: JobControl) -> None:
     """Publish what was consumed: what the broker and its driver can do."""
 
     async def unit(deliveries: Sequence[Any]) -> list[bytes]:
@@ -28,7 +28,7 @@ async def echo(job: Job, turn: Turn) -> None:
     await _batches(job, turn, unit)
 
 
-async def plain_raw(job: Job, turn: Turn) -> None:
+async def plain_raw(job: WorkerJob, turn: JobControl) -> None:
     """One transaction for a batch, one INSERT for a message, no claims and no records: at least once."""
     connection = await asyncpg.connect(job.database)
 
@@ -43,7 +43,7 @@ async def plain_raw(job: Job, turn: Turn) -> None:
     await connection.close()
 
 
-async def plain_orm(job: Job, turn: Turn) -> None:
+async def plain_orm(job: WorkerJob, turn: JobControl) -> None:
     """One session, one flush and one commit for a batch, no claims and no records: at least once."""
     engine = create_async_engine(sqlalchemy_url(job.database))
 
@@ -61,7 +61,7 @@ async def plain_orm(job: Job, turn: Turn) -> None:
     await engine.dispose()
 
 
-async def floor_raw(job: Job, turn: Turn) -> None:
+async def floor_raw(job: WorkerJob, turn: JobControl) -> None:
     """The least that exactly-once costs by hand: claims, rows and records in one transaction, records removed by the next."""
     connection = await asyncpg.connect(job.database)
     previous: list[str] = []
@@ -88,7 +88,7 @@ async def floor_raw(job: Job, turn: Turn) -> None:
     await connection.close()
 
 
-async def floor_orm(job: Job, turn: Turn) -> None:
+async def floor_orm(job: WorkerJob, turn: JobControl) -> None:
     """The same with a session and one flush for a batch."""
     engine = create_async_engine(sqlalchemy_url(job.database))
     claim = insert(OUTBOX).on_conflict_do_nothing().returning(OUTBOX.c.id)
@@ -115,7 +115,7 @@ async def floor_orm(job: Job, turn: Turn) -> None:
     await engine.dispose()
 
 
-async def _batches(job: Job, turn: Turn, unit: Unit) -> None:
+async def _batches(job: WorkerJob, turn: JobControl, unit: Unit) -> None:
     """Take what waits, let the unit make bodies of it, publish them with pipelined confirms, acknowledge once."""
     receiving, sending = await aiormq.connect(job.broker), await aiormq.connect(job.broker)
     channel, out = await receiving.channel(), await sending.channel(publisher_confirms=True)

@@ -10,7 +10,7 @@ import aiormq
 from dbos import DBOS, AsyncSQLAlchemyDatasource, DBOSClient, DBOSConfig, SetWorkflowID
 from sqlalchemy.ext.asyncio import create_async_engine
 
-from benchmarks.job import Job, Turn
+from benchmarks.job import JobControl, WorkerJob
 from benchmarks.scenario import Order, decode_order, encode, sqlalchemy_url
 
 ORDERS, OUT = "orders", "out"
@@ -48,7 +48,7 @@ def _fill(database: str, order_ids: list[str]) -> None:
     client.destroy()
 
 
-async def on_rabbitmq(job: Job, turn: Turn) -> None:
+async def on_rabbitmq(job: WorkerJob, turn: JobControl) -> None:
     """Start a workflow under the message's id, then acknowledge; the workflow writes and publishes in two steps."""
     connection = await aiormq.connect(job.broker)
     channel, out = await connection.channel(), await connection.channel(publisher_confirms=True)
@@ -81,7 +81,7 @@ async def on_rabbitmq(job: Job, turn: Turn) -> None:
         await connection.close()
 
 
-async def on_its_queue(job: Job, turn: Turn) -> None:
+async def on_its_queue(job: WorkerJob, turn: JobControl) -> None:
     """Its queue starts a workflow that writes the row and enqueues the next workflow."""
     async with _datasource(job) as write:
 
@@ -102,7 +102,7 @@ async def on_its_queue(job: Job, turn: Turn) -> None:
 
 
 @asynccontextmanager
-async def _datasource(job: Job) -> AsyncIterator[Any]:
+async def _datasource(job: WorkerJob) -> AsyncIterator[Any]:
     """Configure DBOS, and give what writes the row as a transaction step."""
     pool = min(job.concurrency, POOL)
     DBOS(config=_config(job.database, pool))

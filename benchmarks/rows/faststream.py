@@ -12,26 +12,26 @@ from sqlalchemy import func, update
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 
-from benchmarks.job import Job, Turn
+from benchmarks.job import JobControl, WorkerJob
 from benchmarks.scenario import INSERT, OUTBOX, Order, sqlalchemy_url
 
 PREFETCH = 200
 
 
-class PlaceOrder(BaseModel):
+class PlaceOrderModel(BaseModel):
     """What is consumed, in the form that FastStream's documentation uses."""
 
     order_id: str
 
 
-Handler = Callable[[PlaceOrder, RabbitBroker], Awaitable[None]]
+Handler = Callable[[PlaceOrderModel, RabbitBroker], Awaitable[None]]
 
 
-async def plain_raw(job: Job, turn: Turn) -> None:
+async def plain_raw(job: WorkerJob, turn: JobControl) -> None:
     """A row by asyncpg, then the message: at least once."""
     async with asyncpg.create_pool(job.database, min_size=job.concurrency, max_size=job.concurrency) as pool:
 
-        async def handler(order: PlaceOrder, broker: RabbitBroker) -> None:
+        async def handler(order: PlaceOrderModel, broker: RabbitBroker) -> None:
             async with pool.acquire() as connection:
                 await connection.execute(INSERT, order.order_id)
             await broker.publish(order, job.target, persist=True)
@@ -39,12 +39,12 @@ async def plain_raw(job: Job, turn: Turn) -> None:
         await consume(job, turn, handler)
 
 
-async def plain_orm(job: Job, turn: Turn) -> None:
+async def plain_orm(job: WorkerJob, turn: JobControl) -> None:
     """A row by a session of its own, then the message: at least once."""
     engine = create_async_engine(sqlalchemy_url(job.database), pool_size=job.concurrency)
     gate = asyncio.Semaphore(job.concurrency)
 
-    async def handler(order: PlaceOrder, broker: RabbitBroker) -> None:
+    async def handler(order: PlaceOrderModel, broker: RabbitBroker) -> None:
         async with gate, AsyncSession(engine) as session:
             session.add(Order(order_id=order.order_id))
             await session.commit()
@@ -54,13 +54,13 @@ async def plain_orm(job: Job, turn: Turn) -> None:
     await engine.dispose()
 
 
-async def outbox_raw(job: Job, turn: Turn) -> None:
+async def outbox_raw(job: WorkerJob, turn: JobControl) -> None:
     """A row and an outbox row in one transaction, the message, then the mark that it was sent; by asyncpg."""
     remember = "insert into baseline_outbox(id,messages) values($1,$2) on conflict do nothing returning id"
     mark = "update baseline_outbox set dispatched_at=now(), messages=null where id=$1"
     async with asyncpg.create_pool(job.database, min_size=job.concurrency, max_size=job.concurrency) as pool:
 
-        async def handler(order: PlaceOrder, broker: RabbitBroker) -> None:
+        async def handler(order: PlaceOrderModel, broker: RabbitBroker) -> None:
             key = str(uuid.uuid4())
             async with pool.acquire() as connection:
                 async with connection.transaction():
@@ -72,12 +72,12 @@ async def outbox_raw(job: Job, turn: Turn) -> None:
         await consume(job, turn, handler)
 
 
-async def outbox_orm(job: Job, turn: Turn) -> None:
+async def outbox_orm(job: WorkerJob, turn: JobControl) -> None:
     """The same with a session."""
     engine = create_async_engine(sqlalchemy_url(job.database), pool_size=job.concurrency)
     gate = asyncio.Semaphore(job.concurrency)
 
-    async def handler(order: PlaceOrder, broker: RabbitBroker) -> None:
+    async def handler(order: PlaceOrderModel, broker: RabbitBroker) -> None:
         key = str(uuid.uuid4())
         body = order.model_dump_json().encode()
         async with gate, AsyncSession(engine) as session:
@@ -93,12 +93,12 @@ async def outbox_orm(job: Job, turn: Turn) -> None:
     await engine.dispose()
 
 
-async def consume(job: Job, turn: Turn, handler: Handler) -> None:
+async def consume(job: WorkerJob, turn: JobControl, handler: Handler) -> None:
     """Run a handler on the input queue until the turn is over."""
     broker = RabbitBroker(job.broker, default_channel=Channel(prefetch_count=PREFETCH), logger=None)
 
     @broker.subscriber(RabbitQueue(job.source, durable=True, declare=False), ack_policy=AckPolicy.NACK_ON_ERROR)
-    async def place_order(order: PlaceOrder) -> None:
+    async def place_order(order: PlaceOrderModel) -> None:
         await handler(order, broker)
 
     await broker.connect()

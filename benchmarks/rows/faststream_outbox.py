@@ -9,8 +9,8 @@ from faststream_outbox import OutboxBroker, make_outbox_table
 from sqlalchemy import MetaData
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 
-from benchmarks.job import Job, Turn
-from benchmarks.rows.faststream import PREFETCH, PlaceOrder
+from benchmarks.job import JobControl, WorkerJob
+from benchmarks.rows.faststream import PREFETCH, PlaceOrderModel
 from benchmarks.scenario import Order, sqlalchemy_url
 
 BATCH = 100
@@ -29,7 +29,7 @@ async def prepare(database: str) -> None:
     await engine.dispose()
 
 
-async def relay(job: Job, turn: Turn) -> None:
+async def relay(job: WorkerJob, turn: JobControl) -> None:
     """Write row and outbox row together; the relay takes what was committed and publishes it."""
     engine = create_async_engine(sqlalchemy_url(job.database), pool_size=job.concurrency, max_overflow=WORKERS + 2)
     rabbit = RabbitBroker(job.broker, default_channel=Channel(prefetch_count=PREFETCH), logger=None)
@@ -38,7 +38,7 @@ async def relay(job: Job, turn: Turn) -> None:
     gate = asyncio.Semaphore(job.concurrency)
 
     @rabbit.subscriber(RabbitQueue(job.source, durable=True), ack_policy=AckPolicy.NACK_ON_ERROR)
-    async def place_order(order: PlaceOrder) -> None:
+    async def place_order(order: PlaceOrderModel) -> None:
         async with gate, AsyncSession(engine) as session, session.begin():
             session.add(Order(order_id=order.order_id))
             await outbox.publish({"order_id": order.order_id}, queue="orders", session=session)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from huey import SqliteHuey
 
-from benchmarks.job import Job, Turn
+from benchmarks.job import JobControl, WorkerJob
 
 WRITE = "insert into baseline_order(order_id) values(?)"
 
@@ -40,7 +40,7 @@ async def arrived_ids(folder: str) -> list[str]:
     return ids
 
 
-async def on_sqlite(job: Job, turn: Turn) -> None:
+async def on_sqlite(job: WorkerJob, turn: JobControl) -> None:
     """Run its consumer with threads."""
     queue, out, own = orders_queue(job.folder), out_queue(job.folder), threading.local()
     order_placed = out.task(name="order_placed")(_nothing)

@@ -7,7 +7,7 @@ import asyncpg
 from sqlalchemy import insert
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 
-from benchmarks.job import Job, Turn
+from benchmarks.job import JobControl, WorkerJob
 from benchmarks.scenario import INSERT, Base, Order, OrderPlaced, OrderState, PlaceOrder, encode
 from onceonly import Context, Endpoint, Header, History, Off, WorkerSettings
 from onceonly.assembly import open_transport
@@ -53,40 +53,40 @@ async def with_entity(order: PlaceOrder, state: OrderState, context: Context) ->
     context.publish(OrderPlaced(order.order_id))
 
 
-async def orm(job: Job, turn: Turn) -> None:
+async def orm(job: WorkerJob, turn: JobControl) -> None:
     """RabbitMQ and PostgreSQL, a session for each unit."""
     await _run(_on_rabbitmq(job), with_session, turn)
 
 
-async def core(job: Job, turn: Turn) -> None:
+async def core(job: WorkerJob, turn: JobControl) -> None:
     """RabbitMQ and PostgreSQL, SQLAlchemy without the ORM."""
     await _run(_on_rabbitmq(job), with_connection, turn)
 
 
-async def raw(job: Job, turn: Turn) -> None:
+async def raw(job: WorkerJob, turn: JobControl) -> None:
     """RabbitMQ and PostgreSQL, asyncpg."""
     await _run(_on_rabbitmq(job), with_driver, turn)
 
 
-async def entities(job: Job, turn: Turn) -> None:
+async def entities(job: WorkerJob, turn: JobControl) -> None:
     """RabbitMQ and PostgreSQL, an entity for each message."""
     endpoint = _on_rabbitmq(job)
     endpoint.handler(entity=OrderState, key="order_id")(with_entity)
     await _work(endpoint, turn)
 
 
-async def off(job: Job, turn: Turn) -> None:
+async def off(job: WorkerJob, turn: JobControl) -> None:
     """RabbitMQ and PostgreSQL, without deduplication: at least once."""
     await _run(_on_rabbitmq(job, Off()), with_session, turn)
 
 
-async def on_its_queue(job: Job, turn: Turn) -> None:
+async def on_its_queue(job: WorkerJob, turn: JobControl) -> None:
     """The queue inside the same PostgreSQL."""
     settings = worker_settings(job.concurrency)
     await _run(Endpoint(SHOP, store=job.database, transport=job.database, worker=settings), with_session, turn)
 
 
-async def on_sqlite(job: Job, turn: Turn) -> None:
+async def on_sqlite(job: WorkerJob, turn: JobControl) -> None:
     """Two SQLite files, as in the README: the store and the queue."""
     store, queue = sqlite_urls(job.folder)
     settings = worker_settings(job.concurrency)
@@ -116,7 +116,7 @@ def _placing(order_id: str) -> Send:
     return Send(message=Message(id=order_id, source="benchmarks", type="PlaceOrder", body=body), to=SHOP)
 
 
-def _on_rabbitmq(job: Job, deduplication: History | Off = History()) -> Endpoint:  # noqa: B008 - immutable
+def _on_rabbitmq(job: WorkerJob, deduplication: History | Off = History()) -> Endpoint:  # noqa: B008 - immutable
     """The message ids of the other rows are the identities here: the very same messages go in."""
     return Endpoint(
         SHOP,
@@ -128,12 +128,12 @@ def _on_rabbitmq(job: Job, deduplication: History | Off = History()) -> Endpoint
     )
 
 
-async def _run(endpoint: Endpoint, handler: Handler, turn: Turn) -> None:
+async def _run(endpoint: Endpoint, handler: Handler, turn: JobControl) -> None:
     endpoint.handler(handler)
     await _work(endpoint, turn)
 
 
-async def _work(endpoint: Endpoint, turn: Turn) -> None:
+async def _work(endpoint: Endpoint, turn: JobControl) -> None:
     receiving = asyncio.Event()  # the clock starts with connections open, as in every other row
     await turn.begin(receiving)
     await endpoint.run(turn.stop, ready=receiving)

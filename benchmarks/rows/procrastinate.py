@@ -9,8 +9,8 @@ from faststream.rabbit import RabbitBroker
 from procrastinate import App, PsycopgConnector
 from psycopg_pool import AsyncConnectionPool
 
-from benchmarks.job import Job, Turn
-from benchmarks.rows.faststream import PlaceOrder, consume
+from benchmarks.job import JobControl, WorkerJob
+from benchmarks.rows.faststream import PlaceOrderModel, consume
 
 ORDERS, OUT = "orders", "out"
 ARRIVED = f"select count(*) from procrastinate_jobs where queue_name = '{OUT}'"  # noqa: S608 - a constant
@@ -33,7 +33,7 @@ async def fill(database: str, order_ids: list[str]) -> None:
         await place_order.batch_defer_async(*jobs)
 
 
-async def on_rabbitmq(job: Job, turn: Turn) -> None:
+async def on_rabbitmq(job: WorkerJob, turn: JobControl) -> None:
     """FastStream consumes; the row and a job that publishes are committed together, and a worker runs the job."""
     broker = RabbitBroker(job.broker, logger=None)
     async with broker, _opened(job) as (app, pool):
@@ -42,7 +42,7 @@ async def on_rabbitmq(job: Job, turn: Turn) -> None:
         async def order_placed(order_id: str) -> None:
             await broker.publish({"order_id": order_id}, job.target, persist=True)
 
-        async def handler(order: PlaceOrder, _: RabbitBroker) -> None:
+        async def handler(order: PlaceOrderModel, _: RabbitBroker) -> None:
             async with pool.connection() as connection:
                 await connection.execute(WRITE, (order.order_id,))
                 await order_placed.configure(connection=connection).defer_async(order_id=order.order_id)
@@ -51,7 +51,7 @@ async def on_rabbitmq(job: Job, turn: Turn) -> None:
             await consume(job, turn, handler)
 
 
-async def on_its_queue(job: Job, turn: Turn) -> None:
+async def on_its_queue(job: WorkerJob, turn: JobControl) -> None:
     """Its worker runs a job that writes the row and defers the next one, in one transaction."""
     async with _opened(job) as (app, pool):
 
@@ -71,7 +71,7 @@ async def on_its_queue(job: Job, turn: Turn) -> None:
 
 
 @asynccontextmanager
-async def _opened(job: Job) -> AsyncIterator[tuple[App, Any]]:
+async def _opened(job: WorkerJob) -> AsyncIterator[tuple[App, Any]]:
     pool_size = min(job.concurrency, POOL)
     app = App(connector=PsycopgConnector(conninfo=job.database, max_size=pool_size))
     async with app.open_async(), AsyncConnectionPool(job.database, min_size=1, max_size=pool_size) as pool:

@@ -4,8 +4,8 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
-from benchmarks.job import Job
-from benchmarks.rows import Row
+from benchmarks.job import WorkerJob
+from benchmarks.rows import BenchmarkRow
 
 
 class Totals(Struct, frozen=True, kw_only=True):
@@ -17,19 +17,19 @@ class Totals(Struct, frozen=True, kw_only=True):
     distinct_messages: int
 
 
-class Stage(Protocol):
+class Backend(Protocol):
     """One backend, of this benchmark's own."""
 
-    async def prepare(self, row: Row) -> None:
+    async def prepare(self, row: BenchmarkRow) -> None:
         """Make what this row needs, once."""
 
-    async def fill(self, row: Row, order_ids: list[str], *, keep: bool = False) -> None:
+    async def fill(self, row: BenchmarkRow, order_ids: list[str], *, keep: bool = False) -> None:
         """Empty the queues, and the tables unless told to `keep` them; put a message for each order into the input queue."""
 
-    async def arrived(self, row: Row) -> int:
+    async def arrived(self, row: BenchmarkRow) -> int:
         """Count the messages in the output queue."""
 
-    async def totals(self, row: Row, tag: str) -> Totals:
+    async def totals(self, row: BenchmarkRow, tag: str) -> Totals:
         """Count what the run with this tag left; empties the output queue."""
 
     async def wal(self) -> int:
@@ -41,7 +41,7 @@ class Stage(Protocol):
         Those of `arrived` are left out.
         """
 
-    def job(self, row: Row, concurrency: int) -> Job:
+    def job(self, row: BenchmarkRow, concurrency: int) -> WorkerJob:
         """Say where a worker of this row works."""
 
 

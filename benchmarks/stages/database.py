@@ -19,7 +19,7 @@ _KEPT = re.compile(r"schema|version|migration|_queues$|_subscriptions$")
 """Tables that say what a database is like, and not what happened in it."""
 
 
-class Database:
+class BackendDatabase:
     """The database, seen from the parent. Counters are read through another one, so that reading counts nothing here."""
 
     def __init__(self, url: str, server: asyncpg.Connection, own: asyncpg.Connection, *, server_url: str) -> None:
@@ -116,7 +116,7 @@ class Database:
 
 
 @asynccontextmanager
-async def opened(server_url: str) -> AsyncIterator[Database]:
+async def opened(server_url: str) -> AsyncIterator[BackendDatabase]:
     """Make a database with the scenario's and the library's tables, and drop it at the end."""
     name = f"onceonly_bench_{os.getpid()}_{uuid4().hex[:8]}"
     url = urlsplit(server_url)._replace(path=f"/{name}").geturl()
@@ -126,7 +126,7 @@ async def opened(server_url: str) -> AsyncIterator[Database]:
         own = await asyncpg.connect(url)
         try:
             await _make_tables(url)
-            yield Database(url, server, own, server_url=server_url)
+            yield BackendDatabase(url, server, own, server_url=server_url)
         finally:
             await own.close()
             await server.execute(f"drop database {name} with (force)")

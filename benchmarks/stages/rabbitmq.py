@@ -9,12 +9,12 @@ from typing import Any
 import aiormq
 import msgspec
 
-from benchmarks.job import Job
-from benchmarks.rows import ECHO, Row
+from benchmarks.job import WorkerJob
+from benchmarks.rows import ECHO, BenchmarkRow
 from benchmarks.rows.onceonly import EVENT, SHOP, topologies
 from benchmarks.scenario import OrderPlaced, PlaceOrder, encode
 from benchmarks.stages import Totals, count
-from benchmarks.stages.database import Database
+from benchmarks.stages.database import BackendDatabase
 from onceonly.assembly import open_transport, temporary_transport
 
 CHUNK = 200
@@ -22,10 +22,10 @@ _decode = msgspec.json.Decoder(OrderPlaced).decode
 _Properties = aiormq.spec.Basic.Properties
 
 
-class RabbitMQStage:
+class RabbitMQBackend:
     """Two input queues, since onceonly declares its own (a quorum queue), and one output queue for all (classic, durable)."""
 
-    def __init__(self, url: str, prefix: str, database: Database, *, connection: Any, channel: Any) -> None:
+    def __init__(self, url: str, prefix: str, database: BackendDatabase, *, connection: Any, channel: Any) -> None:
         """Stand on what `opened` declared."""
         self._url = url
         self._prefix = prefix
@@ -33,11 +33,11 @@ class RabbitMQStage:
         self._connection = connection
         self.channel = channel
 
-    async def prepare(self, row: Row) -> None:
+    async def prepare(self, row: BenchmarkRow) -> None:
         """Make the tables of this row's package, once."""
         await self._database.prepare(row.module)
 
-    async def fill(self, row: Row, order_ids: list[str], *, keep: bool = False) -> None:
+    async def fill(self, row: BenchmarkRow, order_ids: list[str], *, keep: bool = False) -> None:
         """Empty queues and tables (not with `keep`), and publish the messages."""
         for queue in (self.source(row), self.target):
             await self.channel.queue_purge(queue)
@@ -46,18 +46,18 @@ class RabbitMQStage:
         for start in range(0, len(order_ids), CHUNK):
             await asyncio.gather(*(self.place(row, order_id) for order_id in order_ids[start : start + CHUNK]))
 
-    async def place(self, row: Row, order_id: str) -> None:
+    async def place(self, row: BenchmarkRow, order_id: str) -> None:
         """Publish one message and wait for its confirm."""
         body = encode(PlaceOrder(order_id))
         properties = _Properties(message_id=str(uuid.uuid4()), delivery_mode=2, content_type="application/json")
         await self.channel.basic_publish(body, routing_key=self.source(row), properties=properties)
 
-    async def arrived(self, row: Row) -> int:
+    async def arrived(self, row: BenchmarkRow) -> int:
         """Count the output queue."""
         declared = await self.channel.queue_declare(self.target, passive=True)
         return int(declared.message_count)
 
-    async def totals(self, row: Row, tag: str) -> Totals:
+    async def totals(self, row: BenchmarkRow, tag: str) -> Totals:
         """Take everything from the output queue, and compare with the table."""
         expected = await self.arrived(row)
         bodies: list[bytes] = []
@@ -88,9 +88,9 @@ class RabbitMQStage:
         """Ask PostgreSQL."""
         return await self._database.commits()
 
-    def job(self, row: Row, concurrency: int) -> Job:
+    def job(self, row: BenchmarkRow, concurrency: int) -> WorkerJob:
         """Name the database, the broker and the queues."""
-        return Job(
+        return WorkerJob(
             work=row.work,
             database=self._database.url,
             broker=self._url,
@@ -100,7 +100,7 @@ class RabbitMQStage:
             concurrency=concurrency,
         )
 
-    def source(self, row: Row) -> str:
+    def source(self, row: BenchmarkRow) -> str:
         """Name the input queue."""
         return f"{self._prefix}{SHOP}" if row.reads_quorum else f"{self._prefix}in"
 
@@ -122,7 +122,7 @@ class RabbitMQStage:
 
 
 @asynccontextmanager
-async def opened(url: str, database: Database) -> AsyncIterator[RabbitMQStage]:
+async def opened(url: str, database: BackendDatabase) -> AsyncIterator[RabbitMQBackend]:
     """Declare the queues, and delete all behind the prefix at the end."""
     prefix = f"bench_{uuid.uuid4().hex[:8]}_"
     place = f"{url}?prefix={prefix}"
@@ -134,7 +134,7 @@ async def opened(url: str, database: Database) -> AsyncIterator[RabbitMQStage]:
         async with temporary_transport(place, topologies()):
             async with open_transport(place, SHOP) as transport:
                 await transport.declare(shop)
-            stage = RabbitMQStage(url, prefix, database, connection=connection, channel=channel)
+            stage = RabbitMQBackend(url, prefix, database, connection=connection, channel=channel)
             for queue in (f"{prefix}in", stage.target):
                 await channel.queue_declare(queue, durable=True)
             await channel.exchange_declare(exchange, exchange_type="fanout", durable=True)

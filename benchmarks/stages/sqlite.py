@@ -5,8 +5,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from benchmarks.job import Job
-from benchmarks.rows import Row
+from benchmarks.job import WorkerJob
+from benchmarks.rows import BenchmarkRow
 from benchmarks.rows.onceonly import ARRIVED, OUT, fill, sqlite_urls
 from benchmarks.stages import Totals, count
 from benchmarks.worker import find
@@ -16,17 +16,17 @@ _OWN_IDS = f"select body from onceonly_messages where queue = '{OUT}'"  # noqa: 
 _HUEY = "select count(*) from task where queue = 'out'"
 
 
-class SQLiteStage:
+class SQLiteBackend:
     """Two files: the rows, and the queue."""
 
     def __init__(self, folder: Path) -> None:
         """Work in this folder."""
         self._folder = folder
 
-    async def prepare(self, row: Row) -> None:
+    async def prepare(self, row: BenchmarkRow) -> None:
         """Nothing: every run makes its files."""
 
-    async def fill(self, row: Row, order_ids: list[str], *, keep: bool = False) -> None:
+    async def fill(self, row: BenchmarkRow, order_ids: list[str], *, keep: bool = False) -> None:
         """Delete the files, make new ones, and enqueue a message for each order."""
         for file in self._folder.iterdir():
             file.unlink()
@@ -38,11 +38,11 @@ class SQLiteStage:
         else:
             await find(f"{row.module}:fill")(str(self._folder), order_ids)
 
-    async def arrived(self, row: Row) -> int:
+    async def arrived(self, row: BenchmarkRow) -> int:
         """Count what was enqueued for the next."""
         return int(self._read("queue.db", ARRIVED if row.is_own else _HUEY)[0][0])
 
-    async def totals(self, row: Row, tag: str) -> Totals:
+    async def totals(self, row: BenchmarkRow, tag: str) -> Totals:
         """Compare the rows with what was enqueued for the next."""
         rows = self._read("shop.db", "select order_id from baseline_order")
         if row.is_own:
@@ -57,9 +57,9 @@ class SQLiteStage:
         """There is no server."""
         return 0
 
-    def job(self, row: Row, concurrency: int) -> Job:
+    def job(self, row: BenchmarkRow, concurrency: int) -> WorkerJob:
         """Name the folder."""
-        return Job(work=row.work, folder=str(self._folder), concurrency=concurrency)
+        return WorkerJob(work=row.work, folder=str(self._folder), concurrency=concurrency)
 
     def _read(self, file: str, query: str) -> list[Any]:
         with closing(sqlite3.connect(self._folder / file, timeout=30)) as connection:

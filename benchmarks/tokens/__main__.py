@@ -26,8 +26,8 @@ import msgspec
 import typer
 
 from benchmarks.crew import RunFailed
-from benchmarks.tokens.census import Census
-from benchmarks.tokens.running import Job, Outcome, run
+from benchmarks.tokens.census import TokenCensus
+from benchmarks.tokens.running import TokensJob, TokensOutcome, run
 from benchmarks.worker import new_event_loop
 from onceonly import WorkerSettings
 
@@ -49,7 +49,7 @@ def main(  # noqa: PLR0913 - one option each
 ) -> None:
     """Count what tokens, records and entities leave behind."""
     worker = WorkerSettings(batch_size=batch, concurrency=concurrency)
-    job = Job(messages=messages, store=store, tokens=tokens, transport=transport, worker=worker)
+    job = TokensJob(messages=messages, store=store, tokens=tokens, transport=transport, worker=worker)
     outcome = _run(job)
     if as_json:
         print(msgspec.json.format(msgspec.json.encode(outcome)).decode())
@@ -59,7 +59,7 @@ def main(  # noqa: PLR0913 - one option each
         sys.exit("".join(f"!!! {problem}\n" for problem in outcome.problems))
 
 
-def _run(job: Job) -> Outcome:
+def _run(job: TokensJob) -> TokensOutcome:
     try:
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
             return runner.run(run(job, _say))
@@ -68,7 +68,7 @@ def _run(job: Job) -> Outcome:
     sys.exit(f"!!! FAILED: {reasons}")
 
 
-def _show(outcome: Outcome) -> None:
+def _show(outcome: TokensOutcome) -> None:
     print(f"{outcome.messages:,} messages and {outcome.copies:,} copies; {outcome.refused:,} refused for want of a token")
     print(f"{outcome.seconds:g} s, {outcome.rate:,} messages/s through both endpoints")
     print(", ".join(f"{number:g} {name}" for name, number in outcome.each.items()), "for each message")
@@ -76,7 +76,7 @@ def _show(outcome: Outcome) -> None:
         print(f"{when}: {_words(census)}")
 
 
-def _words(census: Census) -> str:
+def _words(census: TokenCensus) -> str:
     left = ", ".join(f"{number:,} {name}" for name, number in census.left().items()) or "no token, no record, nothing left"
     return f"{census.entities} entities, the largest {census.largest:,} bytes, together {census.size:,}; {left}"
 

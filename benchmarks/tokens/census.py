@@ -26,7 +26,7 @@ class Sums(Struct):
     total: int = 0
 
 
-class Census(Struct):
+class TokenCensus(Struct):
     """Everything that is left. Sizes are in bytes, of an entity's document, or of its row's state where there are rows."""
 
     prepared: int = 0
@@ -59,9 +59,9 @@ class Census(Struct):
         return {name: number for name in names if (number := getattr(self, name))}
 
 
-async def take(documents: Mapping[str, Documents], databases: Sequence[Database]) -> Census:
+async def take(documents: Mapping[str, Documents], databases: Sequence[Database]) -> TokenCensus:
     """Count what is in all of these, each of which is given once."""
-    census = Census()
+    census = TokenCensus()
     for place in documents.values():
         async for key, document in everything(place):
             _note_document(census, key, document)
@@ -79,7 +79,7 @@ async def everything(place: Documents) -> AsyncIterator[tuple[str, Document]]:
         after = keys[-1]
 
 
-def problems(census: Census, early: Census, *, messages: int) -> list[str]:
+def problems(census: TokenCensus, early: TokenCensus, *, messages: int) -> list[str]:
     """Say what is wrong after this many distinct messages, against what an earlier census saw; nothing when all is right."""
     wrong = [f"{number:,} left of {name}" for name, number in census.left().items()]
     expected = Sums(messages, messages * (messages + 1) // 2)
@@ -93,7 +93,7 @@ def problems(census: Census, early: Census, *, messages: int) -> list[str]:
     return wrong
 
 
-def _note_document(census: Census, key: str, document: Document) -> None:
+def _note_document(census: TokenCensus, key: str, document: Document) -> None:
     kind, _, rest = key.partition("/")
     if kind == "token":
         is_live = _TOKEN(document.body)["state"] == "live"
@@ -113,7 +113,7 @@ def _note_document(census: Census, key: str, document: Document) -> None:
         census.other += 1
 
 
-async def _note_tables(census: Census, database: Database) -> None:
+async def _note_tables(census: TokenCensus, database: Database) -> None:
     known = tables(database.prefix, database.schema)
     named: dict[str, Table] = {
         "live": known.tokens,

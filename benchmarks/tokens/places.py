@@ -10,7 +10,7 @@ from uuid import uuid4
 from msgspec import Struct
 from sqlalchemy import Engine, event
 
-from benchmarks.tokens.census import Census, everything, take
+from benchmarks.tokens.census import TokenCensus, everything, take
 from onceonly.assembly import open_database, schemas
 from onceonly.assembly.documents import create as create_place
 from onceonly.assembly.documents import open_documents
@@ -24,7 +24,7 @@ from onceonly.sql.schema import create, drop
 AT_ONCE = 500
 
 
-class Places(Struct):
+class TokensPlaces(Struct):
     """Where the store and the tokens of a run are: URLs, and the same places opened. Tokens in the store have no URL."""
 
     store: str
@@ -32,13 +32,13 @@ class Places(Struct):
     documents: dict[str, Documents] = {}
     databases: list[Database] = []
 
-    async def census(self) -> Census:
+    async def census(self) -> TokenCensus:
         """Count what is in them."""
         return await take(self.documents, self.databases)
 
 
 @asynccontextmanager
-async def opened(store: str, tokens: str) -> AsyncIterator[Places]:
+async def opened(store: str, tokens: str) -> AsyncIterator[TokensPlaces]:
     """Open the places of a store and of tokens, which are the store's own where nothing is said; leaves them empty.
 
     Raises SetupError when a place for documents holds something.
@@ -46,7 +46,7 @@ async def opened(store: str, tokens: str) -> AsyncIterator[Places]:
     prefix = f"bench_{uuid4().hex[:8]}_"
     named = {url: with_prefix(url, prefix) for url in (store, tokens or store)}
     beside = named[tokens or store] if tokens or not read_url(store).is_sql else ""
-    places = Places(named[store], beside)
+    places = TokensPlaces(named[store], beside)
     async with AsyncExitStack() as stack:
         for url in dict.fromkeys(named.values()):
             if read_url(url).is_sql:
@@ -82,7 +82,7 @@ async def counted() -> AsyncIterator[Counter[str]]:
 
 
 @asynccontextmanager
-async def watched(places: Places) -> AsyncIterator[Counter[str]]:
+async def watched(places: TokensPlaces) -> AsyncIterator[Counter[str]]:
     """Count statements, and what places for documents are asked to do: calls, and the documents that they name."""
     kinds = {type(each) for each in places.documents.values()}
     async with counted() as heard:

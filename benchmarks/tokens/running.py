@@ -9,17 +9,17 @@ from tempfile import TemporaryDirectory
 from msgspec import Struct
 
 from benchmarks.crew import RunFailed
-from benchmarks.tokens.census import Census, problems
+from benchmarks.tokens.census import TokenCensus, problems
 from benchmarks.tokens.chain import LEDGER, TILL, endpoints, sales
-from benchmarks.tokens.places import Places, opened, watched, with_queue_prefix
+from benchmarks.tokens.places import TokensPlaces, opened, watched, with_queue_prefix
 from onceonly import Endpoint, WorkerSettings
 from onceonly.assembly import open_transport, temporary_transport
 from onceonly.assembly.deduplication import drops_of
 from onceonly.assembly.token_issuer import open_token_issuer, with_token
-from onceonly.cli.sending import Minting, Tally, send_all
+from onceonly.cli.sending import Minting, SendTally, send_all
 from onceonly.model.message import Message
 from onceonly.ports.transport import Transport
-from onceonly.runtime.processes.counters import DEAD, HANDLED, HELD, KNOWN, Board, Row
+from onceonly.runtime.processes.counters import DEAD, HANDLED, HELD, KNOWN, Board, CounterRow
 
 EARLY = 1000
 """After how many messages the first census is taken."""
@@ -31,7 +31,7 @@ STALLED = 120.0  # seconds without any message handled
 LOOK = 0.05  # seconds between two looks at the counters
 
 
-class Job(Struct, frozen=True, kw_only=True):
+class TokensJob(Struct, frozen=True, kw_only=True):
     """What to do: how many messages, where, and how the workers work."""
 
     messages: int
@@ -41,7 +41,7 @@ class Job(Struct, frozen=True, kw_only=True):
     worker: WorkerSettings = WorkerSettings()
 
 
-class Outcome(Struct, kw_only=True):
+class TokensOutcome(Struct, kw_only=True):
     """What came of a run. `each` is what one message cost, through the whole chain."""
 
     messages: int
@@ -50,8 +50,8 @@ class Outcome(Struct, kw_only=True):
     seconds: float
     rate: float
     each: dict[str, float]
-    early: Census
-    late: Census
+    early: TokenCensus
+    late: TokenCensus
     problems: list[str]
 
 
@@ -61,7 +61,7 @@ class Chain:
     def __init__(self, till: Endpoint, transport: Transport, board: Board) -> None:
         self._till = till
         self._transport = transport
-        self._rows: dict[str, Row] = {TILL: board.row(0), LEDGER: board.row(1)}
+        self._rows: dict[str, CounterRow] = {TILL: board.row(0), LEDGER: board.row(1)}
         self.fed = 0
         self.copies = 0
 
@@ -83,7 +83,7 @@ class Chain:
 
     async def _send(self, messages: list[Message], sender: Minting | Transport) -> None:
         self.copies += 0 if isinstance(sender, Minting) else len(messages)
-        tally = Tally()
+        tally = SendTally()
         await send_all(messages, sender, to=TILL, tally=tally, tick=lambda _: None)
         if tally.sent != len(messages):
             raise RunFailed(f"{len(messages) - tally.sent} messages could not be sent: {tally}")
@@ -110,7 +110,7 @@ class Chain:
         return tuple(self._through(endpoint) for endpoint in self._rows)
 
 
-async def run(job: Job, say: Callable[[str], None]) -> Outcome:
+async def run(job: TokensJob, say: Callable[[str], None]) -> TokensOutcome:
     """Run it in places of its own. Raises RunFailed when it comes to a stand, SetupError."""
     first = min(EARLY, job.messages // 2)
     async with opened(job.store, job.tokens) as places, watched(places) as heard:
@@ -125,7 +125,7 @@ async def run(job: Job, say: Callable[[str], None]) -> Outcome:
             each = {name: round(number / (job.messages - first), 2) for name, number in sorted(heard.items())}
         late = await places.census()
         refused = sum([await drops_of(place, TILL).read() for place in places.documents.values()])
-    return Outcome(
+    return TokensOutcome(
         messages=job.messages,
         copies=chain.copies,
         refused=refused,
@@ -142,7 +142,7 @@ async def run(job: Job, say: Callable[[str], None]) -> Outcome:
 
 
 @asynccontextmanager
-async def _running(job: Job, places: Places) -> AsyncIterator[Chain]:
+async def _running(job: TokensJob, places: TokensPlaces) -> AsyncIterator[Chain]:
     """Run both endpoints, on queues of the run's own."""
     transport_url = with_queue_prefix(job.transport)
     both = endpoints(places.store, places.tokens, transport_url, job.worker)

@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.crew import RunFailed
-from benchmarks.transactions.running import Job, Outcome, run
+from benchmarks.transactions.running import TransactionsJob, TransactionsOutcome, run
 from benchmarks.worker import new_event_loop
 
 DATABASE, BROKER = "postgresql://root@127.0.0.1:5432/postgres", "amqp://guest:guest@127.0.0.1:5672/"
@@ -36,12 +36,12 @@ def main(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Measure transactions against ones that write their outbox row by hand."""
-    job = Job(
+    job = TransactionsJob(
         database=os.environ.get("BENCH_DATABASE", DATABASE),
         broker=os.environ.get("BENCH_BROKER", BROKER),
         orders=orders,
         rounds=rounds,
-        concurrencies=tuple(concurrency or Job.__struct_defaults__[2]),
+        concurrencies=tuple(concurrency or TransactionsJob.__struct_defaults__[2]),
         seconds=seconds,
         backlog=backlog,
     )
@@ -52,7 +52,7 @@ def main(
         _show(outcome)
 
 
-def _run(job: Job) -> Outcome:
+def _run(job: TransactionsJob) -> TransactionsOutcome:
     try:
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
             return runner.run(run(job, _say))
@@ -60,7 +60,7 @@ def _run(job: Job) -> Outcome:
         sys.exit(f"!!! FAILED: {error}")
 
 
-def _show(outcome: Outcome) -> None:
+def _show(outcome: TransactionsOutcome) -> None:
     console = Console(width=120)
     load = f"load {outcome.machine.load_before} to {outcome.machine.load_after}"
     table = Table(

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from benchmarks.rows.onceonly import EVENT, SHOP
 from benchmarks.scenario import OrderPlaced, encode
-from benchmarks.transactions.places import Places
+from benchmarks.transactions.places import TransactionsPlaces
 from onceonly import Endpoint
 from onceonly.assembly import open_database, open_finishing
 from onceonly.model.identity import Identity, outgoing_id
@@ -25,7 +25,7 @@ CHUNK = 1000
 _RECORDS = tables("onceonly_").records
 
 
-class Backlog(Struct, frozen=True, kw_only=True):
+class RelayBacklog(Struct, frozen=True, kw_only=True):
     """So many relays at a backlog: how many messages they sent for it, and how many of its records a second were done."""
 
     relays: int
@@ -48,7 +48,7 @@ class GreedyRecords:
         return await self._inner.take(older_than, limit, lease=min(lease, 0), after=after)
 
 
-async def measure(places: Places, records: int, relays: int, *, shared: bool) -> Backlog:
+async def measure(places: TransactionsPlaces, records: int, relays: int, *, shared: bool) -> RelayBacklog:
     """Leave so many records, and let relays of several connections send them until none is left."""
     await places.empty()
     await _leave(places, records)
@@ -67,10 +67,12 @@ async def measure(places: Places, records: int, relays: int, *, shared: bool) ->
             await places.forgotten()
             seconds = time.perf_counter() - began
             stop.set()
-    return Backlog(relays=relays, shared=shared, records=records, sent=await places.waiting(), rate=round(records / seconds, 1))
+    return RelayBacklog(
+        relays=relays, shared=shared, records=records, sent=await places.waiting(), rate=round(records / seconds, 1)
+    )
 
 
-async def _leave(places: Places, count: int) -> None:
+async def _leave(places: TransactionsPlaces, count: int) -> None:
     def left(number: int) -> dict[str, object]:
         identity = Identity(SHOP, f"left-{number}")
         body = encode(OrderPlaced(f"left-{number}"))

@@ -11,8 +11,8 @@ from msgspec import Struct
 from benchmarks.crew import RunFailed
 from benchmarks.rows import BY_NAME
 from benchmarks.scenario import OrderPlaced
-from benchmarks.stages.database import Database
-from benchmarks.stages.rabbitmq import RabbitMQStage
+from benchmarks.stages.database import BackendDatabase
+from benchmarks.stages.rabbitmq import RabbitMQBackend
 
 GLANCE = 0.005  # seconds between two looks at the output queue
 PATIENCE = 60.0
@@ -21,7 +21,7 @@ _ROW = BY_NAME["onceonly_orm"]  # a stage is asked about a row; what is counted 
 _decode = msgspec.json.Decoder(OrderPlaced).decode
 
 
-class Left(Struct, frozen=True, kw_only=True):
+class RunTotals(Struct, frozen=True, kw_only=True):
     """What a run left, counted: orders, messages, both distinct, records and outbox rows that wait, keys with an answer."""
 
     orders: int
@@ -33,10 +33,10 @@ class Left(Struct, frozen=True, kw_only=True):
     keys: int
 
 
-class Places:
+class TransactionsPlaces:
     """The places of one benchmark."""
 
-    def __init__(self, database: Database, rabbitmq: RabbitMQStage) -> None:
+    def __init__(self, database: BackendDatabase, rabbitmq: RabbitMQBackend) -> None:
         """Use what others have opened."""
         job = rabbitmq.job(_ROW, 1)
         self.database, self.broker, self.prefix = job.database, job.broker, job.prefix
@@ -78,14 +78,14 @@ class Places:
 
         return await self._rabbitmq.consumer(take)
 
-    async def left(self, tag: str, *, is_sent: bool) -> Left:
+    async def left(self, tag: str, *, is_sent: bool) -> RunTotals:
         """Count what a run left, once what is sent is forgotten as well; empties the output queue."""
         totals = await self._rabbitmq.totals(_ROW, tag)
         if is_sent:
             await self._settled()
         own = "select count(*) from onceonly_keys where answer is not null"
         hand = "select count(*) from baseline_key where answer is not null"
-        return Left(
+        return RunTotals(
             orders=totals.rows,
             distinct_orders=totals.distinct_rows,
             messages=totals.messages,

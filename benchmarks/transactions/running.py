@@ -18,9 +18,9 @@ from benchmarks.results import Latency, Spread, percentile, spread
 from benchmarks.scenario import order_ids
 from benchmarks.stages import database, rabbitmq
 from benchmarks.transactions import backlog
-from benchmarks.transactions.backlog import Backlog
-from benchmarks.transactions.places import Left, Places
-from benchmarks.transactions.ways import KEYS, RATIOS, WAYS, Place, Way
+from benchmarks.transactions.backlog import RelayBacklog
+from benchmarks.transactions.places import RunTotals, TransactionsPlaces
+from benchmarks.transactions.ways import KEYS, RATIOS, WAYS, Place, TransactionVariant
 from onceonly.assembly import open_database
 from onceonly.sql.schema import create_user_tables
 
@@ -29,7 +29,7 @@ PATIENCE = 60.0  # seconds
 AT_ONCE = 8  # orders at most, should a commit hang: the rate waits for nobody
 
 
-class Job(Struct, frozen=True, kw_only=True):
+class TransactionsJob(Struct, frozen=True, kw_only=True):
     """What to do: so many orders a round, for each way and concurrency; then so many seconds at so many orders a second."""
 
     database: str
@@ -73,7 +73,7 @@ class Ratio(Struct, frozen=True, kw_only=True):
     ratio: Spread
 
 
-class Outcome(Struct, kw_only=True):
+class TransactionsOutcome(Struct, kw_only=True):
     """What a run found. Latencies are from the block's end, so with the commit in them, and from the transaction's return."""
 
     date: str
@@ -85,13 +85,13 @@ class Outcome(Struct, kw_only=True):
     ratios: list[Ratio] = field(default_factory=list)
     latency: dict[str, Latency] = field(default_factory=dict)
     latency_after: dict[str, Latency] = field(default_factory=dict)
-    backlogs: list[Backlog] = field(default_factory=list)
+    backlogs: list[RelayBacklog] = field(default_factory=list)
 
 
-async def run(job: Job, say: Callable[[str], None]) -> Outcome:
+async def run(job: TransactionsJob, say: Callable[[str], None]) -> TransactionsOutcome:
     """Measure everything in places of its own. Raises RunFailed when an order or a message is missing or too many."""
     async with _opened(job) as (places, versions):
-        outcome = Outcome(
+        outcome = TransactionsOutcome(
             date=datetime.now(UTC).date().isoformat(),
             rounds=job.rounds,
             orders=job.orders,
@@ -117,14 +117,14 @@ async def run(job: Job, say: Callable[[str], None]) -> Outcome:
 
 
 @asynccontextmanager
-async def _opened(job: Job) -> AsyncIterator[tuple[Places, dict[str, str]]]:
+async def _opened(job: TransactionsJob) -> AsyncIterator[tuple[TransactionsPlaces, dict[str, str]]]:
     async with database.opened(job.database) as own, rabbitmq.opened(job.broker, own) as stage:
         async with open_database(own.url) as tables:
             await create_user_tables(tables, KEYS.metadata)
-        yield Places(own, stage), machine.versions(PostgreSQL=await own.version(), RabbitMQ=stage.version)
+        yield TransactionsPlaces(own, stage), machine.versions(PostgreSQL=await own.version(), RabbitMQ=stage.version)
 
 
-async def _rounds(places: Places, job: Job, concurrency: int) -> list[Rates]:
+async def _rounds(places: TransactionsPlaces, job: TransactionsJob, concurrency: int) -> list[Rates]:
     """Run each way once a round, each round beginning with another one: what disturbs the machine disturbs all."""
     found = [Rates(way=way.name, concurrency=concurrency) for way in WAYS]
     for number in range(job.rounds):
@@ -137,14 +137,14 @@ async def _rounds(places: Places, job: Job, concurrency: int) -> list[Rates]:
     return found
 
 
-async def _round(places: Places, way: Way, place: Place, size: tuple[int, int]) -> Timed:
+async def _round(places: TransactionsPlaces, way: TransactionVariant, place: Place, size: tuple[int, int]) -> Timed:
     """Place orders, so many at once, and count what is left."""
     concurrency = size[1]
     await _timed(places, way, place, (max(WARM_UP, concurrency), concurrency))  # connects, and does not count
     return await _timed(places, way, place, size)
 
 
-async def _timed(places: Places, way: Way, place: Place, size: tuple[int, int]) -> Timed:
+async def _timed(places: TransactionsPlaces, way: TransactionVariant, place: Place, size: tuple[int, int]) -> Timed:
     count, concurrency = size
     await places.empty()
     tag = uuid4().hex[:8]
@@ -174,10 +174,10 @@ def _nothing() -> None:
     """Note nothing."""
 
 
-def check(way: Way, left: Left, count: int) -> None:
+def check(way: TransactionVariant, left: RunTotals, count: int) -> None:
     """Compare what is left with what must be. Raises RunFailed."""
     messages = count if way.is_sent else 0
-    expected = Left(
+    expected = RunTotals(
         orders=count,
         distinct_orders=count,
         messages=messages,
@@ -200,7 +200,9 @@ def _ratios(rates: list[Rates], concurrencies: tuple[int, ...]) -> list[Ratio]:
     ]
 
 
-async def _latencies(places: Places, way: Way, job: Job) -> tuple[list[float], list[float]]:
+async def _latencies(
+    places: TransactionsPlaces, way: TransactionVariant, job: TransactionsJob
+) -> tuple[list[float], list[float]]:
     """Place orders on time, whatever comes back; gives how long each message took from the block's end, and from the return."""
     await places.empty()
     orders = order_ids(uuid4().hex[:8], WARM_UP + round(job.rate * job.seconds))

@@ -19,7 +19,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engin
 
 from benchmarks.rows.onceonly import EVENT, SHOP
 from benchmarks.scenario import OUTBOX, Order, OrderPlaced, PlaceOrder, encode, sqlalchemy_url
-from benchmarks.transactions.places import Places
+from benchmarks.transactions.places import TransactionsPlaces
 from onceonly import Endpoint, WorkerSettings
 from onceonly.endpoint.transactions import Transaction
 
@@ -34,11 +34,11 @@ Place = Callable[[str, Callable[[], None]], Awaitable[None]]
 """Places an order, and calls the function when nothing is left but the commit."""
 
 
-class Way(NamedTuple):
+class TransactionVariant(NamedTuple):
     """One way: what it is called, how it is opened, and what is left of an order afterwards."""
 
     name: str
-    open: Callable[[Places, int], Any]
+    open: Callable[[TransactionsPlaces, int], Any]
     is_sent: bool
     """Whether a message of it comes out."""
     is_own: bool = False
@@ -46,7 +46,7 @@ class Way(NamedTuple):
 
 
 @asynccontextmanager
-async def by_hand(places: Places, concurrency: int) -> AsyncIterator[Place]:
+async def by_hand(places: TransactionsPlaces, concurrency: int) -> AsyncIterator[Place]:
     """Write the order and its outbox row."""
     async with _engine(places, concurrency) as engine:
 
@@ -61,7 +61,7 @@ async def by_hand(places: Places, concurrency: int) -> AsyncIterator[Place]:
 
 
 @asynccontextmanager
-async def by_hand_with_key(places: Places, concurrency: int) -> AsyncIterator[Place]:
+async def by_hand_with_key(places: TransactionsPlaces, concurrency: int) -> AsyncIterator[Place]:
     """Insert the key, write the order and its outbox row, and keep the answer under the key."""
     absent = insert_absent(KEYS).on_conflict_do_nothing().returning(KEYS.c.key)
     async with _engine(places, concurrency) as engine:
@@ -80,7 +80,7 @@ async def by_hand_with_key(places: Places, concurrency: int) -> AsyncIterator[Pl
 
 
 @asynccontextmanager
-async def by_hand_and_sent(places: Places, concurrency: int) -> AsyncIterator[Place]:
+async def by_hand_and_sent(places: TransactionsPlaces, concurrency: int) -> AsyncIterator[Place]:
     """Do as by hand, and have a task in this process publish what is committed, and delete its outbox row."""
     committed: asyncio.Queue[tuple[str, str]] = asyncio.Queue()
     async with _engine(places, concurrency + 1) as engine, _sending(places, engine, committed):
@@ -97,7 +97,7 @@ async def by_hand_and_sent(places: Places, concurrency: int) -> AsyncIterator[Pl
 
 
 @asynccontextmanager
-async def with_onceonly(places: Places, _: int) -> AsyncIterator[Place]:
+async def with_onceonly(places: TransactionsPlaces, _: int) -> AsyncIterator[Place]:
     """Place it in a transaction, in a process in which the endpoint runs: its relay sends what is committed."""
     async with _shop(places) as shop:
 
@@ -108,7 +108,7 @@ async def with_onceonly(places: Places, _: int) -> AsyncIterator[Place]:
 
 
 @asynccontextmanager
-async def with_onceonly_and_key(places: Places, _: int) -> AsyncIterator[Place]:
+async def with_onceonly_and_key(places: TransactionsPlaces, _: int) -> AsyncIterator[Place]:
     """Do the same under a client's key, with an answer that is kept."""
     async with _shop(places) as shop:
 
@@ -120,11 +120,11 @@ async def with_onceonly_and_key(places: Places, _: int) -> AsyncIterator[Place]:
 
 
 WAYS = (
-    Way("by hand", by_hand, is_sent=False),
-    Way("by hand, sent", by_hand_and_sent, is_sent=True),
-    Way("onceonly", with_onceonly, is_sent=True, is_own=True),
-    Way("by hand, key", by_hand_with_key, is_sent=False, has_key=True),
-    Way("onceonly, key", with_onceonly_and_key, is_sent=True, is_own=True, has_key=True),
+    TransactionVariant("by hand", by_hand, is_sent=False),
+    TransactionVariant("by hand, sent", by_hand_and_sent, is_sent=True),
+    TransactionVariant("onceonly", with_onceonly, is_sent=True, is_own=True),
+    TransactionVariant("by hand, key", by_hand_with_key, is_sent=False, has_key=True),
+    TransactionVariant("onceonly, key", with_onceonly_and_key, is_sent=True, is_own=True, has_key=True),
 )
 RATIOS = (
     ("onceonly", "by hand"),
@@ -145,7 +145,7 @@ def _placing(order_id: str, committing: Callable[[], None]) -> Callable[[Transac
 
 
 @asynccontextmanager
-async def _shop(places: Places) -> AsyncIterator[Endpoint]:
+async def _shop(places: TransactionsPlaces) -> AsyncIterator[Endpoint]:
     shop = Endpoint(SHOP, store=places.database, transport=places.transport, worker=WorkerSettings(wait=0.1))
 
     @shop.handler
@@ -157,7 +157,7 @@ async def _shop(places: Places) -> AsyncIterator[Endpoint]:
 
 
 @asynccontextmanager
-async def _engine(places: Places, connections: int) -> AsyncIterator[AsyncEngine]:
+async def _engine(places: TransactionsPlaces, connections: int) -> AsyncIterator[AsyncEngine]:
     engine = create_async_engine(sqlalchemy_url(places.database), pool_size=connections)
     try:
         yield engine
@@ -172,7 +172,9 @@ async def _remember(session: AsyncSession, order_id: str) -> str:
 
 
 @asynccontextmanager
-async def _sending(places: Places, engine: AsyncEngine, committed: "asyncio.Queue[tuple[str, str]]") -> AsyncIterator[None]:
+async def _sending(
+    places: TransactionsPlaces, engine: AsyncEngine, committed: "asyncio.Queue[tuple[str, str]]"
+) -> AsyncIterator[None]:
     connection = await aiormq.connect(places.broker)
     channel = await connection.channel(publisher_confirms=True)
 

@@ -1,6 +1,6 @@
 """Sorting a batch: who shares a unit, and who goes back."""
 
-from onceonly.adapters.memory.transport import Receipt
+from onceonly.adapters.memory.transport import MemoryReceipt
 from onceonly.algorithms.intake import Intake, sort
 from onceonly.formats.cloudevents import arrival, encode
 from onceonly.model.message import Delivery, Message, Send
@@ -13,7 +13,7 @@ from onceonly_verify.workload import SHOP, Workload
 def delivery(number: int, id_: str, *, alone: bool = False, suspect: bool = False) -> Delivery:
     """Deliver a message, in a copy that may have to run alone or come from a dead process."""
     headers, body = encode(Send(message=Message(id=id_, source="web", type="t", body=b"x"), to=SHOP, alone=alone))
-    return arrival(Receipt(number, 1), SHOP, headers, body, suspect=suspect)
+    return arrival(MemoryReceipt(number, 1), SHOP, headers, body, suspect=suspect)
 
 
 def sorted_(*deliveries: Delivery) -> Intake:

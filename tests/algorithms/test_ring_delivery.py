@@ -9,7 +9,7 @@ from onceonly.adapters.memory.ring import MemoryRing, MemoryRingStore
 from onceonly.adapters.memory.store import MemoryDeadLetters
 from onceonly.adapters.memory.transport import MemoryTransport
 from onceonly.adapters.memory.world import Live
-from onceonly.algorithms.admission import History
+from onceonly.algorithms.admission import StoreAdmission
 from onceonly.algorithms.delivery import BatchReport, deliver
 from onceonly.algorithms.effects import NoArtifacts
 from onceonly.formats.cloudevents import message_of, take_apart
@@ -84,7 +84,7 @@ class Place:
         self.handlers = Counting(self.clock)
         self.effects = Answering()
         store, handlers = self.store, self.handlers
-        self.ports = Ports("shop", store, store, store, handlers, History(), self.effects, self.transport, self.letters)
+        self.ports = Ports("shop", store, store, store, handlers, StoreAdmission(), self.effects, self.transport, self.letters)
 
     async def deliver(self, *messages: Message) -> BatchReport:
         """Send these, and take through whatever waits."""

@@ -10,8 +10,8 @@ import pytest
 from sqlalchemy import event
 
 from onceonly.adapters.memory.artifacts import MemoryArtifacts
-from onceonly.algorithms.admission import Deduplicated, History, Tokenized, TokensInStore
-from onceonly.algorithms.effects import NoArtifacts, Registered
+from onceonly.algorithms.admission import Deduplicated, StoreAdmission, Tokenized, TokensInStore
+from onceonly.algorithms.effects import NoArtifacts, RegisteredEffects
 from onceonly.algorithms.outbox import UnitResult, finish, process
 from onceonly.documents.dedup import DocumentDedupStore
 from onceonly.documents.tokens import DocumentTokens
@@ -95,14 +95,14 @@ def bundle(store: object, admission: object, things: object = None) -> Ports:
 async def history_in_sql(folder: Path) -> AsyncIterator[Variant]:
     """Claims and records in the database of the business data."""
     async with heard_database(folder) as (database, heard):
-        yield Variant(bundle(SqlStore(database, ENDPOINT), History()), about(unit=""), heard.total)
+        yield Variant(bundle(SqlStore(database, ENDPOINT), StoreAdmission()), about(unit=""), heard.total)
 
 
 @asynccontextmanager
 async def history_in_documents(_: Path) -> AsyncIterator[Variant]:
     """Records in the entity's document."""
     harness = StoreHarness()
-    yield Variant(bundle(harness.store(WEEK), History()), about(), lambda: len(harness.documents.calls))
+    yield Variant(bundle(harness.store(WEEK), StoreAdmission()), about(), lambda: len(harness.documents.calls))
 
 
 @asynccontextmanager
@@ -110,8 +110,8 @@ async def history_with_blobs(_: Path) -> AsyncIterator[Variant]:
     """The same, with register rows."""
     harness = StoreHarness()
     things = {"blob": MemoryArtifacts(harness.documents.inner._driver)}
-    registered = Registered(harness.store(), harness.register(), things, ids=SystemIdGenerator(), clock=harness.clock)
-    yield Variant(bundle(harness.store(WEEK), History(), registered), about(), lambda: len(harness.documents.calls))
+    registered = RegisteredEffects(harness.store(), harness.register(), things, ids=SystemIdGenerator(), clock=harness.clock)
+    yield Variant(bundle(harness.store(WEEK), StoreAdmission(), registered), about(), lambda: len(harness.documents.calls))
 
 
 @asynccontextmanager

@@ -15,7 +15,7 @@ from onceonly.adapters.memory.documents import MemoryDocuments
 from onceonly.adapters.memory.store import MemoryStore
 from onceonly.adapters.redis import documents as redis
 from onceonly.algorithms import admission
-from onceonly.algorithms.effects import NoArtifacts, Registered
+from onceonly.algorithms.effects import NoArtifacts, RegisteredEffects
 from onceonly.assembly import open_dead_letters, open_store, wire
 from onceonly.assembly.documents import open_documents
 from onceonly.config.deduplication import Deduplication
@@ -96,10 +96,10 @@ def test_documents_offer_entities_and_no_session() -> None:
 @pytest.mark.parametrize(
     ("deduplication", "store", "kind", "keeps"),
     [
-        (History(timedelta(days=2)), "redis", admission.History, 2 * 86_400_000),
+        (History(timedelta(days=2)), "redis", admission.StoreAdmission, 2 * 86_400_000),
         (DedupStore("memory://done"), "redis", admission.Deduplicated, None),
         (Tokens("memory://tokens"), "redis", admission.Tokenized, None),
-        (Off(), "redis", admission.History, None),
+        (Off(), "redis", admission.StoreAdmission, None),
         (DedupStore("memory://done"), "memory", admission.Deduplicated, None),
         (Tokens("memory://a"), "memory", admission.Tokenized, None),
     ],
@@ -119,11 +119,11 @@ async def test_what_stays_in_documents_follows_from_the_deduplication(
 @pytest.mark.parametrize(
     ("deduplication", "kind", "keeping"),
     [
-        (History(), admission.History, "history"),
+        (History(), admission.StoreAdmission, "history"),
         (DedupStore("memory://done"), admission.Deduplicated, "until forgotten"),
         (Tokens("memory://tokens"), admission.Tokenized, "until forgotten"),
         (Tokens(), admission.TokensInStore, "tokens"),
-        (Off(), admission.History, "nothing"),
+        (Off(), admission.StoreAdmission, "nothing"),
     ],
 )
 async def test_what_a_sql_store_keeps_follows_from_the_deduplication(
@@ -155,7 +155,7 @@ async def test_memory_keeps_documents_where_handlers_work_on_entities(entities: 
 async def test_a_place_for_blobs_brings_effects_and_a_janitor(tmp_path: Path) -> None:
     """Without one there is neither."""
     async with wire(settings(blobs=f"folder://{tmp_path}"), nobody) as ports:
-        assert isinstance(ports.effects, Registered)
+        assert isinstance(ports.effects, RegisteredEffects)
         assert Janitor in runners(ports)
     async with wire(settings(), nobody) as ports:
         assert isinstance(ports.effects, NoArtifacts)

@@ -23,7 +23,7 @@ from onceonly.model.record import Answer
 from onceonly.ports.bundle import Ports
 from onceonly.ports.handlers import Handlers
 from onceonly.ports.transport import Topology
-from onceonly.runtime.observe.observer import Point, Tally
+from onceonly.runtime.observe.observer import CallTally, Point
 from onceonly.sql.queue import SqlTransport
 from onceonly.sql.schema import create
 from onceonly.sql.store import SqlStore
@@ -234,7 +234,7 @@ async def test_dead_letters_may_live_in_another_database(tmp_path: Path) -> None
 
 async def test_the_queue_and_its_subscriptions_are_declared_at_start() -> None:
     """So a message sent right after is not refused; the observer sees every call."""
-    tally = Tally()
+    tally = CallTally()
     async with wire(settings(), handlers, events=("placed",), observer=tally) as ports:
         event = Send(message=Message(id="1", source="s", type="placed", body=b"{}"))
         await ports.transport.send([event])

@@ -6,22 +6,22 @@ from typing import Any
 import msgspec
 import pytest
 
-from benchmarks.benchmark import Benchmark, Place
+from benchmarks.benchmark import Benchmark, BenchmarkContext
 from benchmarks.crew import RunFailed, crew
-from benchmarks.job import Job
+from benchmarks.job import WorkerJob
 from benchmarks.modes import TINY
-from benchmarks.rows import BY_NAME, SQLITE, Row
+from benchmarks.rows import BY_NAME, SQLITE, BenchmarkRow
 from benchmarks.stages import Totals
-from benchmarks.stages.sqlite import SQLiteStage
+from benchmarks.stages.sqlite import SQLiteBackend
 
 OWN = BY_NAME["onceonly_sqlite"]
 LOST = msgspec.structs.replace(OWN, name="huey_sqlite")  # another row of the same library
 
 
-class ForgetfulStage(SQLiteStage):
+class ForgetfulStage(SQLiteBackend):
     """Finds one row less than there is, for one of the rows."""
 
-    async def totals(self, row: Row, tag: str) -> Totals:
+    async def totals(self, row: BenchmarkRow, tag: str) -> Totals:
         """Forget one."""
         found = await super().totals(row, tag)
         return msgspec.structs.replace(found, rows=found.rows - 1) if row is LOST else found
@@ -40,7 +40,7 @@ async def test_a_row_with_wrong_totals_is_taken_out_and_the_others_go_on(tmp_pat
     """No number of it is shown, and what was wrong is said at once and in the results."""
     nowhere: Any = NoServer()
     said: list[str] = []
-    place = Place(database=nowhere, rabbitmq=nowhere, broker="none", stages={SQLITE: ForgetfulStage(tmp_path)})
+    place = BenchmarkContext(database=nowhere, rabbitmq=nowhere, broker="none", stages={SQLITE: ForgetfulStage(tmp_path)})
     results = await Benchmark(place, [LOST, OWN], TINY, said.append).measure()
     assert (list(results.rows), list(results.failed)) == ([OWN.name], [LOST.name])
     assert "wrong totals" in results.failed[LOST.name]
@@ -49,6 +49,6 @@ async def test_a_row_with_wrong_totals_is_taken_out_and_the_others_go_on(tmp_pat
 
 async def test_a_worker_that_dies_fails_its_run_with_its_own_words() -> None:
     """The end of its standard error is in the message, and no process is left."""
-    async with crew(Job(work="batches:no_such_function")) as workers:
+    async with crew(WorkerJob(work="batches:no_such_function")) as workers:
         with pytest.raises(RunFailed, match="no_such_function"):
             await workers.ready()

@@ -7,9 +7,19 @@ import pytest
 
 from benchmarks.counting import AMQPEars, PostgreSQLEars
 from benchmarks.machine import Machine
-from benchmarks.measuring import Sample
+from benchmarks.measuring import RunSample
 from benchmarks.page import page
-from benchmarks.results import RATIOS, Backlog, Contention, Latency, Measured, Point, Results, fill_ratios, percentile
+from benchmarks.results import (
+    RATIOS,
+    BacklogMemory,
+    Contention,
+    GrowthPoint,
+    Latency,
+    Results,
+    RowResult,
+    fill_ratios,
+    percentile,
+)
 from benchmarks.rows import BY_NAME, ROWS
 from benchmarks.worker import find
 
@@ -25,10 +35,10 @@ def frame(class_id: int, method: int, rest: bytes = b"", kind: int = 1) -> bytes
     return bytes([kind]) + (1).to_bytes(2, "big") + len(payload).to_bytes(4, "big") + payload + b"\xce"
 
 
-def measured(title: str, *rates: float) -> Measured:
+def measured(title: str, *rates: float) -> RowResult:
     """Make a row with these rounds."""
-    samples = [Sample(messages=10, rate=rate, cpu=1.0, peak=50.0, wal=100.0) for rate in rates]
-    return Measured(title=title, backend=BY_NAME["onceonly_orm"].backend, concurrency=1, samples=samples)
+    samples = [RunSample(messages=10, rate=rate, cpu=1.0, peak=50.0, wal=100.0) for rate in rates]
+    return RowResult(title=title, backend=BY_NAME["onceonly_orm"].backend, concurrency=1, samples=samples)
 
 
 @pytest.fixture(name="results")
@@ -44,8 +54,8 @@ def results_of_two_rows() -> Results:
     results.rows = {"onceonly_orm": measured("a", 100, 900, 200), "at_least_once_orm": measured("b", 50, 100, 50)}
     results.skipped = {"dbos": "not installed: dbos"}
     results.latency = {"onceonly_orm": Latency(rate=200, messages=10, p50=1, p95=2, p99=3)}
-    results.backlog = {"onceonly_orm": Backlog(messages=100_000, peak=70.4)}
-    results.growth = [Point(axis="processes", value=2, row="onceonly_orm", rates=[1, 2, 3])]
+    results.backlog = {"onceonly_orm": BacklogMemory(messages=100_000, peak=70.4)}
+    results.growth = [GrowthPoint(axis="processes", value=2, row="onceonly_orm", rates=[1, 2, 3])]
     results.contention = [
         Contention(processes=8, row="onceonly_orm", messages=10, statements=0.07, trips=0.08, waiting=0.125, deadlocks=3)
     ]

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from benchmarks import limits
-from benchmarks.benchmark import Benchmark, Place, Servers, opened
+from benchmarks.benchmark import Benchmark, BenchmarkContext, Servers, opened
 from benchmarks.counting import Costs
 from benchmarks.crew import RunFailed
 from benchmarks.growth import crowd
@@ -22,7 +22,7 @@ A_LITTLE = 0.001
 
 
 @pytest.fixture
-async def place() -> AsyncIterator[Place]:
+async def place() -> AsyncIterator[BenchmarkContext]:
     """Open a database and queues of the test's own."""
     async with opened(Servers(database=need(POSTGRESQL), broker=need(RABBITMQ))) as place:
         yield place
@@ -53,7 +53,9 @@ def test_no_limit_has_room_for_another_statement_for_each_message() -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(120)
-async def test_one_statement_more_for_each_message_ends_the_run(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_one_statement_more_for_each_message_ends_the_run(
+    place: BenchmarkContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A real run of a handler that executes an INSERT is held to the limits of one that leaves it to the flush."""
     monkeypatch.setattr(limits, "LIMITS", {"onceonly_core": LIMITS["onceonly_orm"]})
     results = await Benchmark(place, [BY_NAME["onceonly_core"]], TINY, lambda _: None).measure()
@@ -62,7 +64,7 @@ async def test_one_statement_more_for_each_message_ends_the_run(place: Place, mo
 
 @pytest.mark.slow
 @pytest.mark.timeout(120)
-async def test_statements_are_counted_where_there_is_no_wire(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_statements_are_counted_where_there_is_no_wire(place: BenchmarkContext, monkeypatch: pytest.MonkeyPatch) -> None:
     """SQLite's row is held to its limits by what its worker counted itself."""
     tight = msgspec.structs.replace(LIMITS["onceonly_sqlite"], statements=A_LITTLE, commits=A_LITTLE)
     monkeypatch.setattr(limits, "LIMITS", {"onceonly_sqlite": tight})
@@ -73,7 +75,7 @@ async def test_statements_are_counted_where_there_is_no_wire(place: Place, monke
 
 @pytest.mark.slow
 @pytest.mark.timeout(120)
-async def test_many_processes_are_counted_together(place: Place) -> None:
+async def test_many_processes_are_counted_together(place: BenchmarkContext) -> None:
     """Every message comes out once, whoever handled it, and what all of them said is counted."""
     row, counts = BY_NAME["onceonly_orm"], {"onceonly_orm": 400}
     await place.rabbitmq.prepare(row)
@@ -84,7 +86,7 @@ async def test_many_processes_are_counted_together(place: Place) -> None:
     assert found.waiting >= 0
 
 
-async def test_a_session_that_waits_for_a_lock_is_seen(place: Place) -> None:
+async def test_a_session_that_waits_for_a_lock_is_seen(place: BenchmarkContext) -> None:
     """And none before it waits, and none after."""
     first, second = await asyncpg.connect(place.database.url), await asyncpg.connect(place.database.url)
     held = first.transaction()
@@ -104,7 +106,7 @@ async def test_a_session_that_waits_for_a_lock_is_seen(place: Place) -> None:
     await second.close()
 
 
-async def test_a_deadlock_is_counted(place: Place) -> None:
+async def test_a_deadlock_is_counted(place: BenchmarkContext) -> None:
     """Two sessions each wait for what the other has; the server ends one of them."""
     before = await place.database.deadlocks()
     await place.database.own.execute("insert into baseline_order(order_id) values ('a'), ('b')")

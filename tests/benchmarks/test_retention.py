@@ -5,13 +5,13 @@ from msgspec.structs import replace
 
 from benchmarks.retention import others
 from benchmarks.retention.emptying import compared
-from benchmarks.retention.findings import Database, Emptying, Rate, Sizes, promises
+from benchmarks.retention.findings import DatabaseFindings, Emptying, Rate, Sizes, promises
 from benchmarks.retention.keys import JITTER, Keys
 from benchmarks.retention.measuring import RETENTION, TINY, in_turn, measure_other, measure_postgresql
 from onceonly.model.ring import instant_of
 from tests.servers.available import POSTGRESQL, need
 
-GOOD = Database(
+GOOD = DatabaseFindings(
     claims=1,
     batch=1,
     sizes=Sizes(in_order=80, shuffled=90, classic=170),

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.tokens.census import Census, Sums, problems, take
-from benchmarks.tokens.running import Job, Outcome, run
+from benchmarks.tokens.census import Sums, TokenCensus, problems, take
+from benchmarks.tokens.running import TokensJob, TokensOutcome, run
 from onceonly import WorkerSettings
 from onceonly.adapters.memory.documents import MemoryDocuments
 from onceonly.adapters.memory.world import Live
@@ -20,9 +20,9 @@ MESSAGES = 200
 FAST = WorkerSettings(wait=0.05)
 
 
-async def through(store: str, tokens: str = "") -> Outcome:
+async def through(store: str, tokens: str = "") -> TokensOutcome:
     """Run it in this process."""
-    job = Job(messages=MESSAGES, store=store, tokens=tokens, transport="memory://queues", worker=FAST)
+    job = TokensJob(messages=MESSAGES, store=store, tokens=tokens, transport="memory://queues", worker=FAST)
     return await run(job, lambda _: None)
 
 
@@ -73,8 +73,8 @@ async def test_what_every_endpoint_keeps_is_not_left_over() -> None:
 def test_each_thing_that_should_not_be_there_is_a_problem() -> None:
     """Whatever it is, and however little."""
     right = {"Shop": Sums(3, 6), "Region": Sums(3, 6)}
-    assert problems(Census(sums=right), Census(), messages=3) == []
+    assert problems(TokenCensus(sums=right), TokenCensus(), messages=3) == []
     for name in ("prepared", "live", "records", "claims", "register", "dead", "other", "entities", "largest", "size"):
-        assert len(problems(Census(sums=right, **{name: 1}), Census(), messages=3)) == 1
+        assert len(problems(TokenCensus(sums=right, **{name: 1}), TokenCensus(), messages=3)) == 1
     for sums in (Sums(2, 6), Sums(3, 7)):
-        assert len(problems(Census(sums={**right, "Shop": sums}), Census(), messages=3)) == 1
+        assert len(problems(TokenCensus(sums={**right, "Shop": sums}), TokenCensus(), messages=3)) == 1

@@ -10,7 +10,7 @@ from benchmarks.counting import AMQPEars, PostgreSQLEars
 from benchmarks.rows.onceonly import SHOP
 from benchmarks.scenario import Order, OrderPlaced, PlaceOrder
 from benchmarks.stages import database, rabbitmq
-from benchmarks.transactions.places import Places
+from benchmarks.transactions.places import TransactionsPlaces
 from benchmarks.wire import proxied
 from onceonly import Endpoint, Transaction
 from tests.servers.available import POSTGRESQL, RABBITMQ, need
@@ -48,12 +48,12 @@ async def counting() -> AsyncIterator[Counting]:
     """Open it, in a database and behind a prefix of its own."""
     async with AsyncExitStack() as stack:
         own = await stack.enter_async_context(database.opened(need(POSTGRESQL)))
-        places = Places(own, await stack.enter_async_context(rabbitmq.opened(need(RABBITMQ), own)))
+        places = TransactionsPlaces(own, await stack.enter_async_context(rabbitmq.opened(need(RABBITMQ), own)))
         yield await stack.enter_async_context(_counting(places))
 
 
 @asynccontextmanager
-async def _counting(places: Places) -> AsyncIterator[Counting]:
+async def _counting(places: TransactionsPlaces) -> AsyncIterator[Counting]:
     counted = Counter[str]()
     async with (
         proxied(places.database, listen=lambda: PostgreSQLEars(counted)) as store,

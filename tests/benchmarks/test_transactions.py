@@ -4,13 +4,13 @@ import msgspec
 import pytest
 
 from benchmarks.crew import RunFailed
-from benchmarks.transactions.places import Left
-from benchmarks.transactions.running import Job, check, run
+from benchmarks.transactions.places import RunTotals
+from benchmarks.transactions.running import TransactionsJob, check, run
 from benchmarks.transactions.ways import RATIOS, WAYS
 from tests.servers.available import POSTGRESQL, RABBITMQ, need
 
 ORDERS = 6
-RIGHT = Left(
+RIGHT = RunTotals(
     orders=ORDERS,
     distinct_orders=ORDERS,
     messages=ORDERS,
@@ -26,7 +26,7 @@ OWN = next(way for way in WAYS if way.is_own and way.has_key)
 @pytest.mark.timeout(300)
 async def test_every_way_and_every_relay_comes_to_the_right_totals() -> None:
     """Rates, ratios, latencies and backlogs are there, for each concurrency and each number of relays."""
-    job = Job(
+    job = TransactionsJob(
         database=need(POSTGRESQL),
         broker=need(RABBITMQ),
         orders=ORDERS,
@@ -48,7 +48,7 @@ async def test_every_way_and_every_relay_comes_to_the_right_totals() -> None:
     assert msgspec.json.decode(msgspec.json.encode(outcome), type=type(outcome)) == outcome
 
 
-@pytest.mark.parametrize("figure", Left.__struct_fields__)
+@pytest.mark.parametrize("figure", RunTotals.__struct_fields__)
 @pytest.mark.parametrize("by", [1, -1])
 def test_a_total_that_is_wrong_ends_the_run(figure: str, by: int) -> None:
     """One too many or too few of anything."""

@@ -7,7 +7,7 @@ from typing import Any
 from onceonly.model.identity import Identity
 from onceonly.model.message import Message
 from onceonly.model.record import Record
-from onceonly.ports.store import Found, Resources, Unit
+from onceonly.ports.store import BeginResult, Resources, Unit
 from onceonly.testing.store_subject import StoreSubject, WholeStore
 from onceonly.testing.suite import ENDPOINT
 
@@ -31,9 +31,9 @@ class WrappedUnit:
         self._owner = owner
 
     @property
-    def found(self) -> Found:
+    def found(self) -> BeginResult:
         """What `begin` found, or what the wrapper says it found."""
-        return Found(self.new, self.owed, self.done, self.clashing, self.barred)
+        return BeginResult(self.new, self.owed, self.done, self.clashing, self.barred)
 
     async def commit(self, records: Sequence[Record]) -> None:
         """Commit, as the wrapper does it."""

@@ -6,14 +6,14 @@ from contextlib import suppress
 
 import pytest
 
-from onceonly.cli.events import BadItem, Form, read_items, to_message
+from onceonly.cli.events import BadItem, EventDefaults, read_items, to_message
 from onceonly.model.message import Message
 
-FORM = Form(type="PlaceOrder", source="cli", id_from=("order_id",))
+FORM = EventDefaults(type="PlaceOrder", source="cli", id_from=("order_id",))
 EVENT = {"specversion": "1.0", "id": "7", "source": "/shop", "type": "placed", "data": {"total": 3}, "traceparent": "00-1"}
 
 
-def messages(text: str, form: Form = FORM) -> list[Message]:
+def messages(text: str, form: EventDefaults = FORM) -> list[Message]:
     """Read a whole file."""
     return [to_message(item, form) for item in read_items(text.encode().splitlines(keepends=True))]
 
@@ -53,7 +53,7 @@ def test_options_fill_in_what_a_cloudevent_leaves_out() -> None:
 
 def test_ids_of_several_fields_never_meet() -> None:
     """("ab", "c") and ("a", "bc") are two messages, and so are 1 and "1"."""
-    form = Form(type="T", id_from=("a", "b"))
+    form = EventDefaults(type="T", id_from=("a", "b"))
     lines = ['{"a": "ab", "b": "c"}', '{"a": "a", "b": "bc"}', '{"a": "1", "b": 1}', '{"a": 1, "b": "1"}']
     assert len({m.id for m in messages("\n".join(lines), form)}) == len(lines)
 
@@ -102,6 +102,6 @@ def test_hostile_json_is_a_complaint_or_a_message(hostile: bytes, envelope: byte
 def test_a_body_without_a_type_or_an_id_says_which_option_is_missing() -> None:
     """The complaint says what to do."""
     with pytest.raises(BadItem, match="--type"):
-        messages('{"order_id": 1}', Form(id_from=("order_id",)))
+        messages('{"order_id": 1}', EventDefaults(id_from=("order_id",)))
     with pytest.raises(BadItem, match="--id-from"):
-        messages('{"order_id": 1}', Form(type="T"))
+        messages('{"order_id": 1}', EventDefaults(type="T"))

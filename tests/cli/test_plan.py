@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from onceonly.config.measured import Measured, Measurements, estimate
+from onceonly.config.measured import Measurements, TableSample, estimate
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Terminal
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 DAY = 86_400
 FOUND = Measurements(
     rows=1000,
-    slot=Measured(bytes=76_000, eviction=0.05),
-    arrivals=Measured(bytes=150_000, eviction=2.0),
-    tokens=Measured(bytes=60_000, eviction=0.1),
+    slot=TableSample(bytes=76_000, eviction=0.05),
+    arrivals=TableSample(bytes=150_000, eviction=2.0),
+    tokens=TableSample(bytes=60_000, eviction=0.1),
 )
 
 

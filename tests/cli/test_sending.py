@@ -8,7 +8,7 @@ from onceonly.adapters.memory.transport import MemoryTransport
 from onceonly.adapters.memory.world import Live
 from onceonly.cli import sending
 from onceonly.cli.events import BadItem
-from onceonly.cli.sending import Tally, send_all
+from onceonly.cli.sending import SendTally, send_all
 from onceonly.model.errors import CommitFailed, OutcomeUnknown
 from onceonly.model.message import Message, Send
 from onceonly.model.record import Answer
@@ -48,7 +48,7 @@ async def shop() -> MemoryTransport:
 
 async def test_batches_are_sent_and_the_progress_adds_up() -> None:
     """More than one batch arrives completely."""
-    transport, tally, ticks = await shop(), Tally(), []
+    transport, tally, ticks = await shop(), SendTally(), []
     await send_all(numbered(1200), transport, to="shop", tally=tally, tick=ticks.append)
     assert (tally.sent, tally.refused, tally.unsure, sum(ticks)) == (1200, [], 0, 1200)
     assert (await transport.depth("shop")).waiting == 1200
@@ -56,7 +56,7 @@ async def test_batches_are_sent_and_the_progress_adds_up() -> None:
 
 async def test_what_came_before_a_bad_item_is_sent_and_counted() -> None:
     """Nothing that was read is dropped silently."""
-    transport, tally = await shop(), Tally()
+    transport, tally = await shop(), SendTally()
     with pytest.raises(BadItem, match="line 8"):
         await send_all(numbered(7, BadItem("line 8")), transport, to="shop", tally=tally, tick=lambda _: None)
     assert (tally.sent, (await transport.depth("shop")).waiting) == (7, 7)
@@ -64,7 +64,7 @@ async def test_what_came_before_a_bad_item_is_sent_and_counted() -> None:
 
 async def test_unsure_messages_are_sent_again_and_only_they() -> None:
     """A lost answer is asked for again, with the same ids."""
-    transport, tally = ForgetfulTransport(), Tally()
+    transport, tally = ForgetfulTransport(), SendTally()
     await transport.declare([Topology(endpoint="shop")])
     await send_all(numbered(3), transport, to="shop", tally=tally, tick=lambda _: None)
     assert transport.asked == [3, 3, 1]
@@ -81,7 +81,7 @@ async def test_what_stays_unsure_is_counted(monkeypatch: pytest.MonkeyPatch) -> 
             raise OutcomeUnknown("no answer")
 
     monkeypatch.setattr(sending, "FIRST_PAUSE_SECONDS", 0)
-    tally = Tally()
+    tally = SendTally()
     await send_all(numbered(2), DeadLine(Live(), "shop"), to="shop", tally=tally, tick=lambda _: None)
     assert (tally.sent, tally.unsure) == (0, 2)
 
@@ -106,7 +106,7 @@ async def test_a_server_that_never_answered_is_not_waited_for() -> None:
     """Nothing was sent: somebody is looking, and wants to know."""
     transport = OftenAway(1)
     with pytest.raises(CommitFailed, match="nobody listens"):
-        await send_all(numbered(2), transport, to="shop", tally=Tally(), tick=lambda _: None)
+        await send_all(numbered(2), transport, to="shop", tally=SendTally(), tick=lambda _: None)
     assert transport.asked == 1
 
 
@@ -116,7 +116,7 @@ async def test_a_server_that_goes_away_in_between_is_waited_for_a_while(
 ) -> None:
     """Then it is told that it is away, and not that nobody knows."""
     monkeypatch.setattr(sending, "FIRST_PAUSE_SECONDS", 0)
-    transport, tally = OftenAway(*away), Tally()
+    transport, tally = OftenAway(*away), SendTally()
     await transport.declare([Topology(endpoint="shop")])
     sent_all = send_all(numbered(501), transport, to="shop", tally=tally, tick=lambda _: None)
     if len(away) < sending.TRIES:
@@ -129,7 +129,7 @@ async def test_a_server_that_goes_away_in_between_is_waited_for_a_while(
 
 async def test_refused_messages_are_listed_with_their_reason() -> None:
     """An unknown endpoint and an oversize body are different troubles."""
-    transport, tally = await shop(), Tally()
+    transport, tally = await shop(), SendTally()
     await send_all(numbered(1), transport, to="shpo", tally=tally, tick=lambda _: None)
     huge = Message(id="huge", source="cli", type="T", body=bytes(transport.traits.max_body + 1))
     await send_all([huge], transport, to="shop", tally=tally, tick=lambda _: None)

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from onceonly_verify import CHECKS, MUTANTS, CheckResult, MutantResult, command, output, run_check
 from onceonly_verify.explorer import Step
-from onceonly_verify.histories import History, Line
+from onceonly_verify.histories import Counterexample, TraceStep
 from onceonly_verify.larger import DEEP
 from onceonly_verify.processes import cores
 from onceonly_verify.schedules import Walked
@@ -311,7 +311,9 @@ def test_deep_adds_larger_worlds_and_a_million_schedules(onceonly: "Terminal", m
 
 def test_a_violation_in_the_depths_is_a_no(onceonly: "Terminal", monkeypatch: pytest.MonkeyPatch) -> None:
     """A schedule is named by its seed and number, told, and saved."""
-    history = History(check="large, blocking store", violation="a was lost", steps=(Line("worker A", "commit a", "applied"),))
+    history = Counterexample(
+        check="large, blocking store", violation="a was lost", steps=(TraceStep("worker A", "commit a", "applied"),)
+    )
     walked = Walked(
         seed=0, schedules=8, steps=99, seconds=1.0, wanted=1_000_000, violation="a was lost", number=7, history=history
     )

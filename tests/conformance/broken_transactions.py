@@ -8,13 +8,13 @@ from msgspec.structs import replace
 from onceonly.documents.store import DocumentStore, attempt_name
 from onceonly.documents.transactions import DocumentTransaction, DocumentTransactions
 from onceonly.formats.documents import ClientKey, EntityDocument
-from onceonly.formats.documents import Kept as KeptRecord
+from onceonly.formats.documents import MessageState as KeptRecord
 from onceonly.model.entities import Entities
 from onceonly.model.errors import CommitRefused, ConflictError
 from onceonly.model.identity import Identity
 from onceonly.model.message import Message
 from onceonly.model.record import Record
-from onceonly.model.transaction import Kept, Opening
+from onceonly.model.transaction import IdempotencyEntry, TransactionAttempt
 from onceonly.ports.documents import Version
 from onceonly.testing.suite import ENDPOINT
 
@@ -24,7 +24,7 @@ class Sound(DocumentTransactions):
 
     spoils: type[DocumentTransaction] = DocumentTransaction
 
-    async def open(self, opening: Opening) -> DocumentTransaction | Kept:
+    async def open(self, opening: TransactionAttempt) -> DocumentTransaction | IdempotencyEntry:
         """Open one of the class that spoils."""
         kept = await self.kept(opening.key) if opening.key else None
         return self.spoils(self, opening) if kept is None else kept
@@ -219,7 +219,7 @@ class Unburied(DocumentTransaction):
 class Forgotten(Sound):
     """Knows no key."""
 
-    async def kept(self, key: str, endpoint: str = "") -> Kept | None:
+    async def kept(self, key: str, endpoint: str = "") -> IdempotencyEntry | None:
         """Find nothing."""
         return None
 
@@ -227,7 +227,7 @@ class Forgotten(Sound):
 class Patient(Sound):
     """Waits for who has a key, whatever was asked."""
 
-    async def open(self, opening: Opening) -> DocumentTransaction | Kept:
+    async def open(self, opening: TransactionAttempt) -> DocumentTransaction | IdempotencyEntry:
         """Wait for what never comes."""
         if opening.wait is not None:
             await asyncio.Event().wait()
@@ -237,10 +237,10 @@ class Patient(Sound):
 class Latest(Sound):
     """Gives another attempt's answer: that of who asks."""
 
-    async def open(self, opening: Opening) -> DocumentTransaction | Kept:
+    async def open(self, opening: TransactionAttempt) -> DocumentTransaction | IdempotencyEntry:
         """Answer in the name of the one who asks."""
         found = await super().open(opening)
-        return replace(found, attempt=opening.attempt) if isinstance(found, Kept) else found
+        return replace(found, attempt=opening.attempt) if isinstance(found, IdempotencyEntry) else found
 
 
 class Confusing(Sound):
@@ -266,7 +266,7 @@ class Shared(Sound):
 class Reserving(Sound):
     """Takes the key of whoever looks for it."""
 
-    async def kept(self, key: str, endpoint: str = "") -> Kept | None:
+    async def kept(self, key: str, endpoint: str = "") -> IdempotencyEntry | None:
         """Look, and leave a trace."""
         found = await super().kept(key, endpoint)
         if found is None and not endpoint:
@@ -299,7 +299,7 @@ class Deaf(Sound):
 class Own(Sound):
     """Finds keys of its own endpoint only, whoever's is asked for."""
 
-    async def kept(self, key: str, endpoint: str = "") -> Kept | None:
+    async def kept(self, key: str, endpoint: str = "") -> IdempotencyEntry | None:
         """Ask for its own."""
         return await super().kept(key)
 

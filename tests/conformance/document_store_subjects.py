@@ -15,7 +15,7 @@ from onceonly.model.identity import Identity
 from onceonly.model.message import Message
 from onceonly.model.record import Record
 from onceonly.ports.documents import DocumentLimits, Documents
-from onceonly.ports.store import Found, Resources, Unit
+from onceonly.ports.store import BeginResult, Resources, Unit
 from onceonly.sql.database import Database, open_database
 from onceonly.sql.store import SqlDocuments
 from onceonly.testing.suite import ENDPOINT
@@ -33,7 +33,7 @@ class AboutOneEntity:
         self.inner, self.key, self.resources = unit, unit.key, unit.resources
         found = unit.found
         owed = tuple(replace(record, unit="") for record in found.owed)
-        self.found = Found(_bare(found.new), owed, _bare(found.done), _bare(found.clashing), found.barred)
+        self.found = BeginResult(_bare(found.new), owed, _bare(found.done), _bare(found.clashing), found.barred)
 
     async def commit(self, records: Sequence[Record]) -> None:
         """Commit."""

@@ -6,7 +6,7 @@ from typing import Any
 from onceonly.adapters.memory.artifacts import MemoryArtifacts
 from onceonly.adapters.memory.dedup import MemoryDedupStore
 from onceonly.adapters.memory.tokens import MemoryTokens
-from onceonly.adapters.memory.world import Driver, Live, Operation
+from onceonly.adapters.memory.world import Live, PortOperation, WorldDriver
 from onceonly.model.errors import OutcomeUnknown
 from onceonly.testing.clock import ManualClock
 from onceonly.testing.documents_subject import Moment
@@ -22,7 +22,7 @@ class CutOnce:
         self._moment = moment
         self._is_cut = False
 
-    async def perform(self, operation: Operation, patience: float | None = None) -> Any:
+    async def perform(self, operation: PortOperation, patience: float | None = None) -> Any:
         """Carry it out, or not, and do not say."""
         if operation.point in READS or self._is_cut:
             return await self._inner.perform(operation, patience)
@@ -31,7 +31,7 @@ class CutOnce:
             await self._inner.perform(operation, patience)
         raise OutcomeUnknown("the connection was lost")
 
-    def at_once(self, operation: Operation) -> Any:
+    def at_once(self, operation: PortOperation) -> Any:
         """Carry it out."""
         return self._inner.at_once(operation)
 
@@ -55,7 +55,7 @@ class InMemory:
         """Let time pass."""
         self.clock.advance(milliseconds)
 
-    def cutting(self, moment: Moment) -> Driver:
+    def cutting(self, moment: Moment) -> WorldDriver:
         """Give a driver that is cut off once."""
         return CutOnce(self.driver, moment)
 

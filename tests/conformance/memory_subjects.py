@@ -7,7 +7,7 @@ from onceonly.adapters.memory.documents import MemoryDocuments
 from onceonly.adapters.memory.ring import Dial, MemoryRing, MemoryRingStore, RingWorld, look
 from onceonly.adapters.memory.store import MemoryDeadLetters, MemoryStore, Notebook
 from onceonly.adapters.memory.transport import MemoryTransport
-from onceonly.adapters.memory.world import Live, Operation, Step
+from onceonly.adapters.memory.world import Live, PortOperation, Step
 from onceonly.model.errors import OutcomeUnknown, SetupError
 from onceonly.model.message import Message
 from onceonly.model.record import Effect
@@ -91,12 +91,12 @@ class MemoryRings(MemoryStores):
         def before(world: RingWorld, dial: Dial) -> Step:
             return claimed_before(look(world, dial)[0], messages, owed, dial), None
 
-        await self.driver.perform(Operation("before", store.place, before, (store.dial(),)))
+        await self.driver.perform(PortOperation("before", store.place, before, (store.dial(),)))
 
     async def is_claimed_as_before(self, message: Message) -> bool:
         """Look into the slot."""
         store = await self.store()
-        world: RingWorld = await self.driver.perform(Operation("look", store.place, lambda world: (world, world), ()))
+        world: RingWorld = await self.driver.perform(PortOperation("look", store.place, lambda world: (world, world), ()))
         held = world.slots[store.dial().slicing.slot(message.former_instant)]
         return (message.identity, message.fingerprint) in held.claims
 
@@ -145,7 +145,7 @@ class CutDriver(Live):
         self._inner = inner
         self._moment: Moment | None = moment
 
-    async def perform(self, operation: Operation, patience: float | None = None) -> Any:
+    async def perform(self, operation: PortOperation, patience: float | None = None) -> Any:
         """Carry it out, and lose the answer once."""
         moment, self._moment = (self._moment, None) if operation.point == "save" else (None, self._moment)
         if moment == "before":

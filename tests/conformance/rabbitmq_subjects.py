@@ -7,7 +7,7 @@ from typing import Self
 from uuid import uuid4
 
 from onceonly.adapters.rabbitmq.link import Link, read_address
-from onceonly.adapters.rabbitmq.topology import Names
+from onceonly.adapters.rabbitmq.topology import TopologyNames
 from onceonly.adapters.rabbitmq.transport import RabbitMQTransport
 from onceonly.model.errors import OnceOnlyError
 from onceonly.ports.transport import Topology
@@ -27,7 +27,7 @@ class RabbitMQSubject:
 
     def __init__(self, events: tuple[str, ...]) -> None:
         self.clock = ManualClock()
-        self.names = Names(f"t{uuid4().hex[:10]}.", levels=LEVELS, tick=TICK)
+        self.names = TopologyNames(f"t{uuid4().hex[:10]}.", levels=LEVELS, tick=TICK)
         self.url = f"{need(RABBITMQ)}?max_body={SMALL}&timeout=10"
         self._events = events
         self._links: list[Link] = []

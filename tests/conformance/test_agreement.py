@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from onceonly.adapters.memory.transport import Rules
+from onceonly.adapters.memory.transport import BrokerRules
 from onceonly.model.message import Message, Send
 from onceonly.model.record import Record
 from onceonly.ports.transport import Topology, Transport
@@ -29,7 +29,7 @@ class Brokers(MemoryTransports):
     async def transport(self, endpoint: str = "shop") -> Any:
         """Open a transport."""
         transport = await super().transport(endpoint)
-        transport.rules = Rules(max_body=SMALL)
+        transport.rules = BrokerRules(max_body=SMALL)
         return transport
 
 

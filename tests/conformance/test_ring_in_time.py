@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from onceonly.adapters.memory.store import MemoryDeadLetters
 from onceonly.adapters.memory.transport import MemoryTransport
 from onceonly.adapters.memory.world import Live
-from onceonly.algorithms.admission import History
+from onceonly.algorithms.admission import StoreAdmission
 from onceonly.algorithms.delivery import deliver
 from onceonly.algorithms.effects import NoArtifacts
 from onceonly.formats.cloudevents import message_of, take_apart
@@ -174,7 +174,7 @@ class SimulatedEndpoint:
     async def work(self, limit: int) -> None:
         """Be a worker for one batch."""
         store = await self.subject.store()
-        ports = Ports(ENDPOINT, store, store, None, self, History(), NoArtifacts(), self.transport, self.letters)
+        ports = Ports(ENDPOINT, store, store, None, self, StoreAdmission(), NoArtifacts(), self.transport, self.letters)
         await deliver(await self.transport.receive(limit, 0), ports)
 
     async def _stall(self, message: Message, time: int) -> None:

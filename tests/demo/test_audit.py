@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from onceonly.demo.audit import Findings, Left, Line, Remains, Sunk, audit, differences
+from onceonly.demo.audit import AuditFindings, JournalRow, Leftovers, Remains, Sunk, audit, differences
 from onceonly.demo.flights import LEDGER, LOYALTY, SOURCE, Flight, MilesFlown, load, sends, totals, with_receipts
 from onceonly.model.identity import Identity, outgoing_id
 
@@ -15,12 +15,12 @@ def announcement(flight: Flight, instant: int = 1_700_000_000_000) -> str:
 
 def clean_run(flights: list[Flight]) -> Remains:
     """Make the remains of a run in which everything happened once."""
-    ledger = [Line(LEDGER, SOURCE, flight.id, f"a{flight.id}") for flight in flights]
-    loyalty = [Line(LOYALTY, LEDGER, announcement(flight), f"b{flight.id}") for flight in flights]
+    ledger = [JournalRow(LEDGER, SOURCE, flight.id, f"a{flight.id}") for flight in flights]
+    loyalty = [JournalRow(LOYALTY, LEDGER, announcement(flight), f"b{flight.id}") for flight in flights]
     sunk = [Sunk(LEDGER, announcement(flight), announced(flight, f"a{flight.id}")) for flight in flights]
     miles = {LEDGER: totals(flights), LOYALTY: totals(flights)}
     receipts = [receipt_of(flight) for flight in flights if flight.body.receipt]
-    return Remains(journal=ledger + loyalty, sunk=sunk, dead=[], miles=miles, left=Left(), blobs=receipts)
+    return Remains(journal=ledger + loyalty, sunk=sunk, dead=[], miles=miles, left=Leftovers(), blobs=receipts)
 
 
 def announced(flight: Flight, mark: str) -> bytes:
@@ -42,13 +42,13 @@ def some_flights() -> list[Flight]:
 def test_a_clean_run_has_no_findings(flights: list[Flight]) -> None:
     """Nothing is wrong when everything happened once."""
     findings = msgspec.structs.asdict(audit(flights, clean_run(flights)))
-    assert findings == {**dict.fromkeys(Findings.__struct_fields__, 0), "effects": 30}
+    assert findings == {**dict.fromkeys(AuditFindings.__struct_fields__, 0), "effects": 30}
 
 
 def test_two_announcements_of_one_flight_are_a_duplicate_whenever_they_were_sent(flights: list[Flight]) -> None:
     """Their ids contain different instants."""
     clean = clean_run(flights)
-    again = Line(LOYALTY, LEDGER, announcement(flights[0], 1_700_000_000_001), "c")
+    again = JournalRow(LOYALTY, LEDGER, announcement(flights[0], 1_700_000_000_001), "c")
     assert audit(flights, msgspec.structs.replace(clean, journal=[*clean.journal, again])).duplicated == 1
 
 
@@ -61,7 +61,7 @@ def test_every_kind_of_wrong_is_found(flights: list[Flight]) -> None:
         "duplicated": msgspec.structs.replace(clean, journal=[*clean.journal, clean.journal[-1]]),
         "ghosts": msgspec.structs.replace(clean, sunk=[*clean.sunk, Sunk(LEDGER, "x", announced(flights[0], "nobody"))]),
         "phantoms": msgspec.structs.replace(clean, sunk=clean.sunk[1:]),
-        "dead_letters": msgspec.structs.replace(clean, dead=[Line(LEDGER, "", "", "")]),
+        "dead_letters": msgspec.structs.replace(clean, dead=[JournalRow(LEDGER, "", "", "")]),
         "missing_blobs": msgspec.structs.replace(clean, blobs=clean.blobs[1:]),
         "unannounced_blobs": msgspec.structs.replace(clean, blobs=[*clean.blobs, "nobody/receipt.txt"]),
         "wrong_totals": msgspec.structs.replace(clean, miles=wrong_miles),
@@ -70,10 +70,10 @@ def test_every_kind_of_wrong_is_found(flights: list[Flight]) -> None:
         assert getattr(audit(flights, remains), name) == 1, name
 
 
-@pytest.mark.parametrize("name", Left.__struct_fields__)
+@pytest.mark.parametrize("name", Leftovers.__struct_fields__)
 def test_whatever_deduplication_left_at_rest_is_a_leftover(name: str, flights: list[Flight]) -> None:
     """Each kind counts."""
-    remains = msgspec.structs.replace(clean_run(flights), left=Left(**{name: 1}))
+    remains = msgspec.structs.replace(clean_run(flights), left=Leftovers(**{name: 1}))
     assert audit(flights, remains).leftovers == 1
 
 

@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from onceonly.documents.store import DocumentStore
-from onceonly.model.artifact import Row
+from onceonly.model.artifact import Reservation
 from onceonly.model.entities import Entities
 from onceonly.model.errors import CommitRefused, PermanentFailure
 from onceonly.model.message import Message, Send
@@ -60,7 +60,7 @@ async def test_a_full_document_takes_register_rows(history: timedelta | None, bo
     harness = StoreHarness(body=body)
     record = await fill(harness, history)
     identity = about(source="s" * 300).identity
-    rows = [Row(identity=identity, unit=ENTITY, attempt=f"{number:032}", at=harness.clock.now()) for number in range(3)]
+    rows = [Reservation(identity=identity, unit=ENTITY, attempt=f"{number:032}", at=harness.clock.now()) for number in range(3)]
     await harness.register().open(rows)
     assert await harness.register().cancel(rows[0])
     await harness.store(history).forget([record])

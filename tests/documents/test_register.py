@@ -4,10 +4,10 @@ import pytest
 from msgspec.structs import replace
 
 from onceonly.adapters.memory.artifacts import MemoryArtifacts
-from onceonly.algorithms.effects import Registered as Effects
+from onceonly.algorithms.effects import RegisteredEffects as Effects
 from onceonly.documents.register import DocumentRegister
-from onceonly.formats.documents import Registered
-from onceonly.model.artifact import Artifact, Row
+from onceonly.formats.documents import StoredReservation
+from onceonly.model.artifact import Artifact, Reservation
 from onceonly.model.errors import CommitFailed, CommitRefused, ConflictError, OutcomeUnknown, SchemaTooNew
 from onceonly.model.identity import Identity
 from onceonly.model.record import Record
@@ -33,9 +33,9 @@ class Counter:
         return f"a{self.last}"
 
 
-def row(harness: StoreHarness, attempt: str = "a1", name: str = "m1", unit: str = ENTITY) -> Row:
+def row(harness: StoreHarness, attempt: str = "a1", name: str = "m1", unit: str = ENTITY) -> Reservation:
     """Make a row."""
-    return Row(identity=Identity("till", name), unit=unit, attempt=attempt, at=harness.clock.now())
+    return Reservation(identity=Identity("till", name), unit=unit, attempt=attempt, at=harness.clock.now())
 
 
 def effects_of(harness: StoreHarness) -> tuple[Effects, MemoryArtifacts]:
@@ -141,7 +141,7 @@ async def test_a_sweep_of_committed_attempts_changes_no_document() -> None:
 async def test_a_row_that_an_older_version_did_not_list_is_listed_by_the_next_one() -> None:
     """It wrote a row before it listed it, and died between the two."""
     harness = StoreHarness()
-    old = {"a1": Registered(harness.store().name_of(about().identity), harness.clock.now())}
+    old = {"a1": StoredReservation(harness.store().name_of(about().identity), harness.clock.now())}
     await harness.store().edit([ENTITY], lambda _key, document: replace(document, register=old))
     harness.clock.advance(2 * HOUR)
     await harness.register().open([row(harness, "a2", "m2")])

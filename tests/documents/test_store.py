@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from onceonly.documents.store import DocumentStore
-from onceonly.model.artifact import Row
+from onceonly.model.artifact import Reservation
 from onceonly.model.entities import Entities
 from onceonly.model.errors import CommitFailed, CommitRefused, ConflictError, OutcomeUnknown, PermanentFailure, UpgradeRequired
 from onceonly.model.record import Record
@@ -48,7 +48,7 @@ async def test_a_document_with_a_register_row_never_expires() -> None:
     harness = StoreHarness()
     store = harness.store()
     unit = store.unit_key(about(unit=""))
-    await harness.register().open([Row(identity=about().identity, unit=unit, attempt="a1", at=harness.clock.now())])
+    await harness.register().open([Reservation(identity=about().identity, unit=unit, attempt="a1", at=harness.clock.now())])
     assert {change.expires for change in harness.documents.written} == {0}
 
 
@@ -186,7 +186,7 @@ async def test_a_key_that_nobody_can_hold_is_refused(unit: str) -> None:
     with pytest.raises(PermanentFailure, match="key"):
         await harness.store().begin([about(unit=unit)])
     with pytest.raises(PermanentFailure, match="key"):
-        await harness.register().open([Row(identity=about().identity, unit=f"entity/{unit}", attempt="a", at=1)])
+        await harness.register().open([Reservation(identity=about().identity, unit=f"entity/{unit}", attempt="a", at=1)])
     assert await harness.kept() == []
 
 

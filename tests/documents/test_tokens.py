@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from onceonly.adapters.memory.documents import MemoryDocuments
-from onceonly.adapters.memory.world import Live, Operation
+from onceonly.adapters.memory.world import Live, PortOperation
 from onceonly.documents.tokens import DocumentTokens
 from onceonly.model.errors import CommitFailed, ConflictError, OutcomeUnknown, RetryableError, SchemaTooNew
 from onceonly.model.identity import Identity
@@ -129,9 +129,9 @@ class Unsteady:
     def __init__(self, inner: Live, chance: random.Random) -> None:
         self._inner = inner
         self._chance = chance
-        self._late: list[Operation] = []
+        self._late: list[PortOperation] = []
 
-    async def perform(self, operation: Operation, patience: float | None = None) -> Any:
+    async def perform(self, operation: PortOperation, patience: float | None = None) -> Any:
         """Carry it out in some way."""
         if operation.point != "save" or self._chance.random() < 0.5:
             return await self._inner.perform(operation, patience)
@@ -149,7 +149,7 @@ class Unsteady:
         if self._late:
             await self._inner.perform(self._late.pop(self._chance.randrange(len(self._late))))
 
-    def at_once(self, operation: Operation) -> Any:
+    def at_once(self, operation: PortOperation) -> Any:
         """Carry it out."""
         return self._inner.at_once(operation)
 

@@ -13,7 +13,7 @@ from onceonly.documents.transactions import DocumentTransaction, DocumentTransac
 from onceonly.model.entities import Entities
 from onceonly.model.errors import CommitFailed, CommitRefused, OutcomeUnknown
 from onceonly.model.record import Record
-from onceonly.model.transaction import Kept, Opening
+from onceonly.model.transaction import IdempotencyEntry, TransactionAttempt
 from onceonly.ports.documents import Change, DocumentLimits, Version
 from onceonly.testing.clock import ManualClock
 from onceonly.testing.samples import effects
@@ -53,9 +53,11 @@ class TransactionHarness:
 
     async def opened(self, attempt: str = "a1", key: str = "", entity: str = "") -> DocumentTransaction:
         """Open one."""
-        opening = Opening(endpoint=ENDPOINT, attempt=attempt, max_commit=1000, key=key, fingerprint=b"f" if key else b"")
+        opening = TransactionAttempt(
+            endpoint=ENDPOINT, attempt=attempt, max_commit=1000, key=key, fingerprint=b"f" if key else b""
+        )
         opened = await self.transactions.open(opening)
-        assert not isinstance(opened, Kept)
+        assert not isinstance(opened, IdempotencyEntry)
         if entity:
             await opened.load(entity)
             self.entities(opened).write(entity, b'"state"')
@@ -70,7 +72,9 @@ class TransactionHarness:
     async def done(self, attempt: str = "a1", key: str = "", entity: str = "") -> Record:
         """Take one from beginning to end."""
         opened = await self.opened(attempt, key, entity)
-        record = Record(Opening(endpoint=ENDPOINT, attempt=attempt, max_commit=1).identity, effects(), unit=opened.unit)
+        record = Record(
+            TransactionAttempt(endpoint=ENDPOINT, attempt=attempt, max_commit=1).identity, effects(), unit=opened.unit
+        )
         await opened.commit(record, b"answer")
         return record
 
@@ -152,7 +156,7 @@ async def test_a_commit_that_was_not_answered_may_have_happened() -> None:
     opened = await harness.opened("a1", "k", "Account/A")
     with pytest.raises(OutcomeUnknown):
         await opened.commit(None, b"first")
-    assert await harness.transactions.kept("k") == Kept("a1", b"f", b"first")
+    assert await harness.transactions.kept("k") == IdempotencyEntry("a1", b"f", b"first")
 
 
 async def test_what_is_too_large_is_refused_before_it_is_written() -> None:

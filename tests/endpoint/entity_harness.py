@@ -12,7 +12,7 @@ from onceonly.adapters.memory.documents import MemoryDocuments
 from onceonly.adapters.memory.store import MemoryDeadLetters
 from onceonly.adapters.memory.transport import MemoryTransport
 from onceonly.adapters.memory.world import Live
-from onceonly.algorithms.admission import History
+from onceonly.algorithms.admission import StoreAdmission
 from onceonly.algorithms.delivery import BatchReport, deliver
 from onceonly.algorithms.effects import NoArtifacts
 from onceonly.documents.store import ENTITY, DocumentStore
@@ -58,7 +58,7 @@ class Counter:
             fence=store,
             pending=None,
             handlers=host_of(made).handlers(STILL),
-            admission=History(),
+            admission=StoreAdmission(),
             effects=NoArtifacts(),
             transport=MemoryTransport(self._live, "bank", clock=STILL.clock),
             dead_letters=MemoryDeadLetters(self._live, clock=STILL.clock),

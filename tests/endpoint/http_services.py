@@ -22,7 +22,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from onceonly import Context, Endpoint, Reject
-from onceonly.runtime.observe.observer import Call
+from onceonly.runtime.observe.observer import PortCall
 from tests import ROOT
 
 TABLES = {
@@ -75,13 +75,13 @@ class KillAt:
         self._point = point
 
     @asynccontextmanager
-    async def around(self, call: Call) -> AsyncIterator[None]:
+    async def around(self, call: PortCall) -> AsyncIterator[None]:
         """Look at one call."""
         self._reach(f"before-{call.point}", call)
         yield
         self._reach(f"after-{call.point}", call)
 
-    def _reach(self, point: str, call: Call) -> None:
+    def _reach(self, point: str, call: PortCall) -> None:
         if point == self._point and (call.items or call.point.startswith("request-")):
             os.kill(os.getpid(), signal.SIGKILL)
 

@@ -21,7 +21,7 @@ from onceonly.model.dead_letter import DeadLetter
 from onceonly.model.message import Message, Send
 from onceonly.model.record import Answer
 from onceonly.ports.dead_letters import Filter
-from onceonly.runtime.observe.observer import Call, Point
+from onceonly.runtime.observe.observer import Point, PortCall
 
 FAST = WorkerSettings(wait=0.02)
 
@@ -62,7 +62,7 @@ class Watch:
         self._changed = asyncio.Condition()
 
     @asynccontextmanager
-    async def around(self, call: Call) -> AsyncIterator[None]:
+    async def around(self, call: PortCall) -> AsyncIterator[None]:
         """Count the items once the call has returned."""
         yield
         async with self._changed:

@@ -9,7 +9,7 @@ from onceonly.adapters.memory.store import MemoryDeadLetters
 from onceonly.adapters.memory.transport import MemoryTransport
 from onceonly.adapters.memory.world import Live
 from onceonly.cli.letters import moment
-from onceonly.cli.sending import Tally, send_all
+from onceonly.cli.sending import SendTally, send_all
 from onceonly.endpoint.message_builder import MessageBuilder, Origin, SendOptions
 from onceonly.formats.cloudevents import HISTORY, arrival
 from onceonly.formats.records import decode_letter, encode_letter
@@ -118,7 +118,7 @@ def test_what_can_never_be_sent_is_refused_when_it_is_captured(name: str) -> Non
 
 async def test_the_command_line_refuses_what_no_endpoint_would_take() -> None:
     """Each by itself, and the others are sent."""
-    transport, tally = MemoryTransport(Live(), "shop"), Tally()
+    transport, tally = MemoryTransport(Live(), "shop"), SendTally()
     await transport.declare([Topology(endpoint="shop")])
     messages = [
         Message(id=id_, source="cli", type=kind, body=b"{}") for id_, kind in (("x" * 1025, "T"), ("1", "T" * 256), ("2", "T"))

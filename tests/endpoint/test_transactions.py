@@ -25,7 +25,7 @@ from onceonly import (
 from onceonly.adapters.memory.store import MemoryStore, Notebook
 from onceonly.adapters.memory.transactions import MemoryTransactions
 from onceonly.adapters.memory.world import Live
-from onceonly.algorithms.admission import History
+from onceonly.algorithms.admission import StoreAdmission
 from onceonly.algorithms.transaction import Transacted, TransactionPorts, begin, complete, enclosed, transact
 from onceonly.endpoint.host import host_of
 from onceonly.endpoint.transactions import asked
@@ -33,7 +33,7 @@ from onceonly.formats.answers import encode_answer, request_fingerprint
 from onceonly.model.errors import CommitFailed, OutcomeUnknown
 from onceonly.model.identity import hash_of
 from onceonly.model.record import Record
-from onceonly.model.transaction import LONGEST_KEY, Decided, Kept, Opening, scoped_key
+from onceonly.model.transaction import LONGEST_KEY, Decided, IdempotencyEntry, TransactionAttempt, scoped_key
 from onceonly.ports.store import Resources
 from onceonly.ports.transactions import OpenTransaction
 from tests.endpoint.harness import STILL, endpoint
@@ -259,7 +259,7 @@ async def test_who_loses_at_the_commit_gets_the_answer_of_who_won() -> None:
 
     async def block(opened: OpenTransaction) -> Decided:
         notebook(opened.resources).write("two", 2)
-        assert not isinstance(inner, Kept)
+        assert not isinstance(inner, IdempotencyEntry)
         await complete(opening("one"), inner, Decided((), b"first"), ways)
         return Decided((), b"second")
 
@@ -271,7 +271,7 @@ async def test_who_loses_at_the_commit_with_another_request_is_told() -> None:
     """The fingerprint is compared at this read of the key as well."""
     ways, _ = optimistic()
     late = await begin(opening("two", b"other"), ways)
-    assert not isinstance(late, Kept)
+    assert not isinstance(late, IdempotencyEntry)
     await transact(opening("one"), deciding(b"first"), ways)
     with pytest.raises(KeyReused):
         await complete(opening("two", b"other"), late, Decided(), ways)
@@ -323,16 +323,16 @@ async def test_after_an_unknown_commit_nothing_else_is_done() -> None:
     class Listening(MemoryTransactions):
         """Notes what is asked of it."""
 
-        async def open(self, opening: Opening) -> Any:
+        async def open(self, opening: TransactionAttempt) -> Any:
             calls.append("open")
             found = await super().open(opening)
-            return found if isinstance(found, Kept) else Silent(found)
+            return found if isinstance(found, IdempotencyEntry) else Silent(found)
 
-        async def kept(self, key: str) -> Kept | None:
+        async def kept(self, key: str) -> IdempotencyEntry | None:
             calls.append("kept")
             return await super().kept(key)
 
-    ways = TransactionPorts(Listening(Live(), "shop"), History())
+    ways = TransactionPorts(Listening(Live(), "shop"), StoreAdmission())
     with pytest.raises(OutcomeUnknown):
         await transact(opening("one"), deciding(b"first"), ways)
     assert calls == ["open"]
@@ -345,17 +345,20 @@ async def test_what_is_not_answered_before_the_commit_has_failed() -> None:
     class Away(MemoryTransactions):
         """Answers nobody."""
 
-        async def open(self, opening: Opening) -> Any:
+        async def open(self, opening: TransactionAttempt) -> Any:
             raise OutcomeUnknown("no answer")
 
-    class NotPreparing(History):
+    class NotPreparing(StoreAdmission):
         """Cannot say whether it has prepared anything."""
 
         async def prepare(self, records: Sequence[Record]) -> tuple[Record, ...]:
             raise OutcomeUnknown("no answer")
 
     driver = Live()
-    for transactions, admission in ((Away(driver, "shop"), History()), (MemoryTransactions(driver, "shop"), NotPreparing())):
+    for transactions, admission in (
+        (Away(driver, "shop"), StoreAdmission()),
+        (MemoryTransactions(driver, "shop"), NotPreparing()),
+    ):
         with pytest.raises(CommitFailed, match="nothing was committed: no answer"):
             await transact(opening("one"), deciding(b"first"), TransactionPorts(transactions, admission))
     assert await MemoryTransactions(driver, "shop").kept("k") is None
@@ -384,21 +387,21 @@ async def test_a_transaction_that_is_over_cannot_be_committed() -> None:
     transactions = MemoryTransactions(driver, "shop", clock=clock)
     for ended in range(2):
         opened = await transactions.open(opening(f"a{ended}", key=f"k{ended}"))
-        assert not isinstance(opened, Kept)
+        assert not isinstance(opened, IdempotencyEntry)
         if ended:
             opened.abandon()
         else:
             await opened.commit(None, None)
         with pytest.raises(CommitFailed, match="is over"):
             await opened.commit(None, b"again")
-    assert (await transactions.kept("k0"), await transactions.kept("k1")) == (Kept("a0", b"same"), None)
+    assert (await transactions.kept("k0"), await transactions.kept("k1")) == (IdempotencyEntry("a0", b"same"), None)
 
 
 async def test_an_exception_gives_the_transaction_up() -> None:
     """`enclosed` does it, whatever the caller does then."""
     ways, store = optimistic()
     opened = await begin(opening("one"), ways)
-    assert not isinstance(opened, Kept)
+    assert not isinstance(opened, IdempotencyEntry)
     with pytest.raises(ZeroDivisionError):
         async with enclosed(opened):
             notebook(opened.resources).write("a", 1 // 0)
@@ -414,7 +417,7 @@ class Optimistic:
         self._inner = inner
         self.kept = inner.kept
 
-    async def open(self, opening: Opening) -> Any:
+    async def open(self, opening: TransactionAttempt) -> Any:
         """Open, and let a rival commit the same key before this one is entered."""
         if await self._inner.kept(opening.key) is None and opening.key == "k":
             mine = await self._inner.open(_keyless(opening))
@@ -436,19 +439,19 @@ class Losing:
         raise ConflictError("the key is there")
 
 
-def _keyless(opening: Opening) -> Opening:
-    return Opening(endpoint=opening.endpoint, attempt=opening.attempt, max_commit=opening.max_commit)
+def _keyless(opening: TransactionAttempt) -> TransactionAttempt:
+    return TransactionAttempt(endpoint=opening.endpoint, attempt=opening.attempt, max_commit=opening.max_commit)
 
 
-def opening(attempt: str, asked: bytes = b"same", *, key: str = "k") -> Opening:
+def opening(attempt: str, asked: bytes = b"same", *, key: str = "k") -> TransactionAttempt:
     """Make an attempt of the endpoint `shop`."""
-    return Opening(endpoint="shop", attempt=attempt, max_commit=1000, key=key, fingerprint=asked)
+    return TransactionAttempt(endpoint="shop", attempt=attempt, max_commit=1000, key=key, fingerprint=asked)
 
 
 def optimistic() -> tuple[TransactionPorts, MemoryStore]:
     """Make transactions that do not wait, and the store they belong to."""
     driver = Live()
-    return TransactionPorts(MemoryTransactions(driver, "shop", blocking=False), History()), MemoryStore(driver, "shop")
+    return TransactionPorts(MemoryTransactions(driver, "shop", blocking=False), StoreAdmission()), MemoryStore(driver, "shop")
 
 
 def deciding(answer: bytes) -> Any:

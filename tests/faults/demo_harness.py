@@ -10,7 +10,7 @@ import msgspec
 from onceonly.demo.flights import load
 from onceonly.demo.options import Options
 from onceonly.demo.run import Result, run
-from onceonly.demo.view import MUST_BE_ZERO, Scene
+from onceonly.demo.view import MUST_BE_ZERO, ViewState
 
 PATIENCE = 60.0
 
@@ -22,7 +22,7 @@ class OnTheWay:
         self._flights = flights
         self.reached = asyncio.Event()
 
-    def show(self, scene: Scene) -> None:
+    def show(self, scene: ViewState) -> None:
         """Look at one moment."""
         if 3 * scene.sunk >= self._flights:
             self.reached.set()

@@ -8,7 +8,7 @@ import pytest
 from onceonly.demo.flights import load, sends
 from onceonly.demo.options import Deduplication, Options
 from onceonly.demo.run import Result, run
-from onceonly.demo.view import Scene
+from onceonly.demo.view import ViewState
 from tests.faults.demo_harness import exactly_once
 from tests.servers.available import RABBITMQ, need
 from tests.servers.cutting_commits import Cutter, cutting
@@ -26,7 +26,7 @@ class SomeCommits:
         self.made: Counter[str] = Counter()
         cutter.decide = self.decide
 
-    def show(self, scene: Scene) -> None:
+    def show(self, scene: ViewState) -> None:
         """Begin now: everything is prepared."""
         self._has_begun = True
 

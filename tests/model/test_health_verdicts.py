@@ -2,10 +2,20 @@
 
 from typing import Any
 
-from onceonly.model.health import EndpointHealth, Level, Patience, ProcessHealth, Pulse, Trouble, Verdict, liveness, readiness
+from onceonly.model.health import (
+    EndpointHealth,
+    HangLimits,
+    HealthAssessment,
+    Level,
+    ProcessHealth,
+    Pulse,
+    Trouble,
+    liveness,
+    readiness,
+)
 
 NOW = 60_000
-PATIENCE = Patience(silent=10.0, still=20.0)
+PATIENCE = HangLimits(silent=10.0, still=20.0)
 FINE = EndpointHealth(endpoint="shop", works=True)
 
 
@@ -19,7 +29,7 @@ def trouble(part: str = "store", *, stops: bool = True) -> Trouble:
     return Trouble(part=part, reason="it is away", since=NOW - 30_000, stops=stops)
 
 
-def ready(*healths: EndpointHealth, pulses: dict[int, Pulse] | None = None) -> Verdict:
+def ready(*healths: EndpointHealth, pulses: dict[int, Pulse] | None = None) -> HealthAssessment:
     """Judge processes, each with one endpoint."""
     found = [
         ProcessHealth(pulse=(pulses or {}).get(number, pulse(number)), endpoints=(health,))
@@ -55,7 +65,7 @@ def test_when_none_is_left_it_is_dead() -> None:
 
 def test_ready_is_who_receives_and_has_no_trouble() -> None:
     """Without a reason to give."""
-    assert ready(FINE, FINE) == Verdict(
+    assert ready(FINE, FINE) == HealthAssessment(
         status=Level.OK, reasons=(), processes=tuple(ProcessHealth(pulse=pulse(n), endpoints=(FINE,)) for n in (0, 1))
     )
 

@@ -8,8 +8,8 @@ from msgspec.structs import replace
 
 from onceonly.adapters.memory.store import MemoryDeadLetters, MemoryStore, Notebook
 from onceonly.adapters.memory.transport import BrokerWorld, MemoryTransport
-from onceonly.adapters.memory.world import Live, Operation
-from onceonly.algorithms.admission import History
+from onceonly.adapters.memory.world import Live, PortOperation
+from onceonly.algorithms.admission import StoreAdmission
 from onceonly.algorithms.effects import NoArtifacts
 from onceonly.config.worker import WorkerSettings
 from onceonly.formats.cloudevents import message_of, take_apart
@@ -22,7 +22,7 @@ from onceonly.ports.bundle import Ports
 from onceonly.ports.store import Resources
 from onceonly.ports.transport import Topology
 from onceonly.runtime.environment import Environment
-from onceonly.runtime.observe.observer import Call, Observer, Observers
+from onceonly.runtime.observe.observer import Observer, Observers, PortCall
 from onceonly.runtime.worker.worker import Worker
 from onceonly.testing.clock import ManualClock
 
@@ -100,7 +100,7 @@ class StopWhen:
         self._stop, self._condition = stop, condition
 
     @asynccontextmanager
-    async def around(self, call: Call) -> AsyncIterator[None]:
+    async def around(self, call: PortCall) -> AsyncIterator[None]:
         """Watch one call."""
         try:
             yield
@@ -119,7 +119,7 @@ class SimulatedEndpoint:
         self.letters = MemoryDeadLetters(self.driver, clock=self.clock)
         self.transport = MemoryTransport(self.driver, SHOP, clock=self.clock, lease=LEASE)
         store, handlers = self.store, self.handlers
-        self.ports = Ports(SHOP, store, store, store, handlers, History(), NoArtifacts(), self.transport, self.letters)
+        self.ports = Ports(SHOP, store, store, store, handlers, StoreAdmission(), NoArtifacts(), self.transport, self.letters)
         self.environment = Environment(clock=self.clock, chance=FixedRandomSource(), timer=self.timer)
 
     async def open(self, *ids: str) -> "SimulatedEndpoint":
@@ -178,7 +178,7 @@ class SimulatedEndpoint:
 
     async def bury_the_dead(self) -> None:
         """A process that died holds no open unit; its leases end with time."""
-        close = Operation("close", self.store.place, lambda world: (replace(world, open=()), None), ())
+        close = PortOperation("close", self.store.place, lambda world: (replace(world, open=()), None), ())
         await self.driver.perform(close)
         self.clock.advance(int(LEASE * 1000) + 1)
 

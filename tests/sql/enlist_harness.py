@@ -19,7 +19,7 @@ from onceonly.assembly import open_store, open_transport
 from onceonly.model.record import Record
 from onceonly.ports.transport import Topology, Transport
 from onceonly.runtime.environment import LIVE, Environment, SystemClock
-from onceonly.runtime.observe.observer import Call, Observer, Observers, Point
+from onceonly.runtime.observe.observer import Observer, Observers, Point, PortCall
 from tests import ROOT
 from tests.sql.harness import Order
 
@@ -65,7 +65,7 @@ class Watch:
         self._changed = asyncio.Condition()
 
     @asynccontextmanager
-    async def around(self, call: Call) -> AsyncIterator[None]:
+    async def around(self, call: PortCall) -> AsyncIterator[None]:
         """Count the call once it has returned."""
         yield
         async with self._changed:

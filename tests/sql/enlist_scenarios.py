@@ -11,7 +11,7 @@ from onceonly.assembly import enlist
 from onceonly.model.errors import CommitFailed
 from onceonly.model.identity import Identity, outgoing_id, without_instant
 from onceonly.model.record import Record
-from onceonly.runtime.observe.observer import Call, Point
+from onceonly.runtime.observe.observer import Point, PortCall
 from onceonly.testing.samples import effects
 from tests.sql.enlist_harness import AHEAD, FAR_AHEAD, OrderPlaced, Shop, opened_shop
 from tests.sql.harness import Order
@@ -27,7 +27,7 @@ class Together:
         self._met = 0
 
     @asynccontextmanager
-    async def around(self, call: Call) -> AsyncIterator[None]:
+    async def around(self, call: PortCall) -> AsyncIterator[None]:
         """Hold the first look of each."""
         yield
         if call.point is Point.TAKE and self._met < 2:
@@ -43,7 +43,7 @@ class Away:
         self.was_asked = asyncio.Event()
 
     @asynccontextmanager
-    async def around(self, call: Call) -> AsyncIterator[None]:
+    async def around(self, call: PortCall) -> AsyncIterator[None]:
         """Be away."""
         if call.point is Point.DISPATCH and not self.is_back:
             self.was_asked.set()

@@ -8,7 +8,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, create_async_e
 
 from onceonly.adapters.memory.transport import MemoryTransport
 from onceonly.adapters.memory.world import Live
-from onceonly.algorithms.admission import History
+from onceonly.algorithms.admission import StoreAdmission
 from onceonly.algorithms.delivery import deliver, run
 from onceonly.algorithms.effects import NoArtifacts
 from onceonly.algorithms.intake import PendingMessage
@@ -100,7 +100,7 @@ def ports(database: Database) -> Ports:
         fence=store,
         pending=store,
         handlers=ShopHandlers(),
-        admission=History(),
+        admission=StoreAdmission(),
         effects=NoArtifacts(),
         transport=MemoryTransport(driver, "shop", clock=database.clock),
         dead_letters=SqlDeadLetters(database),

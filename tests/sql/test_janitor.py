@@ -18,7 +18,7 @@ from onceonly.ports.bundle import Ports
 from onceonly.runtime.maintenance.janitor import Janitor
 from onceonly.sql.database import Database
 from onceonly.sql.store import SqlJournals, SqlKeys, SqlRing
-from onceonly.sql.store.measuring import Sample, measure
+from onceonly.sql.store.measuring import SampleSize, measure
 from onceonly.sql.store.tables import tables
 from onceonly.sql.transaction import DatabaseTransaction
 from tests.sql.every_database import emptied
@@ -206,7 +206,7 @@ async def test_what_claims_and_tokens_take_is_measured_and_nothing_is_left(datab
             return sorted(await connection.run_sync(lambda it: inspect(it).get_table_names()))
 
     before = await names()
-    found = await measure(database, Sample(10_000, 500.0, 1_700_000_000_000), name="test", seconds=perf_counter)
+    found = await measure(database, SampleSize(10_000, 500.0, 1_700_000_000_000), name="test", seconds=perf_counter)
     assert await names() == before
     assert 24 < found.slot.bytes / found.rows < 160  # MariaDB reserves a mebibyte at a time
     assert found.slot.bytes <= found.arrivals.bytes

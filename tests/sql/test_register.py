@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from onceonly.model.artifact import Row
+from onceonly.model.artifact import Reservation
 from onceonly.model.errors import ConflictError
 from onceonly.model.identity import Identity
 from onceonly.model.message import Message
@@ -12,25 +12,25 @@ from onceonly.model.record import Record
 from onceonly.sql.dialect import Purpose
 from onceonly.sql.store import ClaimMode, SqlRegister, SqlStore
 from onceonly.sql.store.register import spend
-from onceonly.sql.store.scope import Scope
+from onceonly.sql.store.scope import StoreScope
 from onceonly.sql.store.tables import tables
 from onceonly.testing.clock import START
 from tests.sql.every_database import emptied, put, states
 from tests.sql.harness import messages, opened, statements
 
 M1, M2 = Identity("köln", "m1"), Identity("till", "m2\0")
-A = Row(identity=M1, unit="", attempt="a", at=2)
-B = Row(identity=M1, unit="", attempt="b/é", at=1)
-C = Row(identity=M2, unit="order/17", attempt="c", at=3)
+A = Reservation(identity=M1, unit="", attempt="a", at=2)
+B = Reservation(identity=M1, unit="", attempt="b/é", at=1)
+C = Reservation(identity=M2, unit="order/17", attempt="c", at=3)
 DELETE = {"sqlite": "DELETE FROM {}_register", "postgresql": "DELETE FROM {}_register", "mysql": "DELETE found FROM"}
 
 
-def rows_of(asked: list[Message]) -> list[Row]:
+def rows_of(asked: list[Message]) -> list[Reservation]:
     """Make a row for each message."""
-    return [Row(identity=each.identity, unit="", attempt=f"attempt-{each.id}") for each in asked]
+    return [Reservation(identity=each.identity, unit="", attempt=f"attempt-{each.id}") for each in asked]
 
 
-def records_of(rows: list[Row]) -> list[Record]:
+def records_of(rows: list[Reservation]) -> list[Record]:
     """Make the records that these rows permit."""
     return [Record(row.identity, attempt=row.attempt) for row in rows]
 
@@ -51,7 +51,7 @@ async def test_old_rows_are_listed_oldest_first(place: str) -> None:
     """Stamped with the time when they say none; at most as many as asked for, and by their own endpoint only."""
     async with emptied(place) as database:
         register = SqlRegister(database, "shop")
-        await register.open([A, B, C, Row(identity=M1, unit="", attempt="late")])
+        await register.open([A, B, C, Reservation(identity=M1, unit="", attempt="late")])
         assert await register.old(3, 10) == (B, A)
         assert await register.old(START, 1) == (B,)
         assert [row.at for row in await register.old(START + 1, 10)] == [1, 2, 3, START]
@@ -123,7 +123,7 @@ async def test_cancelling_waits_for_a_commit_under_way(server: str) -> None:
     """And then finds no row: what was made is published."""
     async with emptied(server) as database, opened(server) as other:
         await SqlRegister(database, "shop").open([A])
-        scope = Scope(database, tables(database.prefix), "shop", ClaimMode.HISTORY)
+        scope = StoreScope(database, tables(database.prefix), "shop", ClaimMode.HISTORY)
         transaction = await database.open(Purpose.UNIT)
         await transaction.connection.run_sync(spend, scope, ["a"])
         cancelling = asyncio.create_task(SqlRegister(other, "shop").cancel(A))

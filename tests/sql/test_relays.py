@@ -9,7 +9,7 @@ from sqlalchemy import Engine, event, insert
 
 from onceonly.adapters.memory.transport import BrokerWorld, MemoryTransport
 from onceonly.adapters.memory.world import Live
-from onceonly.algorithms.admission import History
+from onceonly.algorithms.admission import StoreAdmission
 from onceonly.algorithms.effects import NoArtifacts
 from onceonly.model.identity import Identity
 from onceonly.model.message import Send
@@ -77,7 +77,7 @@ def asked(database: Database) -> Iterator[list[str]]:
 def ports(database: Database, live: Live) -> RelayPorts:
     """Give a relay's ports: the database, and a broker in memory."""
     store = SqlStore(database, SHOP)
-    return RelayPorts(SHOP, store, store, History(), NoArtifacts(), MemoryTransport(live, SHOP))
+    return RelayPorts(SHOP, store, store, StoreAdmission(), NoArtifacts(), MemoryTransport(live, SHOP))
 
 
 async def leave(database: Database, count: int) -> None:

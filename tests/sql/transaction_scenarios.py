@@ -13,7 +13,7 @@ from sqlalchemy.exc import DBAPIError
 from onceonly import CommitFailed, CommitRefused, ConflictError, InvalidEffect, KeyReused, Transaction, TransactionMisused
 from onceonly.model.identity import Identity, outgoing_id, without_instant
 from onceonly.runtime.environment import LIVE
-from onceonly.runtime.observe.observer import Call, Point
+from onceonly.runtime.observe.observer import Point, PortCall
 from tests.sql.enlist_harness import AHEAD, OrderPlaced, PlaceOrder, Shop, endpoint
 from tests.sql.harness import Order
 
@@ -36,7 +36,7 @@ class Begun:
         self._left = count
 
     @asynccontextmanager
-    async def around(self, call: Call) -> AsyncIterator[None]:
+    async def around(self, call: PortCall) -> AsyncIterator[None]:
         """Count those that begin."""
         if call.point is Point.OPEN:
             self._left -= 1

@@ -82,7 +82,7 @@ async def lines_in(session: AsyncSession) -> int:
     return await session.scalar(select(func.count()).select_from(journal)) or 0
 
 
-async def lines(t: testing.Run) -> int:
+async def lines(t: testing.EndpointRun) -> int:
     """Count the committed journal."""
     async with t.session() as session:
         return await lines_in(session)
@@ -229,7 +229,7 @@ async def test_a_whole_message_can_be_delivered() -> None:
         assert sent.message.extension("conversationid") == "c"
 
 
-async def write_and_fail(t: testing.Run) -> None:
+async def write_and_fail(t: testing.EndpointRun) -> None:
     """Fail in the middle of a session's block."""
     async with t.session() as session:
         await session.execute(insert(journal).values(text="lost"))
@@ -297,7 +297,7 @@ async def test_a_crash_closes_and_opens_what_the_process_had_made() -> None:
 
 def test_the_clock_moves_forward_only() -> None:
     """A lease that began in the future would never end."""
-    clock = testing.Clock()
+    clock = testing.RunClock()
     before = clock.now()
     clock.advance(1.5)
     assert clock.now() == before + 1500

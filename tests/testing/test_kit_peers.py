@@ -79,7 +79,7 @@ def shop(store: str = "sqlite:///never-opened.db", peers: Any = (PAYMENTS,)) -> 
     return made
 
 
-async def lines(t: testing.Run) -> list[str]:
+async def lines(t: testing.EndpointRun) -> list[str]:
     """Read what was followed up."""
     async with t.session() as session:
         return list(await session.scalars(select(ledger.c.text).order_by(ledger.c.line)))

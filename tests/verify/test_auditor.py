@@ -5,7 +5,7 @@ import pytest
 from onceonly.adapters.memory.store import Claim, StoreWorld
 from onceonly.model.identity import Identity, fingerprint
 from onceonly_verify.auditor import Auditor
-from onceonly_verify.environment import Environment
+from onceonly_verify.environment import CheckEnvironment
 from onceonly_verify.parts import FIRST_STORE
 from onceonly_verify.programs import shipped
 from onceonly_verify.roles import endpoint_roles
@@ -27,7 +27,7 @@ def handled(*rows: tuple[str, str]) -> StoreWorld:
 
 def verdict_on(shop: StoreWorld, billing: StoreWorld) -> str:
     """Judge a chain at its beginning, but for what its stores hold."""
-    environment = Environment(CHAIN, Bounds(), programs=shipped(), roles=endpoint_roles(CHAIN, workers=1, batch=1))
+    environment = CheckEnvironment(CHAIN, Bounds(), programs=shipped(), roles=endpoint_roles(CHAIN, workers=1, batch=1))
     parts, numbers = environment.parts, [*environment.initial[:WORKERS]]
     for place, world in enumerate((shop, billing), FIRST_STORE):
         parts.put(numbers, place, parts.known[place].number(world))

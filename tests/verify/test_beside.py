@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from onceonly_verify import CHECKS, Check, render, run_check
 from onceonly_verify.play import Play, at_once
-from onceonly_verify.stage import Opening
+from onceonly_verify.stage import InitialState
 from onceonly_verify.world import Bounds
 
 NAMED = {check.name: check for check in CHECKS}
@@ -48,7 +48,7 @@ def test_a_world_says_who_is_beside_its_workers() -> None:
 
 def test_there_is_no_rest_while_a_relay_has_something_to_do() -> None:
     """In a play as in the search: a committed record waits."""
-    play = Play(Opening(TRANSACTION))
+    play = Play(InitialState(TRANSACTION))
     caller = 0
     at_once(play.take(next(play.options(caller)), play.usual))
     while play.workers[caller]:

@@ -21,7 +21,7 @@ from onceonly_verify import (
 from onceonly_verify.explorer import Explorer
 from onceonly_verify.faults import FORMS
 from onceonly_verify.histories import history_of
-from onceonly_verify.mutations import Change, change
+from onceonly_verify.mutations import CodeChange, change
 from onceonly_verify.mutations.operations import drop, drop_element, insert_first
 from onceonly_verify.mutations.places import named
 from onceonly_verify.programs import changed
@@ -164,7 +164,7 @@ def test_a_mutant_that_breaks_nothing_survives_and_fails_the_verdict() -> None:
         pytest.param(change("algorithms.inbox", "process", drop("_commit")), "algorithms.inbox", id="no module"),
     ],
 )
-def test_a_mutant_that_does_not_apply_fails_loudly(stale: Change, words: str) -> None:
+def test_a_mutant_that_does_not_apply_fails_loudly(stale: CodeChange, words: str) -> None:
     """A target that is gone, or there more than once, is no mutant; nor is one of a function or module that was renamed."""
     result = run_mutant(Mutant("stale", ("one message",), (stale,)))
     assert not verdict([result])

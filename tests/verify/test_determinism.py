@@ -3,7 +3,7 @@
 import pytest
 
 from onceonly_verify import CHECKS, run_check
-from onceonly_verify.mutations import Change, Operation, change
+from onceonly_verify.mutations import CodeChange, EditOperation, change
 from onceonly_verify.mutations.operations import define, imports, insert_first, replace
 from onceonly_verify.mutations.places import argument, condition, produced, source_of
 from onceonly_verify.programs import changed
@@ -13,7 +13,7 @@ ONE = next(check for check in CHECKS if check.name == "one message")
 EFFECT = produced(source_of(argument("transport.send", 0)))
 
 
-def outbox(function: str, *operations: Operation) -> Change:
+def outbox(function: str, *operations: EditOperation) -> CodeChange:
     """Change the algorithm's page."""
     return change("algorithms.outbox", function, *operations)
 
@@ -47,7 +47,9 @@ RAISES = (
         pytest.param(RAISES, ("begin a", "raised ValueError: once only"), id="raises"),
     ],
 )
-def test_code_that_looks_at_anything_but_its_arguments_is_refused(changes: tuple[Change, ...], words: tuple[str, ...]) -> None:
+def test_code_that_looks_at_anything_but_its_arguments_is_refused(
+    changes: tuple[CodeChange, ...], words: tuple[str, ...]
+) -> None:
     """The message names the check, the call of the first run, and that of the second."""
     with pytest.raises(NotDeterministic) as refused:
         run_check(ONE, programs=changed(changes))

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from onceonly.model.ring import Undecidable
 from onceonly_verify import CHECKS, Check
 from onceonly_verify.auditor import Auditor
-from onceonly_verify.environment import Environment
+from onceonly_verify.environment import CheckEnvironment
 from onceonly_verify.explorer import Exploration, Explorer
 from onceonly_verify.passing import END, NEXT, OLD, SLICING, START, TimedRing, bar_of, first_ring, tick
 from onceonly_verify.programs import shipped
@@ -19,7 +19,7 @@ LATE, AHEAD = NAMED["a ring, copies that come late, and nothing to send"], NAMED
 
 def explored(check: Check, roles: tuple[Role, ...]) -> Exploration:
     """Explore a check with other roles than its own."""
-    world = Environment(check.workload, check.bounds, programs=shipped(), roles=roles)
+    world = CheckEnvironment(check.workload, check.bounds, programs=shipped(), roles=roles)
     found = Explorer(world, Auditor(world, check.workload, check.patience)).explore(100_000)
     world.trie.close()
     return found

@@ -8,7 +8,7 @@ from onceonly.adapters.memory.tokens import TokensWorld
 from onceonly.model.artifact import Artifact
 from onceonly.model.token import Token
 from onceonly_verify import CHECKS, MUTANTS, run_check, run_mutant
-from onceonly_verify.besides import Left, dead_tokens, left_over, missing_things
+from onceonly_verify.besides import QuiescentWorld, dead_tokens, left_over, missing_things
 from onceonly_verify.check import TWICE, Check
 from onceonly_verify.keeping import THINGS, TOKENS
 from onceonly_verify.workload import SHOP, SINK, Keeping, Workload, copies
@@ -37,9 +37,9 @@ def test_a_message_whose_token_is_not_live_would_be_dropped() -> None:
 def test_a_live_token_whose_message_is_gone_is_a_leak() -> None:
     """But that of a dead letter waits for a retry."""
     carrying = {TOKENS: TokensWorld(live=frozenset([Token("t", SHOP)]))}
-    (words,) = left_over(CARRIED, Left(carrying, {}, EMPTY, frozenset()), overtaken=False)
+    (words,) = left_over(CARRIED, QuiescentWorld(carrying, {}, EMPTY, frozenset()), overtaken=False)
     assert words == "leak: token 't' of shop is live, and its message is gone"
-    assert not [*left_over(CARRIED, Left(carrying, {}, EMPTY, frozenset([Token("t", SHOP)])), overtaken=False)]
+    assert not [*left_over(CARRIED, QuiescentWorld(carrying, {}, EMPTY, frozenset([Token("t", SHOP)])), overtaken=False)]
 
 
 def test_what_a_committed_attempt_made_is_there() -> None:
@@ -51,7 +51,7 @@ def test_what_a_committed_attempt_made_is_there() -> None:
 
 def test_what_no_committed_attempt_made_and_no_row_leads_to_is_a_leak() -> None:
     """But where a sweeper overtook its attempt."""
-    left = Left({THINGS: thing("2.1.1", "2.1.2")}, COMMITTED, EMPTY, frozenset())
+    left = QuiescentWorld({THINGS: thing("2.1.1", "2.1.2")}, COMMITTED, EMPTY, frozenset())
     (words,) = left_over(MAKING, left, overtaken=False)
     assert words == "leak: '2.1.1/0' is there, its attempt was never committed, and no row leads to it"
     assert not [*left_over(MAKING, left, overtaken=True)]

@@ -12,10 +12,10 @@ import pytest
 
 from onceonly_verify import MUTANTS, Mutant
 from onceonly_verify.kept import OLDER
-from onceonly_verify.mutations import Change, DoesNotApply, Operation, change, mutated
+from onceonly_verify.mutations import CodeChange, DoesNotApply, EditOperation, change, mutated
 from onceonly_verify.mutations import operations as do
 from onceonly_verify.mutations.places import (
-    Place,
+    CodePlace,
     answer,
     argument,
     assigned,
@@ -93,7 +93,7 @@ def test_the_example_in_the_documentation_applies() -> None:
     code = page.split("## Write a mutant")[1].split("```python\n")[1].split("```")[0]
     names: dict[str, Any] = {}
     exec(code, names)  # noqa: S102 - our own documentation
-    shown = [value for value in names.values() if isinstance(value, Change)]
+    shown = [value for value in names.values() if isinstance(value, CodeChange)]
     assert len(shown) == 3
     for each_shown in shown:
         mutated(source(each_shown.module), [each_shown])
@@ -227,9 +227,9 @@ class Conflict:
         (do.replace(root(named("late")), "ports"), "late=claimed.late", "late=ports.late"),
         (do.replace(answer(call("keep", having="store")), "items"), "await ports.store.keep(claimed)", "items"),
     ],
-    ids=lambda value: value.words if isinstance(value, Operation) else "",
+    ids=lambda value: value.words if isinstance(value, EditOperation) else "",
 )
-def test_an_operation_does_what_it_says(operation: Operation, before: str | None, after: str | type[DoesNotApply]) -> None:
+def test_an_operation_does_what_it_says(operation: EditOperation, before: str | None, after: str | type[DoesNotApply]) -> None:
     """Nothing else changes."""
     code = f"from errors import Failed\n{CODE}"
     if before is None or not isinstance(after, str):
@@ -280,7 +280,7 @@ def test_classes_and_modules_can_be_added_to() -> None:
         pytest.param(do.add_field("late: int", after="lost"), "0 fields `lost`", id="no such field"),
     ],
 )
-def test_an_operation_whose_target_is_not_there_does_not_apply(operation: Operation, words: str) -> None:
+def test_an_operation_whose_target_is_not_there_does_not_apply(operation: EditOperation, words: str) -> None:
     """The message names the module, the function, and what is missing."""
     with pytest.raises(DoesNotApply) as refused:
         mutated(CODE, [change("code", "serve", operation)])
@@ -298,12 +298,12 @@ def test_an_operation_whose_target_is_not_there_does_not_apply(operation: Operat
         (branch(condition("fenced")), "drops the `if` with the condition on `fenced` in `finish`"),
     ],
 )
-def test_a_change_is_told_in_plain_words(where: Place, words: str) -> None:
+def test_a_change_is_told_in_plain_words(where: CodePlace, words: str) -> None:
     """For `onceonly verify --list`."""
     assert change("algorithms.outbox", "finish", do.drop(where)).words == words
 
 
-def of_module(mutant: Mutant, module: str) -> list[Change]:
+def of_module(mutant: Mutant, module: str) -> list[CodeChange]:
     """Give the changes of one module."""
     return [part for part in mutant.changes if part.module == module]
 

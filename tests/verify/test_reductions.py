@@ -10,7 +10,7 @@ from onceonly.adapters.memory.world import Raises
 from onceonly_verify import CHECKS, MUTANTS, Check, Mutant, going_first, reductions, run_mutant
 from onceonly_verify.auditor import Auditor
 from onceonly_verify.check import CHAIN, TWICE
-from onceonly_verify.environment import Environment
+from onceonly_verify.environment import CheckEnvironment
 from onceonly_verify.explorer import Explorer
 from onceonly_verify.going_first import _RULES
 from onceonly_verify.mutations import change
@@ -178,7 +178,7 @@ LARGE = {
 def found_in(name: str, *, reduced: bool, merged: bool = True) -> Found:
     """Explore all. Only where equal futures are not `merged` has every history a node of its own."""
     check, roles, programs = WORLDS[name]
-    world = Environment(check.workload, check.bounds, programs=programs, roles=roles, reduced=reduced)
+    world = CheckEnvironment(check.workload, check.bounds, programs=programs, roles=roles, reduced=reduced)
     if not merged:
         world.trie._foresight = 0
     search = Explorer(world, Auditor(world, check.workload, check.patience))
@@ -189,7 +189,7 @@ def found_in(name: str, *, reduced: bool, merged: bool = True) -> Found:
     return Found(ends, found.stuck, frozenset(world.happened), {history_of(node) for node in world.trie.nodes})
 
 
-def as_values(world: Environment, state: tuple[int, ...]) -> tuple[Any, ...]:
+def as_values(world: CheckEnvironment, state: tuple[int, ...]) -> tuple[Any, ...]:
     """Say what a state is: its numbers are another world's in another search."""
     others = (world.parts.known[place].values[state[place]] for place in (BROKER, LETTERS, LEDGER))
     return (*world.parts.stores(state[STORE]), *others)

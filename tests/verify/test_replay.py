@@ -8,14 +8,25 @@ from msgspec.structs import replace
 
 from onceonly.model.errors import SetupError
 from onceonly_verify import CHECKS, MUTANTS, run_check, run_mutant
-from onceonly_verify.histories import STUCK, History, Line, final, follow, history_of, load, opening_of, resolved, save
+from onceonly_verify.histories import (
+    STUCK,
+    Counterexample,
+    TraceStep,
+    final,
+    follow,
+    history_of,
+    load,
+    opening_of,
+    resolved,
+    save,
+)
 from onceonly_verify.mutations import change
 from onceonly_verify.mutations.operations import first_only, insert_before
 from onceonly_verify.mutations.places import argument
 from onceonly_verify.play import Play, at_once
 from onceonly_verify.programs import changed
 from onceonly_verify.replay import replay
-from onceonly_verify.stage import Opening
+from onceonly_verify.stage import InitialState
 
 NAMED = {mutant.name: mutant for mutant in MUTANTS}
 VARIED = (
@@ -26,7 +37,7 @@ VARIED = (
 """A crash, an optimistic store, a program that makes calls while it dies. That every one does: tests of the mutants."""
 
 
-def counterexample(name: str) -> History:
+def counterexample(name: str) -> Counterexample:
     """Find a mutant's counterexample."""
     result = run_mutant(NAMED[name])
     return history_of(result.check, result.violation, result.steps, name)
@@ -76,21 +87,21 @@ async def test_a_handler_that_the_history_does_not_know_of_ends_the_replay() -> 
 
 async def test_a_history_with_more_faults_than_its_check_allows_cannot_be_followed() -> None:
     """The bounds of a check may have changed since the file was saved."""
-    lost = Line("worker A", "receive delivery 1.{} of 'a'{}", "answer lost")
+    lost = TraceStep("worker A", "receive delivery 1.{} of 'a'{}", "answer lost")
     steps = tuple(replace(lost, what=lost.what.format(number, " (suspect)" if number > 1 else "")) for number in range(1, 3))
-    found = await replay(History(check="one message", violation="x", steps=steps))
+    found = await replay(Counterexample(check="one message", violation="x", steps=steps))
     assert found.astray == "in step 2, the check's bounds allow no more failures"
 
 
 async def test_a_stuck_state_is_shown_by_going_on_without_faults() -> None:
     """A program that gives everything back for ever is stuck from its first step; the shipping one comes to rest."""
-    steps = (Line("worker A", "receive delivery 1.1 of 'a'", "applied"),)
-    history = History(check="one message", violation=STUCK, steps=steps)
+    steps = (TraceStep("worker A", "receive delivery 1.1 of 'a'", "applied"),)
+    history = Counterexample(check="one message", violation=STUCK, steps=steps)
     assert not (await replay(history)).reproduced
     idle = change(
         "algorithms.delivery", "deliver", insert_before("_release", "await _release(deliveries, ports)\nreturn BatchReport()")
     )
-    opening = Opening(opening_of(history).check, changed([idle]))
+    opening = InitialState(opening_of(history).check, changed([idle]))
 
     async def go() -> str:
         play = Play(opening)
@@ -103,11 +114,11 @@ async def test_a_stuck_state_is_shown_by_going_on_without_faults() -> None:
 def test_what_reads_the_same_is_told_apart() -> None:
     """Of two messages one is refused: which one it has to be is found by trying, and kept."""
     deaf = change("algorithms.outbox", "dispatch", first_only(argument("together", 0)))
-    opening = Opening(next(check for check in CHECKS if check.name == "two effects of one message"), changed([deaf]))
+    opening = InitialState(next(check for check in CHECKS if check.name == "two effects of one message"), changed([deaf]))
     found = run_check(opening.check, programs=opening.programs)
     ambiguous = [step.outcome for step in found.steps].index("one refused")
-    lines = tuple(Line(step.who, step.what, step.outcome) for step in found.steps)
-    history = resolved(History(check=found.algorithm, violation=found.violation, steps=lines), opening)
+    lines = tuple(TraceStep(step.who, step.what, step.outcome) for step in found.steps)
+    history = resolved(Counterexample(check=found.algorithm, violation=found.violation, steps=lines), opening)
     assert [line.variant for line in history.steps] == [int(at == ambiguous) for at in range(len(lines))]
 
 
@@ -138,6 +149,6 @@ def test_a_file_that_is_no_counterexample_is_refused(tmp_path: Path, text: str, 
 def test_a_counterexample_of_a_check_or_mutant_that_is_gone_is_refused() -> None:
     """The names are looked up in this version's lists."""
     with pytest.raises(SetupError, match="no check called 'gone'"):
-        opening_of(History(check="gone", violation="x", steps=()))
+        opening_of(Counterexample(check="gone", violation="x", steps=()))
     with pytest.raises(SetupError, match="no mutant called 'gone'"):
-        opening_of(History(check="one message", violation="x", steps=(), mutant="gone"))
+        opening_of(Counterexample(check="one message", violation="x", steps=(), mutant="gone"))

@@ -5,13 +5,13 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from onceonly.adapters.memory.transport import Receipt
+from onceonly.adapters.memory.transport import MemoryReceipt
 from onceonly.model.message import Delivery
 from onceonly.model.record import Answer
 from onceonly.ports.bundle import Ports
 from onceonly_verify.auditor import Auditor
 from onceonly_verify.check import Check
-from onceonly_verify.environment import Environment
+from onceonly_verify.environment import CheckEnvironment
 from onceonly_verify.explorer import Exploration, Explorer
 from onceonly_verify.programs import Programs, shipped
 from onceonly_verify.roles import Batch, Begun, Role
@@ -19,7 +19,7 @@ from onceonly_verify.workload import SHOP, Workload, copies
 from onceonly_verify.world import Bounds
 
 RELAY = "relay of the shop"
-ALARM = Delivery(receipt=Receipt(number=0, times=0), queue=RELAY, headers=(), body=b"an alarm")
+ALARM = Delivery(receipt=MemoryReceipt(number=0, times=0), queue=RELAY, headers=(), body=b"an alarm")
 ONE = Check(name="one message", workload=Workload(arrivals=copies("a")), bounds=Bounds(crashes=2), workers=1)
 
 
@@ -54,7 +54,7 @@ RELAYING = Role(endpoint=SHOP, queue=RELAY, point="wake up for", label="relay: "
 def explored(program: Any) -> tuple[Exploration, set[str]]:
     """Explore one message with a relay beside the worker."""
     relay = replace(RELAYING, program=program)
-    environment = Environment(ONE.workload, ONE.bounds, programs=shipped(), roles=(*ONE.roles, relay))
+    environment = CheckEnvironment(ONE.workload, ONE.bounds, programs=shipped(), roles=(*ONE.roles, relay))
     try:
         found = Explorer(environment, Auditor(environment, ONE.workload, ONE.patience)).explore(100_000)
     finally:

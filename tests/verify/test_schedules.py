@@ -15,7 +15,7 @@ from onceonly_verify.play import Play, Stepped, at_once
 from onceonly_verify.programs import changed
 from onceonly_verify.replay import replay as replay_on_a_loop
 from onceonly_verify.schedules import Walk, Walked, walk_schedules
-from onceonly_verify.stage import Opening, OutOfBounds
+from onceonly_verify.stage import InitialState, OutOfBounds
 
 NAMED = {mutant.name: mutant for mutant in MUTANTS}
 CAUGHT_SOON = (
@@ -50,7 +50,7 @@ async def test_random_schedules_catch_mutants(name: str) -> None:
     walked = walk_schedules(200, programs=changed(NAMED[name].changes))
     assert walked.violation
     assert walked.history
-    opening = Opening(next(check for check in LARGE if check.name == walked.history.check), changed(NAMED[name].changes))
+    opening = InitialState(next(check for check in LARGE if check.name == walked.history.check), changed(NAMED[name].changes))
     walk = Walk(opening, f"0:{walked.number}", record=True)
     assert at_once(walk.go()) == walked.violation
     assert len(walked.history.steps) <= len(walk.told)
@@ -62,11 +62,11 @@ def test_a_schedule_is_named_by_seed_and_number() -> None:
     """Whatever ran before it, and however many there are."""
     told = []
     for _ in range(2):
-        walk = Walk(Opening(LARGE[1]), "5:17", record=True)
+        walk = Walk(InitialState(LARGE[1]), "5:17", record=True)
         at_once(walk.go())
         told.append(walk.told)
     assert told[0] == told[1]
-    other = Walk(Opening(LARGE[1]), "5:18", record=True)
+    other = Walk(InitialState(LARGE[1]), "5:18", record=True)
     at_once(other.go())
     assert other.told != told[0]
     halves = [walk_schedules(20, seed=5), walk_schedules(40, seed=5, first=20)]
@@ -118,7 +118,7 @@ def test_larger_worlds_have_names_of_their_own() -> None:
 
 def test_bounds_are_kept() -> None:
     """What may go wrong no more is refused, whoever asks for it."""
-    play = Play(Opening(LARGE[0]), Stepped)
+    play = Play(InitialState(LARGE[0]), Stepped)
     lost = next(play.arrivals(0, lost=True))
     for _ in range(3):
         at_once(play.take(lost, play.usual))

@@ -7,19 +7,19 @@ from typing import Any
 
 import pytest
 
-from onceonly.adapters.memory.world import Operation, Place, Raises
+from onceonly.adapters.memory.world import PortOperation, Raises, WorldPart
 from onceonly.model.errors import CommitFailed, RetryableError
 from onceonly.model.message import Delivery
 from onceonly_verify.asking import Asking
 from onceonly_verify.trie import NotDeterministic, Trie, Unforeseen
 
 BATCH = (Delivery(receipt="r", queue="q", headers=(), body=b""),)
-PLACE = Place("somewhere", ())
+PLACE = WorldPart("somewhere", ())
 
 
-def call(point: str) -> Operation:
+def call(point: str) -> PortOperation:
     """Make a call that nobody carries out."""
-    return Operation(point, PLACE, len, ())
+    return PortOperation(point, PLACE, len, ())
 
 
 def trie_of(program: Any) -> Trie:

@@ -18,7 +18,7 @@ Subscribers = Mapping[str, Sequence[str]]
 """The endpoints that take an event, by its type."""
 
 
-class History:
+class StoreAdmission:
     """The store's claims are the whole rule: what `begin` calls new may be handled, and nothing else is kept anywhere."""
 
     async def admits(self, messages: Sequence[Message]) -> Admitted:

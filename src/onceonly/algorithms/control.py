@@ -25,7 +25,7 @@ from onceonly.formats.cloudevents import PREFIXES, take_apart
 from onceonly.model.errors import CommitFailed, OutcomeUnknown
 from onceonly.model.message import Delivery, Message, Send
 from onceonly.model.record import Answer
-from onceonly.model.transaction import Control, Opening
+from onceonly.model.transaction import Control, TransactionAttempt
 from onceonly.ports.bundle import Finishing
 from onceonly.ports.transactions import Controls
 from onceonly.ports.transport import Transport
@@ -48,7 +48,7 @@ class Looked(Enum):
     """Release: it comes again, and looks again."""
 
 
-async def announce(opening: Opening, unit: str, controls: Controls, transport: Transport) -> None:
+async def announce(opening: TransactionAttempt, unit: str, controls: Controls, transport: Transport) -> None:
     """Send the control message of an attempt that is about to be committed.
 
     Raises CommitFailed: then nothing may be committed.

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 
 from onceonly.algorithms.remote_call import perform, response_of
 from onceonly.algorithms.sweeper import sweep_each
-from onceonly.model.artifact import Row
+from onceonly.model.artifact import Reservation
 from onceonly.model.errors import CommitRefused
 from onceonly.model.identity import Identity
 from onceonly.model.message import Message
@@ -54,7 +54,7 @@ class NoArtifacts:
         return None
 
 
-class Registered:
+class RegisteredEffects:
     """The effects of an endpoint that makes things, each kind through its own adapter."""
 
     def __init__(
@@ -75,16 +75,16 @@ class Registered:
         self._clock = clock
         self._remote = remote
 
-    def asking(self, peers: Peers) -> "Registered":
+    def asking(self, peers: Peers) -> "RegisteredEffects":
         """Give the same effects with these other services instead of its own, such as those of a test."""
         things = {**self._things, HTTP: peers}
-        return Registered(self._store, self._register, things, ids=self._ids, clock=self._clock, remote=peers)
+        return RegisteredEffects(self._store, self._register, things, ids=self._ids, clock=self._clock, remote=peers)
 
     async def register(self, messages: Sequence[Message]) -> Mapping[Identity, str]:
         """Open a row for each message under a fresh attempt's id."""
         now = self._clock.now()
         rows = [
-            Row(identity=message.identity, unit=self._store.unit_key(message), attempt=self._ids.fresh(), at=now)
+            Reservation(identity=message.identity, unit=self._store.unit_key(message), attempt=self._ids.fresh(), at=now)
             for message in messages
         ]
         await self._register.open(rows)
@@ -102,7 +102,7 @@ class Registered:
         """Clean up after these attempts, which can never be committed; one whose row is gone was swept while it was at work."""
         for record in records:
             if record.attempt:
-                row = Row(identity=record.identity, unit=record.unit, attempt=record.attempt)
+                row = Reservation(identity=record.identity, unit=record.unit, attempt=record.attempt)
                 await self._register.cancel(row)
                 await self._unmake(row)
                 await self._register.remove(row)
@@ -134,13 +134,13 @@ class Registered:
         """
         return await sweep_each(lambda most: self._register.old(older_than, most), self._clean, limit)
 
-    async def _clean(self, row: Row) -> bool:
+    async def _clean(self, row: Reservation) -> bool:
         if await self._register.cancel(row):
             await self._unmake(row)
             await self._register.remove(row)
         return True  # without a row it was committed, and what it made is published
 
-    async def _unmake(self, row: Row) -> None:
+    async def _unmake(self, row: Reservation) -> None:
         # Crash here, "after-cancel": 1 nobody can commit it, 2 the things are there, 3 the row is too, 4 the sweeper goes on.
         for things in self._things.values():
             for name in await things.names(f"{row.attempt}/"):

@@ -17,7 +17,7 @@ from onceonly.model.errors import ConflictError, OutcomeUnknown
 from onceonly.model.identity import Identity
 from onceonly.model.record import Record
 from onceonly.model.remote import Request
-from onceonly.model.transaction import Decided, Kept, Opening, attempt_unit
+from onceonly.model.transaction import Decided, IdempotencyEntry, TransactionAttempt, attempt_unit
 from onceonly.ports.bundle import Finishing, Ports
 from onceonly.ports.remote import RemoteRequests
 from onceonly.ports.store import Resources
@@ -31,13 +31,13 @@ async def keep(key: str, request: Request, calls: RemoteRequests, *, deadline: i
     return deadline > now and await calls.put(key, request, deadline)
 
 
-async def execute(opening: Opening, execution: Execution, calls: RemoteRequests, ports: Ports) -> bytes | None:
+async def execute(opening: TransactionAttempt, execution: Execution, calls: RemoteRequests, ports: Ports) -> bytes | None:
     """Do what a POST asks for; gives the response, whose messages are dispatched, or None when there is no such request.
 
     Raises what the execution raises, ConflictError, CommitRefused, CommitFailed, OutcomeUnknown: the caller is to ask again.
     """
     opened = await calls.open(opening)  # the response first: this fences everything below
-    if isinstance(opened, Kept):
+    if isinstance(opened, IdempotencyEntry):
         if ports.pending is not None:
             await _dispatch(await ports.pending.find([Identity(opening.endpoint, opened.attempt)]), ports)
         return opened.answer

@@ -26,7 +26,7 @@ from msgspec import Struct
 from onceonly.algorithms.control import announce
 from onceonly.model.errors import CommitFailed, CommitRefused, ConflictError, HandlerFailed, KeyReused, OutcomeUnknown
 from onceonly.model.record import Record
-from onceonly.model.transaction import Decided, Kept, Opening, attempt_unit
+from onceonly.model.transaction import Decided, IdempotencyEntry, TransactionAttempt, attempt_unit
 from onceonly.ports.admission import Admission
 from onceonly.ports.transactions import Controls, OpenTransaction, Transactions
 from onceonly.ports.transport import Transport
@@ -53,13 +53,13 @@ class Transacted(Struct, frozen=True, kw_only=True):
     is_known: bool = False
 
 
-async def transact(opening: Opening, block: Block, ways: TransactionPorts) -> Transacted:
+async def transact(opening: TransactionAttempt, block: Block, ways: TransactionPorts) -> Transacted:
     """Run a block once for each client's key; every later attempt gets the first answer.
 
     Raises what the block raises, KeyReused, ConflictError (not done: try again), CommitRefused, CommitFailed, OutcomeUnknown.
     """
     opened = await begin(opening, ways)
-    if isinstance(opened, Kept):
+    if isinstance(opened, IdempotencyEntry):
         return Transacted(answer=opened.answer, is_known=True)
     try:
         async with enclosed(opened):
@@ -70,14 +70,14 @@ async def transact(opening: Opening, block: Block, ways: TransactionPorts) -> Tr
     return await complete(opening, opened, decided, ways)
 
 
-async def begin(opening: Opening, ways: TransactionPorts) -> OpenTransaction | Kept:
+async def begin(opening: TransactionAttempt, ways: TransactionPorts) -> OpenTransaction | IdempotencyEntry:
     """Open the transaction; gives what is kept instead when its key is committed. Raises as `transact`."""
     try:
         with before_commit():
             opened = await ways.transactions.open(opening)
     except ConflictError as lost:
         return await _winner(opening, ways, lost)
-    return _checked(opening, opened) if isinstance(opened, Kept) else opened
+    return _checked(opening, opened) if isinstance(opened, IdempotencyEntry) else opened
 
 
 @contextmanager
@@ -103,7 +103,9 @@ async def enclosed(opened: OpenTransaction) -> AsyncIterator[None]:
         raise
 
 
-async def complete(opening: Opening, opened: OpenTransaction, decided: Decided, ways: TransactionPorts) -> Transacted:
+async def complete(
+    opening: TransactionAttempt, opened: OpenTransaction, decided: Decided, ways: TransactionPorts
+) -> Transacted:
     """Commit what the block decided. Gives the records to dispatch now. Raises as `transact`."""
     decision = Record(opening.identity, decided.effects, unit=opened.unit or attempt_unit(opening.max_commit))
     records: tuple[Record, ...] = (decision,) if decided.effects else ()
@@ -126,7 +128,7 @@ async def complete(opening: Opening, opened: OpenTransaction, decided: Decided, 
     return Transacted(answer=decided.answer, records=records)
 
 
-async def _winner(opening: Opening, ways: TransactionPorts, lost: ConflictError) -> Kept:
+async def _winner(opening: TransactionAttempt, ways: TransactionPorts, lost: ConflictError) -> IdempotencyEntry:
     """Give what the attempt that won has committed under the key. Raises ConflictError when nobody did, KeyReused."""
     kept = await ways.transactions.kept(opening.key) if opening.key else None
     if kept is None:
@@ -134,7 +136,7 @@ async def _winner(opening: Opening, ways: TransactionPorts, lost: ConflictError)
     return _checked(opening, kept)
 
 
-def _checked(opening: Opening, kept: Kept) -> Kept:
+def _checked(opening: TransactionAttempt, kept: IdempotencyEntry) -> IdempotencyEntry:
     """Make sure that the key was kept for this very request; asked at every read of it."""
     if kept.fingerprint != opening.fingerprint:
         raise KeyReused("this idempotency key was used before, for another request; a new request needs a new key")

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from onceonly.algorithms.effects import NoArtifacts, Registered
+from onceonly.algorithms.effects import NoArtifacts, RegisteredEffects
 from onceonly.assembly.blobs import open_blobs
 from onceonly.assembly.deduplication import open_admission
 from onceonly.assembly.naming import named
@@ -42,7 +42,7 @@ SLACK_SECONDS = 30.0
 """Seconds that a run may take beyond its handler's time-out and the grace time, before its process counts as dead."""
 
 __all__ = [
-    "Enlisted",
+    "EnlistedTransaction",
     "Settings",
     "enlist",
     "look_at_ring",
@@ -72,7 +72,7 @@ class Stores(Protocol):
         """Open dead letters alone."""
 
 
-class Enlisted(Protocol):
+class EnlistedTransaction(Protocol):
     """An open transaction of the user's that takes records. Nothing here waits for anything."""
 
     is_over: bool
@@ -197,13 +197,13 @@ async def _open_blobs(stack: AsyncExitStack, settings: Settings, register: Regis
 
 def _effects(
     store: Store, register: Register | None, blobs: ArtifactStore | None, peers: Peers | None, *, environment: Environment
-) -> Registered | None:
+) -> RegisteredEffects | None:
     things: dict[str, ArtifactStore] = {} if blobs is None else {"blob": blobs}
     if peers is not None:
         things[HTTP] = peers
     if register is None or not things:
         return None
-    return Registered(store, register, things, ids=environment.ids, clock=environment.clock, remote=peers)
+    return RegisteredEffects(store, register, things, ids=environment.ids, clock=environment.clock, remote=peers)
 
 
 def _upkeep(settings: Settings, deciding: OpenedAdmission, things: Sweeps | None, opened: OpenedStore) -> Upkeep:
@@ -247,7 +247,7 @@ def open_store(
     return _stores(store).open_store(settings, clock=environment.clock)
 
 
-def enlist(settings: Settings, session: object, committed: Callable[[Sequence[Identity]], None]) -> Enlisted:
+def enlist(settings: Settings, session: object, committed: Callable[[Sequence[Identity]], None]) -> EnlistedTransaction:
     """Let a SQLAlchemy session's open transaction take records of an endpoint; `committed` is told which, from any thread.
 
     Raises SetupError: for a session of another database, and where no record would be kept.
@@ -265,7 +265,7 @@ def enlist(settings: Settings, session: object, committed: Callable[[Sequence[Id
         raise SetupError(
             "enlist needs deduplication=History() or another: with Off() no record is kept, so a crash would lose what it sends"
         )
-    enlisted: Enlisted = _sql().enlist(settings.store, settings.name, session, committed)
+    enlisted: EnlistedTransaction = _sql().enlist(settings.store, settings.name, session, committed)
     return enlisted
 
 

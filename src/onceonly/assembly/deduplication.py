@@ -4,7 +4,7 @@ from contextlib import AsyncExitStack
 from typing import cast
 
 from onceonly.algorithms.admission import Deduplicated, Tokenized, TokensInStore
-from onceonly.algorithms.admission import History as ClaimsDecide
+from onceonly.algorithms.admission import StoreAdmission as ClaimsDecide
 from onceonly.assembly.documents import open_documents
 from onceonly.assembly.naming import named
 from onceonly.assembly.opened import OpenedAdmission

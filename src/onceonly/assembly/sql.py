@@ -36,9 +36,9 @@ from onceonly.sql.store import (
     SqlTokens,
     SqlTransactions,
 )
-from onceonly.sql.store.enlisted import Committed, Enlisted, Home
+from onceonly.sql.store.enlisted import Committed, EnlistedSession, Home
 from onceonly.sql.store.enlisted import enlist as enlist_session
-from onceonly.sql.store.measuring import Sample, measure
+from onceonly.sql.store.measuring import SampleSize, measure
 from onceonly.sql.store.slicing import RETENTION_MS, find_slicing, refuse_more
 from onceonly.sql.store.tables import SCHEMA as STORE
 from onceonly.systems.shared import Shared
@@ -131,7 +131,7 @@ class Sampled(NamedTuple):
 async def measure_in(database: Database, rows: int, rate: float, *, name: str, seconds: Callable[[], float]) -> Sampled:
     """Measure what so many claims and tokens take. Raises SetupError when this user may make no tables."""
     try:
-        sample = Sample(rows, rate, database.clock.now())
+        sample = SampleSize(rows, rate, database.clock.now())
         found = await measure(database, sample, name=name, seconds=seconds)
     except CommitFailed as error:
         if database.is_refused(error):
@@ -178,7 +178,7 @@ def are_one_file(one: Any, other: Any) -> bool:
     return place.get_backend_name() == "sqlite" and whereabouts(place) == whereabouts(place_of(other).url)
 
 
-def enlist(setting: Any, endpoint: str, session: object, committed: Committed) -> Enlisted:
+def enlist(setting: Any, endpoint: str, session: object, committed: Committed) -> EnlistedSession:
     """Write the records of an endpoint through a session of the user's. Raises SetupError."""
     return enlist_session(session, Home(endpoint, place_of(setting), pool_of(setting)), committed)
 

@@ -26,14 +26,14 @@ from onceonly.runtime.environment import LIVE, Environment
 _log = logging.getLogger("onceonly.transaction")
 
 
-class Registered(NamedTuple):
+class EndpointTraits(NamedTuple):
     """What an endpoint has: any handlers at all, and such as work on entities."""
 
     handlers: bool = True
     entities: bool = False
 
 
-ANYTHING = Registered()
+ANYTHING = EndpointTraits()
 
 
 class OpenedTransactions(NamedTuple):
@@ -102,7 +102,9 @@ def _controls(attempts: Attempts, settings: Settings, environment: Environment) 
 
 
 @asynccontextmanager
-async def outside(settings: Settings, has: Registered = ANYTHING, *, environment: Environment = LIVE) -> AsyncIterator[Outside]:
+async def outside(
+    settings: Settings, has: EndpointTraits = ANYTHING, *, environment: Environment = LIVE
+) -> AsyncIterator[Outside]:
     """Open what a transaction needs in a process in which the endpoint does not run.
 
     Raises SetupError, CommitFailed, OutcomeUnknown.
@@ -126,7 +128,7 @@ async def outside(settings: Settings, has: Registered = ANYTHING, *, environment
         yield Outside(settings, store, ways, environment)
 
 
-def check_processed(settings: Settings, has: Registered) -> None:
+def check_processed(settings: Settings, has: EndpointTraits) -> None:
     """Make sure that somebody gets the control messages. Raises SetupError."""
     if not has.handlers and not settings.control.processed_by:
         raise SetupError(

@@ -31,12 +31,12 @@ from onceonly.runtime.observe.health_state import Vitals, keep_written, write_vi
 from onceonly.runtime.observe.logs import Logs, log_to_stderr
 from onceonly.runtime.observe.observer import Observer
 from onceonly.runtime.processes.child import run_child
-from onceonly.runtime.processes.counters import Row
-from onceonly.runtime.worker.startup import Patience
+from onceonly.runtime.processes.counters import CounterRow
+from onceonly.runtime.worker.startup import StartupWait
 from onceonly.runtime.worker.worker import Runner, side_by_side
 
 
-class Plan(Struct, frozen=True, kw_only=True):
+class ChildPlan(Struct, frozen=True, kw_only=True):
     """What to run, and how: the endpoints' names and everything that the command line says instead of them."""
 
     names: tuple[str, ...]
@@ -72,7 +72,7 @@ async def check(loaded: Sequence[tuple[Endpoint, Settings]], stop: asyncio.Event
     for endpoint, settings in loaded:
         opening = partial(wiring_of, endpoint, settings)
         async with AsyncExitStack() as stack:
-            if await Patience(stop, endpoint=endpoint.name).enter(stack, opening) is None:
+            if await StartupWait(stop, endpoint=endpoint.name).enter(stack, opening) is None:
                 return False
     return True
 
@@ -97,14 +97,14 @@ def _same(handlers: EndpointHandlers, _traits: Traits, _blobs: ArtifactStore | N
     return handlers
 
 
-def work(index: int, board_path: str, plan: Plan, told: Iterable[tuple[str, str]]) -> None:
+def work(index: int, board_path: str, plan: ChildPlan, told: Iterable[tuple[str, str]]) -> None:
     """Run in a child of the Supervisor, until it is told to stop; `told` is what its parent has logged about places."""
     log_to_stderr(json_lines=plan.json_logs)
     TOLD.update(told)
     try:
         loaded = plan.load()
 
-        async def main(stop: asyncio.Event, row: Row) -> None:
+        async def main(stop: asyncio.Event, row: CounterRow) -> None:
             async with _observed(plan, vitals_path(Path(board_path).parent, index)) as observer:
                 # each endpoint starts by itself: none waits for a server that another one needs
                 runs = [endpoint.run(stop, settings=settings, observer=observer, board=row) for endpoint, settings in loaded]
@@ -120,7 +120,7 @@ def work(index: int, board_path: str, plan: Plan, told: Iterable[tuple[str, str]
 
 
 @asynccontextmanager
-async def _observed(plan: Plan, path: Path) -> AsyncIterator[Observer]:
+async def _observed(plan: ChildPlan, path: Path) -> AsyncIterator[Observer]:
     """Give what watches this process: its log, and, where somebody may ask how it is, what it leaves word of."""
     if not plan.tells:
         yield Logs()
@@ -136,7 +136,7 @@ async def _observed(plan: Plan, path: Path) -> AsyncIterator[Observer]:
 
 @asynccontextmanager
 async def opened(
-    loaded: Sequence[tuple[Endpoint, Settings]], row: Row, observer: Observer, stop: asyncio.Event
+    loaded: Sequence[tuple[Endpoint, Settings]], row: CounterRow, observer: Observer, stop: asyncio.Event
 ) -> AsyncIterator[list[Runner]]:
     """Open endpoints one after the other, and give a worker and a relay for each; none of those left when `stop` is set."""
     async with AsyncExitStack() as stack:

@@ -15,7 +15,16 @@ from onceonly.assembly.token_issuer import open_token_issuer
 from onceonly.cli.letters import HEAD_START_SECONDS, Chosen, Retried, WayBack, choose, find, moment, pages
 from onceonly.cli.letters import retry as retry_letters
 from onceonly.cli.output import NEGATIVE, progress, refuse, say, show, show_json, show_table
-from onceonly.cli.places import Instead, JsonOption, Place, StoreOption, TransportOption, looked_at, place_of, transport_of
+from onceonly.cli.places import (
+    CommandTarget,
+    Instead,
+    JsonOption,
+    StoreOption,
+    TransportOption,
+    looked_at,
+    place_of,
+    transport_of,
+)
 from onceonly.cli.reaching import answering, reached
 from onceonly.config.endpoint import Settings
 from onceonly.config.location import locate
@@ -195,17 +204,17 @@ def purge(  # noqa: PLR0913 - one parameter for each option
         say(f"warning: {finish_only} of {removed} finish-only: what they send stays in the store until the broker takes it")
 
 
-async def _list(place: Place, chosen: Chosen, limit: int) -> tuple[list[DeadLetter], int]:
+async def _list(place: CommandTarget, chosen: Chosen, limit: int) -> tuple[list[DeadLetter], int]:
     async with _letters(looked_at(place.dead_letters)) as letters:
         return await choose(letters, chosen, limit=limit), await letters.count(chosen.filter)
 
 
-async def _show(place: Place, key: str) -> DeadLetter:
+async def _show(place: CommandTarget, key: str) -> DeadLetter:
     async with _letters(looked_at(place.dead_letters)) as letters:
         return await find(letters, key)
 
 
-async def _retry(place: Place, chosen: Chosen, transport: str, done: Retried, *, anyway: bool) -> None:
+async def _retry(place: CommandTarget, chosen: Chosen, transport: str, done: Retried, *, anyway: bool) -> None:
     """Send all of them back, then wait once, for the last; `done` is kept up to date, also when this raises."""
     opening = open_transport(transport, place.name or "cli")
     async with _letters(place.dead_letters) as letters, reached("transport", transport, opening) as queue:
@@ -231,7 +240,7 @@ async def _cut_of(store: object) -> Cut | None:
         return None
 
 
-async def _purge(place: Place, chosen: Chosen) -> tuple[int, int]:
+async def _purge(place: CommandTarget, chosen: Chosen) -> tuple[int, int]:
     """Give how many were removed, and how many of those chosen were finish-only."""
     async with _letters(place.dead_letters) as letters:
         found = await choose(letters, chosen)
@@ -254,7 +263,7 @@ def _letters(setting: object) -> AbstractAsyncContextManager[DeadLetters]:
     return reached("dead_letters", setting, open_dead_letters(setting))
 
 
-def filter_of(place: Place, endpoint: str, type_: str, reason: str) -> Filter:
+def filter_of(place: CommandTarget, endpoint: str, type_: str, reason: str) -> Filter:
     """Give what the options of a command choose; an endpoint's place is about that endpoint unless another is named."""
     return Filter(endpoint=endpoint or place.name, type=type_, reason=reason)
 

@@ -12,7 +12,7 @@ from onceonly.cli.files import reading, writing
 from onceonly.cli.letter_lines import Imported, read_lines, write_lines
 from onceonly.cli.letters import Chosen, pages
 from onceonly.cli.output import NEGATIVE, complain, progress, say, show, show_json
-from onceonly.cli.places import Instead, JsonOption, Place, StoreOption, looked_at, place_of
+from onceonly.cli.places import CommandTarget, Instead, JsonOption, StoreOption, looked_at, place_of
 from onceonly.cli.reaching import reached
 from onceonly.model.errors import RetryableError, SetupError
 
@@ -73,7 +73,7 @@ def import_(
         raise typer.Exit(NEGATIVE)
 
 
-async def _export(place: Place, chosen: Chosen, file: str) -> int:
+async def _export(place: CommandTarget, chosen: Chosen, file: str) -> int:
     setting = looked_at(place.dead_letters)
     async with reached("dead_letters", setting, open_dead_letters(setting)) as letters:
         total = await letters.count(chosen.filter)
@@ -82,7 +82,7 @@ async def _export(place: Place, chosen: Chosen, file: str) -> int:
             return await write_lines(pages(letters, chosen), stream, tick=lambda count: bar.advance(task, count))
 
 
-async def _import(place: Place, stream: BinaryIO, tally: Imported) -> None:
+async def _import(place: CommandTarget, stream: BinaryIO, tally: Imported) -> None:
     async with reached("dead_letters", place.dead_letters, open_dead_letters(place.dead_letters)) as letters:
         with progress() as bar:
             task = bar.add_task("importing", total=None)

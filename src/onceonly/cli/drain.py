@@ -12,7 +12,7 @@ from onceonly.config.endpoint import Settings
 from onceonly.model.errors import RetryableError
 from onceonly.ports.transport import Depth, Transport
 from onceonly.runtime.environment import LIVE
-from onceonly.runtime.processes.counters import Column, Row
+from onceonly.runtime.processes.counters import Column, CounterRow
 
 COUNTED = 10_000
 """Records are counted up to here; more than this is a number nobody needs to know exactly."""
@@ -44,7 +44,7 @@ class Elsewhere:
             say(f"waiting for {messages} that another process holds")
 
 
-async def stop_when_drained(found: Sequence[Settings], stop: asyncio.Event, row: Row) -> int:
+async def stop_when_drained(found: Sequence[Settings], stop: asyncio.Event, row: CounterRow) -> int:
     """Set `stop` once nothing waits and nothing is held in all these queues; gives how many messages are not due yet.
 
     Sets it also when it fails itself.
@@ -65,7 +65,7 @@ async def unsent_records(found: Sequence[Settings]) -> int:
     return count
 
 
-async def _until_drained(found: Sequence[Settings], stop: asyncio.Event, row: Row) -> int:
+async def _until_drained(found: Sequence[Settings], stop: asyncio.Event, row: CounterRow) -> int:
     async with AsyncExitStack() as stack:
         queues = [
             (settings.name, await stack.enter_async_context(open_transport(settings.transport, settings.name)))

@@ -22,7 +22,7 @@ class Item(NamedTuple):
     raw: bytes
 
 
-class Form(Struct, frozen=True, kw_only=True):
+class EventDefaults(Struct, frozen=True, kw_only=True):
     """What a plain body lacks to be a message. CloudEvents bring their own id, source and type."""
 
     type: str = ""
@@ -57,7 +57,7 @@ def read_items(lines: Iterable[bytes]) -> Iterator[Item]:
         yield Item(f"line {number}", line)
 
 
-def to_message(item: Item, form: Form) -> Message:
+def to_message(item: Item, form: EventDefaults) -> Message:
     """Make the message of one item. Raises BadItem when it has no identity or no type."""
     try:
         fields = _raw_object.decode(item.raw)
@@ -73,7 +73,7 @@ def to_message(item: Item, form: Form) -> Message:
     return Message(id=name, source=form.source, type=form.type, body=item.raw)
 
 
-def _from_cloudevent(item: Item, form: Form) -> Message:
+def _from_cloudevent(item: Item, form: EventDefaults) -> Message:
     try:
         attributes, body = parse_structured(item.raw)
     except (ValueError, RecursionError) as error:

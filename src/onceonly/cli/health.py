@@ -14,10 +14,10 @@ from onceonly.config.endpoint import Settings
 from onceonly.endpoint import Endpoint
 from onceonly.model.address import Address, parse_address
 from onceonly.model.errors import SetupError
-from onceonly.model.health import EndpointHealth, Level, Patience, ProcessHealth, Pulse, Verdict, liveness, readiness
+from onceonly.model.health import EndpointHealth, HangLimits, HealthAssessment, Level, ProcessHealth, Pulse, liveness, readiness
 from onceonly.runtime.environment import LIVE
 from onceonly.runtime.observe.health_state import read_vitals
-from onceonly.runtime.observe.http import Reply, serving
+from onceonly.runtime.observe.http import HealthReply, serving
 
 HealthOption: TypeAlias = Annotated[
     str | None,
@@ -51,23 +51,23 @@ class Desk:
         self._endpoints = endpoints
         self._pulses = pulses
         self._vitals = vitals
-        self._patience = Patience(silent=patience, still=progress)
+        self._patience = HangLimits(silent=patience, still=progress)
         self.stopping: Callable[[], bool] = bool
 
-    def live(self) -> Reply:
+    def live(self) -> HealthReply:
         """Tell whether any process is alive: they may all be starting."""
         return _reply(liveness(self._pulses(), self._patience))
 
-    def ready(self) -> Reply:
+    def ready(self) -> HealthReply:
         """Tell whether messages of all endpoints are handled."""
         if self.stopping():
-            return _reply(Verdict(status=Level.FAILING, reasons=("the processes are being stopped",)))
+            return _reply(HealthAssessment(status=Level.FAILING, reasons=("the processes are being stopped",)))
         processes = [
             ProcessHealth(pulse=pulse, endpoints=() if pulse.starts else tuple(self._vitals(pulse.process)))
             for pulse in self._pulses()
         ]
         if not processes:
-            return _reply(Verdict(status=Level.FAILING, reasons=("no process has been started yet: see the log",)))
+            return _reply(HealthAssessment(status=Level.FAILING, reasons=("no process has been started yet: see the log",)))
         return _reply(readiness(processes, self._endpoints, patience=self._patience, now=LIVE.clock.now()))
 
     @asynccontextmanager
@@ -105,5 +105,5 @@ def address_of(option: str | None, loaded: Sequence[tuple[Endpoint, Settings]]) 
         raise SetupError(f"--health: {error}") from error
 
 
-def _reply(verdict: Verdict) -> Reply:
-    return Reply(HTTPStatus.SERVICE_UNAVAILABLE if verdict.status is Level.FAILING else HTTPStatus.OK, verdict)
+def _reply(verdict: HealthAssessment) -> HealthReply:
+    return HealthReply(HTTPStatus.SERVICE_UNAVAILABLE if verdict.status is Level.FAILING else HTTPStatus.OK, verdict)

@@ -18,7 +18,7 @@ from onceonly.runtime.maintenance.janitor import Janitor
 from onceonly.runtime.observe.logs import Logs
 
 
-class Round(Struct, frozen=True, kw_only=True):
+class MaintenanceRound(Struct, frozen=True, kw_only=True):
     """What one round for one endpoint did: "done", "failed", "busy" (another process is at it) or "nothing to do"."""
 
     endpoint: str
@@ -55,17 +55,17 @@ def janitor(
         raise typer.Exit(NEGATIVE)
 
 
-async def _clean_up(found: list[tuple[Endpoint, Settings]]) -> list[Round]:
+async def _clean_up(found: list[tuple[Endpoint, Settings]]) -> list[MaintenanceRound]:
     return [await _one(endpoint, settings) for endpoint, settings in found]
 
 
-async def _one(endpoint: Endpoint, settings: Settings) -> Round:
+async def _one(endpoint: Endpoint, settings: Settings) -> MaintenanceRound:
     async with answering("store", settings.store, ANY_TIME), wiring_of(endpoint, settings, Logs()) as ports:
         if not ports.upkeep.has_chores:
-            return Round(endpoint=endpoint.name, state="nothing to do")
+            return MaintenanceRound(endpoint=endpoint.name, state="nothing to do")
         journal = await Janitor(ports, grace=settings.worker.grace).clean_up()
     if journal is None:
-        return Round(endpoint=endpoint.name, state="busy")
+        return MaintenanceRound(endpoint=endpoint.name, state="busy")
     troubles = tuple(f"{trouble.part}: {trouble.reason}" for trouble in journal.troubles(journal.at))
     state = "failed" if journal.is_failing() else "done"
-    return Round(endpoint=endpoint.name, state=state, chores=journal.chores, troubles=troubles)
+    return MaintenanceRound(endpoint=endpoint.name, state=state, chores=journal.chores, troubles=troubles)

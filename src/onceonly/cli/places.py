@@ -77,7 +77,7 @@ class Instead(NamedTuple):
         return replace(own, store=self.store or own.store, transport=self.transport or own.transport)
 
 
-class Place(NamedTuple):
+class CommandTarget(NamedTuple):
     """Where to look: a store and a transport, of the endpoint called `name` or, when that is empty, of all."""
 
     name: str
@@ -93,18 +93,18 @@ def is_url(text: str) -> bool:
     return "://" in text
 
 
-def place_of(text: str, instead: Instead) -> Place:
+def place_of(text: str, instead: Instead) -> CommandTarget:
     """Give the place that `module:endpoint` or the URL of a store names. Raises SetupError."""
     if is_url(text):
-        return Place(name="", store=text, transport=instead.transport, dead_letters=text)
+        return CommandTarget(name="", store=text, transport=instead.transport, dead_letters=text)
     settings = instead.settings(load(text))
     dead_letters = settings.dead_letters if settings.dead_letters is not None else settings.store
-    return Place(
+    return CommandTarget(
         name=settings.name, store=settings.store, transport=settings.transport, dead_letters=dead_letters, settings=settings
     )
 
 
-def transport_of(place: Place) -> str:
+def transport_of(place: CommandTarget) -> str:
     """Give the transport of a place. Raises SetupError when the command did not say where it is."""
     if place.transport is None:
         raise SetupError("a store alone has no queue: give --transport URL, or name the place as module:endpoint")

@@ -13,7 +13,7 @@ from onceonly.assembly import look_at_ring, measure, refuse_ring, shown
 from onceonly.cli.hints import pasteable
 from onceonly.cli.loading import load
 from onceonly.cli.output import say, show_json, show_table
-from onceonly.cli.places import Instead, Place, StoreOption, is_url, looked_at, place_of
+from onceonly.cli.places import CommandTarget, Instead, StoreOption, is_url, looked_at, place_of
 from onceonly.cli.reaching import ANY_TIME, answering
 from onceonly.config.deduplication import History
 from onceonly.config.location import locate
@@ -31,7 +31,7 @@ OTHERS = (
 )
 
 
-class Wanted(Struct, frozen=True, kw_only=True):
+class PlanRequest(Struct, frozen=True, kw_only=True):
     """What is asked: messages a second, rows to measure with, how long a token lives, and a retention if there is one."""
 
     rate: float
@@ -40,7 +40,7 @@ class Wanted(Struct, frozen=True, kw_only=True):
     retention: timedelta | None
 
 
-class Tables(Struct, frozen=True, kw_only=True):
+class TableSettings(Struct, frozen=True, kw_only=True):
     """How the tables that are there keep claims: durations are in seconds.
 
     Messages of before `since`, in milliseconds since 1970, are kept beside the slices whatever instant they have.
@@ -63,7 +63,7 @@ class Planned(Struct, frozen=True, kw_only=True):
     slice: float
     in_flight: float
     sample: int
-    tables: Tables | None
+    tables: TableSettings | None
     advice: str
     kinds: list[Estimate]
 
@@ -99,7 +99,7 @@ def plan(  # noqa: PLR0913 - one parameter for each option
     if not locate(found.store, "store").is_sql:
         raise SetupError(f"{shown(found.store)} has no tables to measure: plan is about claims in a SQL database")
     asked = _duration("--retention", retention) if retention is not None else None
-    wanted = Wanted(rate=rate, sample=sample, in_flight=_duration("--in-flight", in_flight), retention=asked)
+    wanted = PlanRequest(rate=rate, sample=sample, in_flight=_duration("--in-flight", in_flight), retention=asked)
     _refuse_what_a_start_would(place, found, asked)
     planned = asyncio.run(_plan(found, wanted))
     planned = structs.replace(planned, advice=pasteable(planned.advice, () if is_url(place) else (place,)))
@@ -125,7 +125,7 @@ def _show(planned: Planned) -> None:
     )
 
 
-def _refuse_what_a_start_would(place: str, found: Place, asked: timedelta | None) -> None:
+def _refuse_what_a_start_would(place: str, found: CommandTarget, asked: timedelta | None) -> None:
     """Check the endpoint's settings, with the retention that is asked for. Raises SetupError, in the words of a start."""
     if found.settings is None:
         return
@@ -138,7 +138,7 @@ def _refuse_what_a_start_would(place: str, found: Place, asked: timedelta | None
         host_of(endpoint).handlers(settings=settings)
 
 
-async def _plan(found: Place, wanted: Wanted) -> Planned:
+async def _plan(found: CommandTarget, wanted: PlanRequest) -> Planned:
     setting, asked = looked_at(found.store), wanted.retention
     async with answering("store", setting, ANY_TIME):
         cut = await look_at_ring(setting, found.settings)
@@ -166,8 +166,8 @@ def _kept(slicing: Slicing) -> timedelta:
     return timedelta(milliseconds=slicing.retention)
 
 
-def _tables(slicing: Slicing) -> Tables:
-    return Tables(retention=slicing.retention / 1000, slice=slicing.width / 1000, since=slicing.since)
+def _tables(slicing: Slicing) -> TableSettings:
+    return TableSettings(retention=slicing.retention / 1000, slice=slicing.width / 1000, since=slicing.since)
 
 
 def _advice(slicing: Slicing | None, wanted: timedelta | None) -> str:

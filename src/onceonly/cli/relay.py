@@ -26,7 +26,7 @@ from onceonly.runtime.observe.observer import Point
 from onceonly.runtime.processes.child import run_here
 from onceonly.runtime.processes.notifier import Doorbell
 from onceonly.runtime.relay.relay import Relay
-from onceonly.runtime.worker.startup import Patience
+from onceonly.runtime.worker.startup import StartupWait
 from onceonly.runtime.worker.worker import side_by_side
 
 POLL_SECONDS = 5.0
@@ -74,7 +74,7 @@ async def _relay_all(found: Sequence[Settings], stop: asyncio.Event, address: Ad
 
 async def _relay(settings: Settings, stop: asyncio.Event, vitals: Vitals | None) -> None:
     async with AsyncExitStack() as stack:
-        patience = Patience(stop, endpoint=settings.name)
+        patience = StartupWait(stop, endpoint=settings.name)
         ports = await patience.enter(stack, partial(open_finishing, settings, observer=vitals))
         if ports is None:
             return

@@ -13,7 +13,7 @@ import msgspec
 import typer
 
 from onceonly.assembly.documents import TOLD
-from onceonly.cli.child import Plan, check, opened, work
+from onceonly.cli.child import ChildPlan, check, opened, work
 from onceonly.cli.drain import stop_when_drained, unsent_records
 from onceonly.cli.health import Desk, HealthOption, address_of, vitals_in
 from onceonly.cli.output import SETUP, refuse, say
@@ -67,7 +67,7 @@ def run(  # noqa: PLR0913 - one parameter for each option
     """
     if drain and (reload or processes > 1 or health is not None):
         raise SetupError("--drain runs in one process, once: leave out --processes, --reload and --health")
-    plan = Plan(
+    plan = ChildPlan(
         names=tuple(endpoints),
         concurrency=concurrency,
         store=store,
@@ -86,7 +86,7 @@ def run(  # noqa: PLR0913 - one parameter for each option
             raise typer.Exit(_supervise(plan, board, reload=reload))
 
 
-def _supervise(plan: Plan, board: Board, *, reload: bool) -> int:
+def _supervise(plan: ChildPlan, board: Board, *, reload: bool) -> int:
     loaded = plan.load()
     address = address_of(plan.health, loaded)
     plan = msgspec.structs.replace(plan, tells=address is not None)
@@ -158,7 +158,7 @@ async def _change() -> None:
     _log.info("reloading", extra={"changed": ", ".join(path.name for path in await until_changed(Path.cwd()))})
 
 
-async def _drain(plan: Plan, stop: asyncio.Event, board: Board, left: list[str]) -> None:
+async def _drain(plan: ChildPlan, stop: asyncio.Event, board: Board, left: list[str]) -> None:
     """Work until the queues are empty; adds what is left all the same, in words."""
     loaded, row = plan.load(), board.row(0)
     queues = [settings for _, settings in loaded]

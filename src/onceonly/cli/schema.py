@@ -13,7 +13,7 @@ from onceonly.cli.hints import pasteable
 from onceonly.cli.output import NEGATIVE, say, show, show_json, show_table
 from onceonly.cli.places import Instead, JsonOption, StoreOption, TransportOption, missing_file
 from onceonly.cli.reaching import ANY_TIME, answering
-from onceonly.cli.schema_parts import Asked, Component, Part, parts_of
+from onceonly.cli.schema_parts import Component, SchemaPart, SchemaTarget, parts_of
 from onceonly.config.location import locate
 from onceonly.formats.documents import FORMAT
 from onceonly.model.errors import SchemaMissing, SchemaTooNew, SetupError
@@ -60,7 +60,7 @@ def create_(
     as_json: JsonOption = False,
 ) -> None:
     """Create the tables, and the places in services, that are missing; harmless when they are there."""
-    _do(create, Asked(place, component, Instead(store, transport)), as_json=as_json)
+    _do(create, SchemaTarget(place, component, Instead(store, transport)), as_json=as_json)
 
 
 @app.command("upgrade")
@@ -73,7 +73,7 @@ def upgrade_(
     as_json: JsonOption = False,
 ) -> None:
     """Bring the tables to the version of this onceonly; creates those that are missing."""
-    _do(upgrade, Asked(place, component, Instead(store, transport)), as_json=as_json)
+    _do(upgrade, SchemaTarget(place, component, Instead(store, transport)), as_json=as_json)
 
 
 @app.command("check")
@@ -86,7 +86,7 @@ def check_(
     as_json: JsonOption = False,
 ) -> None:
     """Tell whether all is there, and of the right version; exit code 1 when not."""
-    _do(check, Asked(place, component, Instead(store, transport)), as_json=as_json)
+    _do(check, SchemaTarget(place, component, Instead(store, transport)), as_json=as_json)
 
 
 @app.command("print")
@@ -98,10 +98,10 @@ def print_(
     transport: TransportOption = None,
 ) -> None:
     """Print the statements that create the tables, for review or for a migration tool. Connects to nothing."""
-    show("\n".join(asyncio.run(_render(Asked(place, component, Instead(store, transport))))))
+    show("\n".join(asyncio.run(_render(SchemaTarget(place, component, Instead(store, transport))))))
 
 
-def _do(act: Act, asked: Asked, *, as_json: bool) -> None:
+def _do(act: Act, asked: SchemaTarget, *, as_json: bool) -> None:
     findings = asyncio.run(_each(act, parts_of(asked)))
     findings = [replace(each, problem=pasteable(each.problem, asked.arguments)) for each in findings]
     if as_json:
@@ -113,11 +113,11 @@ def _do(act: Act, asked: Asked, *, as_json: bool) -> None:
         raise typer.Exit(NEGATIVE)
 
 
-async def _each(act: Act, parts: list[Part]) -> list[Finding]:
+async def _each(act: Act, parts: list[SchemaPart]) -> list[Finding]:
     return [await (_one_database(act, part) if part.has_tables else _one_service(act, part)) for part in parts]
 
 
-async def _one_database(act: Act, part: Part) -> Finding:
+async def _one_database(act: Act, part: SchemaPart) -> Finding:
     component, setting = part.component.value, part.setting
     role: Role = "transport" if part.component is Component.TRANSPORT else "store"
     (schema,) = schemas(component)
@@ -131,7 +131,7 @@ async def _one_database(act: Act, part: Part) -> Finding:
     return _finding(part, schema.version, problem)
 
 
-async def _one_service(act: Act, part: Part) -> Finding:
+async def _one_service(act: Act, part: SchemaPart) -> Finding:
     """Make the place of a service, where it has none, and look at it; a check only looks."""
     is_blobs, url = part.component is Component.BLOBS, str(part.setting)
     locate(url, "blobs" if is_blobs else "store").require_driver("blobs" if is_blobs else "store")
@@ -147,12 +147,12 @@ async def _one_service(act: Act, part: Part) -> Finding:
     return _finding(part, FORMAT, problem)
 
 
-def _finding(part: Part, version: int, problem: str) -> Finding:
+def _finding(part: SchemaPart, version: int, problem: str) -> Finding:
     where = shown(part.setting)
     return Finding(component=part.component.value, database=where, version=version, ready=not problem, problem=problem)
 
 
-async def _render(asked: Asked) -> list[str]:
+async def _render(asked: SchemaTarget) -> list[str]:
     texts = []
     for part in parts_of(asked):
         if not part.has_tables:

@@ -25,7 +25,7 @@ class Component(StrEnum):
     HTTP = "http"
 
 
-class Part(NamedTuple):
+class SchemaPart(NamedTuple):
     """One use of one database, service or folder."""
 
     component: Component
@@ -42,7 +42,7 @@ class Part(NamedTuple):
         return self.location.is_sql
 
 
-class Asked(NamedTuple):
+class SchemaTarget(NamedTuple):
     """What a command is about: a place, what of it (all, unless given), and the URLs to use instead of an endpoint's own."""
 
     place: str
@@ -55,7 +55,7 @@ class Asked(NamedTuple):
         return (self.place, *self.instead.arguments)
 
 
-def parts_of(asked: Asked) -> list[Part]:
+def parts_of(asked: SchemaTarget) -> list[SchemaPart]:
     """Give the uses to look after, and say of a place that there is nothing to make. Raises SetupError when there is nothing.
 
     A URL may be used as anything that its scheme is good for, but for requests of other services only where that is asked
@@ -74,43 +74,43 @@ def parts_of(asked: Asked) -> list[Part]:
     return made
 
 
-def _of_url(url: str, asked: Sequence[Component]) -> Iterator[Part]:
+def _of_url(url: str, asked: Sequence[Component]) -> Iterator[SchemaPart]:
     place = read_url(url)
     if place.is_sql:
-        yield from (Part(component, place) for component in (Component.STORE, Component.TRANSPORT, Component.DOCUMENTS))
+        yield from (SchemaPart(component, place) for component in (Component.STORE, Component.TRANSPORT, Component.DOCUMENTS))
         if Component.HTTP in asked:
-            yield Part(Component.HTTP, place)
+            yield SchemaPart(Component.HTTP, place)
     elif place.keeps_documents:
-        yield Part(Component.DOCUMENTS, place)
+        yield SchemaPart(Component.DOCUMENTS, place)
     elif place.system.artifacts is not None and not place.in_process:
-        yield Part(Component.BLOBS, place)
+        yield SchemaPart(Component.BLOBS, place)
     else:
-        yield Part(Component.STORE, place)
+        yield SchemaPart(Component.STORE, place)
 
 
-def _of_endpoint(endpoint: Endpoint, instead: Instead) -> Iterator[Part]:
+def _of_endpoint(endpoint: Endpoint, instead: Instead) -> Iterator[SchemaPart]:
     settings = instead.settings(endpoint)
     places, plan = settings.places, settings.plan
     yield _store(places.store)
     if host_of(endpoint).has_responders:
-        yield Part(Component.HTTP, places.store)
-    yield Part(Component.TRANSPORT, places.transport)
+        yield SchemaPart(Component.HTTP, places.store)
+    yield SchemaPart(Component.TRANSPORT, places.transport)
     if places.dead_letters is not places.store:
         yield _store(places.dead_letters)
-    yield from (Part(Component.DOCUMENTS, place) for place in (plan.marks, plan.tokens) if place is not None)
+    yield from (SchemaPart(Component.DOCUMENTS, place) for place in (plan.marks, plan.tokens) if place is not None)
     if places.blobs is not None:
-        yield Part(Component.BLOBS, places.blobs)
+        yield SchemaPart(Component.BLOBS, places.blobs)
 
 
-def _store(place: Location) -> Part:
-    return Part(Component.DOCUMENTS if place.keeps_documents else Component.STORE, place)
+def _store(place: Location) -> SchemaPart:
+    return SchemaPart(Component.DOCUMENTS if place.keeps_documents else Component.STORE, place)
 
 
-def _is_made(part: Part) -> bool:
+def _is_made(part: SchemaPart) -> bool:
     system = part.location.system
     return part.has_tables or (not system.in_process and (system.documents is not None or system.artifacts is not None))
 
 
-def _nothing(part: Part) -> str:
+def _nothing(part: SchemaPart) -> str:
     makes = ": `onceonly topology create module:endpoint` makes its queues" if part.component is Component.TRANSPORT else ""
     return f"the {part.component.value} {part.location} has no tables{makes}"

@@ -9,13 +9,13 @@ import typer
 
 from onceonly.assembly import open_transport
 from onceonly.assembly.token_issuer import TokenIssuer, open_token_issuer
-from onceonly.cli.events import BadItem, Form, read_items, to_message
+from onceonly.cli.events import BadItem, EventDefaults, read_items, to_message
 from onceonly.cli.files import reading
 from onceonly.cli.loading import load
 from onceonly.cli.output import NEGATIVE, complain, progress, say, show, show_json
 from onceonly.cli.places import Instead, JsonOption, TransportOption
 from onceonly.cli.reaching import answering, reached
-from onceonly.cli.sending import Minting, Tally, send_all
+from onceonly.cli.sending import Minting, SendTally, send_all
 from onceonly.config.deduplication import NAME_RULE, is_endpoint_name
 from onceonly.config.endpoint import Settings
 from onceonly.model.errors import RetryableError, SetupError
@@ -57,8 +57,8 @@ def send(  # noqa: PLR0913 - one parameter for each option
     none.
     """
     target = _target(to, Instead(transport=transport), event=event)
-    form = Form(type=type_, source=source, id_from=tuple(name.strip() for name in id_from.split(",") if name.strip()))
-    tally, problem = Tally(), ""
+    form = EventDefaults(type=type_, source=source, id_from=tuple(name.strip() for name in id_from.split(",") if name.strip()))
+    tally, problem = SendTally(), ""
     with reading(file) as stream:
         try:
             asyncio.run(_send(stream, form, target, tally))
@@ -71,7 +71,7 @@ def send(  # noqa: PLR0913 - one parameter for each option
     _answer(tally, target, problem, as_json=as_json)
 
 
-async def _send(stream: BinaryIO, form: Form, target: Target, tally: Tally) -> None:
+async def _send(stream: BinaryIO, form: EventDefaults, target: Target, tally: SendTally) -> None:
     opening = open_transport(target.transport, target.endpoint or "cli")
     async with reached("transport", target.transport, opening) as transport:
         if target.topology is not None:
@@ -97,7 +97,7 @@ async def _mint(target: Target, stack: AsyncExitStack) -> TokenIssuer | None:
     return await stack.enter_async_context(reached("tokens", target.mint.plan.tokens, open_token_issuer(target.mint)))
 
 
-def _messages(stream: BinaryIO, form: Form) -> Iterator[Message]:
+def _messages(stream: BinaryIO, form: EventDefaults) -> Iterator[Message]:
     return (to_message(item, form) for item in read_items(stream))
 
 
@@ -116,7 +116,7 @@ def _target(to: str, instead: Instead, *, event: bool) -> Target:
     return Target(to, instead.transport)
 
 
-def _answer(tally: Tally, target: Target, problem: str, *, as_json: bool) -> None:
+def _answer(tally: SendTally, target: Target, problem: str, *, as_json: bool) -> None:
     if as_json:
         show_json({"sent": tally.sent, "refused": tally.refused, "unsure": tally.unsure, "error": problem or None})
     else:

@@ -23,7 +23,7 @@ FIRST_PAUSE_SECONDS = 0.1
 """Seconds before an unsure send is repeated; four times as long each time. The ids stay, so repeating is safe."""
 
 
-class Refused(Struct, frozen=True):
+class RefusedMessage(Struct, frozen=True):
     """A message that the transport will not take, and why."""
 
     id: str
@@ -31,11 +31,11 @@ class Refused(Struct, frozen=True):
     reason: str
 
 
-class Tally(Struct):
+class SendTally(Struct):
     """What came of sending: how many were taken, which were refused, how many nobody knows about."""
 
     sent: int = 0
-    refused: list[Refused] = []
+    refused: list[RefusedMessage] = []
     unsure: int = 0
 
 
@@ -64,7 +64,7 @@ class Minting:
 
 
 async def send_all(
-    messages: Iterable[Message], transport: Sender, *, to: str, tally: Tally, tick: Callable[[int], object]
+    messages: Iterable[Message], transport: Sender, *, to: str, tally: SendTally, tick: Callable[[int], object]
 ) -> None:
     """Send messages to an endpoint, or publish them when `to` is empty; `tally` is kept up to date, also when it raises.
 
@@ -93,9 +93,9 @@ def _take(messages: Iterator[Message], limit: int) -> tuple[list[Message], BadIt
     return taken, None
 
 
-async def _send_some(batch: Sequence[Message], transport: Sender, to: str, tally: Tally) -> None:
+async def _send_some(batch: Sequence[Message], transport: Sender, to: str, tally: SendTally) -> None:
     judged = [(message, _problem(message)) for message in batch]
-    tally.refused += [Refused(message.id, message.source, problem) for message, problem in judged if problem]
+    tally.refused += [RefusedMessage(message.id, message.source, problem) for message, problem in judged if problem]
     left = [Send(message=message, to=to) for message, problem in judged if not problem]
     if not left:
         return
@@ -125,7 +125,7 @@ def _problem(message: Message) -> str | None:
     return type_problem(message.type) or too_long((*named, *message.extensions))
 
 
-def _reason(send: Send, transport: Sender) -> Refused:
+def _reason(send: Send, transport: Sender) -> RefusedMessage:
     message, limit = send.message, transport.traits.max_body
     if len(message.body) > limit:
         reason = f"its body has {len(message.body)} bytes, and this transport takes {limit}"
@@ -133,4 +133,4 @@ def _reason(send: Send, transport: Sender) -> Refused:
         reason = f"there is no queue for endpoint {send.to!r}: run the endpoint once, or name it as module:endpoint"
     else:
         reason = "the transport does not take it"
-    return Refused(message.id, message.source, reason)
+    return RefusedMessage(message.id, message.source, reason)

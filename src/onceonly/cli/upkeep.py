@@ -68,7 +68,7 @@ def _state(journal: Journal, now: int) -> JanitorState:
 
 async def count_upkeep(settings: Settings) -> dict[str, Any]:
     """Give the numbers that an endpoint has, and under `more` the names of those that are more than they say."""
-    found: dict[str, Count] = {}
+    found: dict[str, PartialCount] = {}
     plan = settings.plan
     if plan.marks is not None:
         found |= await _count_marks(plan.marks)
@@ -80,44 +80,44 @@ async def count_upkeep(settings: Settings) -> dict[str, Any]:
     return {**numbers, "more": tuple(name for name, count in found.items() if count.more)}
 
 
-class Count(NamedTuple):
+class PartialCount(NamedTuple):
     """A number, and whether it is more than that."""
 
     number: int
     more: bool = False
 
 
-def _limited(listed: int) -> Count:
-    return Count(min(listed, MOST), listed > MOST)
+def _limited(listed: int) -> PartialCount:
+    return PartialCount(min(listed, MOST), listed > MOST)
 
 
-async def _count_marks(place: Location) -> dict[str, Count]:
+async def _count_marks(place: Location) -> dict[str, PartialCount]:
     async with answering("deduplication", place), open_documents(looked_at(place), clock=LIVE.clock) as documents:
         done = DocumentDedupStore(documents, retention=timedelta(days=1), clock=LIVE.clock)
         return {"marks": _limited(await done.count(MOST + 1))}
 
 
-async def _count_tokens(settings: Settings, place: Location) -> dict[str, Count]:
+async def _count_tokens(settings: Settings, place: Location) -> dict[str, PartialCount]:
     if settings.plan.tokens_in_store:  # prepared ones are not committed there, so nobody sees them
         async with answering("tokens", place):
-            live = Count(await count_live(locate(looked_at(place), "store"), clock=LIVE.clock))
+            live = PartialCount(await count_live(locate(looked_at(place), "store"), clock=LIVE.clock))
             return {"dropped": await _count_dropped_in_store(settings, place), "live": live}
     async with answering("tokens", place), open_documents(looked_at(place), clock=LIVE.clock) as documents:
-        dropped = Count(await drops_of(documents, settings.name).read())
+        dropped = PartialCount(await drops_of(documents, settings.name).read())
         prepared, waiting, more = await DocumentTokens(documents, clock=LIVE.clock).census(settings.name, MOST)
-        return {"dropped": dropped, "prepared": Count(prepared, more), "live": Count(waiting, more)}
+        return {"dropped": dropped, "prepared": PartialCount(prepared, more), "live": PartialCount(waiting, more)}
 
 
-async def _count_dropped_in_store(settings: Settings, place: Location) -> Count:
+async def _count_dropped_in_store(settings: Settings, place: Location) -> PartialCount:
     """Read the count; messages may be sent before the endpoint ran for the first time, and made its table."""
     try:
         async with open_documents(looked_at(place), clock=LIVE.clock) as documents:
-            return Count(await drops_of(documents, settings.name).read())
+            return PartialCount(await drops_of(documents, settings.name).read())
     except SchemaMissing:
-        return Count(0)
+        return PartialCount(0)
 
 
-async def _count_attempts(settings: Settings) -> dict[str, Count]:
+async def _count_attempts(settings: Settings) -> dict[str, PartialCount]:
     async with answering("store", settings.store), look_at_store(settings) as opened:
         if opened.register is None:
             return {}

@@ -39,7 +39,7 @@ PREPARATION_SECONDS = 60.0
 """Seconds that a unit may wait for blobs, requests and tokens to be prepared at other services."""
 
 
-class Places(Struct, frozen=True, kw_only=True):
+class EndpointLocations(Struct, frozen=True, kw_only=True):
     """Where an endpoint keeps things. `dead_letters` is the store where no other database is named."""
 
     store: Location
@@ -143,10 +143,10 @@ class Settings:
         return self.blobs is not None or bool(self.peers)
 
     @cached_property
-    def places(self) -> Places:
+    def places(self) -> EndpointLocations:
         """Where the endpoint keeps things, each read once. Raises SetupError; not after construction."""
         store = locate(self.store, "store")
-        return Places(
+        return EndpointLocations(
             store=store,
             transport=locate(self.transport, "transport"),
             dead_letters=store if self.dead_letters is None else locate(self.dead_letters, "dead_letters"),

@@ -9,7 +9,7 @@ from msgspec import Struct
 from onceonly.model.ring import TIME_BUCKETS
 
 
-class Measured(Struct, frozen=True, kw_only=True):
+class TableSample(Struct, frozen=True, kw_only=True):
     """A sample in one table: the bytes that it took with its indexes, and the seconds to get rid of all of it."""
 
     bytes: int
@@ -20,9 +20,9 @@ class Measurements(Struct, frozen=True, kw_only=True):
     """A sample of so many rows in each table."""
 
     rows: int
-    slot: Measured
-    arrivals: Measured
-    tokens: Measured
+    slot: TableSample
+    arrivals: TableSample
+    tokens: TableSample
 
 
 class Estimate(Struct, frozen=True, kw_only=True):

@@ -11,7 +11,7 @@ from onceonly.model.identity import without_instant
 _decode = msgspec.json.Decoder(MilesFlown).decode
 
 
-class Line(msgspec.Struct, frozen=True):
+class JournalRow(msgspec.Struct, frozen=True):
     """One journal row: which endpoint handled which message, and the mark of that attempt."""
 
     endpoint: str
@@ -43,7 +43,7 @@ class Sunk(msgspec.Struct, frozen=True):
         return _decode(self.body)
 
 
-class Left(msgspec.Struct, frozen=True, kw_only=True):
+class Leftovers(msgspec.Struct, frozen=True, kw_only=True):
     """What deduplication left at rest, counted past the ports: all of it must be zero.
 
     Records whose messages may not all be sent, queue rows, claims where something else knows what is done, tokens that are
@@ -65,18 +65,18 @@ class Remains(msgspec.Struct, frozen=True, kw_only=True):
     are the tokens and attempts that the sweeper removed.
     """
 
-    journal: Sequence[Line]
+    journal: Sequence[JournalRow]
     sunk: Sequence[Sunk]
-    dead: Sequence[Line]
+    dead: Sequence[JournalRow]
     miles: Mapping[str, Mapping[str, int]]
-    left: Left
+    left: Leftovers
     blobs: Sequence[str] = ()
     marks: int = 0
     swept_tokens: int = 0
     swept_attempts: int = 0
 
 
-class Findings(msgspec.Struct, frozen=True, kw_only=True):
+class AuditFindings(msgspec.Struct, frozen=True, kw_only=True):
     """What the audit found; all but the effects zero is exactly-once."""
 
     effects: int
@@ -91,7 +91,7 @@ class Findings(msgspec.Struct, frozen=True, kw_only=True):
     wrong_totals: int
 
 
-def audit(flights: Sequence[Flight], remains: Remains) -> Findings:
+def audit(flights: Sequence[Flight], remains: Remains) -> AuditFindings:
     """Compare a run's remains with the flights that were sent."""
     expected = {LEDGER: [(SOURCE, f.id) for f in flights], LOYALTY: [(LEDGER, f.announced_as) for f in flights]}
     handled = {name: _ids(remains.journal, name) for name in expected}
@@ -100,7 +100,7 @@ def audit(flights: Sequence[Flight], remains: Remains) -> Findings:
     said = [message.said for message in remains.sunk]
     sent = {each.mark for each in said}
     lines = Counter((line.endpoint, *line.identity) for line in remains.journal)
-    return Findings(
+    return AuditFindings(
         effects=len({(message.source, message.id) for message in remains.sunk}),
         lost=sum(identity not in known[name] for name, wanted in expected.items() for identity in wanted),
         duplicated=sum(lines.values()) - len(lines),
@@ -128,7 +128,7 @@ def _missing(flights: Sequence[Flight], remains: Remains) -> int:
     return len({name for _, name in announced} - set(remains.blobs)) + len(unsaid)
 
 
-def _ids(lines: Iterable[Line], endpoint: str) -> set[tuple[str, str]]:
+def _ids(lines: Iterable[JournalRow], endpoint: str) -> set[tuple[str, str]]:
     return {line.identity for line in lines if line.endpoint == endpoint}
 
 

@@ -3,15 +3,15 @@
 import asyncio
 
 from onceonly.demo.endpoints import make
-from onceonly.demo.place import Place
+from onceonly.demo.place import DemoUrls
 from onceonly.runtime.processes.child import run_child
-from onceonly.runtime.processes.counters import Row
+from onceonly.runtime.processes.counters import CounterRow
 
 
-def serve(index: int, board_path: str, place: Place) -> None:
+def serve(index: int, board_path: str, place: DemoUrls) -> None:
     """Work until told to stop, or killed."""
 
-    async def main(stop: asyncio.Event, row: Row) -> None:
+    async def main(stop: asyncio.Event, row: CounterRow) -> None:
         async with asyncio.TaskGroup() as group:
             for endpoint in make(place):
                 group.create_task(endpoint.run(stop, board=row))

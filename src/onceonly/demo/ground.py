@@ -11,12 +11,12 @@ from onceonly import SetupError
 from onceonly.assembly import open_database, schemas, shown
 from onceonly.assembly.documents import open_documents
 from onceonly.config.location import read_url
-from onceonly.demo.audit import Line
+from onceonly.demo.audit import JournalRow
 from onceonly.demo.books import Books
 from onceonly.demo.flights import LEDGER, LOYALTY
 from onceonly.demo.legs import Counted, counted
 from onceonly.demo.options import Deduplication
-from onceonly.demo.place import Place, has_prefix
+from onceonly.demo.place import DemoUrls, has_prefix
 from onceonly.formats.documents import EntityDocument, decode_entity
 from onceonly.ports.documents import Change, Documents
 from onceonly.runtime.environment import LIVE
@@ -29,7 +29,7 @@ PAGE = 100
 TRIES = 10
 
 
-class Found(msgspec.Struct, frozen=True, kw_only=True):
+class StoreContents(msgspec.Struct, frozen=True, kw_only=True):
     """What is in the store: what endpoints counted, what deduplication left, and the marks that it keeps on purpose."""
 
     counted: Counted
@@ -40,28 +40,28 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     marks: int = 0
 
 
-class Ground(Protocol):
+class DemoStore(Protocol):
     """A store that a run works on."""
 
-    async def look(self) -> Found:
+    async def look(self) -> StoreContents:
         """Read all of it. Raises CommitFailed, OutcomeUnknown."""
 
 
-class TablesGround:
+class TablesDemoStore:
     """A SQL database."""
 
-    def __init__(self, database: Database, place: Place) -> None:
+    def __init__(self, database: Database, place: DemoUrls) -> None:
         """Look into the tables behind the place's prefix."""
         self._database = database
         self._books = Books(place.prefix, place.store)
         self._keeps_claims = place.deduplication is Deduplication.HISTORY
 
-    async def look(self) -> Found:
+    async def look(self) -> StoreContents:
         """Read the users' tables and count the library's; see the protocol."""
         ours = tables(self._database.prefix, self._database.schema)
         async with self._database.reading() as connection:
             claims = await connection.run_sync(count_claims, ours)
-        return Found(
+        return StoreContents(
             counted=await self._counted(),
             records=await self._count(ours.records),
             attempts=await self._count(ours.register),
@@ -74,7 +74,7 @@ class TablesGround:
         books = self._books
         async with self._database.reading() as connection:
             rows = await connection.execute(select(books.journal).order_by(books.journal.c.line))
-            journal = [Line(row.endpoint, row.source, row.id, row.mark) for row in rows]
+            journal = [JournalRow(row.endpoint, row.source, row.id, row.mark) for row in rows]
             miles = {
                 name: {row.carrier: row.miles for row in await connection.execute(select(table.c.carrier, table.c.miles))}
                 for name, table in ((LEDGER, books.ledger), (LOYALTY, books.loyalty))
@@ -86,20 +86,20 @@ class TablesGround:
             return await connection.scalar(select(func.count()).select_from(table)) or 0
 
 
-class DocumentsGround:
+class DocumentsDemoStore:
     """A service that keeps documents."""
 
-    def __init__(self, documents: Documents, place: Place) -> None:
+    def __init__(self, documents: Documents, place: DemoUrls) -> None:
         """Look into these documents."""
         self._documents = documents
         self._keeps_records = place.deduplication is Deduplication.HISTORY
 
-    async def look(self) -> Found:
+    async def look(self) -> StoreContents:
         """Read every document that a unit may be; see the protocol."""
         found = [document for kind in ("entity/", "message/", "bucket/") async for document in self._read(kind)]
         records = [record for document in found for record in document.records.values()]
         kept = sum(not record.owes for record in records) if self._keeps_records else 0
-        return Found(
+        return StoreContents(
             counted=counted([document.state for document in found if document.state is not None]),
             records=len(records) - kept,
             attempts=sum(len(document.register) for document in found) + await count_keys(self._documents, "register/"),
@@ -112,10 +112,10 @@ class DocumentsGround:
                 yield decode_entity(key, document.body)
 
 
-async def open_ground(stack: AsyncExitStack, place: Place) -> Ground:
+async def open_ground(stack: AsyncExitStack, place: DemoUrls) -> DemoStore:
     """Make the tables of a run, or look at the place for its documents; the end of `stack` leaves nothing of them."""
     if read_url(place.store).keeps_documents:
-        return DocumentsGround(await open_emptied(stack, place.store), place)
+        return DocumentsDemoStore(await open_emptied(stack, place.store), place)
     database = await stack.enter_async_context(open_database(place.store))
     metadata = Books(place.prefix, place.store).metadata
 
@@ -129,10 +129,10 @@ async def open_ground(stack: AsyncExitStack, place: Place) -> Ground:
     for schema in schemas("store", "documents"):
         await create(database, schema)
     await create_user_tables(database, metadata)
-    return TablesGround(database, place)
+    return TablesDemoStore(database, place)
 
 
-async def open_beside(stack: AsyncExitStack, place: Place) -> Documents | None:
+async def open_beside(stack: AsyncExitStack, place: DemoUrls) -> Documents | None:
     """Open the documents that hold tokens or marks, if there are any; the end of `stack` leaves nothing of them."""
     if not place.beside:
         return None

@@ -8,7 +8,7 @@ from uuid import uuid4
 import msgspec
 
 from onceonly import Context, Endpoint
-from onceonly.demo.audit import Line
+from onceonly.demo.audit import JournalRow
 from onceonly.demo.flights import LEDGER, LOYALTY, FlightDeparted, MilesFlown
 from onceonly.demo.receipts import receipt_of
 
@@ -19,7 +19,7 @@ class Leg(msgspec.Struct):
     leg: str
     carrier: str = ""
     miles: int = 0
-    journal: list[Line] = []
+    journal: list[JournalRow] = []
 
 
 class Credit(Leg):
@@ -32,7 +32,7 @@ _decode = msgspec.json.Decoder(Leg).decode
 class Counted(NamedTuple):
     """What the endpoints wrote: the journal, and the miles by endpoint and carrier."""
 
-    journal: Sequence[Line]
+    journal: Sequence[JournalRow]
     miles: Mapping[str, Mapping[str, int]]
 
 
@@ -53,14 +53,14 @@ def keep_legs(ledger: Endpoint, loyalty: Endpoint) -> None:
         handled, mark = context.message, uuid4().hex
         leg.carrier = flown.carrier
         leg.miles += flown.miles
-        leg.journal.append(Line(context.endpoint, handled.source, handled.id, mark))
+        leg.journal.append(JournalRow(context.endpoint, handled.source, handled.id, mark))
         return mark
 
 
 def counted(states: Sequence[bytes]) -> Counted:
     """Read what the entities say; their miles are added up, nothing else."""
     miles: dict[str, Counter[str]] = {LEDGER: Counter(), LOYALTY: Counter()}
-    journal: list[Line] = []
+    journal: list[JournalRow] = []
     for state in states:
         leg = _decode(state)
         journal += leg.journal

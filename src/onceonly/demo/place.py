@@ -15,7 +15,7 @@ LEASE_SECONDS = 2  # until a killed process's messages come back
 SUBSCRIBERS = {FLIGHT_DEPARTED: (LEDGER,), MILES_FLOWN: (LOYALTY,)}
 
 
-class Place(msgspec.Struct, frozen=True, kw_only=True):
+class DemoUrls(msgspec.Struct, frozen=True, kw_only=True):
     """The URLs of a run, and the prefix of its own tables. `beside` is empty where the store's own database has the tokens."""
 
     store: str
@@ -44,7 +44,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
                 return Off()
 
 
-def place_of(options: Options, folder: Path) -> Place:
+def place_of(options: Options, folder: Path) -> DemoUrls:
     """Give a place of the run's own. Raises SetupError for URLs that no run can use."""
     prefix = f"demo_{uuid4().hex[:8]}_"
     store = options.store or f"sqlite:///{folder}/store.db"
@@ -55,7 +55,7 @@ def place_of(options: Options, folder: Path) -> Place:
     inside = options.deduplication is Deduplication.TOKENS and read_url(store).is_sql
     is_beside = options.deduplication in {Deduplication.DEDUP_STORE, Deduplication.TOKENS}
     beside = options.beside or ("" if inside else store)
-    return Place(
+    return DemoUrls(
         store=_own(store, prefix),
         transport=_with(options.transport or f"sqlite:///{folder}/queue.db", f"prefix={prefix}&lease={LEASE_SECONDS}"),
         prefix=prefix,

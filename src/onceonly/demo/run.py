@@ -13,13 +13,13 @@ from typing import Protocol
 
 import msgspec
 
-from onceonly.demo.audit import Findings, Remains, audit
+from onceonly.demo.audit import AuditFindings, Remains, audit
 from onceonly.demo.child import serve
 from onceonly.demo.flights import LEDGER, Flight, sends, with_receipts
 from onceonly.demo.options import Options
-from onceonly.demo.place import Place, place_of
-from onceonly.demo.stage import Stage, staged
-from onceonly.demo.view import Scene
+from onceonly.demo.place import DemoUrls, place_of
+from onceonly.demo.stage import DemoSession, staged
+from onceonly.demo.view import ViewState
 from onceonly.model.errors import RetryableError
 from onceonly.ports.transport import Depth
 from onceonly.runtime.processes.counters import Board, Column
@@ -50,7 +50,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     deliveries: int
     duplicates: int
     kills: int
-    findings: Findings
+    findings: AuditFindings
     seconds: float
     remains: Remains
 
@@ -62,7 +62,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
         return {**own, **found, **left, **kept, "blobs": len(self.remains.blobs), "seconds": round(self.seconds, 1)}
 
 
-async def run(flights: list[Flight], options: Options, show: Callable[[Scene], None]) -> Result:
+async def run(flights: list[Flight], options: Options, show: Callable[[ViewState], None]) -> Result:
     """Send the flights, let processes count them while they are killed, and audit what is left."""
     if options.blobs:
         flights = with_receipts(flights)
@@ -129,7 +129,7 @@ class Killer:
         return False
 
 
-async def _until_done(stage: Stage, killer: Killer, board: Board, show: Callable[[Scene], None]) -> None:
+async def _until_done(stage: DemoSession, killer: Killer, board: Board, show: Callable[[ViewState], None]) -> None:
     """Return when every queue is empty, or nothing has happened for long: the audit says what is missing then."""
     seen, end = (0, 0), time.monotonic() + QUIET_SECONDS
     while time.monotonic() < end:
@@ -140,7 +140,7 @@ async def _until_done(stage: Stage, killer: Killer, board: Board, show: Callable
             await asyncio.sleep(POLL_SECONDS)
             continue
         show(
-            Scene(
+            ViewState(
                 left=left,
                 sunk=len({message.id for message in stage.sunk}),
                 kills=killer.kills,
@@ -172,7 +172,7 @@ async def until_quiet(stage: Looking, patience: float = SETTLE_SECONDS) -> None:
 
 
 @asynccontextmanager
-async def _supervised(place: Place, options: Options, board: Board) -> AsyncIterator[Supervisor]:
+async def _supervised(place: DemoUrls, options: Options, board: Board) -> AsyncIterator[Supervisor]:
     supervisor = Supervisor(
         serve,
         (place,),

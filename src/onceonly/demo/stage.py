@@ -14,12 +14,12 @@ from onceonly.assembly.blobs import create as create_blobs
 from onceonly.assembly.blobs import open_blobs
 from onceonly.assembly.token_issuer import TokenIssuer, open_token_issuer, with_token
 from onceonly.config.location import scheme_of
-from onceonly.demo.audit import Left, Line, Remains, Sunk
+from onceonly.demo.audit import JournalRow, Leftovers, Remains, Sunk
 from onceonly.demo.endpoints import make
 from onceonly.demo.flights import LEDGER, LOYALTY, MILES_FLOWN, SINK
-from onceonly.demo.ground import Ground, count_keys, open_beside, open_ground
+from onceonly.demo.ground import DemoStore, count_keys, open_beside, open_ground
 from onceonly.demo.options import Deduplication
-from onceonly.demo.place import Place
+from onceonly.demo.place import DemoUrls
 from onceonly.documents.tokens import DocumentTokens
 from onceonly.formats.cloudevents import take_apart
 from onceonly.model.errors import RetryableError
@@ -42,7 +42,7 @@ FOR_EVER = 10**15  # an instant, in milliseconds since 1970, that nothing was st
 class Scenery(Struct, frozen=True, kw_only=True):
     """What a run uses, as the parent process sees it: `beside` holds tokens or marks, and `mint` makes tokens live."""
 
-    ground: Ground
+    ground: DemoStore
     ports: Mapping[str, Ports]
     sink: Transport
     beside: Documents | None
@@ -50,10 +50,10 @@ class Scenery(Struct, frozen=True, kw_only=True):
     blobs: ArtifactStore | None
 
 
-class Stage:
+class DemoSession:
     """One run's queues and places, seen from the parent process, which nobody kills."""
 
-    def __init__(self, place: Place, scenery: Scenery) -> None:
+    def __init__(self, place: DemoUrls, scenery: Scenery) -> None:
         """Stand on what `staged` opened."""
         self._place = place
         self._scenery = scenery
@@ -94,7 +94,7 @@ class Stage:
         await self._sweep()
         found = await self._scenery.ground.look()
         prepared, live, marks = await self._beside()
-        left = Left(
+        left = Leftovers(
             records=found.records,
             queued=sum(depth.waiting + depth.held + depth.delayed for depth in (await self.depths()).values()),
             claims=found.claims,
@@ -132,18 +132,18 @@ class Stage:
         prepared = len(await DocumentTokens(documents, clock=LIVE.clock).prepared(FOR_EVER, EVERYTHING))
         return prepared, await count_keys(documents, "token/") - prepared, await count_keys(documents, "done/")
 
-    async def _dead(self) -> list[Line]:
+    async def _dead(self) -> list[JournalRow]:
         letters = await self._scenery.ports[LEDGER].dead_letters.page(Filter(), limit=EVERYTHING)
         return [
-            Line(letter.endpoint, letter.message.source, letter.message.id, "")
+            JournalRow(letter.endpoint, letter.message.source, letter.message.id, "")
             if letter.message is not None
-            else Line(letter.endpoint, "", "", "")
+            else JournalRow(letter.endpoint, "", "", "")
             for letter in letters
         ]
 
 
 @asynccontextmanager
-async def staged(place: Place) -> AsyncIterator[Stage]:
+async def staged(place: DemoUrls) -> AsyncIterator[DemoSession]:
     """Make a run's queues and tables; leaves nothing at the end."""
     async with AsyncExitStack() as stack:
         endpoints, sinks = make(place), Topology(endpoint=SINK, events=(MILES_FLOWN,))
@@ -158,10 +158,10 @@ async def staged(place: Place) -> AsyncIterator[Stage]:
         mint = None
         if place.deduplication is Deduplication.TOKENS:
             mint = await stack.enter_async_context(open_token_issuer(endpoints[0].settings))
-        yield Stage(place, Scenery(ground=ground, ports=ports, sink=sink, beside=beside, mint=mint, blobs=blobs))
+        yield DemoSession(place, Scenery(ground=ground, ports=ports, sink=sink, beside=beside, mint=mint, blobs=blobs))
 
 
-async def _open_blobs(stack: AsyncExitStack, place: Place) -> ArtifactStore | None:
+async def _open_blobs(stack: AsyncExitStack, place: DemoUrls) -> ArtifactStore | None:
     if not place.blobs:
         return None
     if scheme_of(place.blobs) == "folder":

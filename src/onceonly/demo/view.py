@@ -15,7 +15,7 @@ from onceonly.demo.flights import LEDGER, LOYALTY, SINK, airlines
 from onceonly.demo.options import Deduplication, Options
 
 
-class Scene(msgspec.Struct, frozen=True, kw_only=True):
+class ViewState(msgspec.Struct, frozen=True, kw_only=True):
     """One moment of a run."""
 
     left: Mapping[str, int]
@@ -42,7 +42,7 @@ class View:
         self._title = "every flight, exactly once" if options.deduplicates else "control run: without deduplication"
         self.live = Live(self._render(None), console=console, refresh_per_second=10, transient=True)
 
-    def show(self, scene: Scene) -> None:
+    def show(self, scene: ViewState) -> None:
         """Show this moment."""
         for name in self._left:
             waiting = scene.left[name]
@@ -51,7 +51,7 @@ class View:
         self._bars.update(self._tasks[SINK], completed=scene.sunk)
         self.live.update(self._render(scene))
 
-    def _render(self, scene: Scene | None) -> RenderableType:
+    def _render(self, scene: ViewState | None) -> RenderableType:
         if scene is None:
             return Panel(self._bars, title=self._title)
         numbers = f"{scene.deliveries:,} deliveries   {scene.duplicates:,} answered as known   "

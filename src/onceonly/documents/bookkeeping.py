@@ -17,13 +17,13 @@ from onceonly.ports.starts import BEGUN, NO_DEATHS, Deaths, Started
 _encode = msgspec.json.Encoder().encode
 
 
-class Count(Struct, frozen=True):
+class CounterBody(Struct, frozen=True):
     """The body of a counter's document."""
 
     count: int
 
 
-_decode_count = msgspec.json.Decoder(Count).decode
+_decode_count = msgspec.json.Decoder(CounterBody).decode
 
 
 class DocumentCounter:
@@ -38,7 +38,9 @@ class DocumentCounter:
         """Add to it; see the port."""
 
         def added(key: str, found: Document | None) -> Change:
-            return Change(key=key, body=_encode(Count(self._read(found) + count)), expected=found.version if found else "")
+            return Change(
+                key=key, body=_encode(CounterBody(self._read(found) + count)), expected=found.version if found else ""
+            )
 
         await compare_and_set(self._documents, [self._key], added)
 
@@ -86,7 +88,7 @@ class DocumentJournals:
         return journal.retention if journal else 0
 
 
-class Run(Struct, frozen=True):
+class DocumentRun(Struct, frozen=True):
     """A run that has not ended. It counts as dead at `until`, in milliseconds since 1970."""
 
     attempts: int
@@ -94,7 +96,7 @@ class Run(Struct, frozen=True):
     until: int
 
 
-_decode_run = msgspec.json.Decoder(Run).decode
+_decode_run = msgspec.json.Decoder(DocumentRun).decode
 
 
 class DocumentStarts:
@@ -124,7 +126,7 @@ class DocumentStarts:
             expected = document.version if document else ""
             if found is None or found.attempts < attempts:
                 started = BEGUN
-                return Change(key=key, body=_encode(Run(attempts, token, now + self._lasts)), expected=expected)
+                return Change(key=key, body=_encode(DocumentRun(attempts, token, now + self._lasts)), expected=expected)
             if found.until > now:
                 started = Started(wait=(found.until - now) / 1000)
                 return None

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from onceonly.documents.compare_and_set import TRIES, Contended, compare_and_set
 from onceonly.formats.dead_letters import (
-    Entry,
+    DeadLetterEntry,
     Head,
     Page,
     Root,
@@ -111,7 +111,7 @@ class DocumentDeadLetters:
 
     async def _has_room(self, head: Head, letter: str) -> bool:
         """Write the entry on its page, unless it is there already. False: the page is full, and the entry is not on it."""
-        entry, has_room = Entry(head.entry, letter), True
+        entry, has_room = DeadLetterEntry(head.entry, letter), True
 
         def with_entry(name: str, document: Document | None) -> Change | None:
             nonlocal has_room
@@ -175,7 +175,7 @@ class DocumentDeadLetters:
         return unpack(head, [parts[name].body for name in head.parts])
 
 
-def _is_of(entry: Entry, heads: Mapping[str, Head]) -> bool:
+def _is_of(entry: DeadLetterEntry, heads: Mapping[str, Head]) -> bool:
     """Tell whether the letter with this key is the one that was listed here, and no later one."""
     return entry.letter in heads and heads[entry.letter].entry == entry.entry
 

@@ -7,8 +7,8 @@ from msgspec.structs import asdict, replace
 
 from onceonly.documents.compare_and_set import listed
 from onceonly.documents.store import DocumentStore
-from onceonly.formats.documents import EntityDocument, Registered, decode_entity
-from onceonly.model.artifact import Row
+from onceonly.formats.documents import EntityDocument, StoredReservation, decode_entity
+from onceonly.model.artifact import Reservation
 from onceonly.model.errors import ConflictError, SchemaTooNew
 from onceonly.model.identity import Identity
 from onceonly.ports.documents import Change, Document, Version
@@ -20,7 +20,7 @@ _UNLISTED_AFTER_MS = 3_600_000
 _encode = msgspec.json.Encoder().encode
 
 
-class Listing(Row, frozen=True, kw_only=True):
+class Listing(Reservation, frozen=True, kw_only=True):
     """A row as it is listed before it is written into its document.
 
     `seen` is the version of the document that the write expects. Versions never repeat, so while the document has another
@@ -29,9 +29,9 @@ class Listing(Row, frozen=True, kw_only=True):
 
     seen: Version | None = None
 
-    def row(self) -> Row:
+    def row(self) -> Reservation:
         """Return the row itself."""
-        return Row(identity=self.identity, unit=self.unit, attempt=self.attempt, at=self.at, cancelled=self.cancelled)
+        return Reservation(identity=self.identity, unit=self.unit, attempt=self.attempt, at=self.at, cancelled=self.cancelled)
 
 
 _decode = msgspec.json.Decoder(Listing).decode
@@ -47,7 +47,7 @@ class DocumentRegister:
         """Keep the rows in the documents of this store."""
         self._store = store
 
-    async def open(self, rows: Sequence[Row]) -> None:
+    async def open(self, rows: Sequence[Reservation]) -> None:
         """List the rows, then write them; see the port.
 
         So the sweeper finds every row there is, whenever the process dies. Where it finds a listing and no row, it makes sure
@@ -59,14 +59,14 @@ class DocumentRegister:
         if not rows:
             return
         names = {row.attempt: self._store.name_of(row.identity) for row in rows}
-        wanted: dict[str, Row] = {}
+        wanted: dict[str, Reservation] = {}
         listed: dict[str, Version] = {}
 
         def opened(key: str, document: EntityDocument) -> EntityDocument:
             mine = [row for row in rows if row.unit == key and names[row.attempt] not in document.records]
             wanted.update(_left(key, document, before=rows[0].at - _UNLISTED_AFTER_MS))
             wanted.update({row.attempt: row for row in mine})
-            added = {row.attempt: Registered(names[row.attempt], row.at) for row in mine}
+            added = {row.attempt: StoredReservation(names[row.attempt], row.at) for row in mine}
             return replace(document, register={**document.register, **added})
 
         async def listing(changes: Sequence[Change]) -> None:
@@ -82,7 +82,7 @@ class DocumentRegister:
 
         await self._store.edit(list(dict.fromkeys(row.unit for row in rows)), opened, listing)
 
-    async def cancel(self, row: Row) -> bool:
+    async def cancel(self, row: Reservation) -> bool:
         """Cancel a row; see the port. One that is gone, and will not be written, is no longer listed either.
 
         The listing is read first: an attempt that lists itself again changes it, and the removal is refused.
@@ -102,7 +102,7 @@ class DocumentRegister:
             await self._unlist(row.attempt, listing)
         return found
 
-    async def remove(self, row: Row) -> None:
+    async def remove(self, row: Reservation) -> None:
         """Remove a row; see the port."""
 
         def removed(_key: str, document: EntityDocument) -> EntityDocument:
@@ -112,20 +112,20 @@ class DocumentRegister:
         await self._store.edit([row.unit], removed)
         await self._unlist(row.attempt, await self._entry(row.attempt))
 
-    async def rows(self, identities: Sequence[Identity], unit: str = "") -> tuple[Row, ...]:
+    async def rows(self, identities: Sequence[Identity], unit: str = "") -> tuple[Reservation, ...]:
         """Give the rows of these messages in one document; see the port."""
         document = await self._store.look(unit)
         named = {self._store.name_of(identity): identity for identity in identities}
         return tuple(
-            Row(identity=named[each.message], unit=unit, attempt=attempt, at=each.at, cancelled=each.cancelled)
+            Reservation(identity=named[each.message], unit=unit, attempt=attempt, at=each.at, cancelled=each.cancelled)
             for attempt, each in document.register.items()
             if each.message in named
         )
 
-    async def old(self, older_than: int, limit: int) -> tuple[Row, ...]:
+    async def old(self, older_than: int, limit: int) -> tuple[Reservation, ...]:
         """List rows by the list beside the documents; see the port."""
 
-        def read(key: str, document: Document) -> Row | None:
+        def read(key: str, document: Document) -> Reservation | None:
             row = _read(key, document)
             return row.row() if row.at < older_than else None
 
@@ -134,11 +134,11 @@ class DocumentRegister:
     def _listed(self, attempt: str) -> str:
         return f"{LISTED}{self._store.endpoint}/{attempt}"
 
-    def _listing(self, row: Row, seen: Version, expected: Version) -> Change:
+    def _listing(self, row: Reservation, seen: Version, expected: Version) -> Change:
         entry = Listing(**asdict(row), seen=seen)
         return Change(key=self._listed(row.attempt), body=_encode(entry), expected=expected)
 
-    async def _will_not_come(self, listing: Document, row: Row, loaded: Document | None) -> bool:
+    async def _will_not_come(self, listing: Document, row: Reservation, loaded: Document | None) -> bool:
         """Check that a listed row which is not in its document is not about to be written, or make its write come too late."""
         version = loaded.version if loaded else ""
         if _read(self._listed(row.attempt), listing).seen != version:
@@ -165,10 +165,10 @@ def _read(key: str, document: Document) -> Listing:
         ) from error
 
 
-def _left(unit: str, document: EntityDocument, *, before: int) -> dict[str, Row]:
+def _left(unit: str, document: EntityDocument, *, before: int) -> dict[str, Reservation]:
     """Give the old rows of a document. Whose they are is not kept there in words, and no sweeper asks."""
     return {
-        attempt: Row(identity=Identity("", each.message), unit=unit, attempt=attempt, at=each.at)
+        attempt: Reservation(identity=Identity("", each.message), unit=unit, attempt=attempt, at=each.at)
         for attempt, each in document.register.items()
         if each.at < before
     }

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from onceonly.formats.documents import EntityDocument, Kept, encode_entity
+from onceonly.formats.documents import EntityDocument, MessageState, encode_entity
 from onceonly.model.errors import CommitRefused, PermanentFailure
 from onceonly.ports.documents import DocumentLimits
 
@@ -20,7 +20,7 @@ _DONE = 10**12
 """An instant as long as any that is kept."""
 
 
-class Part(NamedTuple):
+class SizePart(NamedTuple):
     """What has so many bytes of a document, and what would make them fewer."""
 
     size: int
@@ -60,11 +60,11 @@ def _when_others_are_done(document: EntityDocument, own: Collection[str], *, kee
         if each.owes and name not in own:
             del records[name]
             if each.until > 0 or (keeps_history and not each.until):
-                records[name] = Kept(each.body, done=_DONE, until=each.until)
+                records[name] = MessageState(each.body, done=_DONE, until=each.until)
     return replace(document, records=records, register={})
 
 
-def _parts(document: EntityDocument, own: Collection[str], *, keeps_history: bool) -> Iterator[Part]:
+def _parts(document: EntityDocument, own: Collection[str], *, keeps_history: bool) -> Iterator[SizePart]:
     finished = {name for name, each in document.records.items() if name not in own and not each.until}
     ended = {name for name, each in document.records.items() if name not in own and each.until}
     whole = len(encode_entity(document))
@@ -77,12 +77,12 @@ def _parts(document: EntityDocument, own: Collection[str], *, keeps_history: boo
 
     if keeps_history:
         remedy = "have a shorter History(retention=...), or let a DedupStore or Tokens know what is done"
-        yield Part(without_records(finished), f"the history of {len(finished):,} messages", remedy)
+        yield SizePart(without_records(finished), f"the history of {len(finished):,} messages", remedy)
     else:
         words = f"{len(finished):,} messages finished under an earlier setting"
-        yield Part(without_records(finished), words, "they go 30 days after they were")
+        yield SizePart(without_records(finished), words, "they go 30 days after they were")
     answers = without(keys={}) + without_records(ended)
-    yield Part(answers, "what transactions left", "have a shorter ControlMessages(retention=...), or smaller answers")
-    yield Part(without(state=None), "the state", "make the entity smaller")
+    yield SizePart(answers, "what transactions left", "have a shorter ControlMessages(retention=...), or smaller answers")
+    yield SizePart(without(state=None), "the state", "make the entity smaller")
     owing = [name for name in own if name in document.records and document.records[name].owes]
-    yield Part(without_records(owing), "what is to be sent", "send less at once")
+    yield SizePart(without_records(owing), "what is to be sent", "send less at once")

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from onceonly.documents.compare_and_set import Before, compare_and_set
 from onceonly.documents.size import refusal, room
-from onceonly.formats.documents import EntityDocument, Kept, decode_entity, encode_entity, is_json
+from onceonly.formats.documents import EntityDocument, MessageState, decode_entity, encode_entity, is_json
 from onceonly.model.entities import Entities
 from onceonly.model.errors import CommitFailed, CommitRefused, ConflictError, PermanentFailure, VersionConflict
 from onceonly.model.identity import Identity, claim_key
@@ -22,7 +22,7 @@ from onceonly.model.message import Message
 from onceonly.model.record import Record
 from onceonly.ports.documents import Change, Document, Documents, Version
 from onceonly.ports.environment import Clock
-from onceonly.ports.store import Found, Resources
+from onceonly.ports.store import BeginResult, Resources
 
 Edit = Callable[[str, EntityDocument], EntityDocument]
 """A rule that makes one document of another; giving the same one back changes nothing."""
@@ -91,7 +91,7 @@ class DocumentStore:
             return kept.record(identity, unit)
         if unit.startswith((KEY, ATTEMPT)):
             now = self.clock.now()
-            tombstone = Kept("", done=max(now, 1), until=now + _KEY_BINDING_MS)
+            tombstone = MessageState("", done=max(now, 1), until=now + _KEY_BINDING_MS)
             document = replace(document, records={**document.records, attempt_name(identity): tombstone})
         change = self.change_of(unit, document, loaded.version if loaded else "")
         if (await self.documents.save([change]))[0] is None:
@@ -182,7 +182,7 @@ class DocumentStore:
             if before.until <= now if before.until else self.history is None:
                 del records[name]
             elif before.owes:
-                records[name] = Kept(before.body, done=now, until=before.until)
+                records[name] = MessageState(before.body, done=now, until=before.until)
         return replace(document, records=records)
 
     def name_of(self, identity: Identity) -> str:
@@ -209,7 +209,7 @@ class DocumentUnit:
         known = {m.identity: kept for m in messages if (kept := document.records.get(store.name_of(m.identity)))}
         same = [m for m in messages if m.identity in known and known[m.identity].body == m.fingerprint.hex()]
         records = {m.identity: known[m.identity].record(m.identity, key) for m in same}
-        self.found = Found(
+        self.found = BeginResult(
             new=tuple(m for m in messages if m.identity not in known),
             owed=tuple(records[m.identity] for m in same if records[m.identity].owes),
             done=tuple(m for m in same if not records[m.identity].owes),
@@ -248,10 +248,10 @@ class DocumentUnit:
             raise CommitRefused(f"the state of {self.key!r} is no JSON, and would make the document useless")
         return replace(self._document, state=state, records={**self._document.records, **kept}, register=register)
 
-    def _kept(self, fingerprint: bytes, record: Record) -> Kept:
+    def _kept(self, fingerprint: bytes, record: Record) -> MessageState:
         if self._store.history is not None and not record.owes:
-            return Kept(fingerprint.hex(), done=self._store.clock.now())
-        return Kept.of(fingerprint, record)
+            return MessageState(fingerprint.hex(), done=self._store.clock.now())
+        return MessageState.of(fingerprint, record)
 
 
 class DocumentResources:

@@ -33,7 +33,7 @@ class Body(Struct, frozen=True, omit_defaults=True):
     at: int = 0
 
 
-class Census(NamedTuple):
+class TokenCounts(NamedTuple):
     """How many tokens of each state there are; `more` says that not all were counted."""
 
     prepared: int
@@ -106,12 +106,12 @@ class DocumentTokens:
         names = _names(tokens)
         await compare_and_set(self._documents, names, _add, guesses=dict.fromkeys(names))
 
-    async def census(self, endpoint: str, limit: int) -> Census:
+    async def census(self, endpoint: str, limit: int) -> TokenCounts:
         """Count the tokens of messages to an endpoint, `limit` at most; may be stale. Raises CommitFailed, OutcomeUnknown."""
         names = await self._documents.keys(f"{_PREFIX}{endpoint}/", limit=limit + 1)
         loaded = await self._documents.load(names[:limit]) if names else {}
         states = [_read(name, document).state for name, document in loaded.items()]
-        return Census(states.count("prepared"), states.count("live"), len(names) > limit)
+        return TokenCounts(states.count("prepared"), states.count("live"), len(names) > limit)
 
     async def _set(self, tokens: Sequence[Token], decide: Decide) -> None:
         names = _names(tokens)

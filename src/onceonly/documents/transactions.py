@@ -23,7 +23,7 @@ from msgspec.structs import replace
 from onceonly.documents.compare_and_set import Contended, compare_and_set
 from onceonly.documents.store import ATTEMPT, ENTITY, KEY, DocumentResources, DocumentStore, attempt_name
 from onceonly.formats.documents import ClientKey, EntityDocument, decode_entity, is_json
-from onceonly.formats.documents import Kept as KeptRecord
+from onceonly.formats.documents import MessageState as KeptRecord
 from onceonly.model.entities import Entities
 from onceonly.model.errors import (
     CommitFailed,
@@ -35,7 +35,7 @@ from onceonly.model.errors import (
 )
 from onceonly.model.identity import Identity
 from onceonly.model.record import Record
-from onceonly.model.transaction import Kept, Opening, key_of
+from onceonly.model.transaction import IdempotencyEntry, TransactionAttempt, key_of
 from onceonly.ports.documents import Change, Document, Version
 from onceonly.ports.store import Resources
 
@@ -51,12 +51,12 @@ class DocumentTransactions:
         self.store = store
         self.retention = retention
 
-    async def open(self, opening: Opening) -> "DocumentTransaction | Kept":
+    async def open(self, opening: TransactionAttempt) -> "DocumentTransaction | IdempotencyEntry":
         """Look whether the key is committed; nothing is loaded or held yet. See the port."""
         kept = await self.kept(opening.key) if opening.key else None
         return DocumentTransaction(self, opening) if kept is None else kept
 
-    async def kept(self, key: str, endpoint: str = "") -> Kept | None:
+    async def kept(self, key: str, endpoint: str = "") -> IdempotencyEntry | None:
         """Follow the key to where it may be committed; see the ports. It never leads away from where it is."""
         unit = self.unit_of(key, endpoint)
         document = await self.store.look(unit)
@@ -141,7 +141,7 @@ class DocumentTransactions:
 class DocumentTransaction:
     """One open transaction; nothing is held, and nothing but where its key leads is written before its commit."""
 
-    def __init__(self, transactions: DocumentTransactions, opening: Opening) -> None:
+    def __init__(self, transactions: DocumentTransactions, opening: TransactionAttempt) -> None:
         """Begin without an entity."""
         store = transactions.store
         self.unit = transactions.unit_of(opening.key) if opening.key else f"{ATTEMPT}{opening.endpoint}/{opening.attempt}"
@@ -206,7 +206,7 @@ class DocumentTransaction:
             owed = KeptRecord.of(b"", record, until=_DISPATCHED if opening.key else until)
             records[attempt_name(opening.identity)] = owed
         if opening.key:
-            kept = Kept(opening.attempt, opening.fingerprint, answer)
+            kept = IdempotencyEntry(opening.attempt, opening.fingerprint, answer)
             keys[transactions.name_of(opening.key)] = ClientKey.of(kept, until=until)
         state = next(iter(self._entities.changes().values()), document.state)
         if state is not document.state and state is not None and not is_json(state):

@@ -16,7 +16,7 @@ from onceonly.model.remote import REQUEST, Response
 from onceonly.model.sizes import too_long
 
 
-class Places(NamedTuple):
+class ContextPorts(NamedTuple):
     """What a handler can reach beyond its store, and the response that its message follows up."""
 
     blobs: BlobPlace | None = None
@@ -24,7 +24,7 @@ class Places(NamedTuple):
     response: Response | None = None
 
 
-NOWHERE = Places()
+NOWHERE = ContextPorts()
 
 
 class Context(Sending):
@@ -37,7 +37,7 @@ class Context(Sending):
         *,
         now: int,
         attempt: str = "",
-        places: Places = NOWHERE,
+        places: ContextPorts = NOWHERE,
         repeats: bool = False,
     ) -> None:
         """Serve one message, and send on behalf of the endpoint of `envelopes`; `now` is in milliseconds since 1970.

@@ -29,7 +29,7 @@ if TYPE_CHECKING:  # what opens and runs an endpoint is imported when it is open
     from onceonly.ports.bundle import Ports
     from onceonly.runtime.background import Background
     from onceonly.runtime.observe.observer import Observer
-    from onceonly.runtime.processes.counters import Row
+    from onceonly.runtime.processes.counters import CounterRow
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 Lifespan = Callable[["Endpoint"], AbstractAsyncContextManager[object]]
@@ -296,7 +296,7 @@ class Endpoint:
         settings: Settings | None = None,
         environment: Environment = LIVE,
         observer: "Observer | None" = None,
-        board: "Row | None" = None,
+        board: "CounterRow | None" = None,
         ready: asyncio.Event | None = None,
     ) -> None:
         """Work until `stop` is set; then finish what is in flight and close everything. Raises SetupError.
@@ -312,7 +312,7 @@ class Endpoint:
         settings: Settings | None = None,
         environment: Environment = LIVE,
         observer: "Observer | None" = None,
-        board: "Row | None" = None,
+        board: "CounterRow | None" = None,
     ) -> "AsyncIterator[Background]":
         """Run the worker beside the block, such as in another application's lifespan; the exit stops it gracefully.
 

@@ -68,11 +68,11 @@ class EntityPlan(NamedTuple):
             return self.rule(body)
         return body.get(self.rule) if isinstance(body, dict) else getattr(body, self.rule)
 
-    def open(self, message: Message, body: object, resources: Resources) -> "Work":
+    def open(self, message: Message, body: object, resources: Resources) -> "EntityWork":
         """Give the handler its entity. Raises HandlerFailed when there is a state that is none of this class."""
         return self.begin(message.unit, cast("Entities", resources.get(Entities)), lambda: self.key_of(body))
 
-    def begin(self, unit: str, entities: Entities, key: Callable[[], object]) -> "Work":
+    def begin(self, unit: str, entities: Entities, key: Callable[[], object]) -> "EntityWork":
         """Begin to work on an entity that was loaded; `key` tells its key to a fresh one. Raises HandlerFailed."""
         state = entities.read(unit)
         if state is None:
@@ -80,7 +80,7 @@ class EntityPlan(NamedTuple):
         else:
             entity = self._decoded(state, FailureKind.EXCEPTION, f"the state that is kept of {unit} cannot be used")
         before = None if entity is None else self.encoded(entity)
-        return Work(self, entities, unit, entity, before if state is not None else None, before)
+        return EntityWork(self, entities, unit, entity, before if state is not None else None, before)
 
     def encoded(self, entity: object) -> bytes:
         """Give the state of an entity. Raises HandlerFailed."""
@@ -104,7 +104,7 @@ class EntityPlan(NamedTuple):
             raise failed(kind, f"{reason}: {text(error)}") from error
 
 
-class Work(NamedTuple):
+class EntityWork(NamedTuple):
     """One entity while one handler works on it.
 
     `before` is what it was given, written down; `kept` is the same, or None while the store has no such entity.

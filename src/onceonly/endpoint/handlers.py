@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack
 from typing import Any, NamedTuple
 
 from onceonly.endpoint.blobs import BlobPlace
-from onceonly.endpoint.context import Context, Places
+from onceonly.endpoint.context import Context, ContextPorts
 from onceonly.endpoint.entities import DECODED
 from onceonly.endpoint.failures import blame, failed
 from onceonly.endpoint.limits import CancelledFromInside, HandlerRun, TimeLimits
@@ -32,7 +32,7 @@ _PASSES = (Exception, asyncio.CancelledError, Crashed)
 """What leaves a handler as it is: `_take` judges the first two. Everything else that a handler raises is its own failure."""
 
 
-class Rules(NamedTuple):
+class HandlerRules(NamedTuple):
     """What holds for all handlers of an endpoint. `timeout` is in seconds, `max_body` in bytes.
 
     `subscribers` are those of `Tokens`, None for an endpoint without tokens. `repeats` says that one message may be handled and
@@ -56,7 +56,7 @@ class EndpointHandlers:
     def __init__(
         self,
         plans: Plans,
-        rules: Rules,
+        rules: HandlerRules,
         environment: Environment,
         made: Mapping[Any, object],
         *,
@@ -69,7 +69,7 @@ class EndpointHandlers:
         self._rules = rules
         self._surroundings = environment
         self._made = made
-        self._reach = Places(blobs, RequestPlace(tuple(peers), frozenset(plans.handlers)) if peers else None)
+        self._reach = ContextPorts(blobs, RequestPlace(tuple(peers), frozenset(plans.handlers)) if peers else None)
         self._places = {type_: each.entity.place for type_, each in plans.handlers.items() if each.entity is not None}
         self._envelopes = MessageBuilder(rules.endpoint, max_body=rules.max_body, subscribers=rules.subscribers)
         self._limits = TimeLimits(rules.grace)

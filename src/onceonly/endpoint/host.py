@@ -11,10 +11,10 @@ from msgspec import Struct
 
 from onceonly.algorithms.transaction import TransactionPorts
 from onceonly.assembly import enlist, wire
-from onceonly.assembly.transactions import Registered, dispatch_within, outside, required, session_of
+from onceonly.assembly.transactions import EndpointTraits, dispatch_within, outside, required, session_of
 from onceonly.config.endpoint import Settings
 from onceonly.endpoint.blobs import BlobPlace
-from onceonly.endpoint.handlers import EndpointHandlers, Rules
+from onceonly.endpoint.handlers import EndpointHandlers, HandlerRules
 from onceonly.endpoint.message_builder import MessageBuilder
 from onceonly.endpoint.outgoing import Outgoing
 from onceonly.endpoint.plans import Plans, plan
@@ -30,10 +30,10 @@ from onceonly.runtime.environment import LIVE, Environment
 from onceonly.runtime.maintenance.dropped import CountedWorker
 from onceonly.runtime.maintenance.janitor import Janitor
 from onceonly.runtime.observe.observer import Observer
-from onceonly.runtime.processes.counters import Row
+from onceonly.runtime.processes.counters import CounterRow
 from onceonly.runtime.processes.notifier import Doorbell
 from onceonly.runtime.relay.relay import Relay
-from onceonly.runtime.worker.startup import Patience
+from onceonly.runtime.worker.startup import StartupWait
 from onceonly.runtime.worker.worker import Runner, Worker, run_all
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class Running(Struct, eq=False):
     ports: Ports | None = None
     loop: asyncio.AbstractEventLoop | None = None
     means: TransactionContext | None = None
-    board: Row | None = None
+    board: CounterRow | None = None
 
 
 class Host:
@@ -148,7 +148,7 @@ class Host:
         Lifespan and providers are opened once, before. Sets `away` when a server was found away. Who `sends` needs no handlers.
         """
         chosen = settings or self.settings
-        patience = Patience(stop, endpoint=self.name, environment=environment, away=away, doorbell=self.doorbell)
+        patience = StartupWait(stop, endpoint=self.name, environment=environment, away=away, doorbell=self.doorbell)
         async with AsyncExitStack() as stack:
             wired = await self._prepared(stack, self._plan(chosen, sends=sends), chosen, environment, observer=observer)
             ports = await patience.enter(stack, wired)
@@ -157,7 +157,7 @@ class Host:
             yield ports
 
     def runners(
-        self, ports: Ports, settings: Settings, *, environment: Environment = LIVE, board: Row | None = None
+        self, ports: Ports, settings: Settings, *, environment: Environment = LIVE, board: CounterRow | None = None
     ) -> tuple[Runner, ...]:
         """Give what works on these ports, side by side: the worker, and those that finish or remove what others left."""
         grace, after, upkeep = settings.worker.grace, settings.relay_after, ports.upkeep
@@ -182,7 +182,7 @@ class Host:
         settings: Settings | None = None,
         environment: Environment = LIVE,
         observer: Observer | None = None,
-        board: Row | None = None,
+        board: CounterRow | None = None,
         ready: asyncio.Event | None = None,
     ) -> None:
         """Work until `stop` is set; then finish what is in flight and close everything. Raises SetupError.
@@ -249,12 +249,12 @@ class Host:
         running = self._bound_here()
         return None if running is None else running.ports
 
-    def board_here(self) -> Row | None:
+    def board_here(self) -> CounterRow | None:
         """Give the row of this process on the board; None where no supervisor watches it."""
         running = self._bound_here()
         return None if running is None else running.board
 
-    def _use_board(self, ports: Ports, board: Row | None) -> None:
+    def _use_board(self, ports: Ports, board: CounterRow | None) -> None:
         """Have what runs on these ports marked on the board."""
         for running in self._running:
             if running.ports is ports:
@@ -285,7 +285,7 @@ class Host:
     @asynccontextmanager
     async def _own_means(self) -> AsyncIterator[TransactionContext]:
         chosen = self._running[-1] if self._running else Running(self.settings, MAX_BODY, LIVE)  # of another event loop
-        has = Registered(
+        has = EndpointTraits(
             handlers=bool(self._registered.handlers),
             entities=any(each.entity is not None for each in self._registered.handlers),
         )
@@ -350,7 +350,7 @@ def host_of(endpoint: "Endpoint") -> Host:
     return endpoint._host  # noqa: SLF001 - the two belong together; users see the endpoint alone
 
 
-def _rules(settings: Settings, max_body: int) -> Rules:
+def _rules(settings: Settings, max_body: int) -> HandlerRules:
     repeats, subscribers = not settings.plan.records, settings.plan.subscribers
-    rules = Rules(settings.name, settings.retry, settings.timeout, settings.identity, max_body, subscribers, repeats)
+    rules = HandlerRules(settings.name, settings.retry, settings.timeout, settings.identity, max_body, subscribers, repeats)
     return rules._replace(grace=settings.worker.grace)

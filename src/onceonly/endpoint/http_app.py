@@ -24,7 +24,7 @@ from onceonly.model.errors import ConflictError, HandlerFailed, OnceOnlyError, R
 from onceonly.model.message import FailureKind, Headers, Message
 from onceonly.model.remote import LARGEST, Request, Response
 from onceonly.model.sizes import too_long
-from onceonly.model.transaction import Decided, Opening
+from onceonly.model.transaction import Decided, TransactionAttempt
 from onceonly.ports.bundle import Ports
 from onceonly.ports.remote import RemoteRequests, Responders
 from onceonly.ports.store import Resources
@@ -71,7 +71,7 @@ class Answered(NamedTuple):
 NO_DEADLINE = Answered.words(400, f"{DEADLINE} must be an instant in milliseconds since 1970, a day ahead at most")
 
 
-class Asked(NamedTuple):
+class ProtocolRequest(NamedTuple):
     """One request of the protocol, taken apart: `key` names the request r, and whose it is."""
 
     method: str
@@ -124,9 +124,9 @@ class HttpApp:
         who = self._principal(scope) if self._principal is not None else ""
         if who is None:
             return Answered.words(401, "nobody knows who calls")._replace(headers={"www-authenticate": "Bearer", PROTOCOL: ""})
-        return await self._settle(Asked(scope["method"], id_, f"{who}\0{id_}", headers), receive)
+        return await self._settle(ProtocolRequest(scope["method"], id_, f"{who}\0{id_}", headers), receive)
 
-    async def _settle(self, asked: Asked, receive: Receive) -> Answered:
+    async def _settle(self, asked: ProtocolRequest, receive: Receive) -> Answered:
         """Serve what can be served here; what nobody can tell for sure is asked again."""
         ports = host_of(self._endpoint).bound_ports()
         if ports is None or ports.calls is None or ports.responders is None:
@@ -149,7 +149,7 @@ class HttpApp:
             _log.info("a request has to be asked again", extra={"endpoint": ports.endpoint, "reason": str(error)})
             return Answered.words(503, "not for sure; ask again")
 
-    async def _serve(self, asked: Asked, receive: Receive, here: "Here") -> Answered:
+    async def _serve(self, asked: ProtocolRequest, receive: Receive, here: "Here") -> Answered:
         now = here.environment.clock.now()
         match asked.method:
             case "PUT":
@@ -169,7 +169,7 @@ class HttpApp:
                 answered = Answered.words(405, "there is PUT, POST, GET and DELETE")
                 return answered._replace(headers={**answered.headers, "allow": "PUT, POST, GET, DELETE"})
 
-    async def _put(self, asked: Asked, receive: Receive, here: "Here") -> Answered:
+    async def _put(self, asked: ProtocolRequest, receive: Receive, here: "Here") -> Answered:
         operation, known = asked.headers.get(OPERATION, ""), host_of(self._endpoint).operations()
         deadline = _deadline(asked, here.environment.clock.now())
         if deadline is None:
@@ -203,8 +203,8 @@ class Here(NamedTuple):
     environment: Environment
 
 
-async def _post(asked: Asked, here: Here) -> Answered:
-    opening = Opening(
+async def _post(asked: ProtocolRequest, here: Here) -> Answered:
+    opening = TransactionAttempt(
         endpoint=here.ports.endpoint,
         attempt=here.environment.ids.fresh(),
         max_commit=LONGEST_EXECUTION_MS,
@@ -255,7 +255,7 @@ def response_for(left: object) -> Response:
     return left
 
 
-def _message(asked: Asked, request: Request) -> Message:
+def _message(asked: ProtocolRequest, request: Request) -> Message:
     """Put a request as a message of its operation's type."""
     trace = tuple(item for item in request.headers if item[0] == "traceparent" and not too_long([item]))  # W3C: ignore others
     return Message(
@@ -278,7 +278,7 @@ def _as_read(stored: bytes) -> Answered:
     return Answered(200, response.body, {"content-type": response.content_type, STATUS: str(response.status)})
 
 
-def _deadline(asked: Asked, now: int) -> int | None:
+def _deadline(asked: ProtocolRequest, now: int) -> int | None:
     text = asked.headers.get(DEADLINE, "")
     deadline = int(text) if text.isascii() and text.isdecimal() and len(text) < 16 else None  # noqa: PLR2004 - year 30000
     return deadline if deadline is not None and deadline <= now + LONGEST_DEADLINE_MS else None

@@ -32,7 +32,7 @@ class TimeLimits:
         self._running: set[HandlerRun] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._rings_at = 0.0
-        self.spare: Turn | None = None
+        self.spare: HandlerTask | None = None
         """A task that has not begun yet: handlers that wait for nothing share it."""
 
     def start(self, run: "HandlerRun", until: float, loop: asyncio.AbstractEventLoop) -> None:
@@ -87,7 +87,7 @@ class HandlerRun:
         self.expired = False
         self._limits = limits
         self._seconds = seconds
-        self._turn: Turn | None = None
+        self._turn: HandlerTask | None = None
 
     async def __call__(self, work: Coroutine[Any, Any, Any]) -> Any:
         """Run it; gives what it returned, or raises what it raised.
@@ -99,7 +99,7 @@ class HandlerRun:
         begun, context, limits = loop.time(), copy_context(), self._limits
         turn = limits.spare
         if turn is None or not turn.serves(context, loop):
-            turn = limits.spare = Turn(context, loop)
+            turn = limits.spare = HandlerTask(context, loop)
         left, error = turn.begin(work) or await self._end(turn, begun, loop)
         if self.expired:
             raise TimeoutError from error
@@ -110,7 +110,7 @@ class HandlerRun:
             raise error
         return left
 
-    async def _end(self, turn: "Turn", begun: float, loop: asyncio.AbstractEventLoop) -> Outcome:
+    async def _end(self, turn: "HandlerTask", begun: float, loop: asyncio.AbstractEventLoop) -> Outcome:
         """Wait for the end of a handler that waits for something."""
         limits, self._turn = self._limits, turn
         limits.spare, turn.ended = None, loop.create_future()
@@ -138,7 +138,7 @@ class HandlerRun:
             ended.set_exception(HandlerStuck("a handler has not ended although it was cancelled"))
 
 
-class Turn(Coroutine[Any, Any, None]):
+class HandlerTask(Coroutine[Any, Any, None]):
     """A task that handlers run in: any number that wait for nothing, one after another, or one that waits for something.
 
     A task that is made takes its first step in the next turn of the event loop. What handlers do before is done here, with the

@@ -2,7 +2,7 @@
 
 from uuid import uuid4
 
-from onceonly.assembly import Enlisted
+from onceonly.assembly import EnlistedTransaction
 from onceonly.endpoint.message_builder import MessageBuilder, Origin, SendOptions
 from onceonly.endpoint.sending import Sending
 from onceonly.model.errors import InvalidEffect
@@ -14,7 +14,7 @@ from onceonly.ports.environment import Clock
 class Outgoing(Sending):
     """The way out of one open transaction of one session. Valid until that transaction is committed, rolled back or closed."""
 
-    def __init__(self, endpoint: str, enlisted: Enlisted, *, max_body: int, clock: Clock) -> None:
+    def __init__(self, endpoint: str, enlisted: EnlistedTransaction, *, max_body: int, clock: Clock) -> None:
         self._endpoint = endpoint
         self._enlisted = enlisted
         self._envelopes = MessageBuilder(endpoint, max_body=max_body)

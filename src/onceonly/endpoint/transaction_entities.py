@@ -3,7 +3,7 @@
 from typing import Any, TypeVar, cast
 
 from onceonly.algorithms.transaction import before_commit
-from onceonly.endpoint.entities import EntityPlan, Work
+from onceonly.endpoint.entities import EntityPlan, EntityWork
 from onceonly.endpoint.signatures import words
 from onceonly.formats.bodies import SUPPORTED, BodyError, codec_for
 from onceonly.formats.entities import entity_name, fields_of, is_entity_class, unit_of
@@ -20,7 +20,7 @@ class HeldEntities:
     def __init__(self, opened: OpenTransaction) -> None:
         """Hold nothing yet."""
         self._opened = opened
-        self._works: dict[str, Work] = {}
+        self._works: dict[str, EntityWork] = {}
         self._deleted: set[str] = set()
 
     async def open(self, kind: type[_Entity], key: object, fresh: _Entity | None) -> _Entity:
@@ -56,7 +56,7 @@ class HeldEntities:
             except HandlerFailed as error:
                 raise CommitRefused(f"the block cannot be committed: {error.failure.reason}") from error
 
-    def _begin(self, plan: EntityPlan, unit: str, key: object, fresh: object) -> Work:
+    def _begin(self, plan: EntityPlan, unit: str, key: object, fresh: object) -> EntityWork:
         try:
             entities = cast("Entities", self._opened.resources.get(Entities))
         except LookupError as error:
@@ -65,7 +65,7 @@ class HeldEntities:
             raise TransactionMisused(f"fresh= must be a {words(plan.kind)}, not a {words(type(fresh))}")
         try:
             if fresh is not None and entities.read(unit) is None:
-                return Work(plan, entities, unit, fresh, None, None)
+                return EntityWork(plan, entities, unit, fresh, None, None)
             return plan.begin(unit, entities, lambda: key)
         except HandlerFailed as error:
             hint = "; pass fresh=, what it is to begin with" if entities.read(unit) is None else ""

@@ -19,7 +19,7 @@ from onceonly.formats.bodies import BodyError
 from onceonly.model.durations import in_words
 from onceonly.model.errors import ConflictError, InvalidEffect, InvalidKey, SetupError, TransactionMisused
 from onceonly.model.record import Effect, Record
-from onceonly.model.transaction import LONGEST_KEY, Decided, Kept, Opening, scoped_key
+from onceonly.model.transaction import LONGEST_KEY, Decided, IdempotencyEntry, TransactionAttempt, scoped_key
 from onceonly.ports.store import Resources
 from onceonly.ports.transactions import OpenTransaction
 from onceonly.runtime.environment import Environment
@@ -31,7 +31,7 @@ _Resource = TypeVar("_Resource")
 _Entity = TypeVar("_Entity")
 
 
-class Asked(NamedTuple):
+class TransactionRequest(NamedTuple):
     """What a user asked for, checked: the client's key or "", what was asked under it, and the times in milliseconds."""
 
     key: str
@@ -72,7 +72,7 @@ class Transaction(Sending):
     committed before, `is_known` says so, `answer` is the answer that was kept, and all else is refused: leave the block.
     """
 
-    def __init__(self, asked: Asked, open_means: OpenMeans) -> None:
+    def __init__(self, asked: TransactionRequest, open_means: OpenMeans) -> None:
         self._asked = asked
         self._open_means = open_means
         self._stage = _Stage.NEW
@@ -85,7 +85,7 @@ class Transaction(Sending):
         self._held: HeldEntities
         self._enclosed: AbstractAsyncContextManager[None]
         self._means: TransactionContext
-        self._opening: Opening
+        self._opening: TransactionAttempt
         self._resources: Resources
 
     @property
@@ -158,7 +158,7 @@ class Transaction(Sending):
         await self._prepare()
         try:
             found = await begin(self._opening, self._means.ways)
-            if isinstance(found, Kept):
+            if isinstance(found, IdempotencyEntry):
                 self._answer, self._is_known = found.answer, True
             else:
                 self._enclosed = enclosed(found)
@@ -223,7 +223,7 @@ class Transaction(Sending):
                 f"max_commit is {self._asked.max_commit} ms, and the control messages of endpoint {means.endpoint!r} give an "
                 f"attempt {means.max_commit} ms: make it shorter, or change control=ControlMessages(max_commit=...)"
             )
-        self._opening = Opening(
+        self._opening = TransactionAttempt(
             endpoint=means.endpoint,
             attempt=means.environment.ids.fresh(),
             max_commit=self._asked.max_commit,
@@ -302,7 +302,7 @@ def asked(
     scope: str | None = None,
     wait: float | None = None,
     retention: timedelta | None,
-) -> Asked:
+) -> TransactionRequest:
     """Check what a user asks for, of an endpoint that keeps answers for `retention`. Raises InvalidKey, TransactionMisused."""
     if wait is not None and not 0 < wait <= DAY_SECONDS:
         raise TransactionMisused(f"wait must be a number of seconds above 0, a day at most, not {wait!r}")
@@ -315,12 +315,14 @@ def asked(
         )
     milliseconds = max_commit // timedelta(milliseconds=1)
     if key is None:
-        return Asked("", b"", milliseconds)
+        return TransactionRequest("", b"", milliseconds)
     checked = _checked_key(key)
     if scope is not None:
         checked = scoped_key(_checked_scope(scope), checked)
     try:
-        return Asked(checked, request_fingerprint(request, scope), milliseconds, None if wait is None else ceil(wait * 1000))
+        return TransactionRequest(
+            checked, request_fingerprint(request, scope), milliseconds, None if wait is None else ceil(wait * 1000)
+        )
     except BodyError as error:
         raise TransactionMisused(f"request= must be bytes or something that can be written as JSON: {error}") from error
 

@@ -41,7 +41,7 @@ class Head(Struct, frozen=True, omit_defaults=True):
     parts: tuple[str, ...] = ()
 
 
-class Entry(Struct, frozen=True, array_like=True):
+class DeadLetterEntry(Struct, frozen=True, array_like=True):
     """One line of the list: its own name, which no other entry ever has, and the key of the letter's document."""
 
     entry: str
@@ -51,7 +51,7 @@ class Entry(Struct, frozen=True, array_like=True):
 class Page(Struct, frozen=True, omit_defaults=True):
     """A page of the list; one that was full once takes no more."""
 
-    entries: tuple[Entry, ...] = ()
+    entries: tuple[DeadLetterEntry, ...] = ()
     full: bool = False
 
 

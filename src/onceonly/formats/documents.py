@@ -30,7 +30,7 @@ from onceonly.formats.records import decode_record, encode_record
 from onceonly.model.errors import PermanentFailure, SchemaTooNew, UpgradeRequired
 from onceonly.model.identity import Identity
 from onceonly.model.record import Record
-from onceonly.model.transaction import Kept as KeptKey
+from onceonly.model.transaction import IdempotencyEntry as KeptKey
 
 FORMAT = 1
 WITH_TRANSACTIONS = 2
@@ -38,7 +38,7 @@ WITH_TRANSACTIONS = 2
 _NULL = b"null"
 
 
-class Kept(Struct, frozen=True, omit_defaults=True):
+class MessageState(Struct, frozen=True, omit_defaults=True):
     """What a document knows about one message: the hash of its body, and what it owes, or when it was finished.
 
     Or about one attempt at a transaction, which has no body: it is kept up to the instant `until`.
@@ -50,7 +50,7 @@ class Kept(Struct, frozen=True, omit_defaults=True):
     until: int = 0
 
     @classmethod
-    def of(cls, fingerprint: bytes, record: Record, *, until: int = 0) -> "Kept":
+    def of(cls, fingerprint: bytes, record: Record, *, until: int = 0) -> "MessageState":
         """Keep a record that was just committed."""
         return cls(fingerprint.hex(), b64encode(encode_record(record)).decode(), until=until)
 
@@ -69,7 +69,7 @@ class Kept(Struct, frozen=True, omit_defaults=True):
             raise _foreign(unit, error) from error
 
 
-class Registered(Struct, frozen=True):
+class StoredReservation(Struct, frozen=True):
     """A register row inside a document: the message's KEY, when it was opened. Every row has the same size."""
 
     message: str
@@ -107,8 +107,8 @@ class EntityDocument(Struct, frozen=True):
     """
 
     state: bytes | None = None
-    records: Mapping[str, Kept] = {}
-    register: Mapping[str, Registered] = {}
+    records: Mapping[str, MessageState] = {}
+    register: Mapping[str, StoredReservation] = {}
     keys: Mapping[str, ClientKey] = {}
     leads_to: str = ""
 
@@ -122,8 +122,8 @@ class EntityDocument(Struct, frozen=True):
 class _Stored(Struct, frozen=True, omit_defaults=True):
     onceonly: int
     state: Raw = Raw(_NULL)
-    records: dict[str, Kept] = {}
-    register: dict[str, Registered] = {}
+    records: dict[str, MessageState] = {}
+    register: dict[str, StoredReservation] = {}
     keys: dict[str, ClientKey] = {}
     leads_to: str = ""
 

@@ -16,7 +16,7 @@ _TITLES = {
 }
 
 
-class Refused(Exception):
+class RequestProblem(Exception):
     """A request that is answered with a problem, and was not done. With `retry` the client may repeat it soon.
 
     The title is that of the status unless one is given.

@@ -25,7 +25,7 @@ from starlette.types import Message, Receive
 from onceonly.endpoint import Endpoint, Transaction
 from onceonly.integrations.idempotency_key import NAME, MalformedKey, read_key
 from onceonly.integrations.kept_responses import decode_response, encode_response
-from onceonly.integrations.problems import Refused
+from onceonly.integrations.problems import RequestProblem
 from onceonly.model.errors import (
     CommitFailed,
     CommitRefused,
@@ -82,20 +82,20 @@ class Terms:
         try:
             key = self._key(request)
             limited = Request(request.scope, self._limited(request.receive))
-            return await Attempt(self, limited, key, await self._body(limited)).run(respond)
-        except Refused as refused:
+            return await RequestAttempt(self, limited, key, await self._body(limited)).run(respond)
+        except RequestProblem as refused:
             return refused.response
 
     def _key(self, request: Request) -> str | None:
         try:
             key = read_key(request.headers.getlist(NAME))
         except MalformedKey as error:
-            raise Refused(400, "malformed-key", str(error)) from error
+            raise RequestProblem(400, "malformed-key", str(error)) from error
         if key is None and self.key_required:
             detail = (
                 f"send a header {NAME}, a string in quotes: a new one for each new request, the same one when you repeat it"
             )
-            raise Refused(400, "key-missing", detail)
+            raise RequestProblem(400, "key-missing", detail)
         return key
 
     async def _body(self, request: Request) -> bytes:
@@ -103,7 +103,7 @@ class Terms:
         try:
             return await request.body()
         except ClientDisconnect as error:
-            raise Refused(400, "incomplete", "the request ended before its body did") from error
+            raise RequestProblem(400, "incomplete", "the request ended before its body did") from error
 
     def _limited(self, receive: Receive) -> Receive:
         size = 0
@@ -113,13 +113,13 @@ class Terms:
             message = await receive()
             size += len(message.get("body", b""))
             if size > self.max_body:
-                raise Refused(413, "too-large", f"the body of this request may have {self.max_body} bytes")
+                raise RequestProblem(413, "too-large", f"the body of this request may have {self.max_body} bytes")
             return message
 
         return limited
 
 
-class Attempt:
+class RequestAttempt:
     """One request that is being served, and its transaction, which is opened when it is first asked for."""
 
     def __init__(self, terms: Terms, request: Request, key: str | None, body: bytes) -> None:
@@ -131,7 +131,7 @@ class Attempt:
         self._transaction: Transaction | None = None
 
     async def run(self, respond: Respond) -> Response:
-        """Give the response, once it is committed. Raises Refused, what `respond` raises; CommitRefused to who handles that."""
+        """Return the committed response. Raises RequestProblem, what `respond` raises; CommitRefused to its handler."""
         self._request.scope[_ATTEMPT] = self
         try:
             async with self._stack:
@@ -148,7 +148,7 @@ class Attempt:
         return response
 
     async def transaction(self) -> Transaction:
-        """Give the transaction; the first call opens it. Raises Refused, and what ends the request if it was done before."""
+        """Return the transaction; the first call opens it. Raises RequestProblem, and what ends a repeated request."""
         if self._transaction is None:
             self._transaction = tx = await self._open()
             if tx.is_known:
@@ -169,16 +169,16 @@ class Attempt:
                 return await self._stack.enter_async_context(tx)
         except KeyReused as error:
             detail = f"this {NAME} was used before, for another request: send a new one with each new request"
-            raise Refused(422, "key-reused", detail) from error
+            raise RequestProblem(422, "key-reused", detail) from error
         except InvalidKey as error:
-            raise Refused(400, "malformed-key", str(error)) from error
+            raise RequestProblem(400, "malformed-key", str(error)) from error
         except TimeoutError as error:
             raise self._unavailable(CommitFailed(f"the store was not reached within {CONNECT_SECONDS:g} s")) from error
         except ConflictError as error:
             if self._key is None:
                 raise
             detail = f"a request with this {NAME} is being worked on, or the database is busy: repeat it to get its answer"
-            raise Refused(409, "in-progress", detail, retry=True) from error
+            raise RequestProblem(409, "in-progress", detail, retry=True) from error
 
     def _asked(self) -> object:
         """Give what must be equal whenever a key comes again; of all of it only a hash is kept."""
@@ -192,21 +192,25 @@ class Attempt:
         if self._key is not None and self._transaction is not None:
             self._transaction.answer = answer
 
-    def _unavailable(self, error: Exception) -> Refused:
+    def _unavailable(self, error: Exception) -> RequestProblem:
         _log.warning("a request could not be committed", extra=self._told(error))
         if not isinstance(error, OutcomeUnknown):
-            return Refused(503, "not-done", f"nothing was done by this request: repeat it{self._same_key()}", retry=True)
+            return RequestProblem(503, "not-done", f"nothing was done by this request: repeat it{self._same_key()}", retry=True)
         if self._key is None:
-            return Refused(503, "unknown", f"nobody knows whether it was done, and without an {NAME} nobody can find out")
-        return Refused(503, "unknown", f"nobody knows yet whether it was done: repeat it with the same {NAME}", retry=True)
+            return RequestProblem(
+                503, "unknown", f"nobody knows whether it was done, and without an {NAME} nobody can find out"
+            )
+        return RequestProblem(
+            503, "unknown", f"nobody knows yet whether it was done: repeat it with the same {NAME}", retry=True
+        )
 
-    def _refused(self, error: CommitRefused) -> Refused:
+    def _refused(self, error: CommitRefused) -> RequestProblem:
         """Tell of what the endpoint wrote: its own fault, so trying again cannot help."""
         _log.error("what a request wrote cannot be committed", extra=self._told(error), exc_info=error)
         detail = (
             "what this request wrote was refused when it was to be committed, so nothing was done: repeating it cannot help"
         )
-        return Refused(500, "commit-refused", detail, title="Commit Refused")
+        return RequestProblem(500, "commit-refused", detail, title="Commit Refused")
 
     def _told(self, error: Exception) -> dict[str, str]:
         return {"endpoint": self._terms.endpoint.name, "reason": f"{type(error).__name__}: {error}"}
@@ -223,9 +227,9 @@ class _Instead(Exception):
         self.response = response
 
 
-def attempt_of(request: Request) -> Attempt | None:
+def attempt_of(request: Request) -> RequestAttempt | None:
     """Give the attempt that serves this request; None where no transaction does."""
-    found: Attempt | None = request.scope.get(_ATTEMPT)
+    found: RequestAttempt | None = request.scope.get(_ATTEMPT)
     return found
 
 

@@ -19,7 +19,7 @@ class Artifact(Struct, frozen=True, kw_only=True):
     headers: Headers = ()
 
 
-class Row(Struct, frozen=True, kw_only=True):
+class Reservation(Struct, frozen=True, kw_only=True):
     """A register row: the permission of one attempt at one message to commit what it made.
 
     The names of all it makes begin with `attempt` and "/". `unit` is the entity's key (empty for others), `at` when the row

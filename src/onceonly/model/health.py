@@ -56,7 +56,7 @@ class Pulse(Struct, frozen=True, kw_only=True):
     still: float = 0.0
 
 
-class Patience(NamedTuple):
+class HangLimits(NamedTuple):
     """For how many seconds a process may be `silent`, and `still`, before it is taken to hang."""
 
     silent: float
@@ -70,7 +70,7 @@ class ProcessHealth(Struct, frozen=True, kw_only=True):
     endpoints: tuple[EndpointHealth, ...] = ()
 
 
-class Verdict(Struct, frozen=True, kw_only=True):
+class HealthAssessment(Struct, frozen=True, kw_only=True):
     """How all of it is, why, and what that was judged by."""
 
     status: Level
@@ -78,7 +78,7 @@ class Verdict(Struct, frozen=True, kw_only=True):
     processes: tuple[ProcessHealth, ...] = ()
 
 
-def liveness(pulses: Sequence[Pulse], patience: Patience) -> Verdict:
+def liveness(pulses: Sequence[Pulse], patience: HangLimits) -> HealthAssessment:
     """Judge by the processes' event loops and by their progress: one that did neither turn nor get on within `patience` hangs.
 
     One process that hangs is the parent's to replace; only when none is left is nobody alive.
@@ -86,10 +86,12 @@ def liveness(pulses: Sequence[Pulse], patience: Patience) -> Verdict:
     still = [pulse for pulse in pulses if not _turns(pulse, patience)]
     reasons = tuple(_words(pulse, patience) for pulse in still)
     status = Level.OK if not still else Level.DEGRADED if len(still) < len(pulses) else Level.FAILING
-    return Verdict(status=status, reasons=reasons, processes=tuple(ProcessHealth(pulse=pulse) for pulse in pulses))
+    return HealthAssessment(status=status, reasons=reasons, processes=tuple(ProcessHealth(pulse=pulse) for pulse in pulses))
 
 
-def readiness(processes: Sequence[ProcessHealth], endpoints: Iterable[str], *, patience: Patience, now: int) -> Verdict:
+def readiness(
+    processes: Sequence[ProcessHealth], endpoints: Iterable[str], *, patience: HangLimits, now: int
+) -> HealthAssessment:
     """Judge by what the processes that turn know of these endpoints. `now` is in milliseconds since 1970."""
     levels, reasons = [Level.OK], [_words(each.pulse, patience) for each in processes if not _turns(each.pulse, patience)]
     for name in endpoints:
@@ -99,7 +101,7 @@ def readiness(processes: Sequence[ProcessHealth], endpoints: Iterable[str], *, p
     worst = max(levels, key=list(Level).index)
     if worst is Level.OK and reasons:
         worst = Level.DEGRADED
-    return Verdict(status=worst, reasons=tuple(dict.fromkeys(reasons)), processes=tuple(processes))
+    return HealthAssessment(status=worst, reasons=tuple(dict.fromkeys(reasons)), processes=tuple(processes))
 
 
 def _level(found: Sequence[EndpointHealth], processes: int) -> Level:
@@ -122,11 +124,11 @@ def _of(process: ProcessHealth, name: str) -> EndpointHealth:
     return next((each for each in process.endpoints if each.endpoint == name), EndpointHealth(endpoint=name))
 
 
-def _turns(pulse: Pulse, patience: Patience) -> bool:
+def _turns(pulse: Pulse, patience: HangLimits) -> bool:
     return pulse.runs and (pulse.starts or (pulse.silent <= patience.silent and pulse.still <= patience.still))
 
 
-def _words(pulse: Pulse, patience: Patience) -> str:
+def _words(pulse: Pulse, patience: HangLimits) -> str:
     if not pulse.runs:
         return f"process {pulse.process} has ended, and will be replaced"
     if pulse.silent <= patience.silent:

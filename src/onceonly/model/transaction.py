@@ -11,7 +11,7 @@ LONGEST_KEY = 255
 _ATTEMPT = "an attempt, milliseconds: "
 
 
-class Opening(Struct, frozen=True, kw_only=True):
+class TransactionAttempt(Struct, frozen=True, kw_only=True):
     """One attempt at a transaction of an endpoint.
 
     `attempt` is a fresh id, and the whole identity of this attempt. `key` is the client's, or empty; `fingerprint` are 16 bytes
@@ -49,7 +49,7 @@ class Decided(Struct, frozen=True):
     answer: bytes | None = None
 
 
-class Kept(Struct, frozen=True):
+class IdempotencyEntry(Struct, frozen=True):
     """What is committed under a client's key: who did it, what was asked, and the answer."""
 
     attempt: str

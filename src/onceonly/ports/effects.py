@@ -7,7 +7,7 @@ permission to keep it. Whoever adds a kind of thing writes `ArtifactStore` for i
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from onceonly.model.artifact import Artifact, Row
+from onceonly.model.artifact import Artifact, Reservation
 from onceonly.model.identity import Identity
 from onceonly.model.message import Message
 from onceonly.model.record import Answer, Record
@@ -70,28 +70,28 @@ class Register(Protocol):
     A commit whose row is cancelled or gone is a ConflictError.
     """
 
-    async def open(self, rows: Sequence[Row]) -> None:
+    async def open(self, rows: Sequence[Reservation]) -> None:
         """Write new rows, durably, before their things are made. Raises ConflictError, CommitFailed, OutcomeUnknown.
 
         From the moment a row is there `old` finds it, also when the process dies during this call.
         """
 
-    async def cancel(self, row: Row) -> bool:
+    async def cancel(self, row: Reservation) -> bool:
         """Make a row cancelled; False when there is none any more: then its things were published.
 
         Raises CommitFailed, OutcomeUnknown.
         """
 
-    async def remove(self, row: Row) -> None:
+    async def remove(self, row: Reservation) -> None:
         """Remove a cancelled row, after its things were unmade; harmless when it is gone.
 
         Raises CommitFailed, OutcomeUnknown.
         """
 
-    async def rows(self, identities: Sequence[Identity], unit: str = "") -> tuple[Row, ...]:
+    async def rows(self, identities: Sequence[Identity], unit: str = "") -> tuple[Reservation, ...]:
         """Give the rows of these messages. Raises CommitFailed, OutcomeUnknown."""
 
-    async def old(self, older_than: int, limit: int) -> tuple[Row, ...]:
+    async def old(self, older_than: int, limit: int) -> tuple[Reservation, ...]:
         """List rows opened before `older_than` (milliseconds since 1970), for the sweeper.
 
         Raises CommitFailed, OutcomeUnknown.

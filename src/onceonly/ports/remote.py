@@ -9,7 +9,7 @@ from typing import Protocol
 from onceonly.model.message import Message
 from onceonly.model.record import Answer, Decision, Record
 from onceonly.model.remote import RemoteRequest, Request, Response
-from onceonly.model.transaction import Kept, Opening
+from onceonly.model.transaction import IdempotencyEntry, TransactionAttempt
 from onceonly.ports.effects import ArtifactStore
 from onceonly.ports.store import Resources
 
@@ -65,14 +65,14 @@ class RemoteRequests(Protocol):
         The same request again is fine. Raises CommitFailed, OutcomeUnknown.
         """
 
-    async def open(self, opening: Opening) -> OpenRemoteRequest | Kept:
+    async def open(self, opening: TransactionAttempt) -> OpenRemoteRequest | IdempotencyEntry:
         """Load the response, and give it if it is there; else open the unit in which the request is executed.
 
         Whoever executes the same request in another open unit is waited for, or shows as ConflictError here or at commit.
         Raises ConflictError, CommitFailed, OutcomeUnknown.
         """
 
-    async def kept(self, key: str) -> Kept | None:
+    async def kept(self, key: str) -> IdempotencyEntry | None:
         """Give the response that is committed; a read that is linearizable with commits.
 
         Raises CommitFailed, OutcomeUnknown.

@@ -47,7 +47,7 @@ class UndecidableMessage(NamedTuple):
         return self.bar is not Undecidable.SLOT_NOT_READY and bool(self.message.extension(ANYWAY))
 
 
-class Found(Struct, frozen=True):
+class BeginResult(Struct, frozen=True):
     """What `begin` found: five disjoint tuples, together all the messages it was asked for."""
 
     new: tuple[Message, ...] = ()
@@ -67,7 +67,7 @@ class Unit(Protocol):
 
     key: str
     """What its messages have in common: their entity's key, or empty where the store needs nothing of the kind."""
-    found: Found
+    found: BeginResult
     resources: Resources
 
     async def commit(self, records: Sequence[Record]) -> None:

@@ -4,7 +4,7 @@ from typing import NamedTuple, Protocol
 
 from onceonly.model.identity import Identity
 from onceonly.model.record import Record
-from onceonly.model.transaction import Kept, Opening
+from onceonly.model.transaction import IdempotencyEntry, TransactionAttempt
 from onceonly.ports.environment import Clock
 from onceonly.ports.store import Resources
 
@@ -38,14 +38,14 @@ class OpenTransaction(Protocol):
 class Transactions(Protocol):
     """The transactions of one endpoint's store."""
 
-    async def open(self, opening: Opening) -> OpenTransaction | Kept:
+    async def open(self, opening: TransactionAttempt) -> OpenTransaction | IdempotencyEntry:
         """Open a transaction, and take the client's key in it, if there is one; gives what is kept if the key is committed.
 
         Another open transaction that has taken the same key is waited for, `opening.wait` at most, or shows as ConflictError
         here or at commit. Reaching the store is not counted as waiting. Raises ConflictError, CommitFailed, OutcomeUnknown.
         """
 
-    async def kept(self, key: str) -> Kept | None:
+    async def kept(self, key: str) -> IdempotencyEntry | None:
         """Give what is committed under a client's key; a read that is linearizable with commits.
 
         Raises CommitFailed, OutcomeUnknown.
@@ -55,7 +55,7 @@ class Transactions(Protocol):
 class Attempts(Protocol):
     """How attempts at transactions ended, for whoever gets a control message. Each read is linearizable with commits."""
 
-    async def kept(self, key: str, endpoint: str) -> Kept | None:
+    async def kept(self, key: str, endpoint: str) -> IdempotencyEntry | None:
         """Give what is committed under a client's key of this endpoint, by whichever attempt.
 
         Raises CommitFailed, OutcomeUnknown.

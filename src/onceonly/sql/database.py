@@ -22,7 +22,7 @@ from onceonly.sql.guard import guarding, mark_errors
 from onceonly.sql.statement_events import look_at_statements
 from onceonly.sql.transaction import DatabaseTransaction, Keeping, Turns, nothing
 from onceonly.sql.translation import NotConnected, Translating, TurnNotHad
-from onceonly.sql.urls import DEFAULT_PREFIX, Place, checked_prefix, read_url
+from onceonly.sql.urls import DEFAULT_PREFIX, DatabaseAddress, checked_prefix, read_url
 from onceonly.systems import system_of, systems
 
 CONNECT_SECONDS = 25.0
@@ -42,7 +42,7 @@ class Database:
     """One SQL database in one process. Several adapters share it; who opened it closes it."""
 
     def __init__(
-        self, engine: AsyncEngine, dialect: Dialect, place: Place, *, clock: Clock, durable: bool, own: bool = True
+        self, engine: AsyncEngine, dialect: Dialect, place: DatabaseAddress, *, clock: Clock, durable: bool, own: bool = True
     ) -> None:
         self.engine = engine
         self.dialect = dialect
@@ -309,9 +309,9 @@ async def open_database(source: Source, *, clock: Clock, durable: bool = True, p
     return database
 
 
-def place_of(source: Source) -> Place:
+def place_of(source: Source) -> DatabaseAddress:
     """Tell what a source names, without connecting. Raises SetupError."""
-    return read_url(source) if isinstance(source, str) else Place(url=_factory_of(source)[1].url)
+    return read_url(source) if isinstance(source, str) else DatabaseAddress(url=_factory_of(source)[1].url)
 
 
 def pool_of(source: Source) -> Pool | None:
@@ -327,14 +327,16 @@ def _factory_of(source: AsyncEngine | async_sessionmaker[AsyncSession]) -> tuple
     return factory, engine
 
 
-def _open_url(place: Place, *, clock: Clock, durable: bool, prefix: str) -> Database:
+def _open_url(place: DatabaseAddress, *, clock: Clock, durable: bool, prefix: str) -> Database:
     dialect = _dialect(*place.url.drivername.partition("+")[::2])
     named = replace(place, prefix=checked_prefix(prefix or place.prefix))
     engine = dialect.engine(place.url, timeout=place.timeout)
     return _database(engine, dialect, named, clock=clock, durable=durable, own=True)
 
 
-def _database(engine: AsyncEngine, dialect: Dialect, place: Place, *, clock: Clock, durable: bool, own: bool) -> Database:
+def _database(
+    engine: AsyncEngine, dialect: Dialect, place: DatabaseAddress, *, clock: Clock, durable: bool, own: bool
+) -> Database:
     if place.schema is not None and not dialect.has_schemas:
         raise SetupError(f"schema={place.schema!r}: {dialect.name} has no schemas; use ?prefix=")
     guard = guarding(lambda connection: dialect.state(connection) is not State.ENDED)

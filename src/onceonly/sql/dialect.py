@@ -231,7 +231,7 @@ class Dialect(Protocol):
     def current(self, query: Select[Any]) -> Select[Any]:
         """Make a unit's read see what was committed before it, whatever its transaction has seen."""
 
-    def take(self, table: Table, first: Select[Any], marks: Mapping[str, Any], returning: Sequence[str]) -> "Taking":
+    def take(self, table: Table, first: Select[Any], marks: Mapping[str, Any], returning: Sequence[str]) -> "QueueTaking":
         """Build how a queue takes the rows of its table that `first` selects (its primary key alone, in order, limited).
 
         Rows that another transaction is taking are passed over. `marks` is what they are set to.
@@ -244,7 +244,7 @@ class Dialect(Protocol):
         """Classify a driver's error by allow-list."""
 
 
-class Taking(Protocol):
+class QueueTaking(Protocol):
     """How a queue takes messages, in a writing transaction."""
 
     def __call__(self, connection: Connection, parameters: Mapping[str, Any]) -> Sequence[Row[Any]]:

@@ -26,7 +26,7 @@ from onceonly.ports.transport import Depth, Topology, Traits
 from onceonly.sql.database import Database
 from onceonly.sql.queue_tables import SCHEMA, Statements
 
-__all__ = ["MAX_BODY", "SCHEMA", "Receipt", "SqlTransport"]
+__all__ = ["MAX_BODY", "SCHEMA", "QueueReceipt", "SqlTransport"]
 
 LEASE_SECONDS = 30.0
 MAX_BODY = 1024 * 1024
@@ -38,7 +38,7 @@ _Part = TypeVar("_Part")
 _MANY = 500  # numbers in one statement: every database takes that many parameters
 
 
-class Receipt(Struct, frozen=True, order=True):
+class QueueReceipt(Struct, frozen=True, order=True):
     """Which message, and which taking of it: a later one has another token."""
 
     token: str
@@ -159,7 +159,7 @@ class SqlTransport:
         async with self._database.writing() as connection:
             rows = await connection.run_sync(self._sql.take, asked)
         return tuple(
-            arrival(Receipt(token, seq), self._endpoint, *_content(headers, body), suspect=leases > 1)
+            arrival(QueueReceipt(token, seq), self._endpoint, *_content(headers, body), suspect=leases > 1)
             for seq, leases, headers, body in sorted(map(tuple, rows))  # RETURNING promises no order
         )
 
@@ -192,13 +192,13 @@ class SqlTransport:
                 now = then
         return Routes(frozenset(known), subscribers, now)
 
-    async def _changes(self, connection: AsyncConnection, topologies: Sequence[Topology]) -> "Changes":
+    async def _changes(self, connection: AsyncConnection, topologies: Sequence[Topology]) -> "TopologyChanges":
         known = set((await connection.execute(select(self._sql.queues.c.name))).scalars())
         columns = self._sql.subscriptions.c
         there = {(event, queue) for event, queue in await connection.execute(select(columns.event, columns.queue))}
         wanted = {(event, topology.endpoint) for topology in topologies for event in topology.events}
         gone = {(event, topology.endpoint) for topology in topologies for event in topology.gone}
-        return Changes(
+        return TopologyChanges(
             queues=[{"name": name} for name in sorted({topology.endpoint for topology in topologies} - known)],
             subscriptions=[{"event": event, "queue": queue} for event, queue in sorted(wanted - there)],
             gone=[{"type": event, "of": queue} for event, queue in sorted(there & gone)],
@@ -214,7 +214,7 @@ class SqlTransport:
         return len(send.message.body) <= self.traits.max_body
 
 
-class Changes(NamedTuple):
+class TopologyChanges(NamedTuple):
     """What a declaration has to change: rows to insert, and parameters of what to delete."""
 
     queues: list[dict[str, str]]
@@ -297,7 +297,7 @@ def _by_token(deliveries: Iterable[Delivery]) -> Iterator[tuple[str, list[int]]]
     """Group receipts by who took them: one statement each, however many there are."""
     groups: dict[str, list[int]] = defaultdict(list)
     for delivery in deliveries:
-        if isinstance(delivery.receipt, Receipt):
+        if isinstance(delivery.receipt, QueueReceipt):
             groups[delivery.receipt.token].append(delivery.receipt.number)
     for token, numbers in groups.items():
         for part in _chunks(numbers):

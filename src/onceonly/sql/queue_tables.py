@@ -31,7 +31,7 @@ from sqlalchemy import (
 from onceonly.sql.columns import DATA, INSTANT, LONG, NAME, SEQUENCE, TRANSACTIONAL
 from onceonly.sql.database import Database
 from onceonly.sql.database_clock import StatementNow
-from onceonly.sql.dialect import Taking
+from onceonly.sql.dialect import QueueTaking
 from onceonly.sql.schema import Schema
 
 
@@ -87,7 +87,7 @@ class Statements:
         return self._ready().limit(1)
 
     @cached_property
-    def take(self) -> Taking:
+    def take(self) -> QueueTaking:
         """Take at most `most` messages `of` a queue that are visible now, for `lease` milliseconds, for `by`."""
         columns = self.messages.c
         first = self._ready().order_by(columns.visible_at, columns.seq).limit(bindparam("most"))

@@ -30,8 +30,8 @@ class Schema(Struct, frozen=True, kw_only=True):
     upgrades: Mapping[int, Step] = {}
 
 
-class Named(Protocol):
-    """What says how the tables in a database are called: a `Database`, or the `Place` it is made from."""
+class TableNaming(Protocol):
+    """What says how the tables in a database are called: a `Database`, or the `DatabaseAddress` it is made from."""
 
     @property
     def prefix(self) -> str:
@@ -74,7 +74,7 @@ async def check(database: Database, schema: Schema) -> None:
     _judge(await _version(database, schema), schema)
 
 
-def check_within(connection: Connection, names: Named, schema: Schema) -> None:
+def check_within(connection: Connection, names: TableNaming, schema: Schema) -> None:
     """Do the same on a connection, inside whatever database transaction it is in. Raises as `check`."""
     _judge(_read_version(connection, names, schema.component), schema)
 
@@ -117,7 +117,7 @@ def _place(database: Database) -> CreateSchema:
     return CreateSchema(database.schema or "", if_not_exists=True)
 
 
-def _versions(names: Named) -> Table:
+def _versions(names: TableNaming) -> Table:
     return Table(
         f"{names.prefix}schema",
         MetaData(schema=names.schema),
@@ -132,7 +132,7 @@ async def _version(database: Database, schema: Schema) -> int | None:
         return await connection.run_sync(_read_version, database, schema.component)
 
 
-def _read_version(connection: Connection, names: Named, component: str) -> int | None:
+def _read_version(connection: Connection, names: TableNaming, component: str) -> int | None:
     versions = _versions(names)
     if not inspect(connection).has_table(versions.name, schema=names.schema):
         return None

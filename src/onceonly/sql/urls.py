@@ -17,7 +17,7 @@ POOLED = "pgbouncer"
 USE_POOLED = "If PgBouncer or another pooler is between, add pgbouncer=true to the options of the database URL."
 
 
-class Place(Struct, frozen=True, kw_only=True):
+class DatabaseAddress(Struct, frozen=True, kw_only=True):
     """A database as a URL names it, the options of this library taken out.
 
     `prefix` begins every table name; `schema` is where the tables are, on a database that has schemas; `isolation` is the level
@@ -35,7 +35,7 @@ class Place(Struct, frozen=True, kw_only=True):
     lease: float = 30.0
 
 
-def read_url(url: str) -> Place:
+def read_url(url: str) -> DatabaseAddress:
     """Take a database URL apart. Raises SetupError, saying what is wrong with it, and never repeats its password."""
     try:
         parsed = make_url(url)
@@ -50,7 +50,7 @@ def read_url(url: str) -> Place:
         if parsed.get_backend_name() != "postgresql":
             raise SetupError(f"option {POOLED} is for PostgreSQL only")
         query[POOLED] = "true" if _truth(POOLED, options[POOLED]) else "false"
-    return Place(
+    return DatabaseAddress(
         url=parsed.set(query=query),
         prefix=checked_prefix(options.get("prefix", DEFAULT_PREFIX)),
         schema=_checked_schema(options["schema"]) if "schema" in options else None,

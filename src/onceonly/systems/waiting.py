@@ -5,11 +5,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from onceonly.model.errors import ConflictError
-from onceonly.model.transaction import Opening
+from onceonly.model.transaction import TransactionAttempt
 
 
 @asynccontextmanager
-async def waiting(opening: Opening) -> AsyncIterator[None]:
+async def waiting(opening: TransactionAttempt) -> AsyncIterator[None]:
     """Enclose what waits for another transaction that has the key.
 
     Raises ConflictError when that takes longer than was asked.

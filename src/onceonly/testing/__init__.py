@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from onceonly.runtime.observe.crash import CRASH_POINTS
-    from onceonly.testing.environment import Clock
+    from onceonly.testing.environment import RunClock
     from onceonly.testing.peers import Posted
-    from onceonly.testing.runs import Run, run
+    from onceonly.testing.runs import EndpointRun, run
     from onceonly.testing.sent import Sent
 
-__all__ = ["CRASH_POINTS", "Clock", "Posted", "Run", "Sent", "run"]
+__all__ = ["CRASH_POINTS", "EndpointRun", "Posted", "RunClock", "Sent", "run"]
 
 _HOME = {
     "CRASH_POINTS": "onceonly.runtime.observe.crash",
-    "Clock": "onceonly.testing.environment",
+    "RunClock": "onceonly.testing.environment",
     "Posted": "onceonly.testing.peers",
-    "Run": "onceonly.testing.runs",
+    "EndpointRun": "onceonly.testing.runs",
     "Sent": "onceonly.testing.sent",
     "run": "onceonly.testing.runs",
 }

@@ -123,7 +123,7 @@ async def add_one(subject: DocumentsSubject, times: int) -> None:
             is_done = await documents.save([changed]) != (None,)
 
 
-class Written(NamedTuple):
+class ObservedWrite(NamedTuple):
     """A write that was answered: from which version to which; empty where there was or is no document."""
 
     key: str
@@ -131,9 +131,9 @@ class Written(NamedTuple):
     new: Version
 
 
-async def write_at_random(documents: Documents, dice: Random, keys: Sequence[str], *, times: int) -> list[Written]:
+async def write_at_random(documents: Documents, dice: Random, keys: Sequence[str], *, times: int) -> list[ObservedWrite]:
     """Insert, replace and delete some keys at once, some of them from what was read long ago; gives what was written."""
-    written: list[Written] = []
+    written: list[ObservedWrite] = []
     known = dict.fromkeys(keys, "")
     for _ in range(times):
         some = dice.sample(keys, dice.randint(1, len(keys)))
@@ -143,7 +143,7 @@ async def write_at_random(documents: Documents, dice: Random, keys: Sequence[str
         changes = [_change(key, known[key], dice) for key in some]
         with suppress(CommitFailed):  # two were in each other's way, and nothing happened
             answers = zip(changes, await documents.save(changes), strict=True)
-            done = [Written(change.key, change.expected, answer) for change, answer in answers if answer is not None]
+            done = [ObservedWrite(change.key, change.expected, answer) for change, answer in answers if answer is not None]
             written += done
             known |= {each.key: each.new for each in done}
     return written

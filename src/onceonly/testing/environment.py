@@ -4,7 +4,7 @@ START = 1_750_000_000_000
 """When every run begins: 2025-06-15, 15:06:40 UTC."""
 
 
-class Clock:
+class RunClock:
     """A clock that stands still until the test moves it: delays, retries and leases follow it."""
 
     def __init__(self, start: int = START) -> None:

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from onceonly.model.record import Record
 from onceonly.model.token import Token
-from onceonly.ports.store import Found
+from onceonly.ports.store import BeginResult
 from onceonly.testing.samples import message
 from onceonly.testing.store_subject import (
     MOMENT_SECONDS,
@@ -56,13 +56,13 @@ class ForgetfulStoreSuite(Suite):
         async with self.open_forgetful_store() as subject:
             await handle(subject, message(), decided=ONE_EFFECT)
             await (await subject.store()).forget([RECORD])
-            assert await look(subject, message()) == Found(new=(message(),))
+            assert await look(subject, message()) == BeginResult(new=(message(),))
 
     async def test_a_message_without_effects_is_known_until_it_is_forgotten(self) -> None:
         """A crash between the commit and the other place's note must not handle it twice."""
         async with self.open_forgetful_store() as subject:
             await handle(subject, message())
-            assert await look(subject, message()) == Found(done=(message(),))
+            assert await look(subject, message()) == BeginResult(done=(message(),))
             assert (await subject.store()).keeps(RECORD)
 
     async def test_every_record_is_to_be_forgotten(self) -> None:
@@ -134,7 +134,7 @@ class ForgetfulStoreSuite(Suite):
             unit = await unit_of(subject)
             assert await (await subject.store()).fence(unit, message().identity) is None
             assert await subject.traces() == 0
-            assert await look(subject, message()) == Found(new=(message(),))
+            assert await look(subject, message()) == BeginResult(new=(message(),))
 
 
 async def _handle_and_forget(subject: StoreSubject) -> None:

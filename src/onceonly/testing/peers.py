@@ -56,7 +56,7 @@ Answering = Callable[[Posted], object]
 """Makes the answer of what was posted."""
 
 
-class Peers:
+class SimulatedPeers:
     """All other services that an endpoint's handlers may ask, as they are in a test; they outlive the endpoint's crashes."""
 
     def __init__(self, peers: Sequence[Peer]) -> None:

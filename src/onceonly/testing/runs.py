@@ -9,9 +9,9 @@ from tempfile import TemporaryDirectory, mkdtemp
 from typing import Any, TypeVar, cast, overload
 
 from onceonly.adapters.memory.transport import PLACE, MemoryTransport
-from onceonly.adapters.memory.world import Live, Operation
+from onceonly.adapters.memory.world import Live, PortOperation
 from onceonly.algorithms.delivery import BatchReport, deliver
-from onceonly.algorithms.effects import Registered
+from onceonly.algorithms.effects import RegisteredEffects
 from onceonly.assembly import open_dead_letters
 from onceonly.assembly.blobs import open_blobs
 from onceonly.assembly.token_issuer import open_token_issuer, with_token
@@ -32,8 +32,8 @@ from onceonly.ports.dead_letters import Filter
 from onceonly.runtime.environment import Environment
 from onceonly.runtime.observe.crash import CrashAt, Crashed
 from onceonly.runtime.observe.observed import observed
-from onceonly.testing.environment import Clock, CountedIdGenerator, FixedRandomSource
-from onceonly.testing.peers import Peers, Posted
+from onceonly.testing.environment import CountedIdGenerator, FixedRandomSource, RunClock
+from onceonly.testing.peers import Posted, SimulatedPeers
 from onceonly.testing.sent import Sent, collect
 from onceonly.testing.wire import Tape, TapedTransport, drop_holders, put
 
@@ -47,7 +47,7 @@ Connect = Callable[[Environment], AbstractAsyncContextManager[Ports]]
 """Opens what one process of the endpoint has open: its store, its resources. Closed and opened again after a crash."""
 
 
-class Run:
+class EndpointRun:
     """One endpoint under test. Only `deliver` and `settle` make anything happen; both return when nothing is left to do now.
 
     The endpoint's own transactions work as well, on the store of the test: what they send is in `sent` when they have ended.
@@ -56,7 +56,7 @@ class Run:
     """
 
     def __init__(self, endpoint: Endpoint, connect: Connect, settings: Settings) -> None:
-        self.clock = Clock()
+        self.clock = RunClock()
         self.crashes = 0
         self.dead_letters: tuple[DeadLetter, ...] = ()
         self._endpoint = endpoint
@@ -66,7 +66,7 @@ class Run:
         self._surroundings = Environment(clock=self.clock, chance=FixedRandomSource())
         self._broker = Live()
         self._tape = Tape()
-        self._peers = Peers(settings.all_peers)
+        self._peers = SimulatedPeers(settings.all_peers)
         self._ids = CountedIdGenerator()
         self._open = AsyncExitStack()
         self._ports: Ports
@@ -143,7 +143,7 @@ class Run:
         trap = CrashAt(crash_at) if crash_at is not None else None
         report = BatchReport()
         for last in (False,) * (copies - 1) + (True,):
-            self._broker.at_once(Operation("put", PLACE, put, (self._endpoint.name, headers, body)))
+            self._broker.at_once(PortOperation("put", PLACE, put, (self._endpoint.name, headers, body)))
             if last or not together:
                 report += await self._settle(trap)
         return report
@@ -155,7 +155,7 @@ class Run:
     async def restart(self) -> None:
         """Let the process die and start again, between two messages."""
         await self.stop()
-        self._broker.at_once(Operation("drop-holders", PLACE, drop_holders, ()))
+        self._broker.at_once(PortOperation("drop-holders", PLACE, drop_holders, ()))
         await self.start()
 
     async def start(self) -> None:
@@ -163,7 +163,7 @@ class Run:
         ports = await self._open.enter_async_context(self._connect(self._surroundings))
         inner = MemoryTransport(self._broker, self._endpoint.name, clock=self.clock)
         self._ports = ports._replace(transport=TapedTransport(inner, self._endpoint.name, self._tape))
-        if self._settings.peers and isinstance(ports.effects, Registered):
+        if self._settings.peers and isinstance(ports.effects, RegisteredEffects):
             self._ports = self._ports._replace(effects=ports.effects.asking(self._peers))
         self._open.enter_context(host_of(self._endpoint).bind(self._ports, environment=self._surroundings))
         await self._ports.transport.declare([self._endpoint.topology()])
@@ -245,13 +245,14 @@ class Run:
 
 
 @asynccontextmanager
-async def run(endpoint: Endpoint, *, own_store: bool = False, directory: Path | None = None) -> AsyncIterator[Run]:
+async def run(endpoint: Endpoint, *, own_store: bool = False, directory: Path | None = None) -> AsyncIterator[EndpointRun]:
     """Run an endpoint for a test, on a fresh SQLite file and a queue in memory; everything is gone at the end.
 
     An endpoint whose own store is `memory://`, or keeps documents, gets a fresh one in memory. So do its dedup store, its
     tokens, unless they are in its SQL database, and its blobs. `own_store` keeps the endpoint's own ones, and what is in
-    them. Its peers are never asked: see `Run.answer`. `directory` is where the file is put, and left. Raises SetupError, as
-    the endpoint's start does.
+    them. Its peers are never asked: see `EndpointRun.answer`. `directory` is where the file is put, and left.
+
+    Raises SetupError, as the start of the endpoint does.
     """
     with TemporaryDirectory(prefix="onceonly-") as own:
         folder = Path(own) if directory is None else Path(mkdtemp(prefix="onceonly-", dir=directory))
@@ -264,7 +265,7 @@ async def run(endpoint: Endpoint, *, own_store: bool = False, directory: Path | 
             def connect(environment: Environment) -> AbstractAsyncContextManager[Ports]:
                 return endpoint.opened(settings=settings, environment=environment)
 
-            t = Run(endpoint, connect, settings)
+            t = EndpointRun(endpoint, connect, settings)
             stack.push_async_callback(t.stop)
             await t.start()
             yield t

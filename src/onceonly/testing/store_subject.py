@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from onceonly.model.errors import ConflictError
 from onceonly.model.message import Message, Send
 from onceonly.model.record import Record
-from onceonly.ports.store import Fence, Found, PendingRecords, Resources, Store, Unit
+from onceonly.ports.store import BeginResult, Fence, PendingRecords, Resources, Store, Unit
 from onceonly.testing.samples import effects, message
 from onceonly.testing.suite import ENDPOINT
 
@@ -65,7 +65,7 @@ class SearchedSubject(StoreSubject, Protocol):
         """Open the store of an endpoint, each time as a process of its own would."""
 
 
-async def look(subject: StoreSubject, *asked: Message, endpoint: str = ENDPOINT) -> Found:
+async def look(subject: StoreSubject, *asked: Message, endpoint: str = ENDPOINT) -> BeginResult:
     """Look as a process of its own, and leave no trace."""
     unit = await (await subject.store(endpoint)).begin(asked)
     unit.abandon()
@@ -130,7 +130,7 @@ async def every_one_is_new(subject: StoreSubject, asked: Sequence[Message]) -> N
     assert (set(found.done), set(found.new)) == (set(asked[::2]), set(asked[1::2]))
 
 
-async def compete(subject: StoreSubject, mark: str, *, commits: bool = True) -> Found | None:
+async def compete(subject: StoreSubject, mark: str, *, commits: bool = True) -> BeginResult | None:
     """Try to handle the message a first unit holds; gives what was found, None for a ConflictError."""
     try:
         unit = await (await subject.store()).begin([message()])

@@ -6,7 +6,7 @@ from contextlib import AbstractAsyncContextManager
 
 from onceonly.model.errors import CommitRefused, OnceOnlyError
 from onceonly.model.record import Record
-from onceonly.ports.store import Found
+from onceonly.ports.store import BeginResult
 from onceonly.testing.samples import effects, message, rich_message
 from onceonly.testing.store_subject import (
     LATER,
@@ -43,7 +43,7 @@ class StoreSuite(Suite):
     async def test_a_message_never_seen_is_new(self) -> None:
         """The first claim of an identity succeeds."""
         async with self.open_store() as subject:
-            assert await look(subject, message()) == Found(new=(message(),))
+            assert await look(subject, message()) == BeginResult(new=(message(),))
 
     async def test_new_messages_are_in_the_order_asked(self) -> None:
         """Claims may be sorted; the answer is not."""
@@ -55,7 +55,7 @@ class StoreSuite(Suite):
         """Until its effects are dispatched and forgotten, a copy finds the record."""
         async with self.open_store() as subject:
             await handle(subject, message(), decided=ONE_EFFECT)
-            assert await look(subject, message()) == Found(owed=(Record(message().identity, ONE_EFFECT),))
+            assert await look(subject, message()) == BeginResult(owed=(Record(message().identity, ONE_EFFECT),))
 
     async def test_owed_effects_are_identical_to_those_committed(self) -> None:
         """Same ids, same bodies, same order, whatever they contain."""
@@ -74,7 +74,7 @@ class StoreSuite(Suite):
         """It keeps its claim."""
         async with self.open_store() as subject:
             await handle(subject, message())
-            assert await look(subject, message()) == Found(done=(message(),))
+            assert await look(subject, message()) == BeginResult(done=(message(),))
 
     async def test_a_handled_message_without_effects_leaves_no_record(self) -> None:
         """Nothing is stored for what needs no dispatch."""
@@ -87,14 +87,14 @@ class StoreSuite(Suite):
         other = message(body=b"{}")
         async with self.open_store() as subject:
             await handle(subject, message())
-            assert await look(subject, other) == Found(clashing=(other,))
+            assert await look(subject, other) == BeginResult(clashing=(other,))
 
     async def test_another_body_clashes_with_an_owed_message_too(self) -> None:
         """A record that waits for dispatch is not handed out to a message that is not its own."""
         other = message(body=b"{}")
         async with self.open_store() as subject:
             await handle(subject, message(), decided=ONE_EFFECT)
-            assert await look(subject, other) == Found(clashing=(other,))
+            assert await look(subject, other) == BeginResult(clashing=(other,))
 
     async def test_a_clash_leaves_the_first_message_as_it_was(self) -> None:
         """Neither its claim nor its record suffers, even when the unit commits."""
@@ -111,7 +111,7 @@ class StoreSuite(Suite):
             await handle(subject, owed, decided=ONE_EFFECT)
             await handle(subject, done, clash)
             found = await look(subject, new, other, done, owed)
-            assert found == Found((new,), (Record(owed.identity, ONE_EFFECT),), (done,), (other,))
+            assert found == BeginResult((new,), (Record(owed.identity, ONE_EFFECT),), (done,), (other,))
 
     # The fence
 
@@ -139,7 +139,7 @@ class StoreSuite(Suite):
         """A person may retry it."""
         async with self.open_store() as subject:
             assert await fence(subject, await unit_of(subject)) is Fenced.OUT
-            assert await look(subject, message()) == Found(new=(message(),))
+            assert await look(subject, message()) == BeginResult(new=(message(),))
             await handle(subject, message(), decided=ONE_EFFECT)
             assert (await look(subject, message())).owed == (Record(message().identity, ONE_EFFECT),)
 
@@ -189,7 +189,7 @@ class StoreSuite(Suite):
         """Each endpoint handles its copy of an event."""
         async with self.open_store() as subject:
             await handle(subject, message())
-            assert await look(subject, message(), endpoint=OTHER) == Found(new=(message(),))
+            assert await look(subject, message(), endpoint=OTHER) == BeginResult(new=(message(),))
 
     async def test_endpoints_do_not_share_records(self) -> None:
         """Nor does one forget what the other owes."""
@@ -223,7 +223,7 @@ class StoreSuite(Suite):
             record = Record(message().identity, ONE_EFFECT)
             assert await subject.read() == {"m1": "handled"}
             assert await undispatched(subject) == (record,)
-            assert await look(subject, message()) == Found(owed=(record,))
+            assert await look(subject, message()) == BeginResult(owed=(record,))
 
     async def test_abandon_leaves_nothing(self) -> None:
         """Neither business data nor a claim."""
@@ -231,7 +231,7 @@ class StoreSuite(Suite):
             unit = await (await subject.store()).begin([message()])
             await write(subject, unit, "m1")
             unit.abandon()
-            assert await look(subject, message()) == Found(new=(message(),))
+            assert await look(subject, message()) == BeginResult(new=(message(),))
             assert await subject.read() == {}
 
     async def test_an_abandoned_unit_holds_nobody_back(self) -> None:
@@ -252,7 +252,9 @@ class StoreSuite(Suite):
         async with self.open_store() as subject:
             unit = await (await subject.store()).begin([left, kept, owing])
             await unit.commit([Record(kept.identity), Record(owing.identity, ONE_EFFECT)])
-            assert await look(subject, left, kept, owing) == Found((left,), (Record(owing.identity, ONE_EFFECT),), (kept,), ())
+            assert await look(subject, left, kept, owing) == BeginResult(
+                (left,), (Record(owing.identity, ONE_EFFECT),), (kept,), ()
+            )
 
     async def test_a_unit_without_messages_commits_its_writes(self) -> None:
         """A transaction outside a handler claims nothing."""
@@ -272,7 +274,7 @@ class StoreSuite(Suite):
                 await unit.commit([Record(message().identity, ONE_EFFECT)])
             unit.abandon()
             async with asyncio.timeout(self.patience):
-                assert await look(subject, message()) == Found(new=(message(),))
+                assert await look(subject, message()) == BeginResult(new=(message(),))
             assert (await subject.read(), await undispatched(subject)) == ({}, ())
 
     async def test_a_unit_commits_once(self) -> None:
@@ -291,7 +293,7 @@ class StoreSuite(Suite):
             unit.abandon()
             async with raises(OnceOnlyError, RuntimeError):
                 await unit.commit([Record(message().identity)])
-            assert await look(subject, message()) == Found(new=(message(),))
+            assert await look(subject, message()) == BeginResult(new=(message(),))
 
     async def test_abandoning_twice_is_harmless(self) -> None:
         """Also for the next unit of the same store."""
@@ -301,7 +303,7 @@ class StoreSuite(Suite):
             unit.abandon()
             await handle(subject, message(), store=store)
             unit.abandon()
-            assert await look(subject, message()) == Found(done=(message(),))
+            assert await look(subject, message()) == BeginResult(done=(message(),))
 
     async def test_abandoning_after_commit_changes_nothing(self) -> None:
         """What is committed stays committed."""
@@ -310,7 +312,7 @@ class StoreSuite(Suite):
             await write(subject, unit, "m1")
             await unit.commit([Record(message().identity)])
             unit.abandon()
-            assert await look(subject, message()) == Found(done=(message(),))
+            assert await look(subject, message()) == BeginResult(done=(message(),))
             assert await subject.read() == {"m1": "handled"}
 
     async def test_a_cancelled_commit_is_all_or_nothing(self) -> None:
@@ -332,7 +334,7 @@ class StoreSuite(Suite):
         async with self.open_store() as subject:
             await handle(subject, message(), decided=ONE_EFFECT)
             await (await subject.store()).forget([Record(message().identity)])
-            assert await look(subject, message()) == Found(done=(message(),))
+            assert await look(subject, message()) == BeginResult(done=(message(),))
             assert await undispatched(subject) == ()
 
     async def test_forgetting_twice_is_fine(self) -> None:
@@ -356,7 +358,7 @@ class StoreSuite(Suite):
         """There is nothing to forget, and it is still new."""
         async with self.open_store() as subject:
             await (await subject.store()).forget([Record(message().identity)])
-            assert await look(subject, message()) == Found(new=(message(),))
+            assert await look(subject, message()) == BeginResult(new=(message(),))
 
     # Resources
 
@@ -370,7 +372,7 @@ class StoreSuite(Suite):
             await write(subject, unit, "m3")
             await unit.commit([Record(message("m1").identity), Record(message("m3").identity)])
             assert await subject.read() == {"m1": "handled", "m3": "handled"}
-            assert await look(subject, message("m2")) == Found(new=(message("m2"),))
+            assert await look(subject, message("m2")) == BeginResult(new=(message("m2"),))
 
     async def test_a_handlers_own_error_passes_through(self) -> None:
         """An attempt hides nothing, isolated or not."""
@@ -433,7 +435,7 @@ class StoreSuite(Suite):
             assert first_won is not (found is not None and found.new == (message(),))
             assert await subject.read() == {"first" if first_won else "second": "handled"}
             if first_won:
-                assert found in (None, Found(owed=(Record(message().identity, ONE_EFFECT),)))
+                assert found in (None, BeginResult(owed=(Record(message().identity, ONE_EFFECT),)))
 
     async def test_a_claim_given_up_is_free_for_whoever_waits(self) -> None:
         """The second unit handles what the first one abandoned."""

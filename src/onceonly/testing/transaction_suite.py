@@ -12,7 +12,7 @@ from msgspec import structs
 from onceonly.model.entities import Entities
 from onceonly.model.errors import CommitFailed, CommitRefused, ConflictError, TransactionMisused
 from onceonly.model.record import Record
-from onceonly.model.transaction import Kept, Opening, attempt_unit
+from onceonly.model.transaction import IdempotencyEntry, TransactionAttempt, attempt_unit
 from onceonly.ports.transactions import Attempts, OpenTransaction, Transactions
 from onceonly.testing.samples import effects
 from onceonly.testing.store_subject import MOMENT_SECONDS, FencedStore
@@ -57,26 +57,31 @@ class AttemptsSubject(TransactionSubject, Protocol):
         """Open what control messages ask, as a process of its own would."""
 
 
-def opening(attempt: str = "a1", *, key: str = "", endpoint: str = ENDPOINT, max_commit: int = LIMIT_MS) -> Opening:
+def opening(attempt: str = "a1", *, key: str = "", endpoint: str = ENDPOINT, max_commit: int = LIMIT_MS) -> TransactionAttempt:
     """Make an attempt; what is asked under a key is told by the key."""
     fingerprint = key.encode().ljust(16, b".")[:16] if key else b""
-    return Opening(endpoint=endpoint, attempt=attempt, max_commit=max_commit, key=key, fingerprint=fingerprint)
+    return TransactionAttempt(endpoint=endpoint, attempt=attempt, max_commit=max_commit, key=key, fingerprint=fingerprint)
 
 
-def record_of(asked: Opening, opened: OpenTransaction) -> Record:
+def record_of(asked: TransactionAttempt, opened: OpenTransaction) -> Record:
     """Make the record of an attempt, with messages of every kind."""
     return Record(asked.identity, effects(), unit=opened.unit)
 
 
-async def opened_by(subject: TransactionSubject, asked: Opening) -> OpenTransaction:
+async def opened_by(subject: TransactionSubject, asked: TransactionAttempt) -> OpenTransaction:
     """Open one, as a process of its own, that is not known yet."""
     found = await (await subject.transactions(asked.endpoint)).open(asked)
-    assert not isinstance(found, Kept), f"{asked.key!r} is known, and nobody has committed it: {found}"
+    assert not isinstance(found, IdempotencyEntry), f"{asked.key!r} is known, and nobody has committed it: {found}"
     return found
 
 
 async def done(
-    subject: TransactionSubject, asked: Opening, *, answer: bytes | None = None, writes: bool = True, sends: bool = True
+    subject: TransactionSubject,
+    asked: TransactionAttempt,
+    *,
+    answer: bytes | None = None,
+    writes: bool = True,
+    sends: bool = True,
 ) -> Record:
     """Take one from beginning to end; gives its record, committed where it `sends`."""
     opened = await opened_by(subject, asked)
@@ -87,7 +92,7 @@ async def done(
     return record
 
 
-async def fence(subject: TransactionSubject, record: Record, asked: Opening) -> Record | None:
+async def fence(subject: TransactionSubject, record: Record, asked: TransactionAttempt) -> Record | None:
     """Fence an attempt as a sweeper does that finds its tokens."""
     return await (await subject.store()).fence(record.unit or attempt_unit(asked.max_commit), record.identity)
 
@@ -117,7 +122,7 @@ class TransactionSuite(Suite):
             record = await done(subject, asked, answer=b"an answer")
             assert await subject.read() == {"a1": "done"}
             assert await subject.record(record) == record
-            assert await kept(subject, "k") == Kept("a1", asked.fingerprint, b"an answer")
+            assert await kept(subject, "k") == IdempotencyEntry("a1", asked.fingerprint, b"an answer")
 
     async def test_a_fenced_attempt_is_never_committed(self) -> None:
         """However long it has been at work. The fence may wait for it instead, and then finds its record."""
@@ -135,7 +140,7 @@ class TransactionSuite(Suite):
             async with self.open_transactions() as subject:
                 await self._loses_or_is_found(subject, await opened_by(subject, asked), asked)
 
-    async def _loses_or_is_found(self, subject: TransactionSubject, opened: OpenTransaction, asked: Opening) -> None:
+    async def _loses_or_is_found(self, subject: TransactionSubject, opened: OpenTransaction, asked: TransactionAttempt) -> None:
         record = record_of(asked, opened)
         fencing = asyncio.create_task(fence(subject, record, asked))
         await asyncio.wait([fencing], timeout=min(self.patience, MOMENT_SECONDS))
@@ -243,7 +248,7 @@ class TransactionSuite(Suite):
                 left = await subject.record(record)
                 assert left is None or not left.effects
             assert await subject.read() == {"a1": "done", "a2": "done"}
-            assert await kept(subject, "k") == Kept("a2", opening(key="k").fingerprint, b"kept")
+            assert await kept(subject, "k") == IdempotencyEntry("a2", opening(key="k").fingerprint, b"kept")
 
     # Keys
 
@@ -254,7 +259,7 @@ class TransactionSuite(Suite):
             await done(subject, asked, answer=b"first")
             transactions = await subject.transactions()
             for attempt in ("a2", "a3"):
-                assert await transactions.open(opening(attempt, key="k")) == Kept("a1", asked.fingerprint, b"first")
+                assert await transactions.open(opening(attempt, key="k")) == IdempotencyEntry("a1", asked.fingerprint, b"first")
 
     async def test_a_key_may_be_kept_without_an_answer(self) -> None:
         """Which is another thing than an empty one."""
@@ -275,7 +280,7 @@ class TransactionSuite(Suite):
             writer, reader = await subject.transactions(), await subject.transactions()
             for number, key in enumerate(ODD_KEYS):
                 opened = await writer.open(opening(f"a{number}", key=key))
-                assert not isinstance(opened, Kept), f"{key!r} is taken for {opened}"
+                assert not isinstance(opened, IdempotencyEntry), f"{key!r} is taken for {opened}"
                 await opened.commit(None, key.encode())
             answers = {key: there.answer for key in ODD_KEYS if (there := await reader.kept(key)) is not None}
             assert answers == {key: key.encode() for key in ODD_KEYS}
@@ -316,12 +321,12 @@ class TransactionSuite(Suite):
             except TimeoutError:
                 first.abandon()  # else the one that waits would wait on
                 raise
-            assert not isinstance(found, Kept)
+            assert not isinstance(found, IdempotencyEntry)
             if found is not None:
                 found.abandon()
             await first.commit(None, b"first")
             answered = await transactions.open(opening("a3", key="k"))
-            assert isinstance(answered, Kept)
+            assert isinstance(answered, IdempotencyEntry)
             assert answered.answer == b"first"
 
 
@@ -480,23 +485,23 @@ def entities_of(opened: OpenTransaction) -> Entities:
     return entities
 
 
-async def kept(subject: TransactionSubject, key: str, endpoint: str = ENDPOINT) -> Kept | None:
+async def kept(subject: TransactionSubject, key: str, endpoint: str = ENDPOINT) -> IdempotencyEntry | None:
     """Look for a key as a process of its own."""
     return await (await subject.transactions(endpoint)).kept(key)
 
 
-async def found(subject: TransactionSubject, key: str, endpoint: str = ENDPOINT) -> Kept:
+async def found(subject: TransactionSubject, key: str, endpoint: str = ENDPOINT) -> IdempotencyEntry:
     """Look for a key that must be there."""
     there = await kept(subject, key, endpoint)
     assert there is not None, f"nothing is kept under {key!r}"
     return there
 
 
-async def _attempt(subject: TransactionSubject, asked: Opening) -> bool:
+async def _attempt(subject: TransactionSubject, asked: TransactionAttempt) -> bool:
     """Try once; tells whether this very attempt was committed."""
     try:
         opened = await (await subject.transactions()).open(asked)
-        if isinstance(opened, Kept):
+        if isinstance(opened, IdempotencyEntry):
             return False
         await subject.write(opened, asked.attempt, "done")
         await opened.commit(record_of(asked, opened), asked.attempt.encode())
@@ -534,7 +539,7 @@ async def _on_an_entity(subject: TransactionSubject, attempt: str) -> tuple[str,
     transactions = await subject.transactions()
     while True:
         opened = await transactions.open(opening(attempt, key="k"))
-        if isinstance(opened, Kept):
+        if isinstance(opened, IdempotencyEntry):
             return attempt, False
         try:
             if attempt != "a0":

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
 
-from onceonly.adapters.memory.transport import BrokerWorld, Entry, expire
+from onceonly.adapters.memory.transport import BrokerWorld, QueuedCopy, expire
 from onceonly.algorithms.control import CONTROL
 from onceonly.model.message import Delivery, Headers, Send
 from onceonly.model.record import Answer
@@ -85,7 +85,7 @@ class TapedTransport:
 
 def put(world: BrokerWorld, queue: str, headers: Headers, body: bytes) -> tuple[BrokerWorld, None]:
     """Put one delivery into a queue exactly as it is given, readable or not."""
-    entry = Entry(world.last + 1, queue, headers, body)
+    entry = QueuedCopy(world.last + 1, queue, headers, body)
     return replace(world, entries=(*world.entries, entry), last=world.last + 1), None
 
 

@@ -7,7 +7,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from onceonly.adapters.mariadb import watch as mariadb_watch
-from onceonly.adapters.mariadb.watch import Side, Verdict
+from onceonly.adapters.mariadb.watch import MariaDBConnectionState, Side
 from onceonly.model.errors import CommitFailed, OutcomeUnknown, RetryableError
 from onceonly.sql.database import Database
 from onceonly.sql.store import SqlStore
@@ -171,8 +171,8 @@ async def test_a_server_that_refuses_the_check_is_alive(url: str) -> None:
     side = Side()
     server = make_url(url)
     wrong = {"host": server.host, "port": server.port, "user": "nobody", "password": b"wrong"}
-    assert await side.check(wrong, 1) is Verdict.BUSY
-    assert await side.check({"host": "127.0.0.1", "port": free_port(), "user": "nobody"}, 1) is Verdict.SILENT
+    assert await side.check(wrong, 1) is MariaDBConnectionState.BUSY
+    assert await side.check({"host": "127.0.0.1", "port": free_port(), "user": "nobody"}, 1) is MariaDBConnectionState.SILENT
 
 
 async def test_a_host_that_vanishes_keeps_its_locks_no_longer_than_handlers_may_be_silent(url: str, store: SqlStore) -> None:

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from onceonly.adapters.memory.store import MemoryDeadLetters, MemoryStore, MemoryUnit, Notebook
-from onceonly.adapters.memory.transport import MemoryTransport, Rules
-from onceonly.adapters.memory.world import Live, Operation, Place
+from onceonly.adapters.memory.transport import BrokerRules, MemoryTransport
+from onceonly.adapters.memory.world import Live, PortOperation, WorldPart
 from onceonly.model.dead_letter import DeadLetter
 from onceonly.model.errors import CommitFailed, CommitRefused, ConflictError, HandlerFailed, LockTimeout, SetupError
 from onceonly.model.message import Failure, FailureKind, Message, Send
@@ -173,7 +173,7 @@ async def test_records_are_listed_oldest_first_until_they_are_forgotten() -> Non
     assert (await store.begin([B])).found.done == (B,)
 
 
-async def opened(clock: Hands, *, rules: Rules | None = None) -> MemoryTransport:
+async def opened(clock: Hands, *, rules: BrokerRules | None = None) -> MemoryTransport:
     """Open a transport with one message waiting."""
     transport = MemoryTransport(Live(), "shop", clock=clock, lease=10, rules=rules)
     await transport.declare([Topology(endpoint="shop", events=("T",))])
@@ -211,7 +211,7 @@ async def test_a_release_brings_it_back_unmarked() -> None:
 async def test_a_late_ack_is_ignored_or_accepted_as_the_broker_does(*, accepts: bool, redelivered: bool) -> None:
     """Brokers differ, so both are here."""
     clock = Hands()
-    transport = await opened(clock, rules=Rules(accepts_late=accepts))
+    transport = await opened(clock, rules=BrokerRules(accepts_late=accepts))
     late = await transport.receive(5, 0)
     clock.time += 10_000
     if redelivered:
@@ -261,7 +261,7 @@ async def test_a_receiver_that_waits_is_woken_by_a_send_and_by_a_clock() -> None
 async def test_an_event_goes_to_whoever_subscribed_and_a_command_where_it_can() -> None:
     """Nobody is fine for an event; a command needs its queue, and every body must fit."""
     live, clock = Live(), Hands()
-    shop, ledger = (MemoryTransport(live, name, clock=clock, rules=Rules(max_body=10)) for name in ("shop", "ledger"))
+    shop, ledger = (MemoryTransport(live, name, clock=clock, rules=BrokerRules(max_body=10)) for name in ("shop", "ledger"))
     await shop.declare([Topology(endpoint="shop", events=("T", "U")), Topology(endpoint="ledger", events=("T",))])
     await shop.declare([Topology(endpoint="shop", gone=("T",))])
     large = Message(id="c", source="here", type="T", body=b"x" * 11)
@@ -319,4 +319,4 @@ async def test_a_cancelled_operation_did_not_happen() -> None:
 def test_an_operation_that_must_not_wait_says_so_when_it_would() -> None:
     """A programming error, not an outcome."""
     with pytest.raises(RuntimeError, match="has to wait"):
-        Live().at_once(Operation("wait", Place("somewhere", ()), lambda _part: None, ()))
+        Live().at_once(PortOperation("wait", WorldPart("somewhere", ()), lambda _part: None, ()))

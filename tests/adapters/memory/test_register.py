@@ -4,19 +4,19 @@ import pytest
 
 from onceonly.adapters.memory.register import MemoryRegister, RegisterWorld, cancel, open_rows, remove, take
 from onceonly.adapters.memory.world import Live
-from onceonly.model.artifact import Row
+from onceonly.model.artifact import Reservation
 from onceonly.model.errors import ConflictError
 from onceonly.model.identity import Identity
 from onceonly.testing.clock import START, ManualClock
 
 M1, M2 = Identity("till", "m1"), Identity("till", "m2")
-A = Row(identity=M1, unit="", attempt="a", at=1)
-B = Row(identity=M1, unit="", attempt="b", at=2)
-C = Row(identity=M2, unit="order/17", attempt="c", at=3)
-CANCELLED_A = Row(identity=M1, unit="", attempt="a", at=1, cancelled=True)
+A = Reservation(identity=M1, unit="", attempt="a", at=1)
+B = Reservation(identity=M1, unit="", attempt="b", at=2)
+C = Reservation(identity=M2, unit="order/17", attempt="c", at=3)
+CANCELLED_A = Reservation(identity=M1, unit="", attempt="a", at=1, cancelled=True)
 
 
-def world(*rows: Row) -> RegisterWorld:
+def world(*rows: Reservation) -> RegisterWorld:
     """Give a world with these rows."""
     return RegisterWorld(rows)
 
@@ -71,7 +71,7 @@ async def test_rows_are_stamped_and_listed_oldest_first() -> None:
     """With the time they were opened, unless they say one themselves."""
     clock = ManualClock()
     register = MemoryRegister(Live(), "shop", clock=clock)
-    await register.open([Row(identity=M1, unit="", attempt="late")])
+    await register.open([Reservation(identity=M1, unit="", attempt="late")])
     await register.open([B, A])
     assert [(row.attempt, row.at) for row in await register.old(START + 1, 10)] == [("a", 1), ("b", 2), ("late", START)]
     assert [row.attempt for row in await register.old(START, 1)] == ["a"]

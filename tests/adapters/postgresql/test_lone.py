@@ -14,7 +14,7 @@ from onceonly.model.errors import CommitFailed, CommitRefused, ConflictError
 from onceonly.model.message import Message, Send
 from onceonly.model.record import Record
 from onceonly.model.ring import Undecidable
-from onceonly.model.transaction import Opening
+from onceonly.model.transaction import TransactionAttempt
 from onceonly.sql.database import Database
 from onceonly.sql.database_clock import database_now
 from onceonly.sql.store import SqlRing, SqlStore, SqlTransactions
@@ -182,7 +182,7 @@ async def test_a_transaction_gives_its_connection_back_with_its_commit(database:
     """What is committed outside of a handler leaves nothing to be done later."""
     transactions, tasks = SqlTransactions(database, "shop"), asyncio.all_tasks()
     for number in range(2):
-        opened = await transactions.open(Opening(endpoint="shop", attempt=f"attempt-{number}", max_commit=60_000))
+        opened = await transactions.open(TransactionAttempt(endpoint="shop", attempt=f"attempt-{number}", max_commit=60_000))
         assert isinstance(opened, SqlTransaction)
         await opened.commit(None, None)
         assert (checked_out(database), asyncio.all_tasks()) == (0, tasks)

@@ -14,10 +14,10 @@ from sqlalchemy import make_url
 from onceonly import Endpoint
 from onceonly.cli.health import Desk
 from onceonly.endpoint.host import host_of
-from onceonly.model.health import Pulse, Verdict
+from onceonly.model.health import HealthAssessment, Pulse
 from onceonly.model.message import Message, Send
 from onceonly.runtime.observe.health_state import Vitals
-from onceonly.runtime.observe.observer import Call
+from onceonly.runtime.observe.observer import PortCall
 from onceonly.sql import database as sql
 from onceonly.sql.database import Database
 from tests.servers.available import on_postgresql
@@ -39,7 +39,7 @@ class ObservedVitals(Vitals):
         super().__init__()
         self.changed = asyncio.Event()
 
-    def ended(self, call: Call, error: BaseException | None) -> None:
+    def ended(self, call: PortCall, error: BaseException | None) -> None:
         """Take it in, and wake up."""
         super().ended(call, error)
         self.changed.set()
@@ -98,7 +98,7 @@ async def test_an_endpoint_whose_server_begins_to_lose_commits_is_not_ready(
             await until(vitals, lambda: not is_ready())
             status, verdict = desk.ready()
             assert status is HTTPStatus.SERVICE_UNAVAILABLE
-            assert isinstance(verdict, Verdict)
+            assert isinstance(verdict, HealthAssessment)
             assert any(
                 "endpoint shop, process 0: store" in each and "synchronous_commit=off" in each for each in verdict.reasons
             )

@@ -11,7 +11,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from onceonly.model.errors import CommitFailed, ConflictError
-from onceonly.model.transaction import Kept, Opening
+from onceonly.model.transaction import IdempotencyEntry, TransactionAttempt
 from onceonly.runtime.environment import LIVE
 from onceonly.sql.database import Database, open_database
 from onceonly.sql.store import SqlTransactions
@@ -43,15 +43,15 @@ async def far_away(url: str) -> AsyncIterator[Database]:
             yield far
 
 
-def asking(attempt: str, key: str = "k") -> Opening:
+def asking(attempt: str, key: str = "k") -> TransactionAttempt:
     """Make an attempt that waits for a key for a short while."""
-    return Opening(endpoint="shop", attempt=attempt, max_commit=60_000, key=key, fingerprint=bytes(16), wait=WAIT)
+    return TransactionAttempt(endpoint="shop", attempt=attempt, max_commit=60_000, key=key, fingerprint=bytes(16), wait=WAIT)
 
 
-async def begun(transactions: SqlTransactions, opening: Opening) -> SqlTransaction:
+async def begun(transactions: SqlTransactions, opening: TransactionAttempt) -> SqlTransaction:
     """Open one that is not known yet."""
     found = await transactions.open(opening)
-    assert not isinstance(found, Kept)
+    assert not isinstance(found, IdempotencyEntry)
     return found
 
 
@@ -90,7 +90,7 @@ async def test_a_key_that_somebody_has_is_waited_for_as_long_as_asked(database: 
     assert clock() - since >= WAIT / 1000
     await first.commit(None, b"first")
     found = await transactions.open(asking("a3"))
-    assert isinstance(found, Kept)
+    assert isinstance(found, IdempotencyEntry)
     await database.settle()
     assert database.engine.pool.checkedout() == 0  # type: ignore[attr-defined] # a pool that counts
 

@@ -15,7 +15,7 @@ import pytest
 from pamqp import commands as spec
 
 from onceonly.adapters.rabbitmq.link import Link, read_address
-from onceonly.adapters.rabbitmq.topology import Names
+from onceonly.adapters.rabbitmq.topology import TopologyNames
 from onceonly.adapters.rabbitmq.transport import RabbitMQTransport
 from onceonly.model.message import Delivery, Message, Send
 from onceonly.ports.environment import Clock
@@ -33,7 +33,7 @@ class Broker:
 
     def __init__(self, stack: AsyncExitStack, *, levels: int, tick: int, server: str = "") -> None:
         self.prefix = f"t{uuid4().hex[:10]}."
-        self.names = Names(self.prefix, levels=levels, tick=tick)
+        self.names = TopologyNames(self.prefix, levels=levels, tick=tick)
         self._server = server or need(RABBITMQ)
         self.url = f"{self._server}?prefix={self.prefix}&timeout=10"
         self._stack = stack

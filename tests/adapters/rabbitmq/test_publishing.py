@@ -9,7 +9,7 @@ from pamqp.frame import unmarshal
 from pamqp.header import ContentHeader
 
 from onceonly.adapters.rabbitmq.link import Link, is_open, publish, read_address
-from onceonly.adapters.rabbitmq.publishing import Outcome, OwnProperties, Parcel
+from onceonly.adapters.rabbitmq.publishing import OwnProperties, Parcel, PublishOutcome
 from onceonly.runtime.environment import SystemRandomSource
 from tests.adapters.rabbitmq.harness import opened
 
@@ -52,10 +52,10 @@ async def test_a_lone_message_leaves_in_the_turn_of_the_loop_that_publishes_it()
         kinds = [type(frame) for frame in _frames(b"".join(written))]
         assert kinds[:2] == [spec.Basic.Publish, ContentHeader]
         assert set(kinds[2:]) == {ContentBody}
-        assert await publishing == [Outcome.CONFIRMED]
+        assert await publishing == [PublishOutcome.CONFIRMED]
         await link.close()
         assert not is_open(channel)
-        assert await publish(channel, [parcel], 10.0) == [Outcome.SILENT]
+        assert await publish(channel, [parcel], 10.0) == [PublishOutcome.SILENT]
 
 
 def _frames(data: bytes) -> list[object]:

@@ -13,9 +13,9 @@ from pamqp.frame import marshal
 
 from onceonly.adapters.rabbitmq import census as rabbitmq_census
 from onceonly.adapters.rabbitmq import topology
-from onceonly.adapters.rabbitmq.inbox import Receipt
+from onceonly.adapters.rabbitmq.inbox import RabbitMQReceipt
 from onceonly.adapters.rabbitmq.link import LONGEST_PAUSE_SECONDS, Channel, Link, read_address
-from onceonly.adapters.rabbitmq.topology import Names
+from onceonly.adapters.rabbitmq.topology import TopologyNames
 from onceonly.adapters.rabbitmq.transport import RabbitMQTransport
 from onceonly.model.errors import CommitFailed, OutcomeUnknown, RetryableError, SetupError
 from onceonly.model.message import Send
@@ -55,7 +55,7 @@ async def test_many_are_acknowledged_at_once_but_none_that_is_in_work(broker: Br
     await transport.ack([b, a, d, e])
     await transport.ack([c, g])
     await transport.ack([f])
-    tags = [receipt.tag for each in (b, e, d, c, g, f) if isinstance(receipt := each.receipt, Receipt)]
+    tags = [receipt.tag for each in (b, e, d, c, g, f) if isinstance(receipt := each.receipt, RabbitMQReceipt)]
     assert acks == [(tags[0], True), (tags[2], False), (tags[1], False), (tags[3], True), (tags[4], False), (tags[5], True)]
     assert await transport.depth("shop") == Depth(waiting=0, held=0, delayed=0)
 
@@ -369,7 +369,7 @@ async def test_a_message_that_moves_between_two_levels_is_still_counted(
     await transport.send(commands("m1", due=SystemClock().now() + 3_600_000))
     looks = 0
 
-    async def count_delayed(link: Link, names: Names) -> int:
+    async def count_delayed(link: Link, names: TopologyNames) -> int:
         nonlocal looks
         looks += 1
         return 0 if looks == 1 else await topology.count_delayed(link, names)

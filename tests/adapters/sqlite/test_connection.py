@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from onceonly.adapters.sqlite import connection as sqlite_connection
-from onceonly.adapters.sqlite.connection import AHEAD, Connection, connect
+from onceonly.adapters.sqlite.connection import AHEAD, SQLiteConnection, connect
 from onceonly.sql.database import Database
 from onceonly.sql.dialect import Purpose
 
@@ -38,13 +38,13 @@ class Visits:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Stand before the driver's own way to its thread."""
         self.names: list[str] = []
-        visit = Connection._execute
+        visit = SQLiteConnection._execute
 
-        async def seen(connection: Connection, work: Any, *arguments: Any, **options: Any) -> Any:
+        async def seen(connection: SQLiteConnection, work: Any, *arguments: Any, **options: Any) -> Any:
             self.names.append(work.__name__)
             return await visit(connection, work, *arguments, **options)
 
-        monkeypatch.setattr(Connection, "_execute", seen)
+        monkeypatch.setattr(SQLiteConnection, "_execute", seen)
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def visits(monkeypatch: pytest.MonkeyPatch) -> Visits:
 
 
 @pytest.fixture
-async def connection(file: Path) -> AsyncIterator[Connection]:
+async def connection(file: Path) -> AsyncIterator[SQLiteConnection]:
     """Give a connection as the engine gets it."""
     async with connect(file, isolation_level=None, check_same_thread=False) as connection:
         yield connection
@@ -93,7 +93,7 @@ async def test_many_objects_are_one_statement_and_get_their_own_numbers(engine: 
 
 
 @pytest.mark.parametrize("length", [0, 1, AHEAD - 1, AHEAD, AHEAD + 1, MANY])
-async def test_a_result_of_any_length_comes_whole(connection: Connection, length: int) -> None:
+async def test_a_result_of_any_length_comes_whole(connection: SQLiteConnection, length: int) -> None:
     """Fetched at once, one by one, by parts, or iterated."""
     wanted = [(number,) for number in range(1, length + 1)]
     query = f"select i from ({COUNT_UP}) where i <= ?"  # noqa: S608 - a constant
@@ -110,7 +110,7 @@ async def test_a_result_of_any_length_comes_whole(connection: Connection, length
         assert await cursor.fetchone() is None
 
 
-async def test_a_long_result_is_not_read_ahead_of_its_reader(connection: Connection, visits: Visits) -> None:
+async def test_a_long_result_is_not_read_ahead_of_its_reader(connection: SQLiteConnection, visits: Visits) -> None:
     """A thousand rows come with the statement; who stops there has read no more, and closing lets go of the rest."""
     async with connection.cursor() as cursor:
         await cursor.execute(COUNT_UP, (10**12,))
@@ -120,7 +120,7 @@ async def test_a_long_result_is_not_read_ahead_of_its_reader(connection: Connect
 
 
 @pytest.mark.parametrize("sql", ["insert into t values (?) returning a", "insert into t values (?)"])
-async def test_a_cursor_tells_of_its_statement(connection: Connection, sql: str) -> None:
+async def test_a_cursor_tells_of_its_statement(connection: SQLiteConnection, sql: str) -> None:
     """How many rows it changed, the number of the last one, and what its columns are called."""
     async with connection.cursor() as cursor:
         await cursor.executescript("create table t(a integer primary key); insert into t values (1)")
@@ -135,7 +135,7 @@ async def test_a_cursor_tells_of_its_statement(connection: Connection, sql: str)
         assert cursor.connection.in_transaction is False
 
 
-async def test_a_statement_that_fails_leaves_nothing_open(connection: Connection) -> None:
+async def test_a_statement_that_fails_leaves_nothing_open(connection: SQLiteConnection) -> None:
     """The error is SQLite's own, and the cursor can be used again."""
     async with connection.cursor() as cursor:
         await cursor.execute("select 1")
@@ -162,12 +162,12 @@ async def test_a_transaction_cut_off_while_its_connection_is_given_back_is_over(
     """It is committed, the pool has closed the connection, and nothing is left that could fail in the background."""
     resetting = asyncio.Event()
 
-    async def hang(_connection: Connection) -> None:
+    async def hang(_connection: SQLiteConnection) -> None:
         resetting.set()
         await asyncio.Event().wait()
 
     transaction = await database.open(Purpose.WRITING)
-    monkeypatch.setattr(Connection, "rollback", hang)
+    monkeypatch.setattr(SQLiteConnection, "rollback", hang)
     committing = asyncio.create_task(transaction.commit())
     await resetting.wait()
     monkeypatch.undo()

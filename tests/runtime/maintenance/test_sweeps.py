@@ -9,7 +9,7 @@ import pytest
 from onceonly.adapters.memory.artifacts import MemoryArtifacts
 from onceonly.adapters.memory.documents import MemoryDocuments
 from onceonly.adapters.memory.world import Live
-from onceonly.algorithms.effects import Registered
+from onceonly.algorithms.effects import RegisteredEffects
 from onceonly.documents.register import DocumentRegister
 from onceonly.documents.store import DocumentStore
 from onceonly.documents.tokens import DocumentTokens
@@ -50,7 +50,7 @@ class Attic:
         self.tokens = WatchedTokens(self.documents, clock=self.clock)
         self.things = MemoryArtifacts(live)
         register = DocumentRegister(self.store)
-        self.effects = Registered(self.store, register, {"blob": self.things}, ids=SystemIdGenerator(), clock=self.clock)
+        self.effects = RegisteredEffects(self.store, register, {"blob": self.things}, ids=SystemIdGenerator(), clock=self.clock)
         self.unit = self.store.unit_key(message())
 
     async def prepare(self, *tokens: Token) -> None:

@@ -9,7 +9,7 @@ from onceonly.model.errors import CommitFailed, CommitRefused, ConflictError, Ou
 from onceonly.model.health import EndpointHealth, Trouble
 from onceonly.model.journal import Done, Journal
 from onceonly.runtime.observe.health_state import FAILURE_FADES_MS, Vitals, keep_written, read_vitals, write_vitals
-from onceonly.runtime.observe.observer import Call, Observers, Point
+from onceonly.runtime.observe.observer import Observers, Point, PortCall
 from onceonly.testing.clock import ManualClock
 from tests.runtime.harness import SimulatedEndpoint, StopWhen
 
@@ -18,7 +18,7 @@ async def called(vitals: Vitals, point: Point, error: BaseException | None = Non
     """Have a call of the shop end."""
 
     async def call() -> None:
-        async with vitals.around(Call(point, "shop", result=result)):
+        async with vitals.around(PortCall(point, "shop", result=result)):
             if error is not None:
                 raise error
 

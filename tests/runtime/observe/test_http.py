@@ -12,7 +12,7 @@ import pytest
 from onceonly.model.address import Address, parse_address
 from onceonly.model.errors import SetupError
 from onceonly.runtime.observe import http
-from onceonly.runtime.observe.http import MOST_BYTES, MOST_CONNECTIONS, Reply, serving
+from onceonly.runtime.observe.http import MOST_BYTES, MOST_CONNECTIONS, HealthReply, serving
 
 HERE = Address("127.0.0.1", 0)
 GET = b"GET /live HTTP/1.1\r\nHost: here\r\n\r\n"
@@ -36,7 +36,7 @@ class Answer:
 @asynccontextmanager
 async def site(status: HTTPStatus = HTTPStatus.OK) -> AsyncIterator[Address]:
     """Serve two pages."""
-    pages = {"/live": lambda: Reply(status, {"status": "ok"}), "/ready": lambda: Reply(status, {"status": "fine"})}
+    pages = {"/live": lambda: HealthReply(status, {"status": "ok"}), "/ready": lambda: HealthReply(status, {"status": "fine"})}
     async with serving(HERE, pages) as address:
         yield address
 

@@ -11,9 +11,9 @@ from onceonly.model.message import Failure, FailureKind, Message, Send
 from onceonly.model.record import Answer
 from onceonly.model.retry import Retry
 from onceonly.model.ring import Undecidable
-from onceonly.ports.store import Found, UndecidableMessage
+from onceonly.ports.store import BeginResult, UndecidableMessage
 from onceonly.runtime.observe.logs import JsonLines, KeyValues, Logs, log_to_stderr
-from onceonly.runtime.observe.observer import Call, Point
+from onceonly.runtime.observe.observer import Point, PortCall
 from tests.runtime.harness import ScriptedHandlers, SimulatedEndpoint, failing
 
 
@@ -64,10 +64,10 @@ async def test_an_outage_is_said_once_and_its_end_once(caplog: pytest.LogCapture
     logs = Logs()
     for _ in range(10):
         with pytest.raises(OutcomeUnknown):
-            async with logs.around(Call(Point.BEGIN, "shop")):
+            async with logs.around(PortCall(Point.BEGIN, "shop")):
                 raise OutcomeUnknown("connection refused")
     for _ in range(2):
-        async with logs.around(Call(Point.BEGIN, "shop")):
+        async with logs.around(PortCall(Point.BEGIN, "shop")):
             pass
     assert [record.getMessage() for record in entries(caplog)] == ["begin fails", "begin works again"]
     assert (
@@ -85,10 +85,10 @@ async def test_what_is_left_to_a_newer_version_is_said_once(caplog: pytest.LogCa
         OutcomeUnknown("cut"),
     ):
         for _ in range(3):
-            async with logs.around(Call(Point.BEGIN, "shop")):
+            async with logs.around(PortCall(Point.BEGIN, "shop")):
                 pass
             with pytest.raises(RetryableError):
-                async with logs.around(Call(Point.BEGIN, "shop")):
+                async with logs.around(PortCall(Point.BEGIN, "shop")):
                     raise error
             if error.args == ("cut",):
                 break
@@ -119,10 +119,10 @@ async def test_a_message_that_once_waited_for_its_slot_may_be_put_off_by_its_han
     caplog.set_level("INFO")
     logs, message = Logs(), Message(id="a", source="test", type="order", body=b"{}")
     for barred in ((UndecidableMessage(message, Undecidable.SLOT_NOT_READY),), ()):
-        call = Call(Point.BEGIN, "shop", (message,))
+        call = PortCall(Point.BEGIN, "shop", (message,))
         async with logs.around(call):
-            call.result = SimpleNamespace(found=Found(barred=tuple(barred)))
-    copied = Call(Point.RETRY_COPY, "shop", (Send(message=message, to="shop", due=1),))
+            call.result = SimpleNamespace(found=BeginResult(barred=tuple(barred)))
+    copied = PortCall(Point.RETRY_COPY, "shop", (Send(message=message, to="shop", due=1),))
     async with logs.around(copied):
         copied.result = (Answer.TAKEN,)
     assert [record.getMessage() for record in entries(caplog)] == ["postponed, and not counted as a failure"]
@@ -139,7 +139,7 @@ def left_behind(number: int, *history: Failure, due: int = 0) -> Send:
 
 async def retried(*sends: Send) -> None:
     """Let the observer see that these copies were taken."""
-    call = Call(Point.RETRY_COPY, "shop", sends)
+    call = PortCall(Point.RETRY_COPY, "shop", sends)
     async with Logs().around(call):
         call.result = (Answer.TAKEN,) * len(sends)
 

@@ -20,18 +20,18 @@ from onceonly.ports.transport import Transport
 from onceonly.ports.upkeep import Journals
 from onceonly.runtime.observe import observed as observing
 from onceonly.runtime.observe.observed import is_retry_copy, observed
-from onceonly.runtime.observe.observer import Call, Observers, Point, Tally
+from onceonly.runtime.observe.observer import CallTally, Observers, Point, PortCall
 from tests.runtime.harness import SHOP, ScriptedHandlers, SimulatedEndpoint, failing
 
 
 class WritesDown:
     """Remembers every call, in the order the calls ended."""
 
-    def __init__(self, log: list[tuple[str, Call]], name: str = "") -> None:
+    def __init__(self, log: list[tuple[str, PortCall]], name: str = "") -> None:
         self._log, self._name = log, name
 
     @asynccontextmanager
-    async def around(self, call: Call) -> AsyncIterator[None]:
+    async def around(self, call: PortCall) -> AsyncIterator[None]:
         """Watch one call."""
         self._log.append((f"{self._name}begin", call))
         yield
@@ -46,7 +46,7 @@ def test_without_an_observer_the_ports_are_the_very_same() -> None:
 
 async def test_a_message_passes_the_points_in_the_order_of_the_algorithm() -> None:
     """Claim, admission, handler, commit, dispatch, retire, forget, ack: the order is the promise."""
-    log: list[tuple[str, Call]] = []
+    log: list[tuple[str, PortCall]] = []
     simulated = await SimulatedEndpoint().open("a")
     await simulated.work(also=[WritesDown(log)])
     ended = [call.point.value for side, call in log if side == "end" and call.point is not Point.RECEIVE]
@@ -56,7 +56,7 @@ async def test_a_message_passes_the_points_in_the_order_of_the_algorithm() -> No
 
 async def test_calls_say_which_messages_they_are_about() -> None:
     """Identities for logs and spans; deliveries have none, but are counted."""
-    log: list[tuple[str, Call]] = []
+    log: list[tuple[str, PortCall]] = []
     simulated = await SimulatedEndpoint().open("a", "b")
     await simulated.work(also=[WritesDown(log)])
     calls = {call.point: call for side, call in log if side == "end" and call.count}
@@ -70,15 +70,15 @@ async def test_calls_say_which_messages_they_are_about() -> None:
 
 async def test_the_first_of_several_observers_is_outermost() -> None:
     """They nest, and each sees the call begin and end."""
-    log: list[tuple[str, Call]] = []
-    async with Observers(WritesDown(log, "outer "), WritesDown(log, "inner ")).around(Call(Point.ACK, SHOP)):
+    log: list[tuple[str, PortCall]] = []
+    async with Observers(WritesDown(log, "outer "), WritesDown(log, "inner ")).around(PortCall(Point.ACK, SHOP)):
         pass
     assert [name for name, _ in log] == ["outer begin", "inner begin", "inner end", "outer end"]
 
 
 async def test_every_call_of_every_port_is_observed() -> None:
     """Also those that only status pages and commands make."""
-    simulated, tally = await SimulatedEndpoint().open("a"), Tally()
+    simulated, tally = await SimulatedEndpoint().open("a"), CallTally()
     ports = observed(simulated.ports, tally)
     letter = DeadLetter(endpoint=SHOP, reason="r", headers=(), body=b"")
     await ports.dead_letters.add(letter)
@@ -112,7 +112,7 @@ async def test_failures_are_counted_beside_the_calls() -> None:
         if handlers.started.count("a") == 1:
             raise failing("not yet", FailureKind.EXCEPTION)
 
-    handlers, tally = ScriptedHandlers(script), Tally()
+    handlers, tally = ScriptedHandlers(script), CallTally()
     simulated = await SimulatedEndpoint(handlers).open("a")
     await simulated.work(also=[tally])
     assert tally.failures == {Point.HANDLE: 1}

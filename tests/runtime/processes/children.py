@@ -10,7 +10,7 @@ from typing import Any
 
 from onceonly.model.errors import SchemaMissing
 from onceonly.runtime.processes.child import run_child
-from onceonly.runtime.processes.counters import HANDLED, Board, Row
+from onceonly.runtime.processes.counters import HANDLED, Board, CounterRow
 from onceonly.runtime.processes.processes import ChildEvent, ChildEventKind, Supervisor
 
 TICK = 0.02
@@ -21,7 +21,7 @@ KEY = b"k" * 16
 def idle(index: int, board_path: str, *names: str) -> None:
     """Count that it is up, then wait for the stop."""
 
-    async def main(stop: asyncio.Event, row: Row) -> None:
+    async def main(stop: asyncio.Event, row: CounterRow) -> None:
         row.add(HANDLED, 1 + len(names))
         await stop.wait()
 
@@ -31,7 +31,7 @@ def idle(index: int, board_path: str, *names: str) -> None:
 def stuck(index: int, board_path: str) -> None:
     """Tick once, then hold the event loop for ever, as an endless loop in a handler does."""
 
-    async def main(_stop: asyncio.Event, _row: Row) -> None:
+    async def main(_stop: asyncio.Event, _row: CounterRow) -> None:
         await asyncio.sleep(2 * TICK)
         threading.Event().wait()
 
@@ -41,7 +41,7 @@ def stuck(index: int, board_path: str) -> None:
 def stubborn(index: int, board_path: str) -> None:
     """Hear the stop, and go on all the same."""
 
-    async def main(_stop: asyncio.Event, row: Row) -> None:
+    async def main(_stop: asyncio.Event, row: CounterRow) -> None:
         row.add(HANDLED)
         await asyncio.Event().wait()
 
@@ -61,7 +61,7 @@ def misconfigured(_index: int, _board_path: str) -> None:
 def halted(index: int, board_path: str) -> None:
     """Have a handler stop the event loop, once."""
 
-    async def main(stop: asyncio.Event, row: Row) -> None:
+    async def main(stop: asyncio.Event, row: CounterRow) -> None:
         row.add(HANDLED)
         if row.get(HANDLED) == 1:
             row.enter(KEY, 2)
@@ -85,7 +85,7 @@ def tell(event: ChildEvent) -> None:
 def announced(index: int, board_path: str) -> None:
     """Print that it is up, then wait for the stop; print that it stops."""
 
-    async def main(stop: asyncio.Event, _row: Row) -> None:
+    async def main(stop: asyncio.Event, _row: CounterRow) -> None:
         os.write(1, b'{"kind": "up"}\n')
         await stop.wait()
         os.write(1, b'{"kind": "stopping"}\n')

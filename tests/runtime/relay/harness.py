@@ -12,7 +12,7 @@ from onceonly.model.record import Answer, Record
 from onceonly.ports.bundle import Ports
 from onceonly.runtime.environment import Environment, Timer
 from onceonly.runtime.observe.observed import observed
-from onceonly.runtime.observe.observer import Call, Observer, Observers, Point, Tally
+from onceonly.runtime.observe.observer import CallTally, Observer, Observers, Point, PortCall
 from onceonly.runtime.processes.notifier import Doorbell
 from onceonly.runtime.relay.relay import Relay
 from onceonly.testing.clock import ManualClock
@@ -77,7 +77,7 @@ class FailsAt:
         self._point, self._errors, self._after = point, list(errors), after
 
     @asynccontextmanager
-    async def around(self, call: Call) -> AsyncIterator[None]:
+    async def around(self, call: PortCall) -> AsyncIterator[None]:
         """Fail, or do not."""
         if not self._after:
             self._fail(call)
@@ -85,7 +85,7 @@ class FailsAt:
         if self._after:
             self._fail(call)
 
-    def _fail(self, call: Call) -> None:
+    def _fail(self, call: PortCall) -> None:
         error = self._errors.pop(0) if call.point is self._point and self._errors else None
         if error is not None:
             raise error
@@ -98,7 +98,7 @@ class RelayHarness:
         self.simulated = SimulatedEndpoint()
         self.timer = timer or PassingTimer(self.simulated.clock)
         self.doorbell = Doorbell()
-        self.tally = Tally()
+        self.tally = CallTally()
         self.stop = asyncio.Event()
 
     async def open(self) -> "RelayHarness":

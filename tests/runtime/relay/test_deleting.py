@@ -10,7 +10,7 @@ import pytest
 from onceonly.model.errors import CommitFailed
 from onceonly.model.identity import Identity, outgoing_id
 from onceonly.runtime.observe.crash import CrashAt, Crashed
-from onceonly.runtime.observe.observer import Call, Observer, Point
+from onceonly.runtime.observe.observer import Observer, Point, PortCall
 from onceonly.runtime.relay.relay import PAGE
 from tests.runtime.harness import SHOP, HastyTimer
 from tests.runtime.relay.harness import FailsAt, RelayHarness, StandingTimer
@@ -24,7 +24,7 @@ class HeldUp:
         self._point = point
 
     @asynccontextmanager
-    async def around(self, call: Call) -> AsyncIterator[None]:
+    async def around(self, call: PortCall) -> AsyncIterator[None]:
         """Hold up."""
         if call.point is self._point:
             self.has_come.set()

@@ -15,7 +15,7 @@ from onceonly.model.record import Record
 from onceonly.ports.transport import Topology
 from onceonly.runtime.observe.crash import CrashAt, Crashed
 from onceonly.runtime.observe.observed import observed
-from onceonly.runtime.observe.observer import Call, Observers, Point, Tally
+from onceonly.runtime.observe.observer import CallTally, Observers, Point, PortCall
 from onceonly.runtime.processes.notifier import Doorbell
 from onceonly.runtime.relay.relay import LEASE_SECONDS, PAGE
 from tests.runtime.harness import SHOP, HastyTimer, StopWhen
@@ -127,7 +127,7 @@ async def test_relays_at_once_share_a_backlog() -> None:
     """Each message goes out once, though each relay looks at all of them."""
     harness = await RelayHarness().open()
     await harness.commit(*(f"m{number}" for number in range(10 * PAGE)))
-    tallies = [Tally() for _ in range(3)]
+    tallies = [CallTally() for _ in range(3)]
     stop = asyncio.Event()
     relays = [harness.relay(tally, StopWhen(stop, harness.is_empty)) for tally in tallies]
     await asyncio.gather(*(relay.run(stop) for relay in relays))
@@ -164,7 +164,7 @@ async def test_what_another_relay_has_just_taken_is_refused_all_the_same(caplog:
         """An observer by which another relay takes everything before this one's second look and those after it."""
 
         @asynccontextmanager
-        async def around(self, call: Call) -> AsyncIterator[None]:
+        async def around(self, call: PortCall) -> AsyncIterator[None]:
             """Take."""
             if call.point is Point.TAKE and harness.tally.calls.get(Point.TAKE, 0) > 1:
                 await harness.simulated.store.take(harness.simulated.clock.now(), PAGE, lease=1)
@@ -212,7 +212,7 @@ async def test_commits_without_end_do_not_keep_it_from_looking() -> None:
         """An observer that tells of another commit after every find, and lets the time pass."""
 
         @asynccontextmanager
-        async def around(self, call: Call) -> AsyncIterator[None]:
+        async def around(self, call: PortCall) -> AsyncIterator[None]:
             """Ring."""
             yield
             if call.point is Point.FIND:
@@ -281,7 +281,7 @@ async def test_a_stop_does_not_wait_for_ever() -> None:
         """An observer that never lets a send begin."""
 
         @asynccontextmanager
-        async def around(self, call: Call) -> AsyncIterator[None]:
+        async def around(self, call: PortCall) -> AsyncIterator[None]:
             """Hang."""
             if call.point is Point.DISPATCH:
                 harness.stop.set()

@@ -17,7 +17,7 @@ from onceonly.ports.starts import BEGUN, NO_DEATHS, Deaths, Started
 from onceonly.ports.store import Resources
 from onceonly.runtime.environment import LIVE
 from onceonly.runtime.observe.observed import observed
-from onceonly.runtime.observe.observer import Call, Point
+from onceonly.runtime.observe.observer import Point, PortCall
 from onceonly.runtime.processes.counters import Board, Column
 from onceonly.runtime.worker.alone import AloneStarts, Crowd, Presence
 from onceonly.runtime.worker.worker import Worker, run_all
@@ -205,7 +205,7 @@ async def test_what_a_process_only_held_runs_with_the_others_where_its_death_was
     sends: list[Send] = []
 
     class WritesCopiesDown:
-        def around(self, call: Call) -> AbstractAsyncContextManager[None]:
+        def around(self, call: PortCall) -> AbstractAsyncContextManager[None]:
             if call.point is Point.RETRY_COPY:
                 sends.extend(call.items)
             return nullcontext()

@@ -15,7 +15,7 @@ from onceonly.model.record import Answer, Record
 from onceonly.ports.store import Unit
 from onceonly.runtime.worker.alone import Presence
 from onceonly.runtime.worker.batched_delete import WINDOW_SECONDS, ForgettingTogether
-from onceonly.runtime.worker.pipeline import Turn, TurningStore
+from onceonly.runtime.worker.pipeline import LoopTurn, TurningStore
 from onceonly.runtime.worker.worker import IN_FLIGHT, Worker
 from tests.runtime.harness import HastyTimer, SimulatedEndpoint
 
@@ -222,7 +222,7 @@ async def test_the_second_half_of_a_batch_takes_its_turn_again() -> None:
     """The first half's commit gave it up, and another batch has it; nobody runs beside it."""
     simulated = SimulatedEndpoint()
     turns = asyncio.Semaphore(1)
-    first, second = Turn(turns), Turn(turns)
+    first, second = LoopTurn(turns), LoopTurn(turns)
     store = TurningStore(simulated.store, first, Presence(), forgets=simulated.store)
     await first.take()
     unit = await store.begin([])

@@ -15,7 +15,7 @@ from onceonly import Endpoint, Reject
 from onceonly.endpoint.host import host_of
 from onceonly.model.message import Message, Send
 from onceonly.runtime.environment import LIVE
-from onceonly.runtime.processes.counters import Board, Column, Row
+from onceonly.runtime.processes.counters import Board, Column, CounterRow
 from onceonly.runtime.worker import responders
 from onceonly.runtime.worker.alone import crowd
 from tests.endpoint.asgi_client import FAR, Got, ask
@@ -224,7 +224,7 @@ async def test_a_death_while_a_responder_is_at_work_is_not_that_of_a_handler_bes
             assert [row.get(column) for column in (Column.RUNNING, Column.LOW, Column.HIGH)] == [0, 0, 0]
 
 
-def copy(row: Row, to: Row) -> None:
+def copy(row: CounterRow, to: CounterRow) -> None:
     """Mark the same in another row."""
     for column in Column:
         to.set(column, row.get(column))

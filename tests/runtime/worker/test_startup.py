@@ -10,7 +10,7 @@ import pytest
 from onceonly.model.errors import CommitFailed, OnceOnlyError, OutcomeUnknown, SetupError
 from onceonly.runtime.environment import LIVE, Environment
 from onceonly.runtime.worker.backpressure import UNSURE_MOST_SECONDS
-from onceonly.runtime.worker.startup import Patience
+from onceonly.runtime.worker.startup import StartupWait
 
 
 class NotingTimer:
@@ -52,10 +52,10 @@ class Server:
             self.open -= 1
 
 
-def patience(stop: asyncio.Event, timer: NotingTimer, away: asyncio.Event | None = None) -> Patience:
+def patience(stop: asyncio.Event, timer: NotingTimer, away: asyncio.Event | None = None) -> StartupWait:
     """Make the patience of an endpoint's start."""
     environment: Environment = LIVE._replace(timer=timer)
-    return Patience(stop, endpoint="shop", environment=environment, away=away)
+    return StartupWait(stop, endpoint="shop", environment=environment, away=away)
 
 
 async def test_a_server_that_is_away_is_waited_for_and_told_once(caplog: pytest.LogCaptureFixture) -> None:

@@ -12,7 +12,7 @@ from onceonly.model.errors import CommitFailed, ConflictError, OutcomeUnknown, W
 from onceonly.model.message import Delivery, FailureKind, Message, Send, Unreadable
 from onceonly.ports.store import Resources, Unit
 from onceonly.runtime.observe.crash import CrashAt, Crashed
-from onceonly.runtime.observe.observer import Point, Tally
+from onceonly.runtime.observe.observer import CallTally, Point
 from onceonly.runtime.processes.counters import DEAD, HANDLED, HELD, KNOWN, RECEIVED, RETRIED, Board
 from onceonly.runtime.worker.batched_delete import WINDOW_SECONDS
 from onceonly.runtime.worker.worker import Worker, run_all, side_by_side
@@ -196,7 +196,7 @@ async def test_slow_handlers_end_the_unit_when_its_time_is_used() -> None:
         simulated.timer.now += 2.0
 
     simulated = SimulatedEndpoint(ScriptedHandlers(script))
-    tally = Tally()
+    tally = CallTally()
     await simulated.open(*"abcde")
     worker = await simulated.work(WorkerSettings(batch_size=5, budget=1.0, wait=0.05), also=[tally])
     assert simulated.noted() == list("abcde")
@@ -215,7 +215,7 @@ async def test_a_stop_finishes_what_is_in_work_and_receives_no_more() -> None:
         await go.wait()
 
     simulated = await SimulatedEndpoint(ScriptedHandlers(lambda _message, _resources: wait_for_it())).open("a")
-    tally = Tally()
+    tally = CallTally()
     running = asyncio.create_task(simulated.worker(observer=tally).run(stop))
     await begun.wait()
     await simulated.send("b")
@@ -296,7 +296,7 @@ async def test_leases_are_renewed_while_a_batch_is_in_work() -> None:
     timer = LeaseTimer()
     simulated = await SimulatedEndpoint(ScriptedHandlers(lambda _message, _resources: wait_for_it())).open("a")
     simulated.environment = simulated.environment._replace(timer=timer)
-    stop, tally = asyncio.Event(), Tally()
+    stop, tally = asyncio.Event(), CallTally()
     running = asyncio.create_task(simulated.worker(observer=tally).run(stop))
     await begun.wait()
     for _ in range(10):
@@ -332,7 +332,7 @@ async def test_a_suspect_runs_alone() -> None:
     await simulated.bury_the_dead()
     copies: list[Send] = []
 
-    class WritesCopiesDown(Tally):
+    class WritesCopiesDown(CallTally):
         def around(self, call):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202 - the double only looks
             if call.point is Point.RETRY_COPY:
                 copies.extend(call.items)

@@ -14,7 +14,7 @@ from onceonly.adapters.memory.starts import MemoryStarts
 from onceonly.adapters.memory.world import Live
 from onceonly.config.worker import WorkerSettings
 from onceonly.model.message import FailureKind, Message, Send
-from onceonly.runtime.observe.observer import Tally
+from onceonly.runtime.observe.observer import CallTally
 from onceonly.runtime.processes.counters import Board
 from onceonly.runtime.worker.worker import Worker
 from tests.runtime.harness import ScriptedHandlers, SimulatedEndpoint, failing
@@ -69,8 +69,8 @@ def _script(message: Message, _resources: object) -> None:
         raise failing("no such order", FailureKind.REJECTED)
 
 
-@pytest.mark.parametrize("observer", [None, Tally()], ids=["plain", "observed"])
-async def test_a_call_passes_one_wrapper_of_its_port(observer: Tally | None, tmp_path: Path) -> None:
+@pytest.mark.parametrize("observer", [None, CallTally()], ids=["plain", "observed"])
+async def test_a_call_passes_one_wrapper_of_its_port(observer: CallTally | None, tmp_path: Path) -> None:
     """In a worker with a supervisor; the observer's is a second one."""
     simulated = await SimulatedEndpoint(ScriptedHandlers(_script)).open("a", "b", "rejected")
     suspect = Message(id="alone", source="test", type="order", body=b"{}")

@@ -4,7 +4,7 @@ from collections.abc import Generator, Hashable
 from types import coroutine
 from typing import Any, NamedTuple
 
-from onceonly.adapters.memory.world import Operation, Raises
+from onceonly.adapters.memory.world import PortOperation, Raises
 
 
 class Choice(NamedTuple):
@@ -17,7 +17,7 @@ class Choice(NamedTuple):
     run: tuple[bytes, int] = (b"", 0)
 
 
-Call = Operation | Choice
+Call = PortOperation | Choice
 
 
 @coroutine
@@ -34,12 +34,12 @@ class Asking:
 
     def __init__(self, name: Hashable) -> None:
         """Name units and attempts after `name`, which no other run of the program has."""
-        self.marks: list[Operation] = []
+        self.marks: list[PortOperation] = []
         """The operations done at once since the last call; none of them waits or answers."""
         self._name = name
         self._count = 0
 
-    async def perform(self, operation: Operation, patience: float | None = None) -> Any:
+    async def perform(self, operation: PortOperation, patience: float | None = None) -> Any:
         """Ask the checker."""
         return await ask(operation)
 
@@ -47,7 +47,7 @@ class Asking:
         """Ask how the handler of this message ends."""
         return await ask(Choice(name, run))
 
-    def at_once(self, operation: Operation) -> None:
+    def at_once(self, operation: PortOperation) -> None:
         """Leave a note for the checker, which applies it before anything else happens."""
         self.marks.append(operation)
 

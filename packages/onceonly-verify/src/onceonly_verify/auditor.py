@@ -13,7 +13,7 @@ from onceonly.model.message import FailureKind
 from onceonly.model.token import Token
 from onceonly_verify.besides import (
     BARRED,
-    Left,
+    QuiescentWorld,
     dead_tokens,
     evicted_records,
     left_over,
@@ -28,7 +28,7 @@ from onceonly_verify.workload import BY, Behaviour, Workload, effect_text, name_
 from onceonly_verify.world import BROKER, LEDGER, LETTERS, STORE, State
 
 
-class Scene(Protocol):
+class AuditedWorld(Protocol):
     """What is looked at: the parts of a world, how its stores look, and what its workers let escape."""
 
     parts: Parts
@@ -44,7 +44,7 @@ class Scene(Protocol):
 class Auditor:
     """Looks at states of one check. Each verdict depends on a few parts only and is remembered for them."""
 
-    def __init__(self, environment: Scene, workload: Workload, patience: int) -> None:
+    def __init__(self, environment: AuditedWorld, workload: Workload, patience: int) -> None:
         """Judge histories of this workload; after `patience` deliveries of one copy, or copies, nothing is settling."""
         self._parts = environment.parts
         self._environment = environment
@@ -201,7 +201,7 @@ class Auditor:
         for text in sorted(expected - sunk):
             yield f"phantom: {text!r} was committed as sent, but never arrived"
         tokens = {Token(letter.message.token, letter.endpoint) for letter in kept if letter.message}
-        left = Left(self._parts.stores(store), self._stores(store), part, tokens)
+        left = QuiescentWorld(self._parts.stores(store), self._stores(store), part, tokens)
         yield from left_over(self._workload, left, overtaken=self._overtaken)
 
     def _where(self, endpoint: str) -> str:

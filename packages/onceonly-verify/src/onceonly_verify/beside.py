@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from onceonly.adapters.memory.transport import Receipt
+from onceonly.adapters.memory.transport import MemoryReceipt
 from onceonly.model.errors import OnceOnlyError
 from onceonly.model.identity import Identity
 from onceonly.model.message import Delivery
@@ -18,7 +18,7 @@ from onceonly_verify.programs import Programs
 from onceonly_verify.roles import Batch, Begun, Role, receiving
 from onceonly_verify.workload import CALLERS, SWEPT_TOKENS, Keeping, Workload, mark_text
 
-FROM_NOWHERE = Receipt(number=0, times=0)
+FROM_NOWHERE = MemoryReceipt(number=0, times=0)
 """The receipt of what comes from no queue."""
 LOOK, PAGE = "to look", 10
 TOKENS_SWEPT = ("token-prepared", "load", "save", "token-discard")

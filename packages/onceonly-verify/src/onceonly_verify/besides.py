@@ -87,7 +87,7 @@ def dead_tokens(workload: Workload, worlds: Worlds, part: BrokerPart) -> Iterato
                 yield f"dead token: a message was sent with token {id_!r}, which is not live: its receiver drops it"
 
 
-class Left(NamedTuple):
+class QuiescentWorld(NamedTuple):
     """A quiescent world: its parts, how its stores look, its broker, and the tokens that dead letters keep for a retry."""
 
     worlds: Worlds
@@ -96,7 +96,7 @@ class Left(NamedTuple):
     given_up: AbstractSet[Token]
 
 
-def left_over(workload: Workload, left: Left, *, overtaken: bool) -> Iterator[str]:
+def left_over(workload: Workload, left: QuiescentWorld, *, overtaken: bool) -> Iterator[str]:
     """Look, at rest, for what nobody will ever ask for or remove. What a sweeper removes does not rest where there is one.
 
     A sweeper that overtakes an attempt may remove its row before it makes things: then they are left when its process dies.

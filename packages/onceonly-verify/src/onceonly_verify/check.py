@@ -6,7 +6,7 @@ from onceonly.model.retry import Retry
 from onceonly_verify.beside import relay_roles, sweeper_roles, transaction_roles
 from onceonly_verify.clients import client_roles
 from onceonly_verify.executing import executing_roles
-from onceonly_verify.mutations import Change
+from onceonly_verify.mutations import CodeChange
 from onceonly_verify.roles import Role, endpoint_roles, older_roles
 from onceonly_verify.upkeep import upkeep_roles
 from onceonly_verify.workload import BILLING, SHOP, Keeping, Workload, copies
@@ -25,7 +25,7 @@ class Check(Struct, frozen=True, kw_only=True):
     """How many answer other services, where any ask."""
     sweepers: int = 0
     janitors: int = 0
-    older: tuple[Change, ...] = ()
+    older: tuple[CodeChange, ...] = ()
     """What makes an older version of the shipping code, which one more worker runs."""
     batch: int = 1
     patience: int = 12

@@ -6,10 +6,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from onceonly.adapters.memory.world import Operation, Place
+from onceonly.adapters.memory.world import PortOperation, WorldPart
 from onceonly.model.entities import Entities
 from onceonly.model.errors import CommitFailed, OnceOnlyError
-from onceonly.model.transaction import Decided, Opening
+from onceonly.model.transaction import Decided, TransactionAttempt
 from onceonly.ports.bundle import Ports
 from onceonly_verify.beside import asked
 from onceonly_verify.keeping import ANSWERS, AnswersWorld
@@ -17,7 +17,7 @@ from onceonly_verify.programs import Programs
 from onceonly_verify.roles import Batch, Role
 from onceonly_verify.workload import CLIENTS, WITH_ENTITIES, Client, Workload, decode_rows, encode_rows, mark_text
 
-PLACE = Place(ANSWERS, AnswersWorld())
+PLACE = WorldPart(ANSWERS, AnswersWorld())
 ON_DOCUMENTS, IN_STORE = ("load", "save", "send"), ("open", "commit", "send", "forget")
 
 
@@ -49,7 +49,7 @@ async def _attempt(programs: Programs, ports: Ports) -> None:
     attempt = mark_text(handlers.driver.token())
     client: Client = handlers.workload.attempts[attempt]
     request = client.request.encode() if client.key else b""
-    opening = Opening(endpoint=ports.endpoint, attempt=attempt, max_commit=1, key=client.key, fingerprint=request)
+    opening = TransactionAttempt(endpoint=ports.endpoint, attempt=attempt, max_commit=1, key=client.key, fingerprint=request)
 
     async def block(opened: Any) -> Decided:
         if not ports.controls:
@@ -66,10 +66,10 @@ async def _attempt(programs: Programs, ports: Ports) -> None:
         try:
             done = await programs.transaction.transact(opening, block, ways)
         except CommitFailed:
-            handlers.driver.at_once(Operation("told", PLACE, _fail, (attempt,)))
+            handlers.driver.at_once(PortOperation("told", PLACE, _fail, (attempt,)))
             return
         answer = "" if done.answer is None else done.answer.decode()
-        handlers.driver.at_once(Operation("told", PLACE, _tell, (attempt, answer)))
+        handlers.driver.at_once(PortOperation("told", PLACE, _tell, (attempt, answer)))
         if done.records:
             await programs.relay.relay(done.records, ports)
 

@@ -35,7 +35,7 @@ INTERRUPTED = 130
 _Named = TypeVar("_Named", Check, Mutant)
 
 
-class Plan(Struct, frozen=True, kw_only=True):
+class VerifyPlan(Struct, frozen=True, kw_only=True):
     """What to do; `save` names the file for counterexamples, None for one named after the check."""
 
     checks: Sequence[Check] = ()
@@ -51,7 +51,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     """Whether to print the counterexamples of mutants as well."""
 
 
-class Findings(Struct):
+class VerifyFindings(Struct):
     """What came of it so far."""
 
     checked: list[CheckResult] = field(default_factory=list)
@@ -93,7 +93,7 @@ def verify(  # noqa: PLR0913 - one parameter for each option
         replay_file(replay, as_json=as_json)
     whole = not (check or mutant or (schedules is not None and not deep))
     _carry_out(
-        Plan(
+        VerifyPlan(
             checks=_chosen(check, (*CHECKS, *DEEP)) if check else CHECKS if whole else (),
             mutants=_chosen(mutant, MUTANTS) if mutant else MUTANTS if whole and mutants else (),
             deep=DEEP if deep else (),
@@ -108,9 +108,9 @@ def verify(  # noqa: PLR0913 - one parameter for each option
     )
 
 
-def _carry_out(plan: Plan) -> None:
+def _carry_out(plan: VerifyPlan) -> None:
     began = time.perf_counter()
-    found = Findings()
+    found = VerifyFindings()
     try:
         _work(plan, found)
     except KeyboardInterrupt:
@@ -129,7 +129,7 @@ def _carry_out(plan: Plan) -> None:
         refuse("interrupted: this is what was done so far", INTERRUPTED)
 
 
-def _work(plan: Plan, found: Findings) -> None:
+def _work(plan: VerifyPlan, found: VerifyFindings) -> None:
     if plan.checks:
         _check(plan, found)
     if plan.mutants:
@@ -140,7 +140,7 @@ def _work(plan: Plan, found: Findings) -> None:
         _walk(plan, found)
 
 
-def _check(plan: Plan, found: Findings) -> None:
+def _check(plan: VerifyPlan, found: VerifyFindings) -> None:
     under_way: dict[str, int] = {}
     with watching("checking", len(plan.checks), quiet=plan.as_json) as watch:
 
@@ -156,7 +156,7 @@ def _check(plan: Plan, found: Findings) -> None:
         found.checked = list(run_checks(plan.checks, jobs=plan.jobs, progress=seen, done=checked))
 
 
-def _hunt(plan: Plan, found: Findings) -> None:
+def _hunt(plan: VerifyPlan, found: VerifyFindings) -> None:
     with watching("hunting mutants", len(plan.mutants), quiet=plan.as_json) as watch:
 
         def hunted(each: MutantResult) -> None:
@@ -166,7 +166,7 @@ def _hunt(plan: Plan, found: Findings) -> None:
         found.hunted = list(run_mutants(plan.mutants, jobs=plan.jobs, done=hunted))
 
 
-def _go_deep(plan: Plan, found: Findings) -> None:
+def _go_deep(plan: VerifyPlan, found: VerifyFindings) -> None:
     with watching("exploring", len(plan.deep), quiet=plan.as_json) as watch:
 
         def seen(name: str, states: int, _transitions: int) -> None:
@@ -181,7 +181,7 @@ def _go_deep(plan: Plan, found: Findings) -> None:
         raise KeyboardInterrupt
 
 
-def _walk(plan: Plan, found: Findings) -> None:
+def _walk(plan: VerifyPlan, found: VerifyFindings) -> None:
     with watching("walking", plan.schedules, quiet=plan.as_json) as watch:
 
         def tick(walked: Walked) -> None:
@@ -192,7 +192,7 @@ def _walk(plan: Plan, found: Findings) -> None:
     found.interrupted = found.walked.passed and found.walked.schedules < plan.schedules
 
 
-def _tell(plan: Plan, found: Findings, seconds: float) -> None:
+def _tell(plan: VerifyPlan, found: VerifyFindings, seconds: float) -> None:
     if found.checked:
         show_checks("The shipping algorithms, explored", found.checked)
     if found.deep:
@@ -216,7 +216,7 @@ def _tell(plan: Plan, found: Findings, seconds: float) -> None:
         show(summary(found.checked, found.hunted, seconds))
 
 
-def _keep(plan: Plan, found: Findings) -> None:
+def _keep(plan: VerifyPlan, found: VerifyFindings) -> None:
     """Save what a person will want to replay: what is wrong with the shipping code, and mutants where a file is named."""
     wrong = [each for each in (*found.checked, *found.deep) if each.violation or each.stuck]
     histories = [history_of(each.algorithm, each.violation or STUCK, each.steps) for each in wrong]
@@ -231,7 +231,7 @@ def _keep(plan: Plan, found: Findings) -> None:
         complain(f"nothing was saved in {plan.save}: there is no counterexample")
 
 
-def _complaints(found: Findings) -> list[str]:
+def _complaints(found: VerifyFindings) -> list[str]:
     bad = [each.algorithm for each in found.checked if not each.passed]
     bad += [each.algorithm for each in found.deep if not holds(each)]
     if found.walked and not found.walked.passed:
@@ -241,7 +241,7 @@ def _complaints(found: Findings) -> list[str]:
     return texts + ([f"the checker is blind to: {', '.join(survivors)}"] if survivors else [])
 
 
-def _document(plan: Plan, found: Findings) -> dict[str, object]:
+def _document(plan: VerifyPlan, found: VerifyFindings) -> dict[str, object]:
     document: dict[str, object] = {
         "checks": [check_json(each) for each in found.checked],
         "mutants": [mutant_json(each) for each in found.hunted],

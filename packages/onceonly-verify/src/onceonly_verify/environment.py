@@ -6,12 +6,12 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from onceonly.adapters.memory.world import Operation
+from onceonly.adapters.memory.world import PortOperation
 from onceonly.model.identity import Identity
 from onceonly.model.record import Answer
 from onceonly.ports.transport import Topology
 from onceonly_verify.asking import Choice
-from onceonly_verify.faults import ANSWER_LOST, Form, failures, interrupted, outage, successes
+from onceonly_verify.faults import ANSWER_LOST, CallOutcome, failures, interrupted, outage, successes
 from onceonly_verify.forms import lose, roll_back
 from onceonly_verify.keeping import Views, first_worlds
 from onceonly_verify.parts import Parts
@@ -40,7 +40,7 @@ NOBODY = -1
 """In place of a worker's number: this move is the world's."""
 
 Ends = tuple[tuple[str, End], ...]
-Way = Callable[[Operation, Any], Iterator[Form]]
+Way = Callable[[PortOperation, Any], Iterator[CallOutcome]]
 
 
 class Told(NamedTuple):
@@ -48,17 +48,17 @@ class Told(NamedTuple):
 
     label: Label
     place: int
-    form: Form
+    form: CallOutcome
 
 
-class Turn(NamedTuple):
+class CallTransitions(NamedTuple):
     """All that a worker's call can come to, and whether it may go first, if its worker has no rivals."""
 
     moves: list[Move]
     first: bool
 
 
-class Environment:
+class CheckEnvironment:
     """The transitions of one check. What depends on less than the whole state is computed once and remembered."""
 
     def __init__(
@@ -75,7 +75,7 @@ class Environment:
         self._failing: Way = partial(failures, blocking=workload.blocking)
         self._told: dict[tuple[Way, int, int], list[Told]] = {}
         self._arriving: dict[tuple[int, int], list[tuple[int, Batch]]] = {}
-        self._turns: dict[tuple[int, int, int], Turn] = {}
+        self._turns: dict[tuple[int, int, int], CallTransitions] = {}
         self._begun: dict[tuple[int, int, int, int, bool], list[Move]] = {}
         self._ends: dict[tuple[int, int, Any], Move | None] = {}
         self._landings: dict[tuple[int, int, int], list[Move]] = {}
@@ -151,15 +151,15 @@ class Environment:
 
     # What a worker's call comes to.
 
-    def _turn(self, number: int, state: State) -> Turn:
+    def _turn(self, number: int, state: State) -> CallTransitions:
         place = self._reductions.place(number)
         key = (number, self.parts.at(state, place), state[LEDGER])
         found = self._turns.get(key)
         if found is None:
             node, ledger = self.trie.nodes[number], self.parts.ledger(state[LEDGER])
             # A program that let something escape makes no move: it is a violation, found before this.
-            moves = list(self._outcomes(node, (place, key[1]), ledger)) if isinstance(node.call, Operation) else []
-            found = self._turns[key] = Turn(moves, first=self._reductions.goes_first(node, (place, key[1]), ledger))
+            moves = list(self._outcomes(node, (place, key[1]), ledger)) if isinstance(node.call, PortOperation) else []
+            found = self._turns[key] = CallTransitions(moves, first=self._reductions.goes_first(node, (place, key[1]), ledger))
         return found
 
     def _outcomes(self, node: Node, where: tuple[int, int], ledger: Ledger) -> Iterator[Move]:
@@ -231,8 +231,8 @@ class Environment:
         number = self._cast.number(node.batch)
         store = self._stores[self._cast.roles[number].endpoint]
         receipt, running = node.batch[0].receipt, node.call.run if isinstance(node.call, Choice) else None
-        rollback = Operation("rollback", store, roll_back, (receipt,))
-        lost = Operation("rollback", self._programs.starts.PLACE, lose, (receipt, running, self._workload.supervised))
+        rollback = PortOperation("rollback", store, roll_back, (receipt,))
+        lost = PortOperation("rollback", self._programs.starts.PLACE, lose, (receipt, running, self._workload.supervised))
         return Move(label, now.place, now.part, self.parts.ledger_number(now.ledger), number, (rollback, lost))
 
     # What sets an idle worker going.
@@ -333,7 +333,7 @@ def fresh_parts(workload: Workload, bounds: Bounds, *, programs: Programs, cast:
     return Parts(first_worlds(workload, programs), labels, first)
 
 
-def _changed(place: int, form: Form, ledger: Ledger) -> Changed:
+def _changed(place: int, form: CallOutcome, ledger: Ledger) -> Changed:
     for operation in form.pending:
         ledger = ledger.later(place, operation)
     if isinstance(form.outcome, tuple) and Answer.REFUSED in form.outcome:

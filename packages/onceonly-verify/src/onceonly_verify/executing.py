@@ -11,7 +11,7 @@ from onceonly.model.identity import Identity
 from onceonly.model.message import Delivery
 from onceonly.model.record import Answer
 from onceonly.model.remote import Request
-from onceonly.model.transaction import Decided, Opening
+from onceonly.model.transaction import Decided, TransactionAttempt
 from onceonly.ports.bundle import Ports
 from onceonly.ports.store import Resources
 from onceonly_verify.keeping import calls_of
@@ -82,7 +82,7 @@ async def _follow(asked: Delivery, key: str, verbs: tuple[str, ...], ports: Port
 async def _post(key: str, programs: Programs, ports: Ports, calls: Any) -> None:
     handlers: Any = ports.handlers
     mark = mark_text(handlers.driver.token())
-    opening = Opening(endpoint=ports.endpoint, attempt=mark, max_commit=SOON, key=key)
+    opening = TransactionAttempt(endpoint=ports.endpoint, attempt=mark, max_commit=SOON, key=key)
 
     async def run(_request: Request, resources: Resources) -> Decided:
         notebook: Any = resources.get(programs.stores.Notebook)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from onceonly.adapters.memory.world import Operation, Raises
+from onceonly.adapters.memory.world import PortOperation, Raises
 from onceonly.model.errors import CommitFailed, ConflictError, OutcomeUnknown
 from onceonly.model.record import Answer
 
@@ -67,13 +67,13 @@ LATE = frozenset({"commit", "send", "save", "token-prepare", "thing-create", "re
 """What may still be under way when its process dies. What else may be is as if it had happened, or had not: it adds nothing."""
 
 
-class Form(NamedTuple):
+class CallOutcome(NamedTuple):
     """One thing that a call can come to."""
 
     form: str
     part: Any
     outcome: Any
-    pending: tuple[Operation, ...] = ()
+    pending: tuple[PortOperation, ...] = ()
 
 
 def raises(kind: type[Exception]) -> Raises:
@@ -83,10 +83,10 @@ def raises(kind: type[Exception]) -> Raises:
 
 def silent_answers(call: Hashable) -> tuple[Raises | None, ...]:
     """List all that a call can be answered which answers nothing when it is applied; empty for every other call."""
-    return _SILENT.get(call.point, ()) if isinstance(call, Operation) else ()
+    return _SILENT.get(call.point, ()) if isinstance(call, PortOperation) else ()
 
 
-def subsets(operation: Operation) -> list[tuple[Any, ...]]:
+def subsets(operation: PortOperation) -> list[tuple[Any, ...]]:
     """List the subsets of a many-item call's items, but none and all."""
     if not operation.many:
         return []
@@ -104,12 +104,12 @@ _SILENT: dict[str, tuple[Raises | None, ...]] = {
 }
 
 
-def only(operation: Operation, items: Sequence[Any]) -> Operation:
+def only(operation: PortOperation, items: Sequence[Any]) -> PortOperation:
     """Give the same call over some of its items."""
     return operation._replace(arguments=(tuple(items), *operation.arguments[1:]))
 
 
-def do(operation: Operation, part: Any) -> tuple[Any, Any]:
+def do(operation: PortOperation, part: Any) -> tuple[Any, Any]:
     """Apply a call that does not have to wait."""
     step = operation.function(part, *operation.arguments)
     if step is None:
@@ -117,7 +117,7 @@ def do(operation: Operation, part: Any) -> tuple[Any, Any]:
     return step
 
 
-def successes(operation: Operation, part: Any) -> Iterator[Form]:
+def successes(operation: PortOperation, part: Any) -> Iterator[CallOutcome]:
     """Apply a call; nothing when it has to wait. A late settlement is ignored or accepted, as brokers differ."""
     step = operation.function(part, *operation.arguments)
     if step is None:
@@ -128,19 +128,19 @@ def successes(operation: Operation, part: Any) -> Iterator[Form]:
         )
         accepted, outcome = do(accepting, part)
         if accepted != step[0]:
-            yield Form(LATE_IGNORED, *step)
-            yield Form(LATE_ACCEPTED, accepted, outcome)
+            yield CallOutcome(LATE_IGNORED, *step)
+            yield CallOutcome(LATE_ACCEPTED, accepted, outcome)
             return
-    yield Form(APPLIED, *step)
+    yield CallOutcome(APPLIED, *step)
 
 
-def failures(operation: Operation, part: Any, *, blocking: bool) -> Iterator[Form]:
+def failures(operation: PortOperation, part: Any, *, blocking: bool) -> Iterator[CallOutcome]:
     """Fail a call in every form it can fail in."""
     if operation.point not in FORMS or operation.function(part, *operation.arguments) is None:
         return
     if operation.point in {"begin", "open"}:
         yield from (
-            Form(form, part, raises(kind))
+            CallOutcome(form, part, raises(kind))
             for form, kind in zip(FORMS["begin"], (ConflictError, CommitFailed, OutcomeUnknown), strict=True)
         )
     elif operation.point == "commit":
@@ -151,26 +151,26 @@ def failures(operation: Operation, part: Any, *, blocking: bool) -> Iterator[For
             yield from _answer_failures(operation, part)
 
 
-def outage(operation: Operation, part: Any) -> Iterator[Form]:
+def outage(operation: PortOperation, part: Any) -> Iterator[CallOutcome]:
     """Let the store go away before it gets a COMMIT; every other unit fares alike until one is committed."""
     if operation.point == "commit":
         token = operation.arguments[0]
         gone = replace(part, open=tuple(unit for unit in part.open if unit.token != token))
-        yield Form(CUT_OFF, gone, raises(OutcomeUnknown))
+        yield CallOutcome(CUT_OFF, gone, raises(OutcomeUnknown))
 
 
-def interrupted(operation: Operation, part: Any) -> Iterator[Form]:
+def interrupted(operation: PortOperation, part: Any) -> Iterator[CallOutcome]:
     """Interrupt a call by the death of its process: not yet made, partly applied, or still under way."""
-    yield Form("crash before", part, None)
+    yield CallOutcome("crash before", part, None)
     for items in subsets(operation):
-        yield Form("crash, partly applied", do(only(operation, items), part)[0], None)
+        yield CallOutcome("crash, partly applied", do(only(operation, items), part)[0], None)
     if operation.point == "commit":
         part, operation = adrift(operation, part)
     if operation.point in LATE:
-        yield Form("crash, lands later", part, None, (operation,))
+        yield CallOutcome("crash, lands later", part, None, (operation,))
 
 
-def adrift(operation: Operation, store: Any) -> tuple[Any, Operation]:
+def adrift(operation: PortOperation, store: Any) -> tuple[Any, PortOperation]:
     """Cut a commit loose from its worker: the unit lives on, under another name, until the commit lands."""
     token, *rest = operation.arguments
     name = ("adrift", token)
@@ -178,40 +178,40 @@ def adrift(operation: Operation, store: Any) -> tuple[Any, Operation]:
     return replace(store, open=units), operation._replace(arguments=(name, *rest))
 
 
-def _commit_failures(operation: Operation, part: Any, *, blocking: bool) -> Iterator[Form]:
+def _commit_failures(operation: PortOperation, part: Any, *, blocking: bool) -> Iterator[CallOutcome]:
     token = operation.arguments[0]
     gone = replace(part, open=tuple(unit for unit in part.open if unit.token != token))
     applied, outcome = do(operation, part)
-    yield Form(CONFLICT, gone, raises(ConflictError))
-    yield Form(FAILED, gone, raises(CommitFailed))
-    yield Form(UNKNOWN_APPLIED, applied, raises(OutcomeUnknown))
-    yield Form(UNKNOWN_NOT, gone, raises(OutcomeUnknown))
+    yield CallOutcome(CONFLICT, gone, raises(ConflictError))
+    yield CallOutcome(FAILED, gone, raises(CommitFailed))
+    yield CallOutcome(UNKNOWN_APPLIED, applied, raises(OutcomeUnknown))
+    yield CallOutcome(UNKNOWN_NOT, gone, raises(OutcomeUnknown))
     drifting, late = adrift(operation, part)
-    yield Form(LANDS_LATER, drifting, raises(OutcomeUnknown), (late,))
+    yield CallOutcome(LANDS_LATER, drifting, raises(OutcomeUnknown), (late,))
     if not blocking:  # where units block, a second COMMIT finds its unit over
         twin = tuple(unit for unit in drifting.open if unit not in part.open)
-        yield Form(DUPLICATED, replace(applied, open=(*applied.open, *twin)), outcome, (late,))
+        yield CallOutcome(DUPLICATED, replace(applied, open=(*applied.open, *twin)), outcome, (late,))
 
 
-def _write_failures(operation: Operation, part: Any) -> Iterator[Form]:
+def _write_failures(operation: PortOperation, part: Any) -> Iterator[CallOutcome]:
     forms = FORMS[operation.point]
     applied, outcome = do(operation, part)
     if CONFLICT in forms:
-        yield Form(CONFLICT, part, raises(ConflictError))
-    yield Form(FAILED, part, raises(CommitFailed))
+        yield CallOutcome(CONFLICT, part, raises(ConflictError))
+    yield CallOutcome(FAILED, part, raises(CommitFailed))
     if UNKNOWN_APPLIED not in forms:
         return
-    yield Form(UNKNOWN_APPLIED, applied, raises(OutcomeUnknown))
-    yield Form(UNKNOWN_NOT, part, raises(OutcomeUnknown))
+    yield CallOutcome(UNKNOWN_APPLIED, applied, raises(OutcomeUnknown))
+    yield CallOutcome(UNKNOWN_NOT, part, raises(OutcomeUnknown))
     for items in subsets(operation):
-        yield Form(UNKNOWN_PART, do(only(operation, items), part)[0], raises(OutcomeUnknown))
+        yield CallOutcome(UNKNOWN_PART, do(only(operation, items), part)[0], raises(OutcomeUnknown))
     if LANDS_LATER in forms:
-        yield Form(LANDS_LATER, part, raises(OutcomeUnknown), (operation,))
+        yield CallOutcome(LANDS_LATER, part, raises(OutcomeUnknown), (operation,))
     if DUPLICATED in forms:
-        yield Form(DUPLICATED, applied, outcome, (operation,))
+        yield CallOutcome(DUPLICATED, applied, outcome, (operation,))
 
 
-def _answer_failures(operation: Operation, part: Any) -> Iterator[Form]:
+def _answer_failures(operation: PortOperation, part: Any) -> Iterator[CallOutcome]:
     """Answer badly for one of the messages sent, well for the others."""
     applied, answers = do(operation, part)
     for index, item in enumerate(operation.arguments[0]):
@@ -219,7 +219,7 @@ def _answer_failures(operation: Operation, part: Any) -> Iterator[Form]:
         without, _ = do(others, part)
         refused = (*answers[:index], Answer.REFUSED, *answers[index + 1 :])
         unknown = (*answers[:index], Answer.UNKNOWN, *answers[index + 1 :])
-        yield Form(ONE_REFUSED, without, refused)
-        yield Form(ONE_APPLIED, applied, unknown)
-        yield Form(ONE_NOT, without, unknown)
-        yield Form(ONE_LATER, without, unknown, (only(operation, [item]),))
+        yield CallOutcome(ONE_REFUSED, without, refused)
+        yield CallOutcome(ONE_APPLIED, applied, unknown)
+        yield CallOutcome(ONE_NOT, without, unknown)
+        yield CallOutcome(ONE_LATER, without, unknown, (only(operation, [item]),))

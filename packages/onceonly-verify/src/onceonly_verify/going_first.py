@@ -18,13 +18,13 @@ because other workers make the difference, or see it.
 from collections.abc import Iterable
 from typing import Any
 
-from onceonly.adapters.memory.world import Operation, Raises
+from onceonly.adapters.memory.world import PortOperation, Raises
 from onceonly.documents.register import LISTED
 from onceonly_verify.faults import do
 from onceonly_verify.world import Ledger
 
 
-def goes_first(call: Operation, part: Any, ledger: Ledger, receipts: frozenset[Any]) -> bool:
+def goes_first(call: PortOperation, part: Any, ledger: Ledger, receipts: frozenset[Any]) -> bool:
     """Tell whether this call, on this part of the world, meets nobody; its worker has these receipts, and no rivals.
 
     Where its process may end, so may not its leases before: less is lost with the one than with the other.
@@ -43,7 +43,7 @@ def are_rivals(mine: Iterable[Any], theirs: Iterable[Any]) -> bool:
     return not {receipt.number for receipt in mine}.isdisjoint(receipt.number for receipt in theirs)
 
 
-def _settles_alone(call: Operation, broker: Any, ledger: Ledger) -> bool:
+def _settles_alone(call: PortOperation, broker: Any, ledger: Ledger) -> bool:
     """What is gone stays gone. What is there it must hold, under a lease that cannot end early."""
     receipts = set(call.arguments[0])
     numbers = {receipt.number for receipt in receipts}
@@ -53,27 +53,27 @@ def _settles_alone(call: Operation, broker: Any, ledger: Ledger) -> bool:
     return all(entry.held_until and entry.receipt in receipts for entry in there)
 
 
-def _sends(_call: Operation, _broker: Any, _ledger: Ledger) -> bool:
+def _sends(_call: PortOperation, _broker: Any, _ledger: Ledger) -> bool:
     """One more message, in whichever queue, takes no choice from anybody, and numbers of copies are only names."""
     return True
 
 
-def _begins_what_is_over(call: Operation, store: Any, _ledger: Ledger) -> bool:
+def _begins_what_is_over(call: PortOperation, store: Any, _ledger: Ledger) -> bool:
     """The answer is final, and the unit claims nothing that others wait for."""
     return _are_over([message.identity for message in call.arguments[0]], store)
 
 
-def _forgets_what_is_over(call: Operation, store: Any, _ledger: Ledger) -> bool:
+def _forgets_what_is_over(call: PortOperation, store: Any, _ledger: Ledger) -> bool:
     """There is nothing to forget, and there will not be."""
     return _are_over(call.arguments[0], store)
 
 
-def _is_refused(call: Operation, store: Any, _ledger: Ledger) -> bool:
+def _is_refused(call: PortOperation, store: Any, _ledger: Ledger) -> bool:
     """A claim that another unit committed stays, and so does what is wrong with this one: only the unit itself ends."""
     return isinstance(do(call, store)[1], Raises)
 
 
-def _is_stale(call: Operation, documents: Any, ledger: Ledger) -> bool:
+def _is_stale(call: PortOperation, documents: Any, ledger: Ledger) -> bool:
     """A write that expects another version than there is expects it for good: versions never repeat.
 
     A new entry in the list of register rows has a name that nobody else knows; only a sweeper could come across it.
@@ -85,13 +85,13 @@ def _is_stale(call: Operation, documents: Any, ledger: Ledger) -> bool:
     return not ledger.overtaken and all(change.key.startswith(LISTED) and change.key not in now for change in changes)
 
 
-def _prepares_alone(call: Operation, tokens: Any, ledger: Ledger) -> bool:
+def _prepares_alone(call: PortOperation, tokens: Any, ledger: Ledger) -> bool:
     """Ids that are fresh are known to nobody else; only a sweeper could come across their tokens."""
     mine = set(call.arguments[0])
     return not ledger.overtaken and mine.isdisjoint(tokens.live) and mine.isdisjoint(each.token for each in tokens.prepared)
 
 
-def _is_remembered(call: Operation, dedup: Any, _ledger: Ledger) -> bool:
+def _is_remembered(call: PortOperation, dedup: Any, _ledger: Ledger) -> bool:
     """A key that was added stays."""
     return bool(dedup.keys.issuperset(call.arguments[0]))
 

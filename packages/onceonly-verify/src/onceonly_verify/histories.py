@@ -15,7 +15,7 @@ from onceonly_verify.mutants import MUTANTS
 from onceonly_verify.mutations import DoesNotApply
 from onceonly_verify.play import Play, at_once
 from onceonly_verify.programs import Programs, changed, shipped
-from onceonly_verify.stage import WORLD, Ends, Opening, Option, OutOfBounds
+from onceonly_verify.stage import WORLD, Ends, InitialState, Option, OutOfBounds
 from onceonly_verify.workload import End
 
 FORMAT = 1
@@ -26,7 +26,7 @@ STUCK = "stuck"
 _HANDLER = "; the handler of "
 
 
-class Line(Struct, frozen=True):
+class TraceStep(Struct, frozen=True):
     """One step. `variant` tells apart what reads the same: which of several messages was the refused one."""
 
     who: str
@@ -35,12 +35,12 @@ class Line(Struct, frozen=True):
     variant: int = 0
 
 
-class History(Struct, frozen=True, kw_only=True):
+class Counterexample(Struct, frozen=True, kw_only=True):
     """A counterexample: of which check, of which mutant (empty: the shipping code), what is wrong at its end."""
 
     check: str
     violation: str
-    steps: tuple[Line, ...]
+    steps: tuple[TraceStep, ...]
     mutant: str = ""
     format: int = FORMAT
 
@@ -54,22 +54,22 @@ class Astray(OnceOnlyError):
         self.begun = begun
 
 
-def history_of(check: str, violation: str, steps: Sequence[Step], mutant: str = "") -> History:
+def history_of(check: str, violation: str, steps: Sequence[Step], mutant: str = "") -> Counterexample:
     """Make a history of a finding, and find the variants that lead to its violation."""
-    lines = tuple(Line(step.who, step.what, step.outcome) for step in steps)
-    found = History(check=check, violation=violation or STUCK, steps=lines, mutant=mutant)
+    lines = tuple(TraceStep(step.who, step.what, step.outcome) for step in steps)
+    found = Counterexample(check=check, violation=violation or STUCK, steps=lines, mutant=mutant)
     return resolved(found, opening_of(found))
 
 
-def save(history: History, file: str) -> None:
+def save(history: Counterexample, file: str) -> None:
     """Write it as JSON. Raises OSError."""
     Path(file).write_bytes(msgspec.json.format(msgspec.json.encode(history), indent=2) + b"\n")
 
 
-def load(file: str) -> History:
+def load(file: str) -> Counterexample:
     """Read what `save` wrote. Raises SetupError when it is something else, OSError."""
     try:
-        history = msgspec.json.decode(Path(file).read_bytes(), type=History)
+        history = msgspec.json.decode(Path(file).read_bytes(), type=Counterexample)
     except msgspec.DecodeError as error:
         raise SetupError(f"{file} is no counterexample of `onceonly verify`: {error}") from error
     if history.format != FORMAT:
@@ -77,12 +77,12 @@ def load(file: str) -> History:
     return history
 
 
-def opening_of(history: History) -> Opening:
+def opening_of(history: Counterexample) -> InitialState:
     """Set up the check and the programs of a history. Raises SetupError when there are none of these names any more."""
     check = next((check for check in (*CHECKS, *DEEP, *LARGE) if check.name == history.check), None)
     if check is None:
         raise SetupError(f"there is no check called {history.check!r}; `onceonly verify --list` lists them")
-    return Opening(check, programs_of(history.mutant))
+    return InitialState(check, programs_of(history.mutant))
 
 
 def programs_of(mutant: str) -> Programs:
@@ -98,7 +98,7 @@ def programs_of(mutant: str) -> Programs:
         raise SetupError(f"the mutant {mutant!r} does not apply any more: {error}") from error
 
 
-def option_for(play: Play, line: Line, at: int) -> tuple[Option, int]:
+def option_for(play: Play, line: TraceStep, at: int) -> tuple[Option, int]:
     """Find what a line speaks of among what may happen, and in how many ways it may. Raises Astray."""
     who = WORLD if line.who == "the world" else ord(line.who[-1]) - ord("A")
     said, _, _ = line.what.partition(_HANDLER)
@@ -133,10 +133,10 @@ def _instead(play: Play, wanted: Step, options: Iterable[Option]) -> str:
     return f"{who} can only\n  " + "\n  ".join(calls) if calls else f"{who} has nothing to do"
 
 
-class Script:
+class HandlerScript:
     """How the handlers of one step ended, according to its line."""
 
-    def __init__(self, line: Line, at: int) -> None:
+    def __init__(self, line: TraceStep, at: int) -> None:
         """Read the line."""
         self._at = at
         self._ends = [_end(text) for text in line.what.split(_HANDLER)[1:]]
@@ -158,10 +158,10 @@ def _end(text: str) -> tuple[str, End]:
     return text.removesuffix(f" {end.value}"), end
 
 
-async def follow(play: Play, line: Line, at: int) -> tuple[Option, Ends, int]:
+async def follow(play: Play, line: TraceStep, at: int) -> tuple[Option, Ends, int]:
     """Let happen what a line says; gives it, and in how many ways it could have been meant. Raises Astray."""
     option, ways = option_for(play, line, at)
-    script = Script(line, at)
+    script = HandlerScript(line, at)
     try:
         ends = await play.take(option, script.choose)
     except OutOfBounds as error:
@@ -199,7 +199,7 @@ def calm_option(play: Play, number: int) -> Option | None:
     return None
 
 
-def resolved(history: History, opening: Opening) -> History:
+def resolved(history: Counterexample, opening: InitialState) -> Counterexample:
     """Find the variants with which a history leads to its violation; as it is when none does."""
     lines = list(history.steps)
     for _ in range(ATTEMPTS):
@@ -219,7 +219,7 @@ def same(found: str, wanted: str) -> bool:
     return found == wanted or (found.startswith(STUCK) and wanted.startswith(STUCK))
 
 
-async def _attempt(lines: Sequence[Line], wanted: str, opening: Opening) -> tuple[list[int], str]:
+async def _attempt(lines: Sequence[TraceStep], wanted: str, opening: InitialState) -> tuple[list[int], str]:
     play, ways = Play(opening), []
     try:
         for at, line in enumerate(lines):

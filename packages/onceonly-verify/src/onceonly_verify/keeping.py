@@ -8,12 +8,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from onceonly.adapters.memory.store import Stored, StoreWorld
-from onceonly.adapters.memory.world import Driver, Place
+from onceonly.adapters.memory.world import WorldDriver, WorldPart
 from onceonly.documents.register import LISTED
 from onceonly.formats.documents import decode_entity
 from onceonly.model.identity import Identity, claim_key, fingerprint
 from onceonly.model.remote import HTTP
-from onceonly.model.transaction import Kept, key_of
+from onceonly.model.transaction import IdempotencyEntry, key_of
 from onceonly.ports.bundle import Ports
 from onceonly.ports.transactions import Controls
 from onceonly_verify.asking import Asking
@@ -24,8 +24,8 @@ from onceonly_verify.workload import (
     SWEPT_TOKENS,
     WITH_ENTITIES,
     CheckedHandlers,
+    EventClock,
     Keeping,
-    Standing,
     Workload,
     decode_rows,
     identities_of,
@@ -64,8 +64,8 @@ class FreshIds:
 
 def ports_of(workload: Workload, programs: Programs, driver: Asking, *, endpoint: str) -> Ports:
     """Put the memory adapters of one endpoint's worker together, on the checker's driver."""
-    clock = Standing()
-    plain: Driver = driver
+    clock = EventClock()
+    plain: WorldDriver = driver
     rules = programs.transports.Rules(takes_copies=workload.takes_copies)
     store = store_of(workload, programs, driver, endpoint=endpoint)
     transactions = _transactions_of(workload, programs, driver, store, endpoint=endpoint)
@@ -89,7 +89,7 @@ def ports_of(workload: Workload, programs: Programs, driver: Asking, *, endpoint
 
 def store_of(workload: Workload, programs: Programs, driver: Asking, *, endpoint: str) -> Any:
     """Give an endpoint's store."""
-    clock = Standing()
+    clock = EventClock()
     if workload.keeping in {Keeping.CLAIMS, Keeping.ELSEWHERE}:
         return programs.stores.MemoryStore(driver, endpoint, clock=clock, blocking=workload.blocking)
     if workload.keeping is Keeping.RING:
@@ -108,24 +108,24 @@ def _transactions_of(workload: Workload, programs: Programs, driver: Asking, sto
     if workload.keeping in WITH_ENTITIES:
         return programs.document_transactions.DocumentTransactions(store, retention=1)
     blocking = workload.blocking
-    return programs.transactions.MemoryTransactions(driver, endpoint, clock=Standing(), blocking=blocking)
+    return programs.transactions.MemoryTransactions(driver, endpoint, clock=EventClock(), blocking=blocking)
 
 
-def place_of(workload: Workload, programs: Programs, endpoint: str) -> Place:
+def place_of(workload: Workload, programs: Programs, endpoint: str) -> WorldPart:
     """Tell which part of the world is an endpoint's store."""
     store = store_of(workload, programs, Asking(None), endpoint=endpoint)
-    place: Place = store.documents.place if workload.keeping in WITH_ENTITIES else store.place
+    place: WorldPart = store.documents.place if workload.keeping in WITH_ENTITIES else store.place
     return place
 
 
 def tokens_of(programs: Programs, driver: Asking) -> Any:
     """Give the token store."""
-    return programs.tokens.MemoryTokens(driver, clock=Standing())
+    return programs.tokens.MemoryTokens(driver, clock=EventClock())
 
 
 def calls_of(programs: Programs, driver: Asking, *, endpoint: str) -> Any:
     """Give what an endpoint keeps of what other services ask."""
-    return programs.calls.MemoryCalls(driver, endpoint, clock=Standing())
+    return programs.calls.MemoryCalls(driver, endpoint, clock=EventClock())
 
 
 def first_worlds(workload: Workload, programs: Programs) -> dict[str, Any]:
@@ -184,7 +184,7 @@ def _effects_of(workload: Workload, programs: Programs, driver: Asking, store: A
     things = {BLOB: programs.things.MemoryArtifacts(driver, BLOB)} if workload.things else {}
     register = programs.register.DocumentRegister(store)
     kinds = {**things, HTTP: remote} if remote else things
-    return programs.effects.Registered(store, register, kinds, ids=FreshIds(driver), clock=Standing(), remote=remote)
+    return programs.effects.Registered(store, register, kinds, ids=FreshIds(driver), clock=EventClock(), remote=remote)
 
 
 def leaves_garbage(world: Any) -> bool:
@@ -243,7 +243,7 @@ class Views:
 
     def _documents(self, worlds: Mapping[str, Any], endpoint: str) -> StoreWorld:
         names = {claim_key(endpoint, identity): identity for identity in self._names[endpoint]}
-        keys: list[tuple[str, Kept]] = []
+        keys: list[tuple[str, IdempotencyEntry]] = []
         claims: set[tuple[Identity, bytes]] = set()
         notes: list[tuple[str, str]] = []
         records: list[Stored] = []

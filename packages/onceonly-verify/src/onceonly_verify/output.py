@@ -27,7 +27,7 @@ _BROKEN = {
 }
 
 
-class Watch:
+class ProgressOutput:
     """Tells how far a phase is: a bar on a terminal, else a line for each thing that is done, else (quiet) nothing."""
 
     def __init__(self, bar: Progress, what: str, total: int, *, plain: bool) -> None:
@@ -59,10 +59,10 @@ class Watch:
 
 
 @contextmanager
-def watching(what: str, total: int, *, quiet: bool) -> Iterator[Watch]:
+def watching(what: str, total: int, *, quiet: bool) -> Iterator[ProgressOutput]:
     """Watch a phase of so many things."""
     with progress() as bar:
-        yield Watch(bar, what, total, plain=not quiet and not notices().is_terminal)
+        yield ProgressOutput(bar, what, total, plain=not quiet and not notices().is_terminal)
 
 
 def show_checks(title: str, checked: Sequence[CheckResult]) -> None:

@@ -8,11 +8,11 @@ concerns one of them is remembered once.
 from collections.abc import Mapping
 from typing import Any
 
-from onceonly.adapters.memory.world import Operation
+from onceonly.adapters.memory.world import PortOperation
 from onceonly_verify.faults import do
 from onceonly_verify.forms import drained, in_order
 from onceonly_verify.keeping import leaves_garbage
-from onceonly_verify.world import BROKER, LEDGER, LETTERS, STORE, BrokerPart, Known, Ledger, Marks
+from onceonly_verify.world import BROKER, LEDGER, LETTERS, STORE, BrokerPart, Ledger, Marks, Numbering
 
 FIRST_STORE = 4
 """From here on, places are those of the stores."""
@@ -25,7 +25,7 @@ class Parts:
         """Begin with what the first state is made of: stores by their places' names in operations, which `labels` call them."""
         self.places = {"broker": BROKER, "dead letters": LETTERS}
         self.places |= {name: FIRST_STORE + index for index, name in enumerate(stores)}
-        self.known: tuple[Known[Any], ...] = tuple(Known() for _ in range(FIRST_STORE + len(stores)))
+        self.known: tuple[Numbering[Any], ...] = tuple(Numbering() for _ in range(FIRST_STORE + len(stores)))
         self.busy: set[int] = set()
         """Ledgers with something under way."""
         self._labels = labels
@@ -38,11 +38,11 @@ class Parts:
         self._marked: dict[tuple[Marks, int], int] = {}
         self._owing: dict[tuple[int, tuple[str, ...], tuple[str, ...]], bool] = {}
 
-    def place_of(self, operation: Operation) -> int:
+    def place_of(self, operation: PortOperation) -> int:
         """Tell which part a call is about."""
         return self.places[operation.place.name]
 
-    def label_of(self, operation: Operation) -> str:
+    def label_of(self, operation: PortOperation) -> str:
         """Tell what comes before a call that nobody waits for any more."""
         return self._labels.get(operation.place.name, "")
 

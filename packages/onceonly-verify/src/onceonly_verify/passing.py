@@ -10,8 +10,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from onceonly.adapters.memory.ring import Dial, RingWorld, Waiting
-from onceonly.adapters.memory.world import Operation
+from onceonly.adapters.memory.ring import Dial, PendingEntry, RingWorld
+from onceonly.adapters.memory.world import PortOperation
 from onceonly.formats.cloudevents import message_of, take_apart
 from onceonly.model.identity import Identity
 from onceonly.model.message import Headers, Message
@@ -51,7 +51,7 @@ def claimed_before(world: Any, messages: Sequence[Message], decided: Mapping[Ide
         number, start = dial.slicing.slot(message.former_instant), dial.former_slice_of(message)
         effects = decided.get(message.identity, ())
         held = replace(world.slots[number], claims=world.slots[number].claims | {(message.identity, message.fingerprint)})
-        waiting = (Waiting(Record(message.identity, effects), dial.now, start),) if effects else ()
+        waiting = (PendingEntry(Record(message.identity, effects), dial.now, start),) if effects else ()
         slots = (*world.slots[:number], held, *world.slots[number + 1 :])
         world = replace(world, slots=slots, records=world.records + waiting)
     return world
@@ -64,13 +64,13 @@ class OnTime:
         """Hand everything on to this one."""
         self._driver = driver
 
-    async def perform(self, operation: Operation, patience: float | None = None) -> Any:
+    async def perform(self, operation: PortOperation, patience: float | None = None) -> Any:
         """Hand a call on."""
         if operation.arguments and hasattr(operation.arguments[-1], "slicing"):
             operation = operation._replace(function=_on_time(operation.function))
         return await self._driver.perform(operation, patience)
 
-    def at_once(self, operation: Operation) -> None:
+    def at_once(self, operation: PortOperation) -> None:
         """Hand it on: no time is in it."""
         self._driver.at_once(operation)
 

@@ -3,13 +3,13 @@
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, Protocol
 
-from onceonly.adapters.memory.world import Operation
+from onceonly.adapters.memory.world import PortOperation
 from onceonly.model.identity import Identity
 from onceonly.model.message import Delivery
 from onceonly_verify.asking import Call, Choice
 from onceonly_verify.auditor import Auditor
 from onceonly_verify.keeping import Views
-from onceonly_verify.stage import Ends, Opening, Option, Stage
+from onceonly_verify.stage import Ends, InitialState, Option, Simulation
 from onceonly_verify.workload import End
 from onceonly_verify.world import State
 
@@ -17,7 +17,7 @@ CLOSINGS = 20
 """So often a program that ends may try to make a call."""
 
 
-class Run(Protocol):
+class ProgramRun(Protocol):
     """A program at work on a batch. `call` is what it waits for; None when it is over, or let `escaped` escape."""
 
     batch: tuple[Delivery, ...]
@@ -30,14 +30,14 @@ class Run(Protocol):
     async def kill(self) -> None:
         """End it, as the death of its process does."""
 
-    def marks(self) -> tuple[Operation, ...]:
+    def marks(self) -> tuple[PortOperation, ...]:
         """Take what it did at once since its last call."""
 
 
 class Stepped:
     """A run stepped by hand: nothing but its coroutine is at work."""
 
-    def __init__(self, opening: Opening, batch: tuple[Delivery, ...]) -> None:
+    def __init__(self, opening: InitialState, batch: tuple[Delivery, ...]) -> None:
         """Begin a batch."""
         self.batch = batch
         self.call: Call | None = None
@@ -62,7 +62,7 @@ class Stepped:
                 continue
         raise RuntimeError("a program does not end when its process dies")
 
-    def marks(self) -> tuple[Operation, ...]:
+    def marks(self) -> tuple[PortOperation, ...]:
         """Empty the driver's notes."""
         found = tuple(self._driver.marks)
         self._driver.marks.clear()
@@ -72,10 +72,12 @@ class Stepped:
 class Play:
     """A stage with workers. `run` begins a program on a batch."""
 
-    def __init__(self, opening: Opening, run: Callable[[Opening, tuple[Delivery, ...]], Run] = Stepped) -> None:
+    def __init__(
+        self, opening: InitialState, run: Callable[[InitialState, tuple[Delivery, ...]], ProgramRun] = Stepped
+    ) -> None:
         """Begin with idle workers."""
-        self.stage = Stage(opening)
-        self.workers: list[Run | None] = [None] * len(self.stage.roles)
+        self.stage = Simulation(opening)
+        self.workers: list[ProgramRun | None] = [None] * len(self.stage.roles)
         self.parts = self.stage.parts
         self.views = Views(opening.check.workload, opening.programs)
         self._opening = opening
@@ -90,10 +92,10 @@ class Play:
         """Give the name that steps use for a message."""
         return self._opening.names.get(identity, identity.id)
 
-    def call(self, who: int) -> Operation | None:
+    def call(self, who: int) -> PortOperation | None:
         """Give the call a worker waits for; None when it is idle, or stopped with an error."""
         run = self.workers[who]
-        return run.call if run and isinstance(run.call, Operation) else None
+        return run.call if run and isinstance(run.call, PortOperation) else None
 
     def usual(self, name: str) -> End:
         """Give the end of a handler that costs no whim."""
@@ -152,7 +154,7 @@ class Play:
                 self.workers[who] = None
                 await run.kill()
 
-    async def _go_on(self, option: Option, run: Run, outcome: Any, choose: Callable[[str], End]) -> Ends:
+    async def _go_on(self, option: Option, run: ProgramRun, outcome: Any, choose: Callable[[str], End]) -> Ends:
         ends: Ends = ()
         await self._resume(run, outcome)
         while isinstance(run.call, Choice):
@@ -169,11 +171,11 @@ class Play:
             self._leave(ended=True)
         return ends
 
-    async def _resume(self, run: Run, outcome: Any) -> None:
+    async def _resume(self, run: ProgramRun, outcome: Any) -> None:
         await run.resume(outcome)
         self.stage.mark(run.marks())
 
-    async def _die(self, who: int, run: Run) -> None:
+    async def _die(self, who: int, run: ProgramRun) -> None:
         self.workers[who] = None
         await run.kill()
         running = run.call.run if isinstance(run.call, Choice) else None

@@ -22,7 +22,7 @@ class WorkFailed(OnceOnlyError):
     """A piece of work raised, or its process died: its result is unknown."""
 
 
-class _Said(NamedTuple):
+class _ProcessMessage(NamedTuple):
     """What a process sends to its parent: news, its result, or why there is none: in `error` or, as text, in `failure`."""
 
     news: tuple[Any, ...] = ()
@@ -99,9 +99,9 @@ def _begin(running: dict[Connection, _Running], index: int, job: tuple[Any, Any]
     yours.close()
 
 
-def _hear(connection: Connection, process: BaseProcess) -> _Said:
+def _hear(connection: Connection, process: BaseProcess) -> _ProcessMessage:
     try:
-        said: _Said = connection.recv()
+        said: _ProcessMessage = connection.recv()
     except EOFError:
         process.join()
         raise WorkFailed(f"a process died with exit code {process.exitcode}: out of memory, or ended from outside") from None
@@ -119,11 +119,11 @@ def _work(connection: Connection, work: Callable[[Any, Tell], Any], task: Any) -
     """Do one task in this process, whose parent decides about interruptions."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        said = _Said(result=work(task, lambda *news: connection.send(_Said(news=news))), over=True)
+        said = _ProcessMessage(result=work(task, lambda *news: connection.send(_ProcessMessage(news=news))), over=True)
     except OnceOnlyError as error:
-        said = _Said(error=error)
+        said = _ProcessMessage(error=error)
     except Exception:  # noqa: BLE001 - the parent raises it
-        said = _Said(failure=traceback.format_exc())
+        said = _ProcessMessage(failure=traceback.format_exc())
     with suppress(BrokenPipeError):  # the parent is gone, and nobody wants it any more
         connection.send(said)
     connection.close()

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from onceonly_verify.mutations import Change, DoesNotApply, mutated
+from onceonly_verify.mutations import CodeChange, DoesNotApply, mutated
 
 MODULES = (
     "onceonly.model.identity",
@@ -79,12 +79,12 @@ def shipped() -> Programs:
     return _together({name: importlib.import_module(name) for name in MODULES})
 
 
-def changed(changes: Sequence[Change]) -> Programs:
+def changed(changes: Sequence[CodeChange]) -> Programs:
     """Compile all modules anew, with these changes; what is imported elsewhere stays as it is. Raises DoesNotApply."""
     return _together(_compiled(changes, {}))
 
 
-def _compiled(changes: Sequence[Change], shared: Mapping[str, ModuleType]) -> dict[str, ModuleType]:
+def _compiled(changes: Sequence[CodeChange], shared: Mapping[str, ModuleType]) -> dict[str, ModuleType]:
     fresh = dict(shared)
     unknown = {each.module for each in changes} - {name.removeprefix("onceonly.") for name in MODULES}
     if unknown:
@@ -96,7 +96,7 @@ def _compiled(changes: Sequence[Change], shared: Mapping[str, ModuleType]) -> di
     return fresh
 
 
-def older(programs: Programs, changes: Sequence[Change]) -> Programs:
+def older(programs: Programs, changes: Sequence[CodeChange]) -> Programs:
     """Compile what works on the same world as these programs do, with changes that make another version of it."""
     shared = {module.__name__: module for module in programs if module.__name__.startswith(WORLDS)}
     return _together(_compiled(changes, shared))

@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from onceonly.adapters.memory.world import Operation, Raises
+from onceonly.adapters.memory.world import PortOperation, Raises
 from onceonly_verify.faults import do, successes
 from onceonly_verify.going_first import are_rivals, goes_first
 from onceonly_verify.parts import Parts
@@ -81,14 +81,14 @@ class Reductions:
 
     def goes_first(self, node: Node, where: tuple[int, int], ledger: Ledger) -> bool:
         """Tell whether a call, on this part, may be made before all that others may do, if its worker has no rivals."""
-        return isinstance(node.call, Operation) and goes_first(node.call, self._parts.bare(*where), ledger, node.receipts)
+        return isinstance(node.call, PortOperation) and goes_first(node.call, self._parts.bare(*where), ledger, node.receipts)
 
     def place(self, worker: int) -> int:
         """Give the part of the world that the worker's call is about."""
         found = self._places.get(worker)
         if found is None:
             call = self._nodes[worker].call
-            found = self._places[worker] = self._parts.place_of(call) if isinstance(call, Operation) else STORE
+            found = self._places[worker] = self._parts.place_of(call) if isinstance(call, PortOperation) else STORE
         return found
 
     def has_rivals(self, worker: int, state: State) -> bool:
@@ -104,7 +104,7 @@ class Reductions:
         return False
 
 
-def makes_no_difference(operation: Operation, part: Any) -> bool:
+def makes_no_difference(operation: PortOperation, part: Any) -> bool:
     """Tell whether it is all the same when a call that is under way lands: it changes nothing, or what nobody reads."""
     if operation.point == "commit":  # its claims are committed by another unit, for good
         return isinstance(do(operation, part)[1], Raises)

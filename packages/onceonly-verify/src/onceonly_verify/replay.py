@@ -10,13 +10,13 @@ from typing import Any
 
 from msgspec import Struct
 
-from onceonly.adapters.memory.world import Operation, Raises
+from onceonly.adapters.memory.world import PortOperation, Raises
 from onceonly.model.message import Delivery
 from onceonly_verify.asking import Asking, Call, Choice
 from onceonly_verify.explorer import Step
-from onceonly_verify.histories import Astray, History, final, follow, opening_of, same
+from onceonly_verify.histories import Astray, Counterexample, final, follow, opening_of, same
 from onceonly_verify.play import Play
-from onceonly_verify.stage import Opening
+from onceonly_verify.stage import InitialState
 
 Tell = Callable[[int, Step], None]
 """Called with each step that happened, and its number, counted from 1."""
@@ -41,7 +41,7 @@ class Replayed(Struct, frozen=True, kw_only=True):
         return same(self.violation, self.expected)
 
 
-async def replay(history: History, tell: Tell | None = None) -> Replayed:
+async def replay(history: Counterexample, tell: Tell | None = None) -> Replayed:
     """Replay a history on the running event loop. Raises SetupError when its check or its mutant is gone."""
     play, done = Play(opening_of(history), Task), 0
     try:
@@ -68,7 +68,7 @@ class Granting(Asking):
         self.is_dead = False
         self._granted: asyncio.Future[Any] | None = None
 
-    async def perform(self, operation: Operation, patience: float | None = None) -> Any:
+    async def perform(self, operation: PortOperation, patience: float | None = None) -> Any:
         """Wait for the outcome."""
         return await self._ask(operation)
 
@@ -99,7 +99,7 @@ class Granting(Asking):
 class Task:
     """A run that is a task of the event loop."""
 
-    def __init__(self, opening: Opening, batch: tuple[Delivery, ...]) -> None:
+    def __init__(self, opening: InitialState, batch: tuple[Delivery, ...]) -> None:
         """Prepare a task for a batch; it starts when it is resumed for the first time."""
         self.batch = batch
         self.call: Call | None = None
@@ -128,7 +128,7 @@ class Task:
             self._task.cancel()
             await asyncio.wait([self._task])
 
-    def marks(self) -> tuple[Operation, ...]:
+    def marks(self) -> tuple[PortOperation, ...]:
         """Empty the driver's notes."""
         found = tuple(self._driver.marks)
         self._driver.marks.clear()

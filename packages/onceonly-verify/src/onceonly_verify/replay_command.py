@@ -7,14 +7,14 @@ import typer
 
 from onceonly.cli.output import NEGATIVE, complain, say, show, show_json
 from onceonly_verify.explorer import Step
-from onceonly_verify.histories import History, load, save
+from onceonly_verify.histories import Counterexample, load, save
 from onceonly_verify.replay import Replayed, replay
 
 NOT_REPRODUCED = 3
 """Exit code: the counterexample was replayed, and nothing bad came of it."""
 
 
-def keep(history: History, file: str | None) -> None:
+def keep(history: Counterexample, file: str | None) -> None:
     """Save a counterexample in this file, or in one named after its check or mutant, and say how to replay it."""
     name = file or f"counterexample-{_slug(history.mutant or history.check)}.json"
     try:

@@ -7,12 +7,12 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from onceonly.adapters.memory.world import Place
+from onceonly.adapters.memory.world import WorldPart
 from onceonly.model.message import Delivery
 from onceonly.ports.bundle import Ports
 from onceonly_verify.asking import Asking
 from onceonly_verify.keeping import place_of, ports_of
-from onceonly_verify.mutations import Change
+from onceonly_verify.mutations import CodeChange
 from onceonly_verify.passing import is_to_come
 from onceonly_verify.programs import Programs, older
 from onceonly_verify.workload import Keeping, Workload
@@ -61,7 +61,7 @@ class Role(Struct, frozen=True, kw_only=True):
 
     That it does so before nothing else is left to do has a bound: an attempt that is overtaken every time never ends.
     """
-    older: tuple[Change, ...] = ()
+    older: tuple[CodeChange, ...] = ()
     """What makes its code that of an older version."""
     reaches: tuple[str, ...] = ()
     """Calls that it must make somewhere, where the check does not say so."""
@@ -79,7 +79,7 @@ def sharing(broker: Any, role: "Role", transports: Any) -> Iterator[Begun]:
         yield world, tuple(replace(delivery, queue=role.queue) for delivery in batch)
 
 
-def older_roles(workload: Workload, changes: tuple[Change, ...], *, batch: int) -> tuple[Role, ...]:
+def older_roles(workload: Workload, changes: tuple[CodeChange, ...], *, batch: int) -> tuple[Role, ...]:
     """Give the first endpoint one worker of an older version, if there is one."""
     if not changes:
         return ()
@@ -133,7 +133,7 @@ class Cast:
         """Tell what comes before what happens in a queue."""
         return next((role.label for role in self.roles if role.queue == queue), "")
 
-    def store_of(self, role: Role) -> Place:
+    def store_of(self, role: Role) -> WorldPart:
         """Tell which part of the world is the store of a role's endpoint."""
         return place_of(self._workload, self._programs, role.endpoint)
 

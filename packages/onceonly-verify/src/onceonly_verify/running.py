@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from onceonly_verify.auditor import Auditor
 from onceonly_verify.check import Check
 from onceonly_verify.checks import CHECKS
-from onceonly_verify.environment import Environment
+from onceonly_verify.environment import CheckEnvironment
 from onceonly_verify.explorer import Exploration, Explorer
 from onceonly_verify.faults import ANSWER_LOST, FORMS, LATE_ACCEPTED, LATE_IGNORED
 from onceonly_verify.memory import MEGABYTE, peak
@@ -137,7 +137,7 @@ def explore(
 ) -> tuple[Exploration, frozenset[str]]:
     """Explore one check; gives what was found, and every kind of thing that happened. Not `reduced`, in every order."""
     programs = programs or shipped()
-    environment = Environment(check.workload, check.bounds, programs=programs, roles=check.roles, reduced=reduced)
+    environment = CheckEnvironment(check.workload, check.bounds, programs=programs, roles=check.roles, reduced=reduced)
     auditor = Auditor(environment, check.workload, check.patience)
 
     def tick(states: int, transitions: int) -> None:

@@ -13,12 +13,12 @@ from msgspec import Struct
 
 from onceonly_verify.check import Check
 from onceonly_verify.explorer import Step
-from onceonly_verify.histories import History, Line, resolved
+from onceonly_verify.histories import Counterexample, TraceStep, resolved
 from onceonly_verify.larger import LARGE
 from onceonly_verify.play import Play, at_once
 from onceonly_verify.programs import Programs
 from onceonly_verify.shrinking import shrunk
-from onceonly_verify.stage import WORLD, Opening, Option
+from onceonly_verify.stage import WORLD, InitialState, Option
 from onceonly_verify.workload import End
 
 LONGEST = 2_000
@@ -39,7 +39,7 @@ class Walked(Struct, frozen=True, kw_only=True):
     wanted: int
     violation: str = ""
     number: int = -1
-    history: History | None = None
+    history: Counterexample | None = None
 
     @property
     def passed(self) -> bool:
@@ -57,10 +57,10 @@ def walk_schedules(
     tick: Tick | None = None,
 ) -> Walked:
     """Walk schedules `first` to `wanted` - 1 of a seed, or until one ends badly, or until a KeyboardInterrupt."""
-    openings = [Opening(check, programs) for check in checks]
+    openings = [InitialState(check, programs) for check in checks]
     began, steps, number = time.perf_counter(), 0, first
 
-    def walked(violation: str = "", history: History | None = None) -> Walked:
+    def walked(violation: str = "", history: Counterexample | None = None) -> Walked:
         spent = time.perf_counter() - began
         done = number - first + bool(violation)
         return Walked(
@@ -93,7 +93,7 @@ def walk_schedules(
 class Walk:
     """One schedule. With `record`, its steps can be told afterwards."""
 
-    def __init__(self, opening: Opening, seed: str, *, record: bool = False) -> None:
+    def __init__(self, opening: InitialState, seed: str, *, record: bool = False) -> None:
         """Choose by this seed."""
         self.steps = 0
         self.told: list[Step] = []
@@ -182,10 +182,10 @@ class Walk:
         return self._chance.choice(ends) if whims and self._chance.random() < self._boldness * 2 else ends[0]
 
 
-def _told(opening: Opening, seed: str, violation: str) -> History:
+def _told(opening: InitialState, seed: str, violation: str) -> Counterexample:
     """Tell a bad schedule's steps: walked once more, then without the steps that the violation does not need."""
     walk = Walk(opening, seed, record=True)
     at_once(walk.go())
-    lines = tuple(Line(step.who, step.what, step.outcome) for step in walk.told)
-    history = History(check=opening.check.name, violation=violation, steps=lines)
+    lines = tuple(TraceStep(step.who, step.what, step.outcome) for step in walk.told)
+    history = Counterexample(check=opening.check.name, violation=violation, steps=lines)
     return shrunk(resolved(history, opening), opening)

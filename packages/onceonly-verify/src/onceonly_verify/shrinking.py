@@ -4,15 +4,15 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from onceonly_verify.histories import STUCK, Astray, History, Line, calm_option, follow, resolved
+from onceonly_verify.histories import STUCK, Astray, Counterexample, TraceStep, calm_option, follow, resolved
 from onceonly_verify.play import Play, at_once
-from onceonly_verify.stage import Opening
+from onceonly_verify.stage import InitialState
 
 PLAYED = 15_000
 """So many steps are played at most, about a second."""
 
 
-def shrunk(history: History, opening: Opening) -> History:
+def shrunk(history: Counterexample, opening: InitialState) -> Counterexample:
     """Give a history with no step that can be left out, alone or with its neighbours; one without an end stays as it is."""
     if history.violation.startswith((STUCK, "endless")):
         return history
@@ -21,7 +21,7 @@ def shrunk(history: History, opening: Opening) -> History:
         before, at = len(history.steps), 0
         while at < len(history.steps) and played < PLAYED:
             rest = (*history.steps[:at], *history.steps[at + size :])
-            shorter: History | None = at_once(_played(rest, history, opening))
+            shorter: Counterexample | None = at_once(_played(rest, history, opening))
             played += len(history.steps)
             if shorter and len(shorter.steps) < len(history.steps):
                 history = shorter
@@ -32,9 +32,9 @@ def shrunk(history: History, opening: Opening) -> History:
     return resolved(history, opening)
 
 
-async def _played(lines: Sequence[Line], history: History, opening: Opening) -> History | None:
+async def _played(lines: Sequence[TraceStep], history: Counterexample, opening: InitialState) -> Counterexample | None:
     """Play what can be played of these lines, then go on without faults; None when nothing bad comes of it."""
-    play, kept = Play(opening), list[Line]()
+    play, kept = Play(opening), list[TraceStep]()
     kind = history.violation.partition(":")[0]
     try:
         for line in lines:
@@ -45,7 +45,7 @@ async def _played(lines: Sequence[Line], history: History, opening: Opening) -> 
                     return None
                 continue
             step = play.stage.step(option, ends)
-            kept.append(Line(step.who, step.what, step.outcome, line.variant))
+            kept.append(TraceStep(step.who, step.what, step.outcome, line.variant))
             if found := play.violation():
                 break
         else:
@@ -55,13 +55,13 @@ async def _played(lines: Sequence[Line], history: History, opening: Opening) -> 
         await play.close()
 
 
-async def _calmly(play: Play, kept: list[Line], longest: int) -> str:
+async def _calmly(play: Play, kept: list[TraceStep], longest: int) -> str:
     while len(kept) < longest:
         option = calm_option(play, len(kept))
         if option is None:
             return ""
         step = play.stage.step(option, await play.take(option, play.usual))
-        kept.append(Line(step.who, step.what, step.outcome))
+        kept.append(TraceStep(step.who, step.what, step.outcome))
         if found := play.violation():
             return found
     return ""

@@ -8,14 +8,14 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from onceonly.adapters.memory.world import Operation
+from onceonly.adapters.memory.world import PortOperation
 from onceonly.model.errors import OnceOnlyError
 from onceonly.model.identity import Identity
 from onceonly.model.record import Answer
 from onceonly_verify.check import Check
 from onceonly_verify.environment import fresh_parts
 from onceonly_verify.explorer import Step
-from onceonly_verify.faults import ANSWER_LOST, APPLIED, Form, do, failures, interrupted, outage, successes
+from onceonly_verify.faults import ANSWER_LOST, APPLIED, CallOutcome, do, failures, interrupted, outage, successes
 from onceonly_verify.forms import lose, roll_back
 from onceonly_verify.parts import Parts
 from onceonly_verify.programs import Programs, shipped
@@ -36,7 +36,7 @@ class OutOfBounds(OnceOnlyError):
     """More goes wrong than the check's bounds allow."""
 
 
-class Opening:
+class InitialState:
     """How histories of one check begin; made once for many."""
 
     def __init__(self, check: Check, programs: Programs | None = None) -> None:
@@ -58,7 +58,7 @@ class Option(NamedTuple):
     point: str
     subject: Any
     place: int
-    form: Form
+    form: CallOutcome
     spends: str = ""
     dies: bool = False
     pending: int = -1
@@ -66,7 +66,7 @@ class Option(NamedTuple):
     @property
     def begins(self) -> bool:
         """Tell whether it sets a worker going."""
-        return isinstance(self.subject, tuple) and not isinstance(self.subject, Operation)
+        return isinstance(self.subject, tuple) and not isinstance(self.subject, PortOperation)
 
     @property
     def outcome(self) -> str:
@@ -81,15 +81,15 @@ class Option(NamedTuple):
         return Step(who, said, self.outcome)
 
     def _about(self, names: Mapping[Identity, str]) -> str:
-        if isinstance(self.subject, Operation):
+        if isinstance(self.subject, PortOperation):
             return about(self.subject, names)
         return batch_text(self.subject) if self.begins else f"of {receipt_text(self.subject)}"
 
 
-class Stage:
+class Simulation:
     """The world as it is now."""
 
-    def __init__(self, opening: Opening) -> None:
+    def __init__(self, opening: InitialState) -> None:
         """Begin as the check begins."""
         self.parts = opening.parts()
         self.numbers = list(self.parts.first)
@@ -139,31 +139,31 @@ class Stage:
             if role.waits and role.waits(self.parts.stores(self.numbers[STORE]), before, batch):
                 continue
             if not lost:
-                yield Option(who, role.label + role.point, batch, BROKER, Form(APPLIED, world, batch), spends)
+                yield Option(who, role.label + role.point, batch, BROKER, CallOutcome(APPLIED, world, batch), spends)
             elif world != before:
-                yield Option(who, role.label + role.point, batch, BROKER, Form(ANSWER_LOST, world, None), "failures")
+                yield Option(who, role.label + role.point, batch, BROKER, CallOutcome(ANSWER_LOST, world, None), "failures")
 
-    def applied(self, who: int, call: Operation) -> list[Option]:
+    def applied(self, who: int, call: PortOperation) -> list[Option]:
         """Let a call succeed; nothing while it has to wait."""
         place = self.parts.place_of(call)
         return [self._called(who, call, form) for form in successes(call, self.part(place))]
 
-    def failing(self, who: int, call: Operation) -> list[Option]:
+    def failing(self, who: int, call: PortOperation) -> list[Option]:
         """Let a call fail, in every form."""
         forms = failures(call, self.part(self.parts.place_of(call)), blocking=self._check.workload.blocking)
         return [self._called(who, call, form, "failures") for form in forms]
 
-    def cutting(self, who: int, call: Operation) -> list[Option]:
+    def cutting(self, who: int, call: PortOperation) -> list[Option]:
         """Let the store go away before it gets a COMMIT, while an outage may last."""
         forms = outage(call, self.part(self.parts.place_of(call))) if self.ledger.left.outage else ()
         return [self._called(who, call, form, "outage") for form in forms]
 
-    def dying(self, who: int, call: Operation) -> list[Option]:
+    def dying(self, who: int, call: PortOperation) -> list[Option]:
         """Let a worker's process die with its call under way."""
         forms = interrupted(call, self.part(self.parts.place_of(call)))
         return [self._called(who, call, form, "crashes")._replace(dies=True) for form in forms]
 
-    def _called(self, who: int, call: Operation, form: Form, spends: str = "") -> Option:
+    def _called(self, who: int, call: PortOperation, form: CallOutcome, spends: str = "") -> Option:
         return Option(who, self.roles[who].label + call.point, call, self.parts.place_of(call), form, spends)
 
     def expiring(self) -> list[Option]:
@@ -173,7 +173,7 @@ class Stage:
             if entry.held_until:
                 world, _ = self._transports.expire(self.part(BROKER), entry.receipt)
                 point = f"{self._opening.cast.label_at(entry.queue)}{LEASE}"
-                ends = Form("ends with its worker at work", world, None)
+                ends = CallOutcome("ends with its worker at work", world, None)
                 found.append(Option(WORLD, point, entry.receipt, BROKER, ends, "expiries"))
         return found
 
@@ -192,7 +192,7 @@ class Stage:
         ledger: Ledger | None = self.ledger
         if ledger and option.spends:
             ledger = ledger.spend(option.spends)
-        elif ledger and isinstance(option.subject, Operation) and option.form.form == APPLIED:
+        elif ledger and isinstance(option.subject, PortOperation) and option.form.form == APPLIED:
             ledger = ledger.applied(option.subject.point)
         if ledger is None:
             raise OutOfBounds(f"the check's bounds allow no more {option.spends}")
@@ -213,7 +213,7 @@ class Stage:
             raise OutOfBounds("the check's bounds allow no more whims")
         self.put(LEDGER, ledger.excuse() if end in BLAMED else ledger)
 
-    def mark(self, marks: tuple[Operation, ...]) -> None:
+    def mark(self, marks: tuple[PortOperation, ...]) -> None:
         """Apply what a program did at once, without a call."""
         if marks:
             self.parts.mark(marks, self.numbers)

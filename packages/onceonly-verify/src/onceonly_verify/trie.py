@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine, Hashable
 from contextlib import suppress
 from typing import Any
 
-from onceonly.adapters.memory.world import Operation
+from onceonly.adapters.memory.world import PortOperation
 from onceonly.model.errors import OnceOnlyError
 from onceonly.model.message import Delivery
 from onceonly_verify.asking import Asking, Call
@@ -50,7 +50,7 @@ class Node:
         self.parent = parent
         self.outcome = outcome
         self.children: dict[Hashable, Node] = {}
-        self.marks: tuple[Operation, ...] = ()
+        self.marks: tuple[PortOperation, ...] = ()
         self.call: Call | None = None
         self.escaped: BaseException | None = None
         self.known = False  # whether its number is the shared one

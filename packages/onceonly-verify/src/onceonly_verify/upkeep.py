@@ -5,7 +5,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from onceonly.adapters.memory.world import Operation
+from onceonly.adapters.memory.world import PortOperation
 from onceonly.model.errors import OnceOnlyError
 from onceonly.model.message import Delivery
 from onceonly.ports.bundle import Ports
@@ -65,7 +65,7 @@ def is_kept(worlds: Mapping[str, Any], _broker: Any, batch: Batch) -> bool:
 def ticking(_programs: Programs, _batch: Batch, ports: Ports) -> Coroutine[Any, Any, Any]:
     """Let time pass."""
     store, handlers = _of(ports)
-    work: Coroutine[Any, Any, Any] = handlers.driver.perform(Operation("tick", store.place, tick, ()))
+    work: Coroutine[Any, Any, Any] = handlers.driver.perform(PortOperation("tick", store.place, tick, ()))
     return work
 
 

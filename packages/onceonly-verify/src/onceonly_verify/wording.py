@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from onceonly.adapters.memory.world import Operation
+from onceonly.adapters.memory.world import PortOperation
 from onceonly.model.artifact import Artifact
 from onceonly.model.dead_letter import DeadLetter
 from onceonly.model.identity import Identity
@@ -14,7 +14,7 @@ from onceonly.ports.documents import Change
 from onceonly_verify.asking import Call, Choice
 
 
-def about(operation: Operation, names: Mapping[Identity, str]) -> str:
+def about(operation: PortOperation, names: Mapping[Identity, str]) -> str:
     """Say in a few words what a call is about; `names` are those of messages whose id alone says too little."""
     first = operation.arguments[0] if operation.arguments else ()
     if operation.point == "commit":
@@ -68,7 +68,7 @@ def differing(expected: Call | None, made: Call | Exception | None) -> str:
 
 
 def _call_text(call: Call | Exception | None) -> str:
-    if isinstance(call, Operation):
+    if isinstance(call, PortOperation):
         return f"{call.point} {about(call, {})}".strip()
     if isinstance(call, Choice):
         return f"handler of {call.name}"
@@ -81,7 +81,7 @@ def _where_they_differ(one: str, other: str) -> list[str]:
 
 
 def _in_full(call: Call | Exception | None) -> str:
-    return f"{call.point} {call.arguments}" if isinstance(call, Operation) else str(call)
+    return f"{call.point} {call.arguments}" if isinstance(call, PortOperation) else str(call)
 
 
 def receipt_text(receipt: Any) -> str:

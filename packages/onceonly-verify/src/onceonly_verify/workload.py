@@ -262,7 +262,7 @@ def copies(*names: str, instant: int = 0) -> tuple[Arrival, ...]:
     return tuple(Arrival(name, name, instant=instant) for name in names)
 
 
-class Standing:
+class EventClock:
     """A clock that stands still: under the checker, time passes by events."""
 
     def now(self) -> int:

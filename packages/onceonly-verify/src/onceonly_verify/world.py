@@ -6,18 +6,18 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from onceonly.adapters.memory.world import Operation
+from onceonly.adapters.memory.world import PortOperation
 
 STORE, BROKER, LETTERS, LEDGER, WORKERS = 0, 1, 2, 3, 4
 """Where a state keeps which number; from WORKERS on there is one for each worker, in ascending order."""
 
 State = tuple[int, ...]
-Marks = tuple[Operation, ...]
+Marks = tuple[PortOperation, ...]
 """Operations done at once, without a call."""
 Part = TypeVar("Part", bound=Hashable)
 
 
-class Known(Generic[Part]):
+class Numbering(Generic[Part]):
     """Numbers for values: equal values have one number."""
 
     def __init__(self) -> None:
@@ -68,7 +68,7 @@ class Ledger(Struct, frozen=True):
     """What may still go wrong, what is still under way, and how often a message could be counted as failed."""
 
     left: Bounds
-    pending: tuple[tuple[int, Operation], ...] = ()
+    pending: tuple[tuple[int, PortOperation], ...] = ()
     excuses: int = 0
     """Handlers that failed, and effects refused: no more is ever counted, but the deaths of processes."""
     overtaken: bool = False
@@ -93,7 +93,7 @@ class Ledger(Struct, frozen=True):
         """Note that one more failure may be counted."""
         return replace(self, excuses=self.excuses + 1)
 
-    def later(self, place: int, operation: Operation) -> "Ledger":
+    def later(self, place: int, operation: PortOperation) -> "Ledger":
         """Put an operation under way: it is applied at some later moment."""
         return replace(self, pending=(*self.pending, (place, operation)))
 

@@ -15,7 +15,7 @@ from onceonly.adapters.aws.dynamodb_client import (
     KEY,
     SHARD,
     VERSION,
-    Place,
+    DynamoDBAddress,
     check_table,
     create_table,
     opened,
@@ -51,7 +51,7 @@ class DynamoDBDocuments:
     replicated to other regions without strong consistency keep their promises in one region only; `check` warns.
     """
 
-    def __init__(self, client: Client, place: Place) -> None:
+    def __init__(self, client: Client, place: DynamoDBAddress) -> None:
         self._client, self._place = client, place
         self.limits = shorter(DOCUMENT_LIMITS["DynamoDB"], taken=len(place.prefix.encode()))
 

@@ -46,7 +46,7 @@ _SCHEMA = [{"AttributeName": SHARD, "KeyType": "HASH"}, {"AttributeName": KEY, "
 _ATTRIBUTES = [{"AttributeName": name, "AttributeType": "S"} for name in (SHARD, KEY)]
 
 
-class Place(Struct, frozen=True, kw_only=True):
+class DynamoDBAddress(Struct, frozen=True, kw_only=True):
     """A table, and the prefix that begins every key in it."""
 
     access: Access
@@ -54,7 +54,7 @@ class Place(Struct, frozen=True, kw_only=True):
     prefix: str = DEFAULT_PREFIX
 
 
-def read_url(url: str) -> Place:
+def read_url(url: str) -> DynamoDBAddress:
     """Take `dynamodb://region/table?endpoint=...&prefix=...` apart. Raises SetupError."""
     parts, options = split_url(url, "dynamodb", OPTIONS)
     table, prefix = parts.path.removeprefix("/"), options.get("prefix", DEFAULT_PREFIX)
@@ -65,17 +65,17 @@ def read_url(url: str) -> Place:
         )
     if not re.fullmatch(r"[A-Za-z0-9_./-]{1,64}", prefix):
         raise SetupError(f"option prefix={prefix!r}: write 1 to 64 letters, digits, and any of _ . / -")
-    return Place(access=read_access(parts, options, parts.hostname), table=table, prefix=prefix)
+    return DynamoDBAddress(access=read_access(parts, options, parts.hostname), table=table, prefix=prefix)
 
 
 @asynccontextmanager
-async def opened(place: Place) -> AsyncIterator[Client]:
+async def opened(place: DynamoDBAddress) -> AsyncIterator[Client]:
     """Open a client."""
     async with connected("dynamodb", place.access) as client:
         yield client
 
 
-async def create_table(client: Client, place: Place) -> None:
+async def create_table(client: Client, place: DynamoDBAddress) -> None:
     """Make the table, billed by request, with its time to live, where it is missing; wait until it is ready.
 
     Raises SetupError, RetryableError.
@@ -98,7 +98,7 @@ async def create_table(client: Client, place: Place) -> None:
             )
 
 
-async def check_table(client: Client, place: Place) -> tuple[str, ...]:
+async def check_table(client: Client, place: DynamoDBAddress) -> tuple[str, ...]:
     """Tell what people should know about the table.
 
     Raises SetupError when it is missing or of another shape, RetryableError.
@@ -121,7 +121,7 @@ async def check_table(client: Client, place: Place) -> tuple[str, ...]:
     return _about(expiry, place)
 
 
-def _about(expiry: str | None, place: Place) -> tuple[str, ...]:
+def _about(expiry: str | None, place: DynamoDBAddress) -> tuple[str, ...]:
     if expiry == EXPIRES:
         return ()
     return (f"the table {place.table} has no time to live on {EXPIRES}: documents that may be forgotten stay",)
@@ -133,7 +133,7 @@ def _shape(table: Answer) -> tuple[list[dict[str, str]], list[dict[str, str]]]:
     return list(table["KeySchema"]), [types[name] for name in (SHARD, KEY) if name in types]
 
 
-async def _ready(client: Client, place: Place) -> None:
+async def _ready(client: Client, place: DynamoDBAddress) -> None:
     try:
         async with asyncio.timeout(_CREATE_SECONDS):
             while not await _is_ready(client, place):  # noqa: ASYNC110 - it is another process that makes the table
@@ -144,11 +144,11 @@ async def _ready(client: Client, place: Place) -> None:
         ) from error
 
 
-async def _is_ready(client: Client, place: Place) -> bool:
+async def _is_ready(client: Client, place: DynamoDBAddress) -> bool:
     return (await client.describe_table(TableName=place.table))["Table"]["TableStatus"] in {"ACTIVE", "UPDATING"}
 
 
-async def _time_to_live(client: Client, place: Place) -> str | None:
+async def _time_to_live(client: Client, place: DynamoDBAddress) -> str | None:
     """Give the attribute by which items expire, None where none do."""
     answer: dict[str, Any] = (await client.describe_time_to_live(TableName=place.table))["TimeToLiveDescription"]
     return answer.get("AttributeName") if answer.get("TimeToLiveStatus") in {"ENABLED", "ENABLING"} else None

@@ -9,7 +9,7 @@ from onceonly.adapters.aws.s3_client import (
     DEFINITE,
     LONGEST_ENCODED,
     OTHER_VERSION,
-    Place,
+    S3Address,
     check_bucket,
     check_conditions,
     create_bucket,
@@ -41,7 +41,7 @@ class S3Documents:
     conditions: `check` tries them.
     """
 
-    def __init__(self, client: Client, place: Place) -> None:
+    def __init__(self, client: Client, place: S3Address) -> None:
         self._client, self._place = client, place
         self.limits = shorter(DOCUMENT_LIMITS["S3"], taken=len(place.prefix.encode()), encoded=LONGEST_ENCODED)
 

@@ -7,7 +7,7 @@ from onceonly.adapters.aws.client import Client, ServiceError, code_of, translat
 from onceonly.adapters.aws.s3_client import (
     DEFINITE,
     LONGEST_KEY,
-    Place,
+    S3Address,
     check_bucket,
     create_bucket,
     list_names,
@@ -28,7 +28,7 @@ class S3Artifacts:
     it are `%` and two digits in the key (`s3_client.py`). An object is there whole or not at all: S3 promises it.
     """
 
-    def __init__(self, client: Client, place: Place) -> None:
+    def __init__(self, client: Client, place: S3Address) -> None:
         self._client, self._place = client, place
 
     async def create(self, thing: Artifact) -> None:

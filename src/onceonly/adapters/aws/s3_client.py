@@ -40,7 +40,7 @@ _PLAIN = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456
 _SLASH, _DOT, _SPACE = b"/. "
 
 
-class Place(Struct, frozen=True, kw_only=True):
+class S3Address(Struct, frozen=True, kw_only=True):
     """A bucket, and what every key in it begins with: empty, or ending in a slash."""
 
     access: Access
@@ -71,7 +71,7 @@ def encoded(name: str) -> str:
     return "".join(written)
 
 
-def read_url(url: str) -> Place:
+def read_url(url: str) -> S3Address:
     """Take `s3://bucket/prefix?region=...&endpoint=...` apart. Raises SetupError."""
     parts, options = split_url(url, "s3", OPTIONS)
     prefix = parts.path.strip("/")
@@ -82,7 +82,7 @@ def read_url(url: str) -> Place:
         or len(prefix) > LONGEST_KEY // 8
     ):
         raise SetupError(f"prefix {prefix!r}: write at most {LONGEST_KEY // 8} letters, digits and any of _ . / -")
-    return Place(
+    return S3Address(
         access=read_access(parts, options, options.get("region", "")),
         bucket=parts.hostname or "",
         prefix=f"{prefix}/" if prefix else "",
@@ -90,7 +90,7 @@ def read_url(url: str) -> Place:
 
 
 @asynccontextmanager
-async def opened(place: Place) -> AsyncIterator[Client]:
+async def opened(place: S3Address) -> AsyncIterator[Client]:
     """Open a client. Checksums are those that an operation requires: services that speak S3 know no others."""
     settings: dict[str, Any] = {
         "request_checksum_calculation": "when_required",
@@ -104,7 +104,7 @@ async def opened(place: Place) -> AsyncIterator[Client]:
         yield client
 
 
-async def list_names(client: Client, place: Place, prefix: str, *, after: str = "", limit: int | None = None) -> list[str]:
+async def list_names(client: Client, place: S3Address, prefix: str, *, after: str = "", limit: int | None = None) -> list[str]:
     """List names that begin with `prefix` in the order of their keys, those behind `after`.
 
     Raises CommitFailed, OutcomeUnknown.
@@ -123,7 +123,7 @@ async def list_names(client: Client, place: Place, prefix: str, *, after: str = 
     return found
 
 
-async def create_bucket(client: Client, place: Place) -> None:
+async def create_bucket(client: Client, place: S3Address) -> None:
     """Make the bucket where it is missing. Raises SetupError, RetryableError."""
     region = client.meta.region_name
     settings = {} if region in {"us-east-1", "aws-global"} else {"CreateBucketConfiguration": {"LocationConstraint": region}}
@@ -136,14 +136,14 @@ async def create_bucket(client: Client, place: Place) -> None:
                 raise
 
 
-async def check_bucket(client: Client, place: Place) -> tuple[str, ...]:
+async def check_bucket(client: Client, place: S3Address) -> tuple[str, ...]:
     """Make sure that there is a bucket. Raises SetupError, RetryableError."""
     with told_at_start(f"the bucket {place.bucket}", _MISSING, DEFINITE):
         await client.list_objects_v2(Bucket=place.bucket, Prefix=place.prefix, MaxKeys=1)
     return ()
 
 
-async def check_conditions(client: Client, place: Place) -> None:
+async def check_conditions(client: Client, place: S3Address) -> None:
     """Prove with an object of its own that writes and deletes obey their conditions: not every service that speaks S3 does.
 
     The object is beside the documents, not below their prefix. Raises SetupError, RetryableError.

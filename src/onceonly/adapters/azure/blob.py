@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 
 from onceonly.adapters.azure.blob_client import Container, open_container
-from onceonly.adapters.azure.client import Refused, escaped, unescaped
+from onceonly.adapters.azure.client import PreconditionFailed, escaped, unescaped
 from onceonly.documents.bulk import read_all, write_all
 from onceonly.documents.limits import DOCUMENT_LIMITS, check_limits, shorter
 from onceonly.ports.documents import Change, Document, Documents, Version
@@ -82,7 +82,7 @@ class AzureBlobDocuments:
                 await self._container.delete(_name(change.key), etag=change.expected)
                 return ""
             return await self._container.write(_name(change.key), change.body, _content_type(change.body), etag=change.expected)
-        except Refused:
+        except PreconditionFailed:
             return None
 
 

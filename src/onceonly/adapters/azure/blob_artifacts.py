@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from onceonly.adapters.azure.blob_client import LARGEST, Container, open_container
-from onceonly.adapters.azure.client import Refused
+from onceonly.adapters.azure.client import PreconditionFailed
 from onceonly.model.artifact import Artifact
 from onceonly.model.errors import CommitRefused, OutcomeUnknown
 
@@ -30,7 +30,7 @@ class AzureBlobArtifacts:
         self._check(thing)
         try:
             await self._container.write(thing.name, thing.data, thing.content_type)
-        except Refused as error:
+        except PreconditionFailed as error:
             known = await self.read(thing.name)
             if known is None:
                 raise OutcomeUnknown(f"the blob {thing.name!r} was made before, and is being deleted") from error
@@ -43,7 +43,7 @@ class AzureBlobArtifacts:
             return
         try:
             await self._container.delete(name)
-        except Refused:
+        except PreconditionFailed:
             return  # there is none
 
     async def read(self, name: str) -> bytes | None:

@@ -13,7 +13,16 @@ from azure.core.exceptions import HttpResponseError
 from azure.storage.blob import ContentSettings
 from azure.storage.blob.aio import ContainerClient
 
-from onceonly.adapters.azure.client import BROKEN, Refused, code_of, connected, no_entry, outage, read_address, set_up
+from onceonly.adapters.azure.client import (
+    BROKEN,
+    PreconditionFailed,
+    code_of,
+    connected,
+    no_entry,
+    outage,
+    read_address,
+    set_up,
+)
 from onceonly.documents.limits import DOCUMENT_LIMITS
 from onceonly.model.errors import CommitFailed, CommitRefused, OnceOnlyError, OutcomeUnknown, RetryableError, SetupError
 
@@ -50,7 +59,7 @@ class Container:
     async def write(self, name: str, data: bytes, content_type: str, *, etag: str = "") -> str:
         """Write a blob that has this ETag now, or with none does not exist; gives the new one.
 
-        Raises Refused, CommitRefused, CommitFailed: it was not written; OutcomeUnknown.
+        Raises PreconditionFailed, CommitRefused, CommitFailed: it was not written; OutcomeUnknown.
         """
         expected = _at(etag) if etag else {"overwrite": False}
         settings = ContentSettings(content_type=content_type)
@@ -70,7 +79,7 @@ class Container:
     async def delete(self, name: str, *, etag: str = "") -> None:
         """Delete a blob that has this ETag now, or with none any.
 
-        Raises Refused and CommitFailed when it was not deleted, OutcomeUnknown.
+        Raises PreconditionFailed and CommitFailed when it was not deleted, OutcomeUnknown.
         """
         try:
             await self._client.delete_blob(self._folder + name, **(_at(etag) if etag else {}))
@@ -119,9 +128,9 @@ class Container:
         missing = self._no_container(error)
         return CommitFailed(str(missing or outage(f"read the container {self._client.container_name}", error)))
 
-    def _unwritten(self, error: Exception) -> Refused | OnceOnlyError:
+    def _unwritten(self, error: Exception) -> PreconditionFailed | OnceOnlyError:
         if code_of(error) in _REFUSED:
-            return Refused(str(error))
+            return PreconditionFailed(str(error))
         if missing := self._no_container(error):
             return CommitFailed(str(missing))
         if isinstance(error, HttpResponseError) and error.status_code == _REQUEST_TOO_LARGE:

@@ -55,11 +55,11 @@ class _Transport(AioHttpTransport):  # type: ignore[misc] # the driver gives it 
             return await super().send(request, **options)
 
 
-class Refused(Exception):
+class PreconditionFailed(Exception):
     """What should have been written was not as it was expected to be: definite, nothing of this request happened."""
 
 
-class Address(Struct, frozen=True, kw_only=True):
+class AzureAddress(Struct, frozen=True, kw_only=True):
     """One place in a storage account as a URL names it: the parts of its path, the service's endpoint, and who we are."""
 
     account: str
@@ -68,7 +68,7 @@ class Address(Struct, frozen=True, kw_only=True):
     credential: Any
 
 
-def read_address(url: str, service: str) -> Address:
+def read_address(url: str, service: str) -> AzureAddress:
     """Take `azure-SERVICE://account/parts?endpoint=` apart; `service` is table or blob.
 
     Who we are is the URL's password (an account key), or what AZURE_STORAGE_CONNECTION_STRING says of this account, or
@@ -89,11 +89,11 @@ def read_address(url: str, service: str) -> Address:
     endpoint = options.get("endpoint") or said.get(_ENDPOINT[service]) or _usual_endpoint(account, service, said)
     if not endpoint.startswith(("https://", "http://")):
         raise SetupError("an endpoint of Azure storage begins with https://, or http:// for an emulator")
-    return Address(account=account, parts=path, endpoint=endpoint, credential=_credential(account, parts.password, said))
+    return AzureAddress(account=account, parts=path, endpoint=endpoint, credential=_credential(account, parts.password, said))
 
 
 @asynccontextmanager
-async def connected(address: Address) -> AsyncIterator[dict[str, Any]]:
+async def connected(address: AzureAddress) -> AsyncIterator[dict[str, Any]]:
     """Open a connection, and give what the driver's clients are made with; it sends no write twice."""
     async with session() as http:
         transport = _Transport(

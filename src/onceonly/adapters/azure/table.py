@@ -24,7 +24,7 @@ from hashlib import blake2b
 from typing import Any
 from uuid import uuid4
 
-from onceonly.adapters.azure.client import Refused, escaped, unescaped
+from onceonly.adapters.azure.client import PreconditionFailed, escaped, unescaped
 from onceonly.adapters.azure.table_client import MOST, Operation, Table, delete, insert, open_table, replace
 from onceonly.documents.bulk import read_all, split, write_all, write_requests
 from onceonly.documents.limits import DOCUMENT_LIMITS, check_limits
@@ -95,7 +95,7 @@ class AzureTableDocuments:
             return (await self._write_one(group[0]),)
         try:
             return await self._transact(group)
-        except Refused:  # definite for all of them; now each has to be asked by itself
+        except PreconditionFailed:  # definite for all of them; now each has to be asked by itself
             return await write_all(group, self._write_one, at_once=_AT_ONCE)
 
     async def _write_one(self, change: Change) -> Version | None:
@@ -105,7 +105,7 @@ class AzureTableDocuments:
             return "" if await self._read(change.key) is None else None
         try:
             (version,) = await self._transact((change,))
-        except Refused:
+        except PreconditionFailed:
             return None
         return version
 

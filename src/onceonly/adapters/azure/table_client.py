@@ -14,7 +14,16 @@ from azure.core.exceptions import HttpResponseError
 from azure.data.tables import TransactionOperation, UpdateMode
 from azure.data.tables.aio import TableClient
 
-from onceonly.adapters.azure.client import BROKEN, Refused, code_of, connected, no_entry, outage, read_address, set_up
+from onceonly.adapters.azure.client import (
+    BROKEN,
+    PreconditionFailed,
+    code_of,
+    connected,
+    no_entry,
+    outage,
+    read_address,
+    set_up,
+)
 from onceonly.model.errors import CommitFailed, CommitRefused, OnceOnlyError, OutcomeUnknown, RetryableError, SetupError
 
 MOST = 100
@@ -77,13 +86,13 @@ class Table:
     async def transact(self, operations: Sequence[Operation]) -> list[str]:
         """Write all of these entities of one partition, or none; gives their ETags, empty for those deleted.
 
-        Raises Refused, CommitRefused, CommitFailed: nothing was written; OutcomeUnknown.
+        Raises PreconditionFailed, CommitRefused, CommitFailed: nothing was written; OutcomeUnknown.
         """
         try:
             answers = await self._client.submit_transaction(operations)
         except BROKEN as error:
             if code_of(error) in _REFUSED:
-                raise Refused(str(error)) from error
+                raise PreconditionFailed(str(error)) from error
             raise self._unwritten(error) from error
         etags = [str(answer.get("etag", "")) for answer in answers]
         if len(etags) != len(operations):

@@ -45,7 +45,7 @@ _OPTIONS_OF_THE_DRIVER = ("global_endpoint_manager", "timeout")
 _IS_SENT = "onceonly_is_sent"
 
 
-class Address(Struct, frozen=True, kw_only=True):
+class CosmosAddress(Struct, frozen=True, kw_only=True):
     """A container as a URL names it. `endpoint` is the account's; `place` is what may be shown."""
 
     endpoint: str
@@ -61,14 +61,14 @@ class Address(Struct, frozen=True, kw_only=True):
         return f"{self.endpoint}{self.database}/{self.container}"
 
 
-def read_address(url: str) -> Address:
+def read_address(url: str) -> CosmosAddress:
     """Take a cosmos:// URL apart. Raises SetupError, saying what is wrong with it; never repeats its key."""
     parts, port = split_url(url, "Cosmos DB", _EXAMPLE)
     options = read_options(parts.query, "Cosmos DB", ("emulator", "timeout"))
     names = [unquote(name) for name in parts.path.strip("/").split("/")]
     if len(names) != 2 or not all(names):  # noqa: PLR2004 - a database and a container
         raise SetupError(f"a Cosmos DB URL names a database and a container; write for example {_EXAMPLE}")
-    return Address(
+    return CosmosAddress(
         endpoint=f"https://{parts.hostname}:{port or 443}/",
         key=unquote(parts.password) if parts.password else os.environ.get(KEY_VARIABLE),
         database=names[0],
@@ -81,7 +81,7 @@ def read_address(url: str) -> Address:
 class Account:
     """A client that connects at its first use, and again when that failed."""
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: CosmosAddress) -> None:
         """Prepare; connects to nothing."""
         self.address = address
         self._client: CosmosClient | None = None
@@ -155,7 +155,7 @@ class _SentOnce(AsyncHTTPPolicy):  # type: ignore[type-arg] # the driver's own r
 
 
 @asynccontextmanager
-async def open_account(address: Address) -> AsyncIterator[Account]:
+async def open_account(address: CosmosAddress) -> AsyncIterator[Account]:
     """Prepare a client, and close it at the end; connects at the first call."""
     account = Account(address)
     try:
@@ -177,7 +177,7 @@ def translated(error: Exception, *, reads: bool = False) -> OnceOnlyError:
     return CommitFailed(text) if reads or is_definite else OutcomeUnknown(text)
 
 
-def refused_setup(error: Exception, address: Address) -> OnceOnlyError:
+def refused_setup(error: Exception, address: CosmosAddress) -> OnceOnlyError:
     """Say what a person must change when a start fails, or that the service is away."""
     if isinstance(error, CosmosHttpResponseError) and error.status_code in {401, 403}:
         return SetupError(f"{address.endpoint} refuses this key or identity, or this network: {_words(error)}")

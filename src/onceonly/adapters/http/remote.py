@@ -30,7 +30,7 @@ Tell = Callable[[str, str], None]
 """Told of a peer, and of what is wrong with it, empty when nothing is any more."""
 
 
-class _Said(NamedTuple):
+class _ProtocolAnswer(NamedTuple):
     """An answer that has the header of the protocol."""
 
     status: int
@@ -119,7 +119,9 @@ class HttpRemote:
             self._tell(url.rpartition("/")[0], said.words("DELETE"))
             raise OutcomeUnknown(f"{_shown(url)} {said.words('DELETE')}")
 
-    async def _ask(self, method: str, url: str, *, headers: Mapping[str, str] | None = None, body: bytes = b"") -> _Said:
+    async def _ask(
+        self, method: str, url: str, *, headers: Mapping[str, str] | None = None, body: bytes = b""
+    ) -> _ProtocolAnswer:
         """Ask once.
 
         Raises OutcomeUnknown for everything that is no answer of the protocol, CommitRefused for a URL at no peer.
@@ -136,13 +138,13 @@ class HttpRemote:
         self._tell(peer.url, "")
         return said
 
-    async def _exchange(self, peer: Peer, method: str, url: str, *, headers: Mapping[str, str], body: bytes) -> _Said:
+    async def _exchange(self, peer: Peer, method: str, url: str, *, headers: Mapping[str, str], body: bytes) -> _ProtocolAnswer:
         sent = {**_own_headers(peer), **headers, PROTOCOL: VERSION}
         async with asyncio.timeout(peer.timeout), self._client.stream(method, url, headers=sent, content=body) as answer:
             status = answer.status_code
             if answer.headers.get(PROTOCOL) != VERSION:
                 raise OutcomeUnknown(f"answered {method} with status {status}, without the header {PROTOCOL}: {VERSION}")
-            said = _Said(status, answer.headers, await _read(answer) if method in _WITH_BODIES else b"")
+            said = _ProtocolAnswer(status, answer.headers, await _read(answer) if method in _WITH_BODIES else b"")
         if not said.is_final:
             raise OutcomeUnknown(said.words(method))
         return said

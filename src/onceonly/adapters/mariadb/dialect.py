@@ -22,7 +22,7 @@ from onceonly.adapters.mariadb.keeper import MariaDBKeeper, has_lock, lock, unlo
 from onceonly.adapters.mariadb.keys import delete_each, lock_each
 from onceonly.adapters.mariadb.locks import Locks
 from onceonly.model.errors import CommitFailed, ConflictError, SetupError
-from onceonly.sql.dialect import KEPT_OPEN, Dialect, Limit, Purpose, Said, State, Taking
+from onceonly.sql.dialect import KEPT_OPEN, Dialect, Limit, Purpose, QueueTaking, Said, State
 from onceonly.sql.keeper import Keeper
 from onceonly.sql.statement_events import Looks
 
@@ -273,7 +273,7 @@ class MariaDB(Dialect):
         """
         return query
 
-    def take(self, table: Table, first: Select[Any], marks: Mapping[str, Any], returning: Sequence[str]) -> Taking:
+    def take(self, table: Table, first: Select[Any], marks: Mapping[str, Any], returning: Sequence[str]) -> QueueTaking:
         """Build SELECT ... FOR UPDATE SKIP LOCKED, then UPDATE by primary key; UPDATE has no RETURNING here."""
         return _SelectAndUpdate(table, first, marks, returning)
 

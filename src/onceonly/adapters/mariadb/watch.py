@@ -39,7 +39,7 @@ _STATE = "SELECT command, time FROM information_schema.processlist WHERE id = %s
 _Result = TypeVar("_Result")
 
 
-class Verdict(Enum):
+class MariaDBConnectionState(Enum):
     """What a check of a silent connection found."""
 
     BUSY = auto()
@@ -65,21 +65,25 @@ class Side:
             async with connect_plainly(**parameters) as other, other.cursor() as cursor:
                 await cursor.execute(f"KILL QUERY {thread}")
 
-    async def check(self, parameters: Mapping[str, Any], thread: int) -> Verdict:
+    async def check(self, parameters: Mapping[str, Any], thread: int) -> MariaDBConnectionState:
         """Ask the server what a silent connection does."""
         try:
             async with asyncio.timeout(CHECK_SECONDS), connect_plainly(**parameters) as other, other.cursor() as cursor:
                 if not self.is_direct:
-                    return Verdict.BUSY
+                    return MariaDBConnectionState.BUSY
                 await cursor.execute(_STATE, (thread,))
                 found = await cursor.fetchone()
         except MySQLError as error:
             code = error.args[0] if error.args else None
             is_own = not isinstance(code, int) or CR_ERROR_FIRST <= code <= CR_ERROR_LAST
-            return Verdict.SILENT if is_own else Verdict.BUSY  # a server that refuses is alive
+            return MariaDBConnectionState.SILENT if is_own else MariaDBConnectionState.BUSY  # a server that refuses is alive
         except Exception:  # noqa: BLE001 - whatever it is, the server did not answer
-            return Verdict.SILENT
-        return Verdict.LOST if found is None or (found[0] == "Sleep" and found[1] >= 1) else Verdict.BUSY
+            return MariaDBConnectionState.SILENT
+        return (
+            MariaDBConnectionState.LOST
+            if found is None or (found[0] == "Sleep" and found[1] >= 1)
+            else MariaDBConnectionState.BUSY
+        )
 
     async def end(self, parameters: Mapping[str, Any], thread: int) -> None:
         """End a connection at the server, so that it keeps no locks."""
@@ -188,7 +192,7 @@ class WatchedConnection(Connection):
             verdict = await self._side.check(self._plain, thread)
             before, progress = progress, self._progress()
             is_too_long = not self._side.is_direct and self._loop.time() - since > LONGEST_STATEMENT_SECONDS
-            bad = CHECKS if is_too_long else bad + 1 if verdict is not Verdict.BUSY and progress == before else 0
+            bad = CHECKS if is_too_long else bad + 1 if verdict is not MariaDBConnectionState.BUSY and progress == before else 0
             await asyncio.sleep(RECHECK_SECONDS if 0 < bad < CHECKS else 0 if bad else SILENCE_SECONDS)
         if self._side.is_direct:
             await self._side.end(self._plain, thread)

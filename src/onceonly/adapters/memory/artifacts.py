@@ -2,7 +2,7 @@
 
 from msgspec import Struct
 
-from onceonly.adapters.memory.world import Driver, Operation, Place, Raises, Step
+from onceonly.adapters.memory.world import PortOperation, Raises, Step, WorldDriver, WorldPart
 from onceonly.model.artifact import Artifact
 from onceonly.model.errors import CommitRefused
 
@@ -44,27 +44,27 @@ def _find(world: ArtifactsWorld, name: str) -> Artifact | None:
 class MemoryArtifacts:
     """One kind of thing, for all who share a driver."""
 
-    def __init__(self, driver: Driver, kind: str = "blob") -> None:
+    def __init__(self, driver: WorldDriver, kind: str = "blob") -> None:
         """Use the part of the driver's world that holds this kind."""
-        self.place = Place(f"things of kind {kind}", ArtifactsWorld())
+        self.place = WorldPart(f"things of kind {kind}", ArtifactsWorld())
         self._driver = driver
 
     async def create(self, thing: Artifact) -> None:
         """Make a thing; see the port."""
-        await self._driver.perform(Operation("thing-create", self.place, create, (thing,)))
+        await self._driver.perform(PortOperation("thing-create", self.place, create, (thing,)))
 
     async def delete(self, name: str) -> None:
         """Unmake a thing; see the port."""
-        await self._driver.perform(Operation("thing-delete", self.place, delete, (name,)))
+        await self._driver.perform(PortOperation("thing-delete", self.place, delete, (name,)))
 
     async def read(self, name: str) -> bytes | None:
         """Give a thing's data; see the port."""
-        data: bytes | None = await self._driver.perform(Operation("thing-read", self.place, read, (name,)))
+        data: bytes | None = await self._driver.perform(PortOperation("thing-read", self.place, read, (name,)))
         return data
 
     async def names(self, prefix: str = "") -> tuple[str, ...]:
         """List names, sorted; see the port."""
-        listed: tuple[str, ...] = await self._driver.perform(Operation("thing-names", self.place, names, (prefix,)))
+        listed: tuple[str, ...] = await self._driver.perform(PortOperation("thing-names", self.place, names, (prefix,)))
         return listed
 
     async def check(self) -> tuple[str, ...]:

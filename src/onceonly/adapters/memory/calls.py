@@ -8,10 +8,10 @@ from msgspec.structs import replace
 
 from onceonly.adapters.memory.store import StoreWorld
 from onceonly.adapters.memory.transactions import MemoryTransaction, MemoryTransactions
-from onceonly.adapters.memory.world import Driver, Operation, Place, Step
+from onceonly.adapters.memory.world import PortOperation, Step, WorldDriver, WorldPart
 from onceonly.model.record import Record
 from onceonly.model.remote import Request
-from onceonly.model.transaction import Kept, Opening
+from onceonly.model.transaction import IdempotencyEntry, TransactionAttempt
 from onceonly.ports.environment import Clock
 from onceonly.ports.store import Resources
 
@@ -56,12 +56,12 @@ def remove(world: StoreWorld, key: str) -> Step:
 class MemoryCalls:
     """What one endpoint was asked, beside its memory store."""
 
-    def __init__(self, driver: Driver, endpoint: str, *, clock: Clock | None = None) -> None:
+    def __init__(self, driver: WorldDriver, endpoint: str, *, clock: Clock | None = None) -> None:
         """Use the same part of the driver's world as the store of this endpoint, and one of its own.
 
         Whoever executes the same request is waited for: found at the commit, it might be deleted by then.
         """
-        self.place = Place(f"requests of {endpoint}", RequestsWorld())
+        self.place = WorldPart(f"requests of {endpoint}", RequestsWorld())
         self._transactions = MemoryTransactions(driver, endpoint, clock=clock)
         self._driver = driver
 
@@ -70,12 +70,12 @@ class MemoryCalls:
         taken: bool = await self.perform("call-put", put, (key, request))
         return taken
 
-    async def open(self, opening: Opening) -> "MemoryCall | Kept":
+    async def open(self, opening: TransactionAttempt) -> "MemoryCall | IdempotencyEntry":
         """Load the response or open a unit; see the port."""
         found = await self._transactions.open(replace(opening, key=RESPONSE + opening.key))
-        return found if isinstance(found, Kept) else MemoryCall(self, opening.key, found)
+        return found if isinstance(found, IdempotencyEntry) else MemoryCall(self, opening.key, found)
 
-    async def kept(self, key: str) -> Kept | None:
+    async def kept(self, key: str) -> IdempotencyEntry | None:
         """Give the response; see the port."""
         return await self._transactions.kept(RESPONSE + key)
 
@@ -89,7 +89,7 @@ class MemoryCalls:
 
     async def perform(self, point: str, function: Callable[..., Step | None], arguments: tuple[Any, ...]) -> Any:
         """Have the driver carry out an operation on the requests."""
-        return await self._driver.perform(Operation(point, self.place, function, arguments))
+        return await self._driver.perform(PortOperation(point, self.place, function, arguments))
 
 
 class MemoryCall:

@@ -10,16 +10,16 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from onceonly.adapters.memory.store import Changes, MemoryStore, MemoryUnit, Note
-from onceonly.adapters.memory.taking import Wanted, in_order
-from onceonly.adapters.memory.world import Driver, Operation, Place, Raises, Step
+from onceonly.adapters.memory.store import MemoryStore, MemoryUnit, Note, UnitChanges
+from onceonly.adapters.memory.taking import TakeRequest, in_order
+from onceonly.adapters.memory.world import PortOperation, Raises, Step, WorldDriver, WorldPart
 from onceonly.model.errors import CommitFailed, CommitRefused, ConflictError
 from onceonly.model.identity import Identity
 from onceonly.model.message import Message
 from onceonly.model.record import Record
 from onceonly.model.token import Token
 from onceonly.ports.environment import Clock
-from onceonly.ports.store import Found
+from onceonly.ports.store import BeginResult
 
 
 class Holding(Struct, frozen=True):
@@ -47,7 +47,7 @@ class DatabaseWorld(Struct, frozen=True):
     open: tuple[Holding, ...] = ()
 
 
-PLACE = Place("database", DatabaseWorld())
+PLACE = WorldPart("database", DatabaseWorld())
 
 
 def begin(world: DatabaseWorld, messages: tuple[Message, ...], token: Hashable, endpoint: str) -> Step | None:
@@ -59,7 +59,7 @@ def begin(world: DatabaseWorld, messages: tuple[Message, ...], token: Hashable, 
     owing = {each.record.identity: each.record for each in world.records if each.endpoint == endpoint}
     new = tuple(message for message in messages if Token(message.token, endpoint) in live)
     rest = tuple(message for message in messages if message not in new)
-    found = Found(
+    found = BeginResult(
         new=new,
         owed=tuple(owing[message.identity] for message in rest if message.identity in owing),
         done=tuple(message for message in rest if message.identity not in owing),
@@ -68,7 +68,7 @@ def begin(world: DatabaseWorld, messages: tuple[Message, ...], token: Hashable, 
     return replace(world, open=(*world.open, Holding(token, frozenset(live)))), found
 
 
-def commit(world: DatabaseWorld, token: Hashable, changes: Changes, stamp: tuple[str, int]) -> Step:
+def commit(world: DatabaseWorld, token: Hashable, changes: UnitChanges, stamp: tuple[str, int]) -> Step:
     """Make a unit final in one step: rows, records, tokens gone and tokens made; one without a record comes back."""
     unit = next((unit for unit in world.open if unit.token == token), None)
     if unit is None:
@@ -102,7 +102,7 @@ def undispatched(world: DatabaseWorld, older_than: int, limit: int, endpoint: st
     return world, tuple(each.record for each in old[:limit])
 
 
-def take(world: DatabaseWorld, wanted: Wanted, endpoint: str) -> Step:
+def take(world: DatabaseWorld, wanted: TakeRequest, endpoint: str) -> Step:
     """Mark records of an endpoint as taken now, and give them."""
     own = [each for each in world.records if each.endpoint == endpoint]
     chosen = wanted.choose(own)
@@ -135,7 +135,7 @@ def _notes(world: DatabaseWorld, endpoint: str) -> Step:
 class MemoryDatabase(MemoryStore):
     """One endpoint's part of the database of all endpoints that share a driver; it waits in `begin`, like SQL."""
 
-    def __init__(self, driver: Driver, endpoint: str, *, clock: Clock | None = None) -> None:
+    def __init__(self, driver: WorldDriver, endpoint: str, *, clock: Clock | None = None) -> None:
         """Use the part of the driver's world that is the database."""
         super().__init__(driver, endpoint, clock=clock)
         self.place = PLACE
@@ -150,7 +150,7 @@ class MemoryDatabase(MemoryStore):
     async def forget(self, records: Sequence[Record]) -> None:
         """Drop records; see the port."""
         identities = tuple(record.identity for record in records)
-        await self._driver.perform(Operation("forget", self.place, forget, (identities, self._endpoint), many=True))
+        await self._driver.perform(PortOperation("forget", self.place, forget, (identities, self._endpoint), many=True))
 
     async def undispatched(self, older_than: int, limit: int) -> tuple[Record, ...]:
         """List records; see the port."""
@@ -160,7 +160,7 @@ class MemoryDatabase(MemoryStore):
 
     async def take(self, older_than: int, limit: int, *, lease: int, after: Identity | None = None) -> tuple[Record, ...]:
         """Take records; see the port."""
-        wanted = Wanted(older_than, limit, lease, self._clock.now(), after)
+        wanted = TakeRequest(older_than, limit, lease, self._clock.now(), after)
         records: tuple[Record, ...] = await self._perform("take", take, (wanted, self._endpoint))
         return records
 
@@ -176,9 +176,9 @@ class MemoryDatabase(MemoryStore):
 
     def notes(self) -> tuple[Note, ...]:
         """Give this endpoint's committed rows, in the order of their commits."""
-        rows: tuple[Note, ...] = self._driver.at_once(Operation("notes", self.place, _notes, (self._endpoint,)))
+        rows: tuple[Note, ...] = self._driver.at_once(PortOperation("notes", self.place, _notes, (self._endpoint,)))
         return rows
 
-    async def commit(self, token: Hashable, changes: Changes) -> None:
+    async def commit(self, token: Hashable, changes: UnitChanges) -> None:
         """Commit the unit with this token."""
         await self._perform("commit", commit, (token, changes, (self._endpoint, self._clock.now())))

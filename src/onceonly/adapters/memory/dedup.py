@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
-from onceonly.adapters.memory.world import Driver, Operation, Place, Step
+from onceonly.adapters.memory.world import PortOperation, Step, WorldDriver, WorldPart
 from onceonly.ports.dedup_store import NONE
 
 
@@ -15,7 +15,7 @@ class DedupWorld(Struct, frozen=True):
     fingerprints: frozenset[tuple[bytes, bytes]] = frozenset()
 
 
-PLACE = Place("dedup store", DedupWorld())
+PLACE = WorldPart("dedup store", DedupWorld())
 
 
 def add(world: DedupWorld, keys: tuple[bytes, ...], fingerprints: tuple[tuple[bytes, bytes], ...] = ()) -> Step:
@@ -42,21 +42,21 @@ class MemoryDedupStore:
 
     place = PLACE
 
-    def __init__(self, driver: Driver) -> None:
+    def __init__(self, driver: WorldDriver) -> None:
         """Use the part of the driver's world that holds the keys."""
         self._driver = driver
 
     async def add(self, keys: Sequence[bytes], fingerprints: Mapping[bytes, bytes] = NONE) -> None:
         """Remember keys; see the port."""
         arguments = (tuple(keys), tuple(fingerprints.items()))
-        await self._driver.perform(Operation("dedup-add", PLACE, add, arguments, many=True))
+        await self._driver.perform(PortOperation("dedup-add", PLACE, add, arguments, many=True))
 
     async def contains(self, keys: Sequence[bytes]) -> Mapping[bytes, bytes]:
         """Tell which are remembered; see the port."""
         found: frozenset[tuple[bytes, bytes]]
-        found = await self._driver.perform(Operation("dedup-contains", PLACE, contains, (tuple(keys),)))
+        found = await self._driver.perform(PortOperation("dedup-contains", PLACE, contains, (tuple(keys),)))
         return dict(found)
 
     async def remove(self, keys: Sequence[bytes]) -> None:
         """Forget keys; see the port."""
-        await self._driver.perform(Operation("dedup-remove", PLACE, remove, (tuple(keys),), many=True))
+        await self._driver.perform(PortOperation("dedup-remove", PLACE, remove, (tuple(keys),), many=True))

@@ -8,14 +8,14 @@ from typing import Any
 
 from msgspec import Struct
 
-from onceonly.adapters.memory.world import Driver, Operation, Place, Step
+from onceonly.adapters.memory.world import PortOperation, Step, WorldDriver, WorldPart
 from onceonly.documents.limits import DOCUMENT_LIMITS, check_limits
 from onceonly.ports.documents import Change, Document, DocumentLimits, Version
 
 LIMITS = DOCUMENT_LIMITS["memory"]
 
 
-class Written(Struct, frozen=True):
+class WrittenDocument(Struct, frozen=True):
     """What became of one key: how often it was written, and what is there now; None when it was deleted."""
 
     key: str
@@ -31,7 +31,7 @@ class Written(Struct, frozen=True):
 class DocumentsWorld(Struct, frozen=True):
     """All documents of one place, and the counts of those that were there; no order, so that worlds compare."""
 
-    written: frozenset[Written] = frozenset()
+    written: frozenset[WrittenDocument] = frozenset()
 
 
 def load(world: DocumentsWorld, keys: tuple[str, ...]) -> Step:
@@ -46,11 +46,11 @@ def save(world: DocumentsWorld, changes: tuple[Change, ...]) -> Step:
     known = {each.key: each for each in world.written}
     answers: list[Version | None] = []
     for change in changes:
-        now = known.get(change.key, Written(change.key, 0, None))
+        now = known.get(change.key, WrittenDocument(change.key, 0, None))
         if change.expected != now.version:
             answers.append(None)
             continue
-        known[change.key] = Written(change.key, now.count + 1, change.body)
+        known[change.key] = WrittenDocument(change.key, now.count + 1, change.body)
         answers.append(known[change.key].version)
     return DocumentsWorld(frozenset(known.values())), tuple(answers)
 
@@ -64,9 +64,9 @@ def keys(world: DocumentsWorld, prefix: str, after: str, limit: int) -> Step:
 class MemoryDocuments:
     """Documents of one place in memory, by its name. They never expire: that is a hint."""
 
-    def __init__(self, driver: Driver, name: str = "documents", *, limits: DocumentLimits = LIMITS) -> None:
+    def __init__(self, driver: WorldDriver, name: str = "documents", *, limits: DocumentLimits = LIMITS) -> None:
         """Use the part of the driver's world that has this name."""
-        self.place = Place(name, DocumentsWorld())
+        self.place = WorldPart(name, DocumentsWorld())
         self.limits = limits
         self._driver = driver
 
@@ -93,4 +93,4 @@ class MemoryDocuments:
     async def _perform(
         self, point: str, function: Callable[..., Step], arguments: tuple[Any, ...], *, many: bool = False
     ) -> Any:
-        return await self._driver.perform(Operation(point, self.place, function, arguments, many=many))
+        return await self._driver.perform(PortOperation(point, self.place, function, arguments, many=many))

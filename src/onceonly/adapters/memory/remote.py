@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from onceonly.adapters.memory.world import Driver, Operation, Place, Raises, Step
+from onceonly.adapters.memory.world import PortOperation, Raises, Step, WorldDriver, WorldPart
 from onceonly.model.artifact import Artifact
 from onceonly.model.errors import CommitFailed
 from onceonly.model.record import Answer
@@ -63,22 +63,22 @@ def _execute(world: RemoteWorld, url: str) -> RemoteWorld:
 class MemoryRemote:
     """The one peer of all who share a driver; the name of a request is its URL, and each attempt has one."""
 
-    def __init__(self, driver: Driver) -> None:
+    def __init__(self, driver: WorldDriver) -> None:
         """Use the part of the driver's world that is the other service."""
-        self.place = Place("the other service", RemoteWorld())
+        self.place = WorldPart("the other service", RemoteWorld())
         self._driver = driver
 
     async def create(self, thing: Artifact) -> None:
         """Keep a request; see the port."""
-        await self._driver.perform(Operation("remote-put", self.place, put, (thing.name, thing.data)))
+        await self._driver.perform(PortOperation("remote-put", self.place, put, (thing.name, thing.data)))
 
     async def delete(self, name: str) -> None:
         """Delete; see the port."""
-        await self._driver.perform(Operation("remote-delete", self.place, delete, (name,)))
+        await self._driver.perform(PortOperation("remote-delete", self.place, delete, (name,)))
 
     async def read(self, name: str) -> bytes | None:
         """Give the body of a response; see the port."""
-        body: bytes | None = await self._driver.perform(Operation("remote-get", self.place, read, (name,)))
+        body: bytes | None = await self._driver.perform(PortOperation("remote-get", self.place, read, (name,)))
         return body
 
     async def names(self, prefix: str = "") -> tuple[str, ...]:
@@ -87,7 +87,7 @@ class MemoryRemote:
 
     async def perform(self, calls: Sequence[RemoteRequest]) -> tuple[Answer, ...]:
         """Make calls; see the port. Raises here what the live adapter gives as UNKNOWN."""
-        operation = Operation("remote-call", self.place, perform, (tuple(calls),), many=True)
+        operation = PortOperation("remote-call", self.place, perform, (tuple(calls),), many=True)
         answers: tuple[Answer, ...] = await self._driver.perform(operation)
         return answers
 

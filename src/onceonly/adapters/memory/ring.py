@@ -10,8 +10,8 @@ from contextlib import asynccontextmanager
 from msgspec import Struct
 from msgspec.structs import replace
 
-from onceonly.adapters.memory.store import Changes, Claim, MemoryStore, MemoryUnit, Note
-from onceonly.adapters.memory.world import Driver, Operation, Place, Raises, Step
+from onceonly.adapters.memory.store import Claim, MemoryStore, MemoryUnit, Note, UnitChanges
+from onceonly.adapters.memory.world import PortOperation, Raises, Step, WorldDriver, WorldPart
 from onceonly.model.errors import CommitFailed, CommitRefused, ConflictError
 from onceonly.model.identity import Identity
 from onceonly.model.message import Message
@@ -19,7 +19,7 @@ from onceonly.model.record import Record
 from onceonly.model.ring import Slicing
 from onceonly.ports.environment import Clock
 from onceonly.ports.ring import OWED_COUNTED, Recycling, Slot, slot_as_found
-from onceonly.ports.store import Found, UndecidableMessage
+from onceonly.ports.store import BeginResult, UndecidableMessage
 
 
 class Held(Struct, frozen=True):
@@ -42,7 +42,7 @@ class Using(Struct, frozen=True):
     both: frozenset[Identity] = frozenset()
 
 
-class Waiting(Struct, frozen=True):
+class PendingEntry(Struct, frozen=True):
     """A committed record that owes, when it was stored and last taken, and where its message's slice begins, if in one."""
 
     record: Record
@@ -56,7 +56,7 @@ class RingWorld(Struct, frozen=True):
 
     slots: tuple[Held, ...] = ()
     arrivals: tuple[tuple[Claim, int], ...] = ()
-    records: tuple[Waiting, ...] = ()
+    records: tuple[PendingEntry, ...] = ()
     notes: tuple[Note, ...] = ()
     open: tuple[Using, ...] = ()
     leader: Hashable = None
@@ -100,7 +100,7 @@ def begin(world: RingWorld, messages: tuple[Message, ...], token: Hashable, dial
     known = {identity: body for identity, body in _claims(world, slices, both) if identity in asked}
     owing = {waiting.record.identity: waiting.record for waiting in world.records}
     same = [m for m in open_to if known.get(m.identity) == m.fingerprint]
-    found = Found(
+    found = BeginResult(
         new=tuple(m for m in open_to if m.identity not in known),
         owed=tuple(owing[m.identity] for m in same if m.identity in owing),
         done=tuple(m for m in same if m.identity not in owing),
@@ -112,7 +112,7 @@ def begin(world: RingWorld, messages: tuple[Message, ...], token: Hashable, dial
     return replace(world, open=(*world.open, unit)), found
 
 
-def commit(world: RingWorld, token: Hashable, changes: Changes, dial: Dial) -> Step:
+def commit(world: RingWorld, token: Hashable, changes: UnitChanges, dial: Dial) -> Step:
     """Make a unit final in one step, unless a slot that it used was recycled meanwhile. It is over whatever comes of it."""
     unit = next((unit for unit in world.open if unit.token == token), None)
     if unit is None:
@@ -133,7 +133,7 @@ def commit(world: RingWorld, token: Hashable, changes: Changes, dial: Dial) -> S
         replace(held, claims=held.claims | {claim for claim in kept if slices.get(claim[0], -1) == held.start})
         for held in world.slots
     )
-    stored = tuple(Waiting(each, dial.now, slices.get(each.identity)) for each in changes.records if each.owes)
+    stored = tuple(PendingEntry(each, dial.now, slices.get(each.identity)) for each in changes.records if each.owes)
     arrived = tuple((claim, dial.now) for claim in sorted(kept) if claim[0] not in slices or claim[0] in unit.both)
     return replace(
         closed,
@@ -237,11 +237,11 @@ class MemoryRingStore(MemoryStore):
     """One endpoint's store that forgets; `slicing` says how time is cut. A blocking one waits in `begin`, like SQL."""
 
     def __init__(
-        self, driver: Driver, endpoint: str, *, slicing: Slicing, clock: Clock | None = None, blocking: bool = True
+        self, driver: WorldDriver, endpoint: str, *, slicing: Slicing, clock: Clock | None = None, blocking: bool = True
     ) -> None:
         """Use the part of the driver's world that belongs to this endpoint."""
         super().__init__(driver, endpoint, clock=clock, blocking=blocking)
-        self.place = Place(f"ring of {endpoint}", RingWorld())
+        self.place = WorldPart(f"ring of {endpoint}", RingWorld())
         self._slicing = slicing
 
     async def begin(self, messages: Sequence[Message], *, isolated: bool = False) -> MemoryUnit:
@@ -253,15 +253,15 @@ class MemoryRingStore(MemoryStore):
     async def forget(self, records: Sequence[Record]) -> None:
         """Drop records; see the port."""
         identities = tuple(record.identity for record in records)
-        await self._driver.perform(Operation("forget", self.place, forget, (identities,), many=True))
+        await self._driver.perform(PortOperation("forget", self.place, forget, (identities,), many=True))
 
-    async def commit(self, token: Hashable, changes: Changes) -> None:
+    async def commit(self, token: Hashable, changes: UnitChanges) -> None:
         """Commit the unit with this token."""
         await self._perform("commit", commit, (token, changes, self.dial()))
 
     def abandon(self, token: Hashable) -> None:
         """Give up the unit with this token."""
-        self._driver.at_once(Operation("abandon", self.place, abandon, (token,)))
+        self._driver.at_once(PortOperation("abandon", self.place, abandon, (token,)))
 
     def dial(self) -> Dial:
         """Say what time it is."""
@@ -271,7 +271,7 @@ class MemoryRingStore(MemoryStore):
 class MemoryRing:
     """The upkeep of one endpoint's ring."""
 
-    def __init__(self, driver: Driver, store: MemoryRingStore) -> None:
+    def __init__(self, driver: WorldDriver, store: MemoryRingStore) -> None:
         """Look after this store."""
         self._driver = driver
         self._store = store
@@ -286,27 +286,29 @@ class MemoryRing:
 
     async def slots(self) -> tuple[Slot, ...]:
         """Look at all slots; see the port."""
-        found: tuple[Slot, ...] = await self._driver.perform(Operation("slots", self._store.place, look, (self._store.dial(),)))
+        found: tuple[Slot, ...] = await self._driver.perform(
+            PortOperation("slots", self._store.place, look, (self._store.dial(),))
+        )
         return found
 
     async def recycle(self, number: int, *, by_rows: bool = False) -> Recycling:
         """Recycle one slot; see the port."""
         arguments = (number, self._store.dial())
-        found: Recycling = await self._driver.perform(Operation("recycle", self._store.place, recycle, arguments))
+        found: Recycling = await self._driver.perform(PortOperation("recycle", self._store.place, recycle, arguments))
         return found
 
     async def remove_expired(self, limit: int = 1000) -> int:
         """Remove old claims without an instant; see the port."""
         arguments = (limit, self._store.dial())
-        gone: int = await self._driver.perform(Operation("remove-expired", self._store.place, remove_expired, arguments))
+        gone: int = await self._driver.perform(PortOperation("remove-expired", self._store.place, remove_expired, arguments))
         return gone
 
     @asynccontextmanager
     async def leading(self) -> AsyncIterator[bool]:
         """Enclose the leader's work; see the port."""
         token = self._driver.token()
-        is_leader: bool = await self._driver.perform(Operation("lead", self._store.place, lead, (token,)))
+        is_leader: bool = await self._driver.perform(PortOperation("lead", self._store.place, lead, (token,)))
         try:
             yield is_leader
         finally:
-            self._driver.at_once(Operation("stop-leading", self._store.place, stop_leading, (token,)))
+            self._driver.at_once(PortOperation("stop-leading", self._store.place, stop_leading, (token,)))

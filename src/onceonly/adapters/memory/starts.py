@@ -5,7 +5,7 @@ from collections.abc import Hashable, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from onceonly.adapters.memory.world import Driver, Operation, Place, Step, WallClock
+from onceonly.adapters.memory.world import PortOperation, Step, WallClock, WorldDriver, WorldPart
 from onceonly.model.identity import Identity, claim_key
 from onceonly.ports.environment import Clock
 from onceonly.ports.starts import BEGUN, Deaths, Started
@@ -16,7 +16,7 @@ BUSY_SECONDS = 1.0
 """Seconds after which a message whose other run may still be in progress is tried again."""
 
 
-class Run(Struct, frozen=True):
+class MemoryRun(Struct, frozen=True):
     """A run that has not ended. It counts as dead at `until`, in milliseconds since 1970."""
 
     key: bytes
@@ -31,7 +31,7 @@ class StartsWorld(Struct, frozen=True):
     `explained`: a supervisor sees all deaths.
     """
 
-    runs: tuple[Run, ...] = ()
+    runs: tuple[MemoryRun, ...] = ()
     seen: tuple[tuple[bytes, int], ...] = ()
     deaths: tuple[tuple[bytes, int], ...] = ()
     explained: bool = False
@@ -45,7 +45,7 @@ class Span(Struct, frozen=True):
     until: int
 
 
-PLACE = Place("starts", StartsWorld())
+PLACE = WorldPart("starts", StartsWorld())
 
 
 def begin(world: StartsWorld, key: bytes, attempts: int, span: Span) -> Step | None:
@@ -58,7 +58,7 @@ def begin(world: StartsWorld, key: bytes, attempts: int, span: Span) -> Step | N
     died = max([*seen.values(), *(run.attempts for run in mine)], default=-1)
     if died >= attempts:
         return replace(world, runs=others), died
-    return replace(world, runs=_sorted((*others, Run(key, attempts, span.token, span.until)))), None
+    return replace(world, runs=_sorted((*others, MemoryRun(key, attempts, span.token, span.until)))), None
 
 
 def end(world: StartsWorld, key: bytes, token: Hashable) -> Step:
@@ -85,7 +85,7 @@ def _take(world: StartsWorld, keys: tuple[bytes, ...]) -> tuple[StartsWorld, dic
     return replace(world, seen=tuple(each for each in world.seen if each[0] not in keys)), found
 
 
-def _sorted(runs: tuple[Run, ...]) -> tuple[Run, ...]:
+def _sorted(runs: tuple[MemoryRun, ...]) -> tuple[MemoryRun, ...]:
     return tuple(sorted(runs, key=lambda run: run.key))
 
 
@@ -94,7 +94,7 @@ class MemoryStarts:
 
     place = PLACE
 
-    def __init__(self, driver: Driver, endpoint: str, *, lasts: float = 60.0, clock: Clock | None = None) -> None:
+    def __init__(self, driver: WorldDriver, endpoint: str, *, lasts: float = 60.0, clock: Clock | None = None) -> None:
         """Use the part of the driver's world that holds the runs."""
         self._driver = driver
         self._endpoint = endpoint
@@ -106,7 +106,7 @@ class MemoryStarts:
         """Return the runs that a supervisor saw die; see the port."""
         keys = {claim_key(self._endpoint, identity): identity for identity in identities}
         found: tuple[tuple[bytes, int], ...]
-        found, explained = await self._driver.perform(Operation("start-died", PLACE, take, (tuple(keys),)))
+        found, explained = await self._driver.perform(PortOperation("start-died", PLACE, take, (tuple(keys),)))
         return Deaths(counted={keys[key]: attempts for key, attempts in found}, explained=explained)
 
     async def begin(self, identity: Identity, attempts: int) -> Started:
@@ -114,7 +114,7 @@ class MemoryStarts:
         key, now = claim_key(self._endpoint, identity), self._clock.now()
         token = self._tokens[key] = self._driver.token()
         span = Span(token, now, now + int(self._lasts * 1000))
-        operation = Operation("start-begin", PLACE, begin, (key, attempts, span))
+        operation = PortOperation("start-begin", PLACE, begin, (key, attempts, span))
         try:
             died: int | None = await self._driver.perform(operation, NO_WAIT_SECONDS)
         except TimeoutError:
@@ -124,9 +124,9 @@ class MemoryStarts:
     async def ended(self, identity: Identity) -> None:
         """Remove the run; see the port."""
         key = claim_key(self._endpoint, identity)
-        await self._driver.perform(Operation("start-ended", PLACE, end, (key, self._tokens.pop(key, None))))
+        await self._driver.perform(PortOperation("start-ended", PLACE, end, (key, self._tokens.pop(key, None))))
 
     async def forget(self, identity: Identity, attempts: int) -> None:
         """Remove the run of which a death was counted; see the port."""
         key = claim_key(self._endpoint, identity)
-        await self._driver.perform(Operation("start-forget", PLACE, forget, (key, attempts)))
+        await self._driver.perform(PortOperation("start-forget", PLACE, forget, (key, attempts)))

@@ -10,17 +10,17 @@ from typing import Any, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from onceonly.adapters.memory.taking import Wanted, in_order
-from onceonly.adapters.memory.world import Driver, Operation, Place, Raises, Step, WallClock
+from onceonly.adapters.memory.taking import TakeRequest, in_order
+from onceonly.adapters.memory.world import PortOperation, Raises, Step, WallClock, WorldDriver, WorldPart
 from onceonly.model.dead_letter import DeadLetter
 from onceonly.model.errors import CommitFailed, CommitRefused, ConflictError, HandlerFailed, LockTimeout
 from onceonly.model.identity import Identity
 from onceonly.model.message import Failure, FailureKind, Message
 from onceonly.model.record import Record
-from onceonly.model.transaction import Kept, longest_commit
+from onceonly.model.transaction import IdempotencyEntry, longest_commit
 from onceonly.ports.dead_letters import Filter
 from onceonly.ports.environment import Clock
-from onceonly.ports.store import Found, Resources
+from onceonly.ports.store import BeginResult, Resources
 
 Note = tuple[str, Any]
 Claim = tuple[Identity, bytes]
@@ -51,12 +51,12 @@ class StoreWorld(Struct, frozen=True):
     records: tuple[Stored, ...] = ()
     notes: tuple[Note, ...] = ()
     open: tuple[OpenUnit, ...] = ()
-    keys: tuple[tuple[str, Kept], ...] = ()
+    keys: tuple[tuple[str, IdempotencyEntry], ...] = ()
     buried: frozenset[Identity] = frozenset()
     """Attempts at transactions that were fenced."""
 
 
-class Changes(Struct, frozen=True):
+class UnitChanges(Struct, frozen=True):
     """What a unit wants to make final; `refusal` is the reason for which the store refuses it, if any."""
 
     records: tuple[Record, ...]
@@ -72,7 +72,7 @@ def begin(world: StoreWorld, messages: tuple[Message, ...], token: Hashable, blo
     known = {identity: body for identity, body in world.claims if identity in asked}
     owing = {stored.record.identity: stored.record for stored in world.records}
     same = [m for m in messages if known.get(m.identity) == m.fingerprint]
-    found = Found(
+    found = BeginResult(
         new=tuple(m for m in messages if m.identity not in known),
         owed=tuple(owing[m.identity] for m in same if m.identity in owing),
         done=tuple(m for m in same if m.identity not in owing),
@@ -82,7 +82,7 @@ def begin(world: StoreWorld, messages: tuple[Message, ...], token: Hashable, blo
     return replace(world, open=(*world.open, unit)), found
 
 
-def commit(world: StoreWorld, token: Hashable, changes: Changes, now: int) -> Step:
+def commit(world: StoreWorld, token: Hashable, changes: UnitChanges, now: int) -> Step:
     """Make a unit final in one step; a claim in it without a record is dropped. It is over whatever comes of it."""
     unit = next((unit for unit in world.open if unit.token == token), None)
     if unit is None:
@@ -118,7 +118,7 @@ def undispatched(world: StoreWorld, older_than: int, limit: int) -> Step:
     return world, tuple(found[:limit])
 
 
-def take(world: StoreWorld, wanted: Wanted) -> Step:
+def take(world: StoreWorld, wanted: TakeRequest) -> Step:
     """Mark records as taken now, and give them."""
     chosen = wanted.choose(world.records)
     marked = tuple(replace(s, taken=wanted.now) if s.record.identity in chosen else s for s in world.records)
@@ -175,9 +175,9 @@ class Notebook:
         """Have the commit of this unit refused, as a deferred constraint does."""
         self._refusal = reason
 
-    def changes(self, records: Iterable[Record]) -> Changes:
+    def changes(self, records: Iterable[Record]) -> UnitChanges:
         """Put together what the unit commits."""
-        return Changes(tuple(records), tuple(self._rows), self._refusal)
+        return UnitChanges(tuple(records), tuple(self._rows), self._refusal)
 
     def mark(self) -> tuple[int, str]:
         """Remember what is written so far."""
@@ -230,7 +230,7 @@ class MemoryResources:
 class MemoryUnit:
     """One unit of work against the memory store."""
 
-    def __init__(self, store: "MemoryStore", token: Hashable, found: Found, *, isolated: bool) -> None:
+    def __init__(self, store: "MemoryStore", token: Hashable, found: BeginResult, *, isolated: bool) -> None:
         """Wrap what `begin` found."""
         self.key = ""
         self.found = found
@@ -251,9 +251,9 @@ class MemoryUnit:
 class MemoryStore:
     """The store of one endpoint, in memory. A blocking one waits in `begin` like SQL; an optimistic one conflicts at commit."""
 
-    def __init__(self, driver: Driver, endpoint: str, *, clock: Clock | None = None, blocking: bool = True) -> None:
+    def __init__(self, driver: WorldDriver, endpoint: str, *, clock: Clock | None = None, blocking: bool = True) -> None:
         """Use the part of the driver's world that belongs to this endpoint."""
-        self.place = Place(f"store of {endpoint}", StoreWorld())
+        self.place = WorldPart(f"store of {endpoint}", StoreWorld())
         self._driver = driver
         self._clock = clock or WallClock()
         self._blocking = blocking
@@ -271,7 +271,7 @@ class MemoryStore:
     async def forget(self, records: Sequence[Record]) -> None:
         """Drop records; see the port."""
         identities = tuple(record.identity for record in records)
-        await self._driver.perform(Operation("forget", self.place, forget, (identities,), many=True))
+        await self._driver.perform(PortOperation("forget", self.place, forget, (identities,), many=True))
 
     async def undispatched(self, older_than: int, limit: int) -> tuple[Record, ...]:
         """List records; see the port."""
@@ -280,7 +280,7 @@ class MemoryStore:
 
     async def take(self, older_than: int, limit: int, *, lease: int, after: Identity | None = None) -> tuple[Record, ...]:
         """Take records; see the port."""
-        wanted = Wanted(older_than, limit, lease, self._clock.now(), after)
+        wanted = TakeRequest(older_than, limit, lease, self._clock.now(), after)
         records: tuple[Record, ...] = await self._perform("take", take, (wanted,))
         return records
 
@@ -303,19 +303,19 @@ class MemoryStore:
 
     def notes(self) -> tuple[Note, ...]:
         """Give the committed rows, in the order of their commits."""
-        rows: tuple[Note, ...] = self._driver.at_once(Operation("notes", self.place, _notes, ()))
+        rows: tuple[Note, ...] = self._driver.at_once(PortOperation("notes", self.place, _notes, ()))
         return rows
 
-    async def commit(self, token: Hashable, changes: Changes) -> None:
+    async def commit(self, token: Hashable, changes: UnitChanges) -> None:
         """Commit the unit with this token."""
         await self._perform("commit", commit, (token, changes, self._clock.now()))
 
     def abandon(self, token: Hashable) -> None:
         """Give up the unit with this token."""
-        self._driver.at_once(Operation("abandon", self.place, abandon, (token,)))
+        self._driver.at_once(PortOperation("abandon", self.place, abandon, (token,)))
 
     async def _perform(self, point: str, function: Callable[..., Step | None], arguments: tuple[Any, ...]) -> Any:
-        return await self._driver.perform(Operation(point, self.place, function, arguments))
+        return await self._driver.perform(PortOperation(point, self.place, function, arguments))
 
 
 class LettersWorld(Struct, frozen=True):
@@ -324,7 +324,7 @@ class LettersWorld(Struct, frozen=True):
     letters: tuple[DeadLetter, ...] = ()
 
 
-LETTERS = Place("dead letters", LettersWorld())
+LETTERS = WorldPart("dead letters", LettersWorld())
 
 
 def add(world: LettersWorld, letter: DeadLetter) -> Step:
@@ -354,7 +354,7 @@ class MemoryDeadLetters:
 
     place = LETTERS
 
-    def __init__(self, driver: Driver, *, clock: Clock | None = None) -> None:
+    def __init__(self, driver: WorldDriver, *, clock: Clock | None = None) -> None:
         """Use the part of the driver's world that holds the letters."""
         self._driver = driver
         self._clock = clock or WallClock()
@@ -362,7 +362,7 @@ class MemoryDeadLetters:
     async def add(self, letter: DeadLetter) -> None:
         """Store a letter; see the port."""
         stamped = replace(letter, at=letter.at or self._clock.now())
-        await self._driver.perform(Operation("dead-letter", LETTERS, add, (stamped,)))
+        await self._driver.perform(PortOperation("dead-letter", LETTERS, add, (stamped,)))
 
     async def page(self, chosen: Filter, *, after: str = "", limit: int = 100) -> tuple[DeadLetter, ...]:
         """List letters; see the port. Empty when `after` is no letter's key."""
@@ -381,9 +381,9 @@ class MemoryDeadLetters:
 
     async def remove(self, keys: Sequence[str]) -> int:
         """Remove letters; gives how many there were."""
-        removed: int = await self._driver.perform(Operation("remove", LETTERS, remove, (tuple(keys),)))
+        removed: int = await self._driver.perform(PortOperation("remove", LETTERS, remove, (tuple(keys),)))
         return removed
 
     async def _all(self) -> tuple[DeadLetter, ...]:
-        letters: tuple[DeadLetter, ...] = await self._driver.perform(Operation("look", LETTERS, _look, ()))
+        letters: tuple[DeadLetter, ...] = await self._driver.perform(PortOperation("look", LETTERS, _look, ()))
         return letters

@@ -9,7 +9,7 @@ from onceonly.model.identity import Identity
 from onceonly.model.record import Record
 
 
-class Wanted(Struct, frozen=True):
+class TakeRequest(Struct, frozen=True):
     """Which records are to be taken, when, and for how long; see the port."""
 
     older_than: int

@@ -6,7 +6,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from onceonly.adapters.memory.world import Driver, Operation, Place, Raises, Step, WallClock
+from onceonly.adapters.memory.world import PortOperation, Raises, Step, WallClock, WorldDriver, WorldPart
 from onceonly.model.errors import ConflictError
 from onceonly.model.token import Owner, Prepared, Token
 from onceonly.ports.environment import Clock
@@ -19,7 +19,7 @@ class TokensWorld(Struct, frozen=True):
     live: frozenset[Token] = frozenset()
 
 
-PLACE = Place("tokens", TokensWorld())
+PLACE = WorldPart("tokens", TokensWorld())
 
 
 def prepare(world: TokensWorld, owned: tuple[tuple[Token, Owner], ...], now: int) -> Step:
@@ -66,7 +66,7 @@ class MemoryTokens:
 
     place = PLACE
 
-    def __init__(self, driver: Driver, *, clock: Clock | None = None) -> None:
+    def __init__(self, driver: WorldDriver, *, clock: Clock | None = None) -> None:
         """Use the part of the driver's world that holds the tokens; the clock says when they were prepared."""
         self._driver = driver
         self._clock = clock or WallClock()
@@ -81,7 +81,7 @@ class MemoryTokens:
 
     async def live(self, tokens: Sequence[Token]) -> frozenset[Token]:
         """Tell which are live; see the port."""
-        found: frozenset[Token] = await self._driver.perform(Operation("token-live", PLACE, live, (tuple(tokens),)))
+        found: frozenset[Token] = await self._driver.perform(PortOperation("token-live", PLACE, live, (tuple(tokens),)))
         return found
 
     async def remove(self, tokens: Sequence[Token]) -> None:
@@ -94,9 +94,9 @@ class MemoryTokens:
 
     async def prepared(self, older_than: int, limit: int) -> tuple[Prepared, ...]:
         """List tokens, oldest first; see the port."""
-        operation = Operation("token-prepared", PLACE, prepared, (older_than, limit))
+        operation = PortOperation("token-prepared", PLACE, prepared, (older_than, limit))
         found: tuple[Prepared, ...] = await self._driver.perform(operation)
         return found
 
     async def _each(self, point: str, function: Callable[..., Step], items: Sequence[Any], *rest: Any) -> None:
-        await self._driver.perform(Operation(point, PLACE, function, (tuple(items), *rest), many=True))
+        await self._driver.perform(PortOperation(point, PLACE, function, (tuple(items), *rest), many=True))

@@ -6,12 +6,12 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from onceonly.adapters.memory.store import Changes, MemoryResources, Notebook, OpenUnit, Stored, StoreWorld, abandon
-from onceonly.adapters.memory.world import Driver, Operation, Place, Raises, Step, WallClock
+from onceonly.adapters.memory.store import MemoryResources, Notebook, OpenUnit, Stored, StoreWorld, UnitChanges, abandon
+from onceonly.adapters.memory.world import PortOperation, Raises, Step, WallClock, WorldDriver, WorldPart
 from onceonly.model.errors import CommitFailed, CommitRefused, ConflictError, SetupError
 from onceonly.model.identity import Identity
 from onceonly.model.record import Record
-from onceonly.model.transaction import Kept, Opening
+from onceonly.model.transaction import IdempotencyEntry, TransactionAttempt
 from onceonly.ports.environment import Clock
 from onceonly.ports.store import Resources
 from onceonly.systems.waiting import waiting
@@ -35,8 +35,8 @@ def open_(world: StoreWorld, key: str, token: Hashable, blocking: bool) -> Step 
 class Final(Struct, frozen=True):
     """What a transaction makes final, its client's key among it."""
 
-    changes: Changes
-    key: tuple[tuple[str, Kept], ...] = ()
+    changes: UnitChanges
+    key: tuple[tuple[str, IdempotencyEntry], ...] = ()
 
 
 def commit(world: StoreWorld, token: Hashable, final: Final, now: int) -> Step:
@@ -68,38 +68,38 @@ def kept(world: StoreWorld, key: str) -> Step:
 class MemoryTransactions:
     """The transactions of one endpoint's memory store. Blocking ones wait for a key like SQL; others conflict at commit."""
 
-    def __init__(self, driver: Driver, endpoint: str, *, clock: Clock | None = None, blocking: bool = True) -> None:
+    def __init__(self, driver: WorldDriver, endpoint: str, *, clock: Clock | None = None, blocking: bool = True) -> None:
         """Use the same part of the driver's world as the store of this endpoint."""
         self.clock = clock or WallClock()
-        self._place = Place(f"store of {endpoint}", StoreWorld())
+        self._place = WorldPart(f"store of {endpoint}", StoreWorld())
         self._driver = driver
         self._blocking = blocking
 
-    async def open(self, opening: Opening) -> "MemoryTransaction | Kept":
+    async def open(self, opening: TransactionAttempt) -> "MemoryTransaction | IdempotencyEntry":
         """Open a transaction; see the port."""
         token = self._driver.token()
         async with waiting(opening):
             found = await self.perform("open", open_, (opening.key, token, self._blocking))
-        return found if isinstance(found, Kept) else MemoryTransaction(self, token, opening)
+        return found if isinstance(found, IdempotencyEntry) else MemoryTransaction(self, token, opening)
 
-    async def kept(self, key: str) -> Kept | None:
+    async def kept(self, key: str) -> IdempotencyEntry | None:
         """Read a key; see the port."""
-        found: Kept | None = await self.perform("kept", kept, (key,))
+        found: IdempotencyEntry | None = await self.perform("kept", kept, (key,))
         return found
 
     async def perform(self, point: str, function: Callable[..., Step | None], arguments: tuple[Any, ...]) -> Any:
         """Have the driver carry out an operation on the store's part of the world."""
-        return await self._driver.perform(Operation(point, self._place, function, arguments))
+        return await self._driver.perform(PortOperation(point, self._place, function, arguments))
 
     def abandon(self, token: Hashable) -> None:
         """Give up the unit with this token."""
-        self._driver.at_once(Operation("abandon", self._place, abandon, (token,)))
+        self._driver.at_once(PortOperation("abandon", self._place, abandon, (token,)))
 
 
 class MemoryTransaction:
     """One open transaction."""
 
-    def __init__(self, transactions: MemoryTransactions, token: Hashable, opening: Opening) -> None:
+    def __init__(self, transactions: MemoryTransactions, token: Hashable, opening: TransactionAttempt) -> None:
         """Begin with an empty notebook."""
         self._notebook = Notebook()
         self.resources: Resources = MemoryResources(self._notebook, isolated=False)
@@ -120,7 +120,7 @@ class MemoryTransaction:
             self.abandon()
             raise CommitFailed(f"not committed within {opening.max_commit} ms of its beginning")
         changes = self._notebook.changes(() if record is None else (record,))
-        key = ((opening.key, Kept(opening.attempt, opening.fingerprint, answer)),) if opening.key else ()
+        key = ((opening.key, IdempotencyEntry(opening.attempt, opening.fingerprint, answer)),) if opening.key else ()
         await self._transactions.perform("commit", commit, (self._token, Final(changes, key), now))
 
     def abandon(self) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from onceonly.adapters.memory.world import Driver, Operation, Place, Raises, Step, WallClock
+from onceonly.adapters.memory.world import PortOperation, Raises, Step, WallClock, WorldDriver, WorldPart
 from onceonly.formats.cloudevents import arrival, encode
 from onceonly.model.errors import QueueMissing
 from onceonly.model.message import Delivery, Headers, Send
@@ -23,14 +23,14 @@ NEVER = 2**62
 _POLL_SECONDS = 0.02  # between looks at the clock, while something waits for an instant of it
 
 
-class Receipt(Struct, frozen=True, order=True):
+class MemoryReceipt(Struct, frozen=True, order=True):
     """Which entry, and which of its deliveries: an older delivery of it is no longer the holder."""
 
     number: int
     times: int
 
 
-class Entry(Struct, frozen=True):
+class QueuedCopy(Struct, frozen=True):
     """One copy in one queue; `held_until` is 0 while it waits. `times` is how often it was delivered."""
 
     number: int
@@ -43,15 +43,15 @@ class Entry(Struct, frozen=True):
     suspect: bool = False
 
     @property
-    def receipt(self) -> Receipt:
+    def receipt(self) -> MemoryReceipt:
         """Name the latest delivery."""
-        return Receipt(self.number, self.times)
+        return MemoryReceipt(self.number, self.times)
 
 
 class BrokerWorld(Struct, frozen=True):
     """Entries in the order they came, the queues there are, and who subscribed to what."""
 
-    entries: tuple[Entry, ...] = ()
+    entries: tuple[QueuedCopy, ...] = ()
     queues: frozenset[str] = frozenset()
     subscriptions: frozenset[tuple[str, str]] = frozenset()
     last: int = 0
@@ -64,10 +64,10 @@ class Lease(Struct, frozen=True):
     until: int
 
 
-PLACE = Place("broker", BrokerWorld())
+PLACE = WorldPart("broker", BrokerWorld())
 
 
-class Rules(Struct, frozen=True):
+class BrokerRules(Struct, frozen=True):
     """What this broker allows: the body's size in bytes, and whether a delivery whose lease ended can still be settled.
 
     `takes_copies` is whether it takes a copy that carries a count: another broker may find its headers too large.
@@ -90,7 +90,7 @@ def declare(world: BrokerWorld, topologies: tuple[Topology, ...]) -> Step:
     return replace(world, queues=world.queues | names, subscriptions=(world.subscriptions | wanted) - gone), None
 
 
-def send(world: BrokerWorld, sends: tuple[Send, ...], rules: Rules) -> Step:
+def send(world: BrokerWorld, sends: tuple[Send, ...], rules: BrokerRules) -> Step:
     """Put each message into its queue, or into every queue that subscribed to it."""
     entries, last, answers = list(world.entries), world.last, []
     for one in sends:
@@ -100,7 +100,7 @@ def send(world: BrokerWorld, sends: tuple[Send, ...], rules: Rules) -> Step:
         if answers[-1] is Answer.TAKEN:
             for queue in _targets(world, one):
                 last += 1
-                entries.append(Entry(last, queue, headers, body, due=one.due))
+                entries.append(QueuedCopy(last, queue, headers, body, due=one.due))
     return replace(world, entries=tuple(entries), last=last), tuple(answers)
 
 
@@ -123,19 +123,19 @@ def lapse(world: BrokerWorld, now: int) -> BrokerWorld:
     return world
 
 
-def expire(world: BrokerWorld, receipt: Receipt) -> Step:
+def expire(world: BrokerWorld, receipt: MemoryReceipt) -> Step:
     """End one lease: the entry waits again, and is a suspect because nobody released it."""
     return _change(world, receipt, lambda entry: replace(entry, held_until=0, suspect=True)), None
 
 
-def ack(world: BrokerWorld, receipts: tuple[Receipt, ...], now: int, rules: Rules) -> Step:
+def ack(world: BrokerWorld, receipts: tuple[MemoryReceipt, ...], now: int, rules: BrokerRules) -> Step:
     """Remove entries held under these receipts; one whose lease ended is ignored, or removed where the broker accepts that."""
     world = lapse(world, now)
     gone = _settled(world, receipts, rules)
     return replace(world, entries=tuple(entry for entry in world.entries if entry.number not in gone)), None
 
 
-def release(world: BrokerWorld, receipts: tuple[Receipt, ...], now: int, rules: Rules) -> Step:
+def release(world: BrokerWorld, receipts: tuple[MemoryReceipt, ...], now: int, rules: BrokerRules) -> Step:
     """Let entries wait again, unmarked."""
     world = lapse(world, now)
     freed = _settled(world, receipts, rules)
@@ -143,7 +143,7 @@ def release(world: BrokerWorld, receipts: tuple[Receipt, ...], now: int, rules: 
     return replace(world, entries=back), None
 
 
-def extend(world: BrokerWorld, receipts: tuple[Receipt, ...], lease: Lease) -> Step:
+def extend(world: BrokerWorld, receipts: tuple[MemoryReceipt, ...], lease: Lease) -> Step:
     """Renew leases that have not ended."""
     world = lapse(world, lease.now)
     for receipt in receipts:
@@ -165,14 +165,14 @@ def _targets(world: BrokerWorld, one: Send) -> tuple[str, ...]:
     return (one.to,) if one.to else tuple(sorted(q for event, q in world.subscriptions if event == one.message.type))
 
 
-def _settled(world: BrokerWorld, receipts: tuple[Receipt, ...], rules: Rules) -> set[int]:
+def _settled(world: BrokerWorld, receipts: tuple[MemoryReceipt, ...], rules: BrokerRules) -> set[int]:
     if rules.accepts_late:
         return {receipt.number for receipt in receipts}
     named = frozenset(receipts)
     return {entry.number for entry in world.entries if entry.held_until and entry.receipt in named}
 
 
-def _change(world: BrokerWorld, receipt: Receipt, change: Callable[[Entry], Entry]) -> BrokerWorld:
+def _change(world: BrokerWorld, receipt: MemoryReceipt, change: Callable[[QueuedCopy], QueuedCopy]) -> BrokerWorld:
     entries = tuple(change(e) if e.held_until and e.receipt == receipt else e for e in world.entries)
     return replace(world, entries=entries)
 
@@ -191,15 +191,15 @@ class MemoryTransport:
 
     def __init__(
         self,
-        driver: Driver,
+        driver: WorldDriver,
         queue: str,
         *,
         clock: Clock | None = None,
         lease: float = 30.0,
-        rules: Rules | None = None,
+        rules: BrokerRules | None = None,
     ) -> None:
         """Use the part of the driver's world that is the broker; `lease` is in seconds."""
-        self.rules = rules or Rules()
+        self.rules = rules or BrokerRules()
         self.traits = Traits(lease=lease, max_body=self.rules.max_body)
         self._driver = driver
         self._queue = queue
@@ -209,7 +209,7 @@ class MemoryTransport:
         """Take what waits; see the port."""
         patience = wait
         while True:
-            operation = Operation("receive", PLACE, receive, (self._queue, limit, self._lease()))
+            operation = PortOperation("receive", PLACE, receive, (self._queue, limit, self._lease()))
             try:
                 taken: tuple[Delivery, ...] = await self._driver.perform(operation, max(0.0, min(patience, _POLL_SECONDS)))
             except TimeoutError:
@@ -242,7 +242,7 @@ class MemoryTransport:
 
     async def depth(self, endpoint: str) -> Depth:
         """Count a queue; see the port."""
-        operation = Operation("depth", PLACE, depth, (endpoint, self._clock.now()))
+        operation = PortOperation("depth", PLACE, depth, (endpoint, self._clock.now()))
         counted: Depth = await self._driver.perform(operation)
         return counted
 
@@ -251,4 +251,4 @@ class MemoryTransport:
         return Lease(now, now + int((self.traits.lease or 0) * 1000))
 
     async def _perform(self, point: str, function: Callable[..., Step | None], arguments: tuple[Any, ...]) -> Any:
-        return await self._driver.perform(Operation(point, PLACE, function, arguments, many=True))
+        return await self._driver.perform(PortOperation(point, PLACE, function, arguments, many=True))

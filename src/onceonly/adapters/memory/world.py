@@ -1,6 +1,6 @@
 """Memory: adapters as pure functions over immutable worlds, and the driver that runs them live.
 
-An adapter describes each of its calls as an `Operation`: a pure function from (part of the world, arguments) to (that part
+An adapter describes each of its calls as an `PortOperation`: a pure function from (part of the world, arguments) to (that part
 afterwards, outcome). A driver decides what becomes of it. `Live` applies it at once; the model checker has a driver of its
 own, which hands the operation to the search instead. So what is checked is what runs.
 """
@@ -15,7 +15,7 @@ Step = tuple[Any, Hashable]
 """A part of the world after an operation, and the operation's outcome."""
 
 
-class Place(NamedTuple):
+class WorldPart(NamedTuple):
     """One part of the world: its name, and what it is before anything happened."""
 
     name: str
@@ -33,7 +33,7 @@ class Raises(NamedTuple):
         return self.kind(self.argument)
 
 
-class Operation(NamedTuple):
+class PortOperation(NamedTuple):
     """One port call. `function(part, *arguments)` gives a `Step`, or None while the operation has to wait.
 
     With `many`, the first argument is a tuple of items that take effect separately: after a crash or an OutcomeUnknown any
@@ -41,19 +41,19 @@ class Operation(NamedTuple):
     """
 
     point: str
-    place: Place
+    place: WorldPart
     function: Callable[..., Step | None]
     arguments: tuple[Any, ...]
     many: bool = False
 
 
-class Driver(Protocol):
+class WorldDriver(Protocol):
     """What carries out the operations of memory adapters."""
 
-    async def perform(self, operation: Operation, patience: float | None = None) -> Any:
+    async def perform(self, operation: PortOperation, patience: float | None = None) -> Any:
         """Carry it out, waiting until it can be; gives or raises its outcome. TimeoutError after `patience` seconds."""
 
-    def at_once(self, operation: Operation) -> Any:
+    def at_once(self, operation: PortOperation) -> Any:
         """Carry out an operation that never waits, without awaiting."""
 
     def token(self) -> Hashable:
@@ -77,7 +77,7 @@ class Live:
         self._waiting: set[asyncio.Future[None]] = set()
         self._tokens = count(1)
 
-    async def perform(self, operation: Operation, patience: float | None = None) -> Any:
+    async def perform(self, operation: PortOperation, patience: float | None = None) -> Any:
         """Give others a turn, as a call over a wire does, then apply; cancelled before that, nothing happened."""
         await asyncio.sleep(0)
         async with asyncio.timeout(patience):
@@ -85,7 +85,7 @@ class Live:
                 await self._change()
         return self._outcome(operation, step)
 
-    def at_once(self, operation: Operation) -> Any:
+    def at_once(self, operation: PortOperation) -> Any:
         """Apply now."""
         step = self._step(operation)
         if step is None:
@@ -96,14 +96,14 @@ class Live:
         """Count."""
         return next(self._tokens)
 
-    def part(self, place: Place) -> Any:
+    def part(self, place: WorldPart) -> Any:
         """Show one part of the world as it is now."""
         return self._world.get(place.name, place.empty)
 
-    def _step(self, operation: Operation) -> Step | None:
+    def _step(self, operation: PortOperation) -> Step | None:
         return operation.function(self.part(operation.place), *operation.arguments)
 
-    def _outcome(self, operation: Operation, step: Step) -> Any:
+    def _outcome(self, operation: PortOperation, step: Step) -> Any:
         self._world[operation.place.name], outcome = step
         for waiter in self._waiting:
             if not waiter.done():

@@ -46,7 +46,7 @@ _NOT_WRITTEN = {
 """Codes of single writes that were refused."""
 
 
-class Address(Struct, frozen=True, kw_only=True):
+class MongoDBAddress(Struct, frozen=True, kw_only=True):
     """A database as a URL names it. `url` is the driver's, with credentials; `place` is what may be shown."""
 
     url: str
@@ -56,7 +56,7 @@ class Address(Struct, frozen=True, kw_only=True):
     timeout: float
 
 
-def read_address(url: str) -> Address:
+def read_address(url: str) -> MongoDBAddress:
     """Take a mongodb:// or mongodb+srv:// URL apart. Raises SetupError; never repeats its password."""
     parts = urlsplit(url)
     database, given = parts.path.strip("/"), parse_qsl(parts.query, keep_blank_values=True)
@@ -71,7 +71,7 @@ def read_address(url: str) -> Address:
     if not _COLLECTION.fullmatch(collection):
         raise SetupError(f"collection {collection!r}: use a letter, then at most 100 of A-Z, a-z, 0-9, '_', '.' and '-'")
     rest = urlencode([(name, value) for name, value in given if name not in _OURS])
-    return Address(
+    return MongoDBAddress(
         url=parts._replace(query=rest).geturl(),
         place=f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}/{database}",
         database=database,
@@ -81,7 +81,7 @@ def read_address(url: str) -> Address:
 
 
 @asynccontextmanager
-async def open_client(address: Address) -> AsyncIterator["AsyncMongoClient[dict[str, Any]]"]:
+async def open_client(address: MongoDBAddress) -> AsyncIterator["AsyncMongoClient[dict[str, Any]]"]:
     """Make a client, and close it at the end; connects at the first call. Raises SetupError when the URL is wrong."""
     milliseconds = round(address.timeout * 1000)
     try:
@@ -118,7 +118,7 @@ def is_duplicate(error: Exception) -> bool:
     return isinstance(error, DuplicateKeyError)
 
 
-def refused_setup(error: Exception, address: Address) -> OnceOnlyError:
+def refused_setup(error: Exception, address: MongoDBAddress) -> OnceOnlyError:
     """Say what a person must change when a start fails, or that the server is away."""
     if isinstance(error, OperationFailure) and error.code in {13, 18, 8000}:
         return SetupError(f"{address.place} refuses this user: give it readWrite and the right to list collections")

@@ -24,7 +24,7 @@ from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.errors import BulkWriteError, PyMongoError
 from pymongo.read_concern import ReadConcern
 
-from onceonly.adapters.mongodb.client import Address, is_duplicate, open_client, read_address, refused_setup, translated
+from onceonly.adapters.mongodb.client import MongoDBAddress, is_duplicate, open_client, read_address, refused_setup, translated
 from onceonly.documents.bulk import Outcome, read_all, split, write_requests
 from onceonly.documents.clients import TRIPPED
 from onceonly.documents.encoding import Nesting, decode, encoder, flat, is_text, nested
@@ -65,7 +65,7 @@ class MongoDBDocuments:
 
     limits = DOCUMENT_LIMITS["MongoDB"]
 
-    def __init__(self, client: "AsyncMongoClient[dict[str, Any]]", address: Address, *, clock: Clock) -> None:
+    def __init__(self, client: "AsyncMongoClient[dict[str, Any]]", address: MongoDBAddress, *, clock: Clock) -> None:
         """Use this client; sends nothing."""
         self._client = client
         self._address = address
@@ -218,7 +218,7 @@ async def create(url: str) -> None:
             raise refused_setup(error, address) from error
 
 
-def _refuse(options: Mapping[str, Any], address: Address) -> None:
+def _refuse(options: Mapping[str, Any], address: MongoDBAddress) -> None:
     if options.get("capped") or options.get("timeseries") or options.get("viewOn"):
         raise SetupError(f"{address.collection!r} is a capped or time-series collection, or a view: name a plain collection")
     if options.get("collation", {}).get("locale", "simple") != "simple":

@@ -12,7 +12,7 @@ from sqlalchemy import Connection, event
 from sqlalchemy.engine import ExceptionContext
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from onceonly.adapters.postgresql.drivers import Driver
+from onceonly.adapters.postgresql.drivers import PostgreSQLDriver
 from onceonly.sql.dialect import BATCH_LOCK_SECONDS
 from onceonly.sql.long_locks import LongLocks, Wait
 
@@ -35,7 +35,7 @@ _TELLS = "onceonly_lock_timeout_tells"
 class Deadlocks:
     """Counts for one engine of this process how many units are still to be wary."""
 
-    def __init__(self, driver: Driver) -> None:
+    def __init__(self, driver: PostgreSQLDriver) -> None:
         self._driver = driver
         self._left = 0
         self._long_locks = LongLocks()

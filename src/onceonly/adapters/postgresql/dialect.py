@@ -34,12 +34,12 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.util import await_only
 
 from onceonly.adapters.postgresql.deadlocks import BE_BRIEF, Deadlocks
-from onceonly.adapters.postgresql.drivers import KEEPALIVES, Driver, driver_named
+from onceonly.adapters.postgresql.drivers import KEEPALIVES, PostgreSQLDriver, driver_named
 from onceonly.adapters.postgresql.keeper import PostgreSQLKeeper
 from onceonly.adapters.postgresql.statements import Words, keep_back, take_unsaid, unsaid
-from onceonly.adapters.postgresql.watch import Watch
+from onceonly.adapters.postgresql.watch import ConnectionWatch
 from onceonly.model.errors import ConflictError, SetupError
-from onceonly.sql.dialect import BATCH_LOCK_SECONDS, KEPT_OPEN, Dialect, Limit, OneUpdate, Purpose, Said, State, Taking
+from onceonly.sql.dialect import BATCH_LOCK_SECONDS, KEPT_OPEN, Dialect, Limit, OneUpdate, Purpose, QueueTaking, Said, State
 from onceonly.sql.keeper import Keeper
 from onceonly.sql.statement_events import Looks
 from onceonly.sql.translation import TooLate, translated
@@ -128,12 +128,12 @@ class PostgreSQL(Dialect):
 
     def __init__(self, driver: str) -> None:
         """Use the driver that a URL or an engine names; asyncpg when it names none. Raises SetupError, DriverMissing."""
-        self._driver: Driver = driver_named(driver)
+        self._driver: PostgreSQLDriver = driver_named(driver)
         self._deadlocks = Deadlocks(self._driver)
         self._words = Words()
         self._isolation: str | None = None
         self._is_own = False
-        self._watching: Watch | None = None
+        self._watching: ConnectionWatch | None = None
         self._pooled: bool | None = None
         self._lock_timeout = 0
         self._idle = self._idle_of_server = 0
@@ -158,7 +158,7 @@ class PostgreSQL(Dialect):
         )
         event.listen(engine.sync_engine, "do_connect", self._connecting)
         self._driver.watch_connecting(engine, self._is_pooled)
-        self._watching = Watch(self._driver, self._is_pooled, lambda: self._idle / 1000)
+        self._watching = ConnectionWatch(self._driver, self._is_pooled, lambda: self._idle / 1000)
         event.listen(engine.sync_engine, "connect", self._watching.connected)
         self._watch(engine)
         return engine
@@ -423,7 +423,7 @@ class PostgreSQL(Dialect):
         """Change nothing: a statement sees what is committed at READ COMMITTED; above, newer rows were a ConflictError."""
         return query
 
-    def take(self, table: Table, first: Select[Any], marks: Mapping[str, Any], returning: Sequence[str]) -> Taking:
+    def take(self, table: Table, first: Select[Any], marks: Mapping[str, Any], returning: Sequence[str]) -> QueueTaking:
         """Take by one statement. The array makes sure that the rows are chosen once, whatever join the planner would like."""
         (number,) = table.primary_key.columns
         chosen = func.array(first.with_for_update(skip_locked=True).scalar_subquery(), type_=ARRAY(number.type))

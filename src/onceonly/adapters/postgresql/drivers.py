@@ -13,7 +13,7 @@ from sqlalchemy.engine import ExceptionContext
 from sqlalchemy.exc import DBAPIError, InternalError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from onceonly.adapters.postgresql.watch import Watched
+from onceonly.adapters.postgresql.watch import WatchableDriver
 from onceonly.model.errors import DriverMissing, SetupError
 from onceonly.sql.dialect import State
 from onceonly.sql.statement_events import Look
@@ -36,7 +36,7 @@ _ONE = "SELECT 1"
 _ABORTED = "onceonly_aborted"
 
 
-class Driver(Watched, Protocol):
+class PostgreSQLDriver(WatchableDriver, Protocol):
     """One driver of PostgreSQL."""
 
     name: str
@@ -383,7 +383,7 @@ DRIVERS: dict[str, type[Asyncpg] | type[Psycopg]] = {
 _BY_STATUS = {"IDLE": State.ENDED, "INTRANS": State.OPEN, "INERROR": State.ABORTED, "ACTIVE": State.ABORTED}
 
 
-def driver_named(name: str) -> Driver:
+def driver_named(name: str) -> PostgreSQLDriver:
     """Give the driver; asyncpg for the empty name. Raises SetupError, DriverMissing."""
     if name not in DRIVERS:
         raise SetupError(f"onceonly does not work with the PostgreSQL driver {name}: use asyncpg or psycopg")

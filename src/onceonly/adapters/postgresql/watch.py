@@ -39,7 +39,7 @@ does that while the client waits.
 END = "SELECT pg_terminate_backend({})"
 
 
-class Verdict(Enum):
+class PostgreSQLConnectionState(Enum):
     """What a check of a silent connection found."""
 
     BUSY = auto()
@@ -52,7 +52,7 @@ class Verdict(Enum):
     """The server did not answer."""
 
 
-class Watched(Protocol):
+class WatchableDriver(Protocol):
     """What a driver offers to have its connections watched."""
 
     errors: tuple[type[Exception], ...]
@@ -76,10 +76,10 @@ class Watched(Protocol):
         """Report whether an error is a server's answer."""
 
 
-class Watch:
+class ConnectionWatch:
     """Watches the connections of one engine. `is_pooled` reports whether a pooler is between, `longest` a legal statement."""
 
-    def __init__(self, driver: Watched, is_pooled: Callable[[], bool], longest: Callable[[], float]) -> None:
+    def __init__(self, driver: WatchableDriver, is_pooled: Callable[[], bool], longest: Callable[[], float]) -> None:
         self._driver = driver
         self._is_pooled = is_pooled
         self._longest = longest
@@ -131,7 +131,7 @@ class Watch:
             if self._driver.is_closed(adapted) or self._driver.awaits(adapted) != awaited:
                 return
             is_too_long = self._is_pooled() and loop.time() - since > longest
-            bad = CHECKS if is_too_long else bad + 1 if verdict is not Verdict.BUSY else 0
+            bad = CHECKS if is_too_long else bad + 1 if verdict is not PostgreSQLConnectionState.BUSY else 0
             if bad < CHECKS:
                 await asyncio.sleep(RECHECK_SECONDS if bad else SILENCE_SECONDS)
         session = self._driver.session(adapted)
@@ -141,12 +141,12 @@ class Watch:
                 async with asyncio.timeout(CHECK_SECONDS):
                     await self._driver.ask(self._arguments, END.format(session))
 
-    async def _verdict(self, adapted: Any) -> Verdict:
+    async def _verdict(self, adapted: Any) -> PostgreSQLConnectionState:
         """Ask the server what a silent connection does."""
         query = "SELECT true" if self._is_pooled() else EXECUTING.format(self._driver.session(adapted))
         try:
             async with asyncio.timeout(CHECK_SECONDS):
                 executes = await self._driver.ask(self._arguments, query)
         except Exception as error:  # noqa: BLE001 - whatever it is, the server did not answer, or it refused
-            return Verdict.BUSY if self._driver.answered(error) else Verdict.SILENT
-        return Verdict.BUSY if executes else Verdict.LOST
+            return PostgreSQLConnectionState.BUSY if self._driver.answered(error) else PostgreSQLConnectionState.SILENT
+        return PostgreSQLConnectionState.BUSY if executes else PostgreSQLConnectionState.LOST

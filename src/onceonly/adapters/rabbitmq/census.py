@@ -24,8 +24,8 @@ from onceonly.adapters.rabbitmq.link import (
     shielded,
     translated,
 )
-from onceonly.adapters.rabbitmq.publishing import Outcome, Parcel
-from onceonly.adapters.rabbitmq.topology import Names, count, count_delayed
+from onceonly.adapters.rabbitmq.publishing import Parcel, PublishOutcome
+from onceonly.adapters.rabbitmq.topology import TopologyNames, count, count_delayed
 from onceonly.model.errors import QueueMissing, RetryableError
 from onceonly.ports.transport import Depth
 
@@ -35,7 +35,7 @@ RECOUNT_SECONDS = 0.1  # until those that did not answer are counted again
 MOST_LOOKS = 5
 
 
-class Reply(Struct, frozen=True):
+class CensusReply(Struct, frozen=True):
     """What one process holds: deliveries in work, deliveries that wait with it, its consumers, and all it ever got."""
 
     held: int
@@ -44,19 +44,19 @@ class Reply(Struct, frozen=True):
     brought: int
 
 
-class Look(Struct, frozen=True):
+class CensusRound(Struct, frozen=True):
     """What one look found; `replies` shows whether anything moved since another."""
 
     waiting: int
     held: int
     delayed: int
-    replies: tuple[Reply, ...]
+    replies: tuple[CensusReply, ...]
 
 
-class Census:
+class InboxCensus:
     """Answers for one inbox, and asks all that there are of an endpoint."""
 
-    def __init__(self, link: Link, names: Names, endpoint: str, inbox: Inbox) -> None:
+    def __init__(self, link: Link, names: TopologyNames, endpoint: str, inbox: Inbox) -> None:
         self._link = link
         self._names = names
         self._endpoint = endpoint
@@ -90,14 +90,14 @@ class Census:
                 async with translated("close a channel", within=CLOSE_SECONDS):
                     await shielded(self._channel.close())
 
-    async def _look(self, endpoint: str) -> "Look":
+    async def _look(self, endpoint: str) -> "CensusRound":
         queue = self._names.queue(endpoint)
         delayed = await count_delayed(self._link, self._names)  # first: what falls due meanwhile is counted below
         ready, consumers = await self._count(queue)
-        replies: list[Reply] = []
+        replies: list[CensusReply] = []
         if consumers:  # one counts as long as it holds any
             ready, consumers, replies = await self._ask(endpoint, consumers)
-        return Look(
+        return CensusRound(
             waiting=ready + sum(reply.waiting for reply in replies),
             held=sum(reply.held for reply in replies) + max(0, consumers - _answered(replies)),
             delayed=delayed,
@@ -112,7 +112,7 @@ class Census:
             )
         return found
 
-    async def _ask(self, endpoint: str, consumers: int) -> tuple[int, int, list[Reply]]:
+    async def _ask(self, endpoint: str, consumers: int) -> tuple[int, int, list[CensusReply]]:
         """Ask until as many consumers as there are have answered, or patience ends; gives the last count with the replies.
 
         A consumer whose process has gone stays in the count for some moments, and nobody answers for it any more: so the
@@ -128,7 +128,7 @@ class Census:
             heard = False
             while True:
                 if not heard:  # returned when nobody was there to hear it: somebody may have come
-                    heard = await publish(channel, [question], ANSWER_SECONDS) != [Outcome.RETURNED]
+                    heard = await publish(channel, [question], ANSWER_SECONDS) != [PublishOutcome.RETURNED]
                 await answers.wait(consumers, RECOUNT_SECONDS)
                 ready, consumers = await self._count(queue)
                 if _answered(answers.replies) >= consumers or clock() >= end:
@@ -150,7 +150,7 @@ class Census:
             to = message.header.properties.reply_to
             if to:
                 held, waiting, consumers = self._inbox.counts()
-                body = msgspec.json.encode(Reply(held, waiting, consumers, self._inbox.brought))
+                body = msgspec.json.encode(CensusReply(held, waiting, consumers, self._inbox.brought))
                 with suppress(RetryableError):
                     async with translated("answer the census"):
                         await channel.basic_publish(body, routing_key=to, wait=False)
@@ -162,7 +162,7 @@ class _Answers:
     """What the receivers answer."""
 
     def __init__(self) -> None:
-        self.replies: list[Reply] = []
+        self.replies: list[CensusReply] = []
         self._rung = asyncio.Event()
 
     @classmethod
@@ -175,7 +175,7 @@ class _Answers:
     async def hear(self, message: Brought) -> None:
         """Take an answer; what is none is ignored."""
         with suppress(msgspec.MsgspecError):
-            self.replies.append(msgspec.json.decode(message.body, type=Reply))
+            self.replies.append(msgspec.json.decode(message.body, type=CensusReply))
         self._rung.set()
 
     async def wait(self, consumers: int, seconds: float) -> None:
@@ -187,5 +187,5 @@ class _Answers:
                     await self._rung.wait()
 
 
-def _answered(replies: Sequence[Reply]) -> int:
+def _answered(replies: Sequence[CensusReply]) -> int:
     return sum(reply.consumers for reply in replies)

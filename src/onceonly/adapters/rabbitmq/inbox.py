@@ -33,7 +33,7 @@ REMEMBERED = 10_000
 _SERIAL = count(1)
 
 
-class Receipt(Struct, frozen=True):
+class RabbitMQReceipt(Struct, frozen=True):
     """Which opening of a channel brought it, and its delivery tag there."""
 
     channel: int
@@ -108,20 +108,20 @@ class Inbox:
                 del self._held[message.delivery_tag]
                 self._waiting.appendleft(message)
 
-    def current(self, receipts: Iterable[object]) -> list[Receipt]:
+    def current(self, receipts: Iterable[object]) -> list[RabbitMQReceipt]:
         """Give those of deliveries that are still held: those of an earlier channel come again by themselves."""
         if not is_open(self._channel):
             return []
-        known = [each for each in receipts if isinstance(each, Receipt) and each.channel == self._serial]
+        known = [each for each in receipts if isinstance(each, RabbitMQReceipt) and each.channel == self._serial]
         return [each for each in known if each.tag in self._held]
 
-    def receipt(self, message: Delivered) -> Receipt:
+    def receipt(self, message: Delivered) -> RabbitMQReceipt:
         """Give the receipt of a delivery that was just taken."""
-        return Receipt(self._serial, message.delivery_tag)
+        return RabbitMQReceipt(self._serial, message.delivery_tag)
 
     def held(self, receipt: object) -> Delivered | None:
         """Return a delivery that is still held; None for one of an earlier channel, which RabbitMQ redelivers."""
-        if not isinstance(receipt, Receipt) or receipt.channel != self._serial or not is_open(self._channel):
+        if not isinstance(receipt, RabbitMQReceipt) or receipt.channel != self._serial or not is_open(self._channel):
             return None
         return self._held.get(receipt.tag)
 
@@ -133,7 +133,7 @@ class Inbox:
         self._lost.pop(copy, None)
         return len(self._lost) == known
 
-    async def settle(self, receipts: Iterable[Receipt]) -> None:
+    async def settle(self, receipts: Iterable[RabbitMQReceipt]) -> None:
         """Acknowledge what is held: many at once up to a tag below which all is settled, the others one by one.
 
         Receipts of an earlier channel are ignored: there the same tags were other deliveries. One call at a time: an
@@ -142,7 +142,7 @@ class Inbox:
         async with self._settling:
             await self._settle(receipts)
 
-    async def _settle(self, receipts: Iterable[Receipt]) -> None:
+    async def _settle(self, receipts: Iterable[RabbitMQReceipt]) -> None:
         channel = self._channel
         mine = sorted(each.tag for each in self.current(receipts) if self._held.pop(each.tag, None) is not None)
         if channel is None or not mine:
@@ -159,7 +159,7 @@ class Inbox:
             await self._link.abandon(channel)  # what is held there and not acknowledged would come to nobody
             raise
 
-    async def reject(self, receipts: Iterable[Receipt]) -> None:
+    async def reject(self, receipts: Iterable[RabbitMQReceipt]) -> None:
         """Have the broker put these back itself. They come again marked, to this process as if they were not."""
         async with self._settling:
             channel, mine = self._channel, self.current(receipts)

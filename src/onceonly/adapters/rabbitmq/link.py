@@ -30,7 +30,7 @@ from msgspec import Struct
 from pamqp import commands as spec
 
 from onceonly.adapters.rabbitmq.decoding import delivered
-from onceonly.adapters.rabbitmq.publishing import Confirmation, Outcome, Parcel, publish_all
+from onceonly.adapters.rabbitmq.publishing import Confirmation, Parcel, PublishOutcome, publish_all
 from onceonly.adapters.rabbitmq.reading import ReadingStreams, Taker
 from onceonly.model.errors import CommitFailed, OnceOnlyError, OutcomeUnknown, SetupError
 from onceonly.ports.environment import RandomSource
@@ -72,7 +72,7 @@ if logging.getLogger("aiormq").level == logging.NOTSET:
     logging.getLogger("aiormq").setLevel(logging.CRITICAL)
 
 
-class Address(Struct, frozen=True, kw_only=True):
+class RabbitMQAddress(Struct, frozen=True, kw_only=True):
     """A server as a URL names it, the options of this library taken out.
 
     `url` is the driver's, with credentials; `place` is what may be shown. `prefix` begins every name, `lease` is for how
@@ -88,7 +88,7 @@ class Address(Struct, frozen=True, kw_only=True):
     timeout: float = 30.0
 
 
-def read_address(url: str) -> Address:
+def read_address(url: str) -> RabbitMQAddress:
     """Take an amqp:// or amqps:// URL apart. Raises SetupError, saying what is wrong with it; never repeats its password."""
     try:
         parts = urlsplit(url)
@@ -104,7 +104,7 @@ def read_address(url: str) -> Address:
     driver |= {"heartbeat": str(round(max(lease, LEAST_HEARTBEAT_SECONDS))), "name": "onceonly"}
     if not _truth("verify", options.get("verify", "true")):
         driver["no_verify_ssl"] = "1"
-    return Address(
+    return RabbitMQAddress(
         url=parts._replace(query=urlencode(driver), fragment="").geturl(),
         place=f"{parts.scheme}://{host}{f':{port}' if port else ''}{quote(parts.path)}",
         prefix=_prefix(options.get("prefix", "")),
@@ -120,7 +120,7 @@ class Link:
     Attempts are spaced by a growing pause with jitter; a call within it fails as the last attempt did, without waiting.
     """
 
-    def __init__(self, address: Address, chance: RandomSource) -> None:
+    def __init__(self, address: RabbitMQAddress, chance: RandomSource) -> None:
         """Prepare; connects to nothing."""
         self.address = address
         self._chance = chance
@@ -345,7 +345,7 @@ async def consume(channel: Channel, queue: str, taker: Taker) -> str:
     return started.consumer_tag or ""
 
 
-async def publish(channel: Channel, parcels: Sequence[Parcel], timeout: float) -> list[Outcome]:  # noqa: ASYNC109 - it ends in outcomes, not in an error
+async def publish(channel: Channel, parcels: Sequence[Parcel], timeout: float) -> list[PublishOutcome]:  # noqa: ASYNC109 - it ends in outcomes, not in an error
     """Publish all at once and wait for every confirm. What a nack refuses is UNKNOWN, what is not answered in time SILENT."""
     answers: list[Confirmation] = []
     try:
@@ -355,8 +355,8 @@ async def publish(channel: Channel, parcels: Sequence[Parcel], timeout: float) -
     except (Exception, asyncio.CancelledError) as error:
         if not _means_lost(error):
             raise
-    _connection(channel).answered += sum(answer.outcome is not Outcome.SILENT for answer in answers)
-    return [answer.outcome for answer in answers] or [Outcome.SILENT] * len(parcels)
+    _connection(channel).answered += sum(answer.outcome is not PublishOutcome.SILENT for answer in answers)
+    return [answer.outcome for answer in answers] or [PublishOutcome.SILENT] * len(parcels)
 
 
 def answered(channel: Channel) -> int:

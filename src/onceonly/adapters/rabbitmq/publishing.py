@@ -32,7 +32,7 @@ _TYPED = _FLAGS["content_type"]
 _ALWAYS = _FLAGS["headers"] | _FLAGS["delivery_mode"] | _FLAGS["message_id"] | _FLAGS["app_id"]
 
 
-class Outcome(Enum):
+class PublishOutcome(Enum):
     """The result of publishing one message. UNKNOWN: the broker refused it, perhaps for now. SILENT: there was no answer."""
 
     CONFIRMED = "confirmed"
@@ -90,8 +90,8 @@ class Parcel(Struct, frozen=True, kw_only=True):
 class Confirmation:
     """Where the channel puts the broker's answer for one message, as if it were a future."""
 
-    def __init__(self, waiting: "Waiting") -> None:
-        self.outcome = Outcome.SILENT
+    def __init__(self, waiting: "ConfirmWait") -> None:
+        self.outcome = PublishOutcome.SILENT
         self._waiting = waiting
         self._is_done = False
 
@@ -105,18 +105,18 @@ class Confirmation:
 
     def set_result(self, frame: object) -> None:
         """Take the broker's answer."""
-        self._answer(Outcome.CONFIRMED if isinstance(frame, spec.Basic.Ack) else Outcome.UNKNOWN)
+        self._answer(PublishOutcome.CONFIRMED if isinstance(frame, spec.Basic.Ack) else PublishOutcome.UNKNOWN)
 
     def set_exception(self, error: BaseException) -> None:
         """Take the broker's answer when it is no acknowledgement: a return is definite, a nack is not."""
-        self._answer(Outcome.RETURNED if isinstance(error, PublishError) else Outcome.UNKNOWN)
+        self._answer(PublishOutcome.RETURNED if isinstance(error, PublishError) else PublishOutcome.UNKNOWN)
 
-    def _answer(self, outcome: Outcome) -> None:
+    def _answer(self, outcome: PublishOutcome) -> None:
         self.outcome, self._is_done = outcome, True
         self._waiting.one_less()
 
 
-class Waiting:
+class ConfirmWait:
     """The wait for the answers to several messages; `over` ends with an error when the channel does."""
 
     def __init__(self, channel: Channel, number: int) -> None:
@@ -137,7 +137,7 @@ async def publish_all(
 
     Raises TimeoutError, and what the driver raises when the channel ends; what is not answered by then is SILENT.
     """
-    waiting = Waiting(channel, len(parcels))
+    waiting = ConfirmWait(channel, len(parcels))
     answers += [Confirmation(waiting) for _ in parcels]
     batch = uuid4().hex
     names = [f"{batch}{number:x}" for number in range(len(parcels))]

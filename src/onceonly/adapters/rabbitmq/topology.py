@@ -39,7 +39,7 @@ _QUORUM: dict[str, Any] = {"x-queue-type": "quorum"}
 _AT_LEAST_ONCE = {"x-dead-letter-strategy": "at-least-once", "x-overflow": "reject-publish", "x-delivery-limit": NEVER}
 
 
-class Names(Struct, frozen=True):
+class TopologyNames(Struct, frozen=True):
     """The names of everything, behind a prefix. A colon keeps our own apart from endpoints: their names have none."""
 
     prefix: str = ""
@@ -98,7 +98,7 @@ def event(kind: str, *, waits: bool) -> str:
     return f"{_written(kind, _PLAIN)}.{'event' if waits else 'prompt'}"
 
 
-async def declare(link: Link, names: Names, topologies: Sequence[Topology]) -> None:
+async def declare(link: Link, names: TopologyNames, topologies: Sequence[Topology]) -> None:
     """Make what is missing, and unbind what is gone; harmless when all is so already, also when several processes do it.
 
     Raises SetupError, CommitFailed.
@@ -109,7 +109,7 @@ async def declare(link: Link, names: Names, topologies: Sequence[Topology]) -> N
             await _declare_endpoint(channel, names, topology)
 
 
-async def declare_event(channel: Channel, names: Names, kind: str, *, delayed: bool) -> None:
+async def declare_event(channel: Channel, names: TopologyNames, kind: str, *, delayed: bool) -> None:
     """Make the exchange of an event type: whoever publishes first may come before all subscribers."""
     exchange = names.exchange(kind)
     async with translated(f"declare exchange {exchange!r}", definite=True):
@@ -118,7 +118,7 @@ async def declare_event(channel: Channel, names: Names, kind: str, *, delayed: b
             await shielded(channel.exchange_bind(exchange, names.level(-1), f"#.{event(kind, waits=True)}"))
 
 
-async def remove(link: Link, names: Names, topologies: Sequence[Topology]) -> None:
+async def remove(link: Link, names: TopologyNames, topologies: Sequence[Topology]) -> None:
     """Delete everything behind a prefix: these queues with what is in them, their events, the delays."""
     levels = [names.level(number) for number in range(names.levels)]
     endpoints = [topology.endpoint for topology in topologies]
@@ -138,7 +138,7 @@ async def count(link: Link, queue: str) -> tuple[int, int] | None:
     return None if found is None else (found.message_count or 0, found.consumer_count or 0)
 
 
-async def count_delayed(link: Link, names: Names) -> int:
+async def count_delayed(link: Link, names: TopologyNames) -> int:
     """Count what the levels keep, for whomever: they are shared."""
     total = 0
     async with link.errand() as channel, translated("look at the levels of delay", definite=True, within=MANY_ANSWERS_SECONDS):
@@ -148,7 +148,7 @@ async def count_delayed(link: Link, names: Names) -> int:
     return total
 
 
-async def _declare_endpoint(channel: Channel, names: Names, topology: Topology) -> None:
+async def _declare_endpoint(channel: Channel, names: TopologyNames, topology: Topology) -> None:
     queue = names.queue(topology.endpoint)
     async with translated(f"declare queue {queue!r}", definite=True):
         await shielded(channel.queue_declare(queue, durable=True, arguments=_QUORUM | {"x-delivery-limit": NEVER}))
@@ -164,7 +164,7 @@ async def _declare_endpoint(channel: Channel, names: Names, topology: Topology) 
             await shielded(channel.exchange_unbind(inbox, names.level(-1), f"#.{event(kind, waits=True)}"))
 
 
-async def _declare_inbox(channel: Channel, names: Names, endpoint: str) -> str:
+async def _declare_inbox(channel: Channel, names: TopologyNames, endpoint: str) -> str:
     """Make what keeps delayed messages that are due while the endpoint's queue is not there; gives its exchange.
 
     Bindings that an earlier version made straight to the queue stay: the server puts a message into a queue once.
@@ -182,7 +182,7 @@ async def _declare_inbox(channel: Channel, names: Names, endpoint: str) -> str:
     return inbox
 
 
-async def declare_delays(link: Link, names: Names) -> None:
+async def declare_delays(link: Link, names: TopologyNames) -> None:
     """Make the levels of delay, from the lowest up, unless all are there."""
     last = names.census
 
@@ -205,7 +205,7 @@ async def declare_delays(link: Link, names: Names) -> None:
         await shielded(channel.exchange_declare(last, exchange_type="direct", durable=True))
 
 
-async def _declare_level(channel: Channel, names: Names, number: int) -> None:
+async def _declare_level(channel: Channel, names: TopologyNames, number: int) -> None:
     here, below = names.level(number), names.level(number - 1)
     before = "*." * (names.levels - 1 - number)
     await shielded(channel.queue_declare(here, durable=True, arguments=_level_arguments(names, number)))
@@ -214,7 +214,7 @@ async def _declare_level(channel: Channel, names: Names, number: int) -> None:
     await shielded(channel.exchange_bind(below, here, f"{before}0.#"))
 
 
-def _level_arguments(names: Names, number: int) -> dict[str, Any]:
+def _level_arguments(names: TopologyNames, number: int) -> dict[str, Any]:
     """Dead-letter at least once: by default a message vanishes when its next place is not there at the moment."""
     here = {"x-message-ttl": names.tick * 2**number, "x-dead-letter-exchange": names.level(number - 1)}
     return _QUORUM | _AT_LEAST_ONCE | here

@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from onceonly.adapters.rabbitmq import topology
-from onceonly.adapters.rabbitmq.census import Census
+from onceonly.adapters.rabbitmq.census import InboxCensus
 from onceonly.adapters.rabbitmq.decoding import Delivered
-from onceonly.adapters.rabbitmq.inbox import LINGER_AT_WORK_SECONDS, Inbox, Receipt
+from onceonly.adapters.rabbitmq.inbox import LINGER_AT_WORK_SECONDS, Inbox, RabbitMQReceipt
 from onceonly.adapters.rabbitmq.link import (
     CLOSE_SECONDS,
     Channel,
@@ -28,8 +28,8 @@ from onceonly.adapters.rabbitmq.link import (
     publish,
     shielded,
 )
-from onceonly.adapters.rabbitmq.publishing import Outcome, Parcel
-from onceonly.adapters.rabbitmq.topology import Names
+from onceonly.adapters.rabbitmq.publishing import Parcel, PublishOutcome
+from onceonly.adapters.rabbitmq.topology import TopologyNames
 from onceonly.adapters.rabbitmq.wire import as_it_came, due_of, headers_of, properties
 from onceonly.formats.cloudevents import UNREADABLE, arrival, encode
 from onceonly.model.errors import CommitFailed, OutcomeUnknown, QueueMissing, RetryableError, SetupError
@@ -40,7 +40,11 @@ from onceonly.ports.transport import Depth, Topology, Traits
 
 __all__ = ["RabbitMQTransport"]
 
-_ANSWERS = {Outcome.CONFIRMED: Answer.TAKEN, Outcome.RETURNED: Answer.REFUSED, Outcome.UNKNOWN: Answer.UNKNOWN}
+_ANSWERS = {
+    PublishOutcome.CONFIRMED: Answer.TAKEN,
+    PublishOutcome.RETURNED: Answer.REFUSED,
+    PublishOutcome.UNKNOWN: Answer.UNKNOWN,
+}
 
 
 class RabbitMQTransport:
@@ -50,7 +54,13 @@ class RabbitMQTransport:
     """
 
     def __init__(
-        self, link: Link, endpoint: str, *, clock: Clock, names: Names | None = None, linger: float = LINGER_AT_WORK_SECONDS
+        self,
+        link: Link,
+        endpoint: str,
+        *,
+        clock: Clock,
+        names: TopologyNames | None = None,
+        linger: float = LINGER_AT_WORK_SECONDS,
     ) -> None:
         """Use this connection; opens nothing. `names` and `linger` are for tests, which cannot wait for seconds."""
         self.traits = Traits(lease=None, max_body=link.address.max_body)
@@ -58,13 +68,13 @@ class RabbitMQTransport:
         self._link = link
         self._endpoint = endpoint
         self._clock = clock
-        self._names = names or Names(link.address.prefix)
+        self._names = names or TopologyNames(link.address.prefix)
         self._queue = self._names.queue(endpoint)
         self._publisher: Channel | None = None
         self._opening = asyncio.Lock()
         self._known: set[str] = set()
         self._inbox = Inbox(link, self._queue, self._give_back, linger=linger)
-        self._census = Census(link, self._names, endpoint, self._inbox)
+        self._census = InboxCensus(link, self._names, endpoint, self._inbox)
 
     async def receive(self, limit: int, wait: float) -> tuple[Delivery, ...]:
         """Take what waits; see the port. While the server blocks this connection nothing is taken: no ack would get through.
@@ -145,7 +155,7 @@ class RabbitMQTransport:
                     await self._publisher.close()
 
     def _delivery(self, message: Delivered) -> Delivery:
-        receipt: Receipt = self._inbox.receipt(message)
+        receipt: RabbitMQReceipt = self._inbox.receipt(message)
         suspect = self._inbox.is_suspect(message)
         return arrival(receipt, self._endpoint, headers_of(message), message.body, suspect=suspect)
 
@@ -197,15 +207,15 @@ class RabbitMQTransport:
         outcomes = iter(await self._publish([parcel for _, parcel in copies if parcel]))
         answers = [(self._inbox.receipt(message), next(outcomes) if parcel else None) for message, parcel in copies]
         # Crash here: 1 copy taken, 2 original not acked, 3 both come, the original as a suspect, 4 one claim: handled once.
-        await self._inbox.settle([receipt for receipt, outcome in answers if outcome is Outcome.CONFIRMED])
+        await self._inbox.settle([receipt for receipt, outcome in answers if outcome is PublishOutcome.CONFIRMED])
         await self._inbox.reject([receipt for receipt, outcome in answers if outcome is None])
         found = [outcome for _, outcome in answers]
-        if Outcome.RETURNED in found:
+        if PublishOutcome.RETURNED in found:
             raise CommitFailed(f"cannot give deliveries back: queue {self._queue!r} is not there")
-        if Outcome.UNKNOWN in found:
+        if PublishOutcome.UNKNOWN in found:
             raise OutcomeUnknown("cannot give deliveries back: not every copy was confirmed")
 
-    async def _publish(self, parcels: Sequence[Parcel]) -> list[Outcome]:
+    async def _publish(self, parcels: Sequence[Parcel]) -> list[PublishOutcome]:
         if not parcels:
             return []
         if not await self._link.ready(self._link.address.timeout):  # what is published now lands when nobody expects it
@@ -217,7 +227,7 @@ class RabbitMQTransport:
             # Heartbeats may still arrive on a connection on which nothing else works: only a new one ends that. While the
             # server answers for some messages, its silence about others is about their queues.
             await shielded(self._link.abandon(channel))
-        return [Outcome.UNKNOWN if outcome is Outcome.SILENT else outcome for outcome in outcomes]
+        return [PublishOutcome.UNKNOWN if outcome is PublishOutcome.SILENT else outcome for outcome in outcomes]
 
     async def _channel(self) -> Channel:
         if self._publisher is not None and is_open(self._publisher):
@@ -266,11 +276,11 @@ class RabbitMQTransport:
             await topology.declare_event(channel, self._names, send.message.type, delayed=waits)
         return True
 
-    def _answer(self, send: Send, parcel: Parcel, outcome: Outcome) -> Answer:
-        if outcome is Outcome.RETURNED and parcel.exchange.startswith(self._names.levels_begin):
+    def _answer(self, send: Send, parcel: Parcel, outcome: PublishOutcome) -> Answer:
+        if outcome is PublishOutcome.RETURNED and parcel.exchange.startswith(self._names.levels_begin):
             self._known.discard(topology.DELAYS)  # a level was deleted: make it again, and send again
             return Answer.UNKNOWN
-        if outcome is Outcome.RETURNED and not send.to:
+        if outcome is PublishOutcome.RETURNED and not send.to:
             self.unsubscribed += 1
             return Answer.TAKEN
         return _ANSWERS[outcome]

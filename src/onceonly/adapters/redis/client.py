@@ -49,7 +49,7 @@ _REFUSAL = re.compile(r"(?:MISCONF|NOREPLICAS|BUSY|NOAUTH)\b")
 """How Redis begins what it says when it did not run a command, or a script up to its first write."""
 
 
-class Address(Struct, frozen=True, kw_only=True):
+class RedisAddress(Struct, frozen=True, kw_only=True):
     """A server as a URL names it. `place` is what may be shown; `prefix` begins every key; `timeout` is in seconds."""
 
     host: str
@@ -68,7 +68,7 @@ class Address(Struct, frozen=True, kw_only=True):
         return f"{'rediss' if self.secure else 'redis'}://{self.host}:{self.port}/{self.database}"
 
 
-def read_address(url: str) -> Address:
+def read_address(url: str) -> RedisAddress:
     """Take a redis:// or rediss:// URL apart. Raises SetupError, saying what is wrong with it; never repeats its password."""
     parts, port = split_url(url, "Redis", _EXAMPLE)
     options = read_options(parts.query, "Redis", ("prefix", "timeout", "cafile"))
@@ -77,7 +77,7 @@ def read_address(url: str) -> Address:
         raise SetupError(f"{database!r} is no number of a Redis database; write for example {_EXAMPLE}")
     if not _PREFIX.fullmatch(prefix):
         raise SetupError(f"prefix {prefix!r}: use a letter or digit, then at most 62 of A-Z, a-z, 0-9, '_', '.', ':' and '-'")
-    return Address(
+    return RedisAddress(
         host=parts.hostname or "",
         port=port or 6379,
         database=int(database),
@@ -91,7 +91,7 @@ def read_address(url: str) -> Address:
 
 
 @asynccontextmanager
-async def open_client(address: Address) -> AsyncIterator["Redis"]:
+async def open_client(address: RedisAddress) -> AsyncIterator["Redis"]:
     """Make a client, and close it at the end; connects to nothing yet."""
     secure: dict[str, Any] = {"ssl_ca_certs": address.cafile} if address.secure else {}
     pool = BlockingConnectionPool(
@@ -126,7 +126,7 @@ async def connect(client: "Redis") -> None:
         raise CommitFailed(f"cannot connect to Redis: {error}") from error
 
 
-class Script:
+class LuaScript:
     """A Lua script on the server, called by its hash and sent whole where the server does not know it."""
 
     def __init__(self, client: "Redis", text: str) -> None:
@@ -153,7 +153,7 @@ def translated(error: Exception, *, reads: bool = False) -> OnceOnlyError:
     return CommitFailed(text) if reads or is_refused else OutcomeUnknown(text)
 
 
-def refused_setup(error: Exception, address: Address) -> OnceOnlyError:
+def refused_setup(error: Exception, address: RedisAddress) -> OnceOnlyError:
     """Say what a person must change when a start fails, or that the server is away."""
     if isinstance(error, AuthenticationError) or "NOAUTH" in str(error):
         return SetupError(f"Redis at {address.place} refuses this user or password: {error}")

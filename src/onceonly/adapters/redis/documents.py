@@ -17,7 +17,15 @@ from uuid import uuid4
 from redis.asyncio import Redis
 from redis.exceptions import RedisError, ResponseError
 
-from onceonly.adapters.redis.client import Address, Script, connect, open_client, read_address, refused_setup, translated
+from onceonly.adapters.redis.client import (
+    LuaScript,
+    RedisAddress,
+    connect,
+    open_client,
+    read_address,
+    refused_setup,
+    translated,
+)
 from onceonly.documents.bulk import split, write_requests
 from onceonly.documents.clients import TRIPPED
 from onceonly.documents.encoding import is_text
@@ -95,14 +103,14 @@ class RedisDocuments:
 
     limits = DOCUMENT_LIMITS["Redis"]
 
-    def __init__(self, client: Redis, address: Address, *, clock: Clock) -> None:
+    def __init__(self, client: Redis, address: RedisAddress, *, clock: Clock) -> None:
         """Use this client; sends nothing."""
         self._client = client
         self._address = address
         self._clock = clock
         self._prefix = f"{address.prefix}d:".encode()
         self._index, self._expiring = f"{address.prefix}i".encode(), f"{address.prefix}e".encode()
-        self._saving, self._loading = Script(client, _SAVE), Script(client, _LOAD)
+        self._saving, self._loading = LuaScript(client, _SAVE), LuaScript(client, _LOAD)
 
     async def load(self, keys: Sequence[str]) -> Mapping[str, Document]:
         """Read documents; see the port. Raises CommitFailed."""
@@ -205,7 +213,7 @@ async def create(url: str) -> None:
     read_address(url)
 
 
-def _refuse(about: Mapping[str, Any], address: Address) -> None:
+def _refuse(about: Mapping[str, Any], address: RedisAddress) -> None:
     policy = about.get("maxmemory_policy")
     if policy != "noeviction":
         raise SetupError(

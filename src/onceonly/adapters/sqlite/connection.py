@@ -21,7 +21,7 @@ POLL_SECONDS = 0.001  # between two looks at a thread that ends
 _ITERATED = 64  # rows at once for who iterates; the driver's own default
 
 
-class Connection(aiosqlite.Connection):
+class SQLiteConnection(aiosqlite.Connection):
     """A connection of aiosqlite's whose cursors visit its thread as seldom as they can, and whose commits are on its file."""
 
     def __init__(self, file: DatabaseFile, options: dict[str, Any]) -> None:
@@ -35,7 +35,7 @@ class Connection(aiosqlite.Connection):
 
         super().__init__(connect, _ITERATED)
 
-    async def _connect(self) -> "Connection":
+    async def _connect(self) -> "SQLiteConnection":
         """Connect. Where that fails, wait until its thread has ended: the driver leaves it to outlive the event loop."""
         try:
             await super()._connect()
@@ -62,7 +62,7 @@ class Connection(aiosqlite.Connection):
 class Cursor(aiosqlite.Cursor):
     """A cursor that has its rows, up to `AHEAD` of them, when its statement was executed."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: SQLiteConnection) -> None:
         """Begin with nothing executed."""
         self.iter_chunk_size = _ITERATED
         self._conn = connection
@@ -188,11 +188,11 @@ class Cursor(aiosqlite.Cursor):
             cursor.close()
 
 
-def connecting(file: DatabaseFile) -> Callable[..., Connection]:
+def connecting(file: DatabaseFile) -> Callable[..., SQLiteConnection]:
     """Make what gives connections to a file, each made when it is awaited, as aiosqlite's own `connect` does."""
-    return lambda _database, **options: Connection(file, options)
+    return lambda _database, **options: SQLiteConnection(file, options)
 
 
-def connect(database: str | Path, **options: Any) -> Connection:
+def connect(database: str | Path, **options: Any) -> SQLiteConnection:
     """Give one connection, made when it is awaited."""
-    return Connection(DatabaseFile(database), options)
+    return SQLiteConnection(DatabaseFile(database), options)

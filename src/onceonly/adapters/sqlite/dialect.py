@@ -36,7 +36,7 @@ from onceonly.adapters.sqlite.connection import connecting
 from onceonly.adapters.sqlite.file import DatabaseFile, Moved
 from onceonly.adapters.sqlite.keeper import SQLiteKeeper
 from onceonly.model.errors import SetupError
-from onceonly.sql.dialect import Dialect, Limit, OneUpdate, Purpose, Said, State, Taking
+from onceonly.sql.dialect import Dialect, Limit, OneUpdate, Purpose, QueueTaking, Said, State
 from onceonly.sql.keeper import Keeper
 from onceonly.sql.statement_events import Looks
 from onceonly.sql.translation import TooLate
@@ -239,7 +239,7 @@ class SQLite(Dialect):
         """Change nothing: who has the write lock sees everything."""
         return query
 
-    def take(self, table: Table, first: Select[Any], marks: Mapping[str, Any], returning: Sequence[str]) -> Taking:
+    def take(self, table: Table, first: Select[Any], marks: Mapping[str, Any], returning: Sequence[str]) -> QueueTaking:
         """Take by one statement; nobody else can be taking."""
         (number,) = table.primary_key.columns
         taken = update(table).where(number.in_(first)).values(dict(marks))

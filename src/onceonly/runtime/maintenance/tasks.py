@@ -15,7 +15,7 @@ from onceonly.ports.bundle import Ports
 from onceonly.ports.environment import Clock
 from onceonly.ports.ring import Recycling, Ring, Slot, SlotState
 from onceonly.ports.store import PendingRecords
-from onceonly.runtime.relay.relay import LEASE_SECONDS, Look
+from onceonly.runtime.relay.relay import LEASE_SECONDS, RelayScan
 from onceonly.runtime.relay.relay import PAGE as RECORDS
 
 PAGE = 1000
@@ -72,7 +72,7 @@ async def send_old(ports: Ports, pending: PendingRecords, older_than: int) -> in
 
     A record that stays is passed over: what keeps it is told by the relay, and by the slot that it keeps from being recycled.
     """
-    look, finished = Look(), 0
+    look, finished = RelayScan(), 0
     lease = round(LEASE_SECONDS * 1000)
     while records := await pending.take(older_than, RECORDS, lease=lease, after=look.behind):
         relayed = await relay(records, ports)

@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 from types import MappingProxyType
 
 from onceonly.model.errors import SetupError
-from onceonly.runtime.observe.observer import Call, Point
+from onceonly.runtime.observe.observer import Point, PortCall
 
 _UNTOUCHED = "the lease ends, and the message comes again as a suspect; counted only if its handler was running"
 _OWED = "the message comes again; the claim answers 'owed', and only its effects are dispatched"
@@ -72,7 +72,7 @@ class CrashAt:
         return self._left <= 0
 
     @asynccontextmanager
-    async def around(self, call: Call) -> AsyncIterator[None]:
+    async def around(self, call: PortCall) -> AsyncIterator[None]:
         """Die before or after the call."""
         self._reach(f"before-{call.point}")
         yield

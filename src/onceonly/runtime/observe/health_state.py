@@ -26,7 +26,7 @@ from onceonly.model.journal import Journal
 from onceonly.ports.environment import Clock
 from onceonly.runtime.environment import LIVE
 from onceonly.runtime.observe.logs import Logs
-from onceonly.runtime.observe.observer import Call, Point
+from onceonly.runtime.observe.observer import Point, PortCall
 
 FAILURE_FADES_MS = 60_000
 """Milliseconds after which a call that failed, and was not made again, says nothing if others of its kind work."""
@@ -56,14 +56,14 @@ _decode = msgspec.json.Decoder(tuple[EndpointHealth, ...]).decode
 class Ends(Protocol):
     """What is told how each call ended, such as `Logs`."""
 
-    def ended(self, call: Call, error: BaseException | None) -> None:
+    def ended(self, call: PortCall, error: BaseException | None) -> None:
         """Take it in."""
 
 
 class Silence:
     """Says nothing, where somebody else does."""
 
-    def ended(self, call: Call, error: BaseException | None) -> None:
+    def ended(self, call: PortCall, error: BaseException | None) -> None:
         """Pass it over."""
 
 
@@ -84,9 +84,9 @@ class Vitals:
         self._searched: set[str] = set()
         """The endpoints whose store a relay searches all the time. Any other is called for messages only."""
 
-    def around(self, call: Call) -> AbstractAsyncContextManager[object]:
+    def around(self, call: PortCall) -> AbstractAsyncContextManager[object]:
         """Watch this call; what handlers raise is no trouble of their endpoint."""
-        return _NOTHING if call.point is Point.HANDLE else _Watched(self, call)
+        return _NOTHING if call.point is Point.HANDLE else _HealthCall(self, call)
 
     def endpoints(self) -> tuple[EndpointHealth, ...]:
         """Give what is known, by endpoint."""
@@ -97,7 +97,7 @@ class Vitals:
             for name in sorted(names)
         )
 
-    def ended(self, call: Call, error: BaseException | None) -> None:
+    def ended(self, call: PortCall, error: BaseException | None) -> None:
         """Take in how a call ended."""
         self._logs.ended(call, error)
         part = PART_OF.get(call.point)
@@ -113,7 +113,7 @@ class Vitals:
         elif part is not None and is_trouble(error):
             self._failed((call.endpoint, part, call.point), f"{call.point} fails: {type(error).__name__}: {error}")
 
-    def _succeeded(self, call: Call, part: str) -> None:
+    def _succeeded(self, call: PortCall, part: str) -> None:
         if call.point is self._first:
             self._working.add(call.endpoint)
         if not self._troubles:
@@ -138,12 +138,12 @@ class Vitals:
         return (*calls, *(journal.troubles(now) if journal is not None else ()))
 
 
-class _Watched:
+class _HealthCall:
     """Encloses one call, with as little work as can be: this is the hot path."""
 
     __slots__ = ("_call", "_vitals")
 
-    def __init__(self, vitals: Vitals, call: Call) -> None:
+    def __init__(self, vitals: Vitals, call: PortCall) -> None:
         self._vitals, self._call = vitals, call
 
     async def __aenter__(self) -> None:

@@ -26,14 +26,14 @@ _HEADER = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+:[\t -~\x80-\xff]*")
 _END = b"\r\n\r\n"
 
 
-class Reply(NamedTuple):
+class HealthReply(NamedTuple):
     """An answer: its status, and what its body says in JSON."""
 
     status: HTTPStatus
     body: object
 
 
-Pages = Mapping[str, Callable[[], Reply]]
+Pages = Mapping[str, Callable[[], HealthReply]]
 """What is answered, by path. Called in the event loop: it waits for nothing."""
 
 
@@ -99,7 +99,7 @@ class _Site:
             while await reader.read(MOST_BYTES):  # until the other side has read the answer, and closes
                 pass
 
-    def _judge(self, request: bytes) -> tuple[bytes, Reply]:
+    def _judge(self, request: bytes) -> tuple[bytes, HealthReply]:
         line, *headers = request[: -len(_END)].split(b"\r\n")
         found = _REQUEST.fullmatch(line)
         if found is None or not all(_HEADER.fullmatch(header) for header in headers):
@@ -111,11 +111,11 @@ class _Site:
         return method, page() if page is not None else _problem(HTTPStatus.NOT_FOUND, there_is=sorted(self._pages))
 
 
-def _problem(status: HTTPStatus, **more: object) -> Reply:
-    return Reply(status, {"error": status.phrase, **more})
+def _problem(status: HTTPStatus, **more: object) -> HealthReply:
+    return HealthReply(status, {"error": status.phrase, **more})
 
 
-def _written(reply: Reply, *, with_body: bool) -> bytes:
+def _written(reply: HealthReply, *, with_body: bool) -> bytes:
     body = to_json(reply.body, indent=2).encode() + b"\n"
     allow = "allow: GET, HEAD\r\n" if reply.status is HTTPStatus.METHOD_NOT_ALLOWED else ""
     head = (

@@ -16,7 +16,7 @@ from onceonly.model.identity import Identity
 from onceonly.model.message import FailureKind, Send
 from onceonly.model.record import Answer
 from onceonly.model.ring import Undecidable
-from onceonly.runtime.observe.observer import Call, Point
+from onceonly.runtime.observe.observer import Point, PortCall
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "traceback"}
 _NOTHING = nullcontext()
@@ -85,11 +85,11 @@ class Logs:
         self._outdated: set[str] = set()
         self._barred: set[tuple[str, Identity]] = set()
 
-    def around(self, call: Call) -> AbstractAsyncContextManager[object]:
+    def around(self, call: PortCall) -> AbstractAsyncContextManager[object]:
         """Watch this call; handlers' failures show as retries and dead letters."""
-        return _NOTHING if call.point is Point.HANDLE else _Watched(self, call)
+        return _NOTHING if call.point is Point.HANDLE else _LoggedCall(self, call)
 
-    def ended(self, call: Call, error: BaseException | None) -> None:
+    def ended(self, call: PortCall, error: BaseException | None) -> None:
         """Say what is to be said about a call that ended."""
         key = (call.endpoint, call.point)
         if error is not None:
@@ -124,7 +124,7 @@ class Logs:
             else:
                 self._logger.warning("%s fails", point, extra=extra)
 
-    def _begun(self, call: Call) -> None:
+    def _begun(self, call: PortCall) -> None:
         """Keep in mind which messages wait for their slot, until it is known what became of them."""
         barred = call.result.found.barred if call.result is not None else ()
         if self._barred:
@@ -182,12 +182,12 @@ class Logs:
             self._logger.error("given up; kept as a dead letter", extra=extra)
 
 
-class _Watched:
+class _LoggedCall:
     """Encloses one call, with as little work as can be: this is the hot path."""
 
     __slots__ = ("_call", "_logs")
 
-    def __init__(self, logs: Logs, call: Call) -> None:
+    def __init__(self, logs: Logs, call: PortCall) -> None:
         self._logs, self._call = logs, call
 
     async def __aenter__(self) -> None:

@@ -8,7 +8,7 @@ from onceonly.model.message import Send
 from onceonly.model.remote import requested
 from onceonly.ports.bundle import Ports, RelayPorts
 from onceonly.ports.starts import NoStarts
-from onceonly.runtime.observe.observer import Call, Observer, Point
+from onceonly.runtime.observe.observer import Observer, Point, PortCall
 
 _Port = TypeVar("_Port")
 
@@ -17,7 +17,7 @@ _FIRST: Callable[..., Sequence[Any]] = lambda items, *_, **__: items  # noqa: E7
 _ONE: Callable[..., Sequence[Any]] = lambda item, *_, **__: () if item is None else (item,)  # noqa: E731 - the same
 
 
-class Watched(NamedTuple):
+class ObservedCall(NamedTuple):
     """How one call of a port is observed.
 
     `items` selects, from the call's arguments, what it is about. `when` is false for calls that do nothing. `opens` is the
@@ -27,7 +27,7 @@ class Watched(NamedTuple):
     point: Point
     items: Callable[..., Sequence[Any]] = _FIRST
     when: Callable[..., bool] | None = None
-    opens: "Mapping[str, Watched] | None" = None
+    opens: "Mapping[str, ObservedCall] | None" = None
     names: Callable[[str, Sequence[Any]], Point] | None = None
 
 
@@ -35,74 +35,74 @@ def _is_for(endpoint: str, sends: Sequence[Send]) -> Point:
     return Point.RETRY_COPY if any(is_retry_copy(send, endpoint) for send in sends) else Point.DISPATCH
 
 
-_UNIT = {"commit": Watched(Point.COMMIT)}
-_OPENED = {"commit": Watched(Point.COMMIT, _ONE)}
+_UNIT = {"commit": ObservedCall(Point.COMMIT)}
+_OPENED = {"commit": ObservedCall(Point.COMMIT, _ONE)}
 
-STORE = {"begin": Watched(Point.BEGIN, opens=_UNIT), "forget": Watched(Point.FORGET)}
-FENCE = {"fence": Watched(Point.FENCE, _NOTHING)}
+STORE = {"begin": ObservedCall(Point.BEGIN, opens=_UNIT), "forget": ObservedCall(Point.FORGET)}
+FENCE = {"fence": ObservedCall(Point.FENCE, _NOTHING)}
 PENDING = {
-    "undispatched": Watched(Point.UNDISPATCHED, _NOTHING),
-    "take": Watched(Point.TAKE, _NOTHING),
-    "find": Watched(Point.FIND),
+    "undispatched": ObservedCall(Point.UNDISPATCHED, _NOTHING),
+    "take": ObservedCall(Point.TAKE, _NOTHING),
+    "find": ObservedCall(Point.FIND),
 }
-HANDLERS = {"handle": Watched(Point.HANDLE, _ONE)}
+HANDLERS = {"handle": ObservedCall(Point.HANDLE, _ONE)}
 ADMISSION = {
-    "admits": Watched(Point.ADMITS),
-    "prepare": Watched(Point.PREPARE),
-    "activate": Watched(Point.ACTIVATE),
-    "discard": Watched(Point.DISCARD),
-    "retire": Watched(Point.RETIRE),
+    "admits": ObservedCall(Point.ADMITS),
+    "prepare": ObservedCall(Point.PREPARE),
+    "activate": ObservedCall(Point.ACTIVATE),
+    "discard": ObservedCall(Point.DISCARD),
+    "retire": ObservedCall(Point.RETIRE),
 }
 EFFECTS = {
-    "register": Watched(Point.REGISTER),
-    "make": Watched(Point.MAKE),
-    "discard": Watched(Point.UNMAKE),
-    "clean": Watched(Point.CLEAN),
-    "call": Watched(Point.CALL, when=lambda records: any(record.calls for record in records)),
-    "response": Watched(Point.RESPONSE, _ONE, when=lambda message: bool(requested(message))),
+    "register": ObservedCall(Point.REGISTER),
+    "make": ObservedCall(Point.MAKE),
+    "discard": ObservedCall(Point.UNMAKE),
+    "clean": ObservedCall(Point.CLEAN),
+    "call": ObservedCall(Point.CALL, when=lambda records: any(record.calls for record in records)),
+    "response": ObservedCall(Point.RESPONSE, _ONE, when=lambda message: bool(requested(message))),
 }
 TRANSPORT = {
-    "receive": Watched(Point.RECEIVE, _NOTHING),
-    "send": Watched(Point.DISPATCH, names=_is_for),
-    "ack": Watched(Point.ACK),
-    "release": Watched(Point.RELEASE),
-    "extend": Watched(Point.EXTEND),
-    "declare": Watched(Point.DECLARE),
-    "depth": Watched(Point.DEPTH, _NOTHING),
+    "receive": ObservedCall(Point.RECEIVE, _NOTHING),
+    "send": ObservedCall(Point.DISPATCH, names=_is_for),
+    "ack": ObservedCall(Point.ACK),
+    "release": ObservedCall(Point.RELEASE),
+    "extend": ObservedCall(Point.EXTEND),
+    "declare": ObservedCall(Point.DECLARE),
+    "depth": ObservedCall(Point.DEPTH, _NOTHING),
 }
 DEAD_LETTERS = {
-    "add": Watched(Point.DEAD_LETTER, _ONE),
-    "page": Watched(Point.DEAD_PAGE, _NOTHING),
-    "get": Watched(Point.DEAD_GET, _NOTHING),
-    "count": Watched(Point.DEAD_COUNT, _NOTHING),
-    "remove": Watched(Point.DEAD_REMOVE),
+    "add": ObservedCall(Point.DEAD_LETTER, _ONE),
+    "page": ObservedCall(Point.DEAD_PAGE, _NOTHING),
+    "get": ObservedCall(Point.DEAD_GET, _NOTHING),
+    "count": ObservedCall(Point.DEAD_COUNT, _NOTHING),
+    "remove": ObservedCall(Point.DEAD_REMOVE),
 }
 STARTS = {
-    "begin": Watched(Point.START, _ONE),
-    "ended": Watched(Point.START_ENDED, _ONE),
-    "forget": Watched(Point.START_ENDED, _ONE),
+    "begin": ObservedCall(Point.START, _ONE),
+    "ended": ObservedCall(Point.START_ENDED, _ONE),
+    "forget": ObservedCall(Point.START_ENDED, _ONE),
 }
 ATTEMPTS = {
-    "kept": Watched(Point.KEPT, _NOTHING),
-    "record": Watched(Point.RECORD, _ONE),
-    "bury": Watched(Point.BURY, _ONE),
+    "kept": ObservedCall(Point.KEPT, _NOTHING),
+    "record": ObservedCall(Point.RECORD, _ONE),
+    "bury": ObservedCall(Point.BURY, _ONE),
 }
-TRANSACTIONS = {"open": Watched(Point.OPEN, _ONE, opens=_OPENED), "kept": Watched(Point.KEPT, _NOTHING)}
+TRANSACTIONS = {"open": ObservedCall(Point.OPEN, _ONE, opens=_OPENED), "kept": ObservedCall(Point.KEPT, _NOTHING)}
 CALLS = {
-    "put": Watched(Point.REQUEST_PUT, _NOTHING),
-    "open": Watched(Point.REQUEST_OPEN, _ONE, opens=_OPENED),
-    "kept": Watched(Point.KEPT, _NOTHING),
-    "bury": Watched(Point.REQUEST_BURY, _NOTHING),
-    "remove": Watched(Point.REQUEST_REMOVE, _NOTHING),
+    "put": ObservedCall(Point.REQUEST_PUT, _NOTHING),
+    "open": ObservedCall(Point.REQUEST_OPEN, _ONE, opens=_OPENED),
+    "kept": ObservedCall(Point.KEPT, _NOTHING),
+    "bury": ObservedCall(Point.REQUEST_BURY, _NOTHING),
+    "remove": ObservedCall(Point.REQUEST_REMOVE, _NOTHING),
 }
-JOURNALS = {"read": Watched(Point.JOURNAL, _NOTHING), "write": Watched(Point.NOTE, _ONE)}
+JOURNALS = {"read": ObservedCall(Point.JOURNAL, _NOTHING), "write": ObservedCall(Point.NOTE, _ONE)}
 """What the maintenance tasks do is in the journal, and needs no other observer."""
 
 
 class Observed:
     """A port, or what a port has opened, with the calls of a table enclosed by an observer. All else is passed through."""
 
-    def __init__(self, port: Any, table: Mapping[str, Watched], endpoint: str, observer: Observer) -> None:
+    def __init__(self, port: Any, table: Mapping[str, ObservedCall], endpoint: str, observer: Observer) -> None:
         self._port = port
         for name, watched in table.items():
             setattr(self, name, _enclosed(getattr(port, name), watched, endpoint, observer))
@@ -116,7 +116,7 @@ def observed(ports: Ports, observer: Observer | None) -> Ports:
     if observer is None:
         return ports
 
-    def watched(port: _Port, table: Mapping[str, Watched]) -> _Port:
+    def watched(port: _Port, table: Mapping[str, ObservedCall]) -> _Port:
         return cast("_Port", Observed(port, table, ports.endpoint, observer))
 
     journals, controls = ports.upkeep.journals, ports.controls
@@ -140,7 +140,7 @@ def observed(ports: Ports, observer: Observer | None) -> Ports:
 def observed_relay(ports: RelayPorts, observer: Observer) -> RelayPorts:
     """Return the ports of a relay, observed."""
 
-    def watched(port: _Port, table: Mapping[str, Watched]) -> _Port:
+    def watched(port: _Port, table: Mapping[str, ObservedCall]) -> _Port:
         return cast("_Port", Observed(port, table, ports.endpoint, observer))
 
     return ports._replace(
@@ -152,14 +152,14 @@ def observed_relay(ports: RelayPorts, observer: Observer) -> RelayPorts:
     )
 
 
-def _enclosed(method: Callable[..., Any], watched: Watched, endpoint: str, observer: Observer) -> Callable[..., Any]:
+def _enclosed(method: Callable[..., Any], watched: ObservedCall, endpoint: str, observer: Observer) -> Callable[..., Any]:
     point, items, when, opens, names = watched
 
     async def call(*arguments: Any, **named: Any) -> Any:
         if when is not None and not when(*arguments, **named):
             return await method(*arguments, **named)
         about = items(*arguments, **named)
-        made = Call(point if names is None else names(endpoint, about), endpoint, about)
+        made = PortCall(point if names is None else names(endpoint, about), endpoint, about)
         async with observer.around(made):
             made.result = result = await method(*arguments, **named)
         return result
@@ -168,7 +168,7 @@ def _enclosed(method: Callable[..., Any], watched: Watched, endpoint: str, obser
         return call
 
     async def opening(*arguments: Any, **named: Any) -> Any:
-        made = Call(point, endpoint, items(*arguments, **named))
+        made = PortCall(point, endpoint, items(*arguments, **named))
         opened: Any = None
         try:
             async with observer.around(made):

@@ -11,7 +11,7 @@ from onceonly.model.dead_letter import DeadLetter
 from onceonly.model.identity import Identity
 from onceonly.model.message import Message, Send
 from onceonly.model.record import Record
-from onceonly.model.transaction import Opening
+from onceonly.model.transaction import TransactionAttempt
 
 
 class Point(StrEnum):
@@ -63,7 +63,7 @@ class Point(StrEnum):
     DEAD_REMOVE = "dead-remove"
 
 
-class Call(Struct):
+class PortCall(Struct):
     """One port call: what it is, whose, and about which items (messages, records, sends, deliveries, letters).
 
     `result` is what the call returned, there once it has returned.
@@ -88,7 +88,7 @@ class Call(Struct):
 class Observer(Protocol):
     """Something that watches port calls."""
 
-    def around(self, call: Call) -> AbstractAsyncContextManager[object]:
+    def around(self, call: PortCall) -> AbstractAsyncContextManager[object]:
         """Give what encloses this call. It must not swallow the call's exception."""
 
 
@@ -100,7 +100,7 @@ class Observers:
         self._observers = observers
 
     @asynccontextmanager
-    async def around(self, call: Call) -> AsyncIterator[None]:
+    async def around(self, call: PortCall) -> AsyncIterator[None]:
         """Enclose the call in all of them."""
         async with AsyncExitStack() as stack:
             for observer in self._observers:
@@ -108,7 +108,7 @@ class Observers:
             yield
 
 
-class Tally:
+class CallTally:
     """Counts port calls by name, and how many raised; for status pages and tests."""
 
     def __init__(self) -> None:
@@ -117,7 +117,7 @@ class Tally:
         self.failures: dict[Point, int] = {}
 
     @asynccontextmanager
-    async def around(self, call: Call) -> AsyncIterator[None]:
+    async def around(self, call: PortCall) -> AsyncIterator[None]:
         """Count the call."""
         self.calls[call.point] = self.calls.get(call.point, 0) + 1
         try:
@@ -131,7 +131,7 @@ def _identity(item: object) -> Identity | None:
     match item:
         case Identity():
             return item
-        case Message() | Record() | Opening():
+        case Message() | Record() | TransactionAttempt():
             return item.identity
         case Send():
             return item.message.identity

@@ -13,14 +13,14 @@ from multiprocessing import parent_process
 from typing import Any
 
 from onceonly.model.errors import SetupError
-from onceonly.runtime.processes.counters import Board, Column, Row
+from onceonly.runtime.processes.counters import Board, Column, CounterRow
 
 TICK_SECONDS = 0.25
 SAME_SIGNAL_SECONDS = 1.0
 """A signal that comes twice within this time was sent to the process and to its group, or forwarded."""
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
-ChildMain = Callable[[asyncio.Event, Row], Coroutine[Any, Any, None]]
+ChildMain = Callable[[asyncio.Event, CounterRow], Coroutine[Any, Any, None]]
 
 
 def run_child(index: int, board_path: str, main: ChildMain, *, tick: float = TICK_SECONDS) -> None:
@@ -103,7 +103,7 @@ async def _here(main: Callable[[asyncio.Event], Awaitable[None]], one_asking: fl
         await task
 
 
-async def _child(main: ChildMain, row: Row, tick: float) -> None:
+async def _child(main: ChildMain, row: CounterRow, tick: float) -> None:
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
     loop.add_signal_handler(signal.SIGTERM, stop.set)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)  # blocked since before the start: none was missed, none killed us
@@ -129,7 +129,7 @@ def _orphaned(stop: asyncio.Event, sentinel: int) -> None:
     stop.set()
 
 
-async def _tick(row: Row, seconds: float, stop: asyncio.Event, parent: int | None) -> None:
+async def _tick(row: CounterRow, seconds: float, stop: asyncio.Event, parent: int | None) -> None:
     """Tick, and look who the parent is: a process that the parent forked may hold its end of the pipe open."""
     while True:
         row.add(Column.TICK)

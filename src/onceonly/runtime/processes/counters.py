@@ -49,7 +49,7 @@ TICK, RECEIVED, KNOWN, HANDLED, HELD, DEAD, RETRIED, *_ = Column
 _halves = struct.Struct("qq").unpack
 
 
-class Row:
+class CounterRow:
     """The numbers of one child. One process writes, everyone reads."""
 
     def __init__(self, numbers: memoryview, start: int, deaths: int | None = None) -> None:
@@ -170,11 +170,11 @@ class Board:
         """How many rows there are."""
         return (len(self._numbers) - DEATHS * FIELDS - SINCE) // WIDTH
 
-    def row(self, index: int) -> Row:
+    def row(self, index: int) -> CounterRow:
         """Give one row. Raises IndexError when there is none."""
         if not 0 <= index < self.rows:
             raise IndexError(f"the board has {self.rows} rows, and none with index {index}")
-        return Row(self._numbers, index * WIDTH, self.rows * WIDTH)
+        return CounterRow(self._numbers, index * WIDTH, self.rows * WIDTH)
 
     def total(self, column: Column) -> int:
         """Add one column up over all rows."""

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from onceonly.model.health import Pulse
 from onceonly.runtime.processes.child import SIGNALS, begin, new_event_loop, stopping_on_signals
-from onceonly.runtime.processes.counters import Board, Column, Row
+from onceonly.runtime.processes.counters import Board, Column, CounterRow
 
 STARTUP_SECONDS = 30.0  # for a child to import its program, before its first tick
 STACK_TRACE_SECONDS = 0.2  # for a child that hangs to show where
@@ -58,7 +58,7 @@ class ChildEvent(Struct, frozen=True, kw_only=True):
 class Child:
     """One place among the processes, and whoever fills it just now."""
 
-    def __init__(self, index: int, row: Row) -> None:
+    def __init__(self, index: int, row: CounterRow) -> None:
         """Leave the place empty."""
         self.index = index
         self.row = row

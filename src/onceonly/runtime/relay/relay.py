@@ -60,7 +60,7 @@ class Relay:
         self._was_told = False
         self._look_at = environment.timer.seconds()
         self._idle = self._shortest = min(after, LONGEST_IDLE_SECONDS)
-        self._look = Look()
+        self._look = RelayScan()
         self._refused: frozenset[Identity] = frozenset()
         self._unforgotten: BaseException | None = None
         self._trouble = False
@@ -169,7 +169,7 @@ class Relay:
         look = self._look
         if not look.refused and self._refused:  # gone, or taken by another relay just now
             look.refused = [record.identity for record in await self._ports.pending.find(sorted(self._refused)[:PAGE])]
-        self._look = Look()
+        self._look = RelayScan()
         is_stuck = bool(look.refused) and not look.finished
         self._idle = min(MOST_REFUSED_IDLE_SECONDS, self._idle * 2) if is_stuck else self._shortest
         self._look_at = self._surroundings.timer.seconds() + self._idle * (1 + self._surroundings.chance.fraction() / 2)
@@ -194,7 +194,7 @@ class Relay:
             self._trouble = False
             _log.info("relay recovered", extra={"endpoint": self._ports.endpoint})
 
-    def _tell_refused(self, look: "Look") -> None:
+    def _tell_refused(self, look: "RelayScan") -> None:
         known = self._refused
         self._refused = known.union(look.refused) if look.refused else frozenset()
         if self._refused - known:
@@ -214,7 +214,7 @@ def _identity(told: Told) -> Identity:
     return told.identity if isinstance(told, Record) else told
 
 
-class Look:
+class RelayScan:
     """One pass over all old records, page by page: how far it is, and what it found."""
 
     def __init__(self) -> None:

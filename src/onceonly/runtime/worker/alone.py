@@ -9,7 +9,7 @@ from onceonly.model.errors import ConflictError, RetryableError
 from onceonly.model.identity import Identity, claim_key
 from onceonly.ports.starts import NO_DEATHS, Deaths, Started, Starts
 from onceonly.runtime.environment import Environment
-from onceonly.runtime.processes.counters import Row
+from onceonly.runtime.processes.counters import CounterRow
 from onceonly.runtime.worker.backpressure import Pace
 
 FAIR_SECONDS = 1.0
@@ -109,7 +109,7 @@ class AloneStarts:
     """
 
     def __init__(
-        self, starts: Starts, presence: Presence, *, endpoint: str, environment: Environment, row: Row | None = None
+        self, starts: Starts, presence: Presence, *, endpoint: str, environment: Environment, row: CounterRow | None = None
     ) -> None:
         """Enclose these starts, for a loop in the process of this row."""
         self._starts = starts

@@ -19,7 +19,7 @@ WINDOW_SECONDS = 0.03
 """Seconds that a statement waits for others to join."""
 
 
-class Round:
+class DeleteBatch:
     """What one statement forgets, for how many callers, and how it ended: `error` is None when all is forgotten."""
 
     def __init__(self) -> None:
@@ -46,7 +46,7 @@ class ForgettingTogether:
         self._timer = timer
         self._enough = enough
         self._one = asyncio.Lock()
-        self._next = Round()
+        self._next = DeleteBatch()
 
     async def forget(self, records: Sequence[Record]) -> None:
         """Forget these, with what others want forgotten by then; raises what the one call raised."""
@@ -55,12 +55,12 @@ class ForgettingTogether:
         async with self._one:
             if not mine.begun:
                 await pause(WINDOW_SECONDS, self._timer, mine.is_full)
-                self._next = Round()
+                self._next = DeleteBatch()
                 await self._forget(mine)
         if mine.error is not None:
             raise OutcomeUnknown(f"records were to be forgotten together: {mine.error}") from mine.error
 
-    async def _forget(self, mine: Round) -> None:
+    async def _forget(self, mine: DeleteBatch) -> None:
         mine.begun = True
         try:
             await self._store.forget(mine.records)

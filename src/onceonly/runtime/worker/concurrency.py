@@ -3,13 +3,13 @@
 import asyncio
 
 from onceonly.algorithms.delivery import BatchReport, Work, Works, one_after_another
-from onceonly.runtime.worker.pipeline import Turn
+from onceonly.runtime.worker.pipeline import LoopTurn
 
 
 class SideBySide:
     """Does the works of one loop's batches side by side, at most so many of a worker at once."""
 
-    def __init__(self, room: asyncio.Semaphore, turn: Turn) -> None:
+    def __init__(self, room: asyncio.Semaphore, turn: LoopTurn) -> None:
         """Share the room with the worker's other loops."""
         self._room = room
         self._turn = turn

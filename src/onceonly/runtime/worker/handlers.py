@@ -15,7 +15,7 @@ from onceonly.model.retry import RetryDecision
 from onceonly.ports.handlers import Handlers
 from onceonly.ports.store import Resources
 from onceonly.runtime.environment import Timer
-from onceonly.runtime.processes.counters import Row
+from onceonly.runtime.processes.counters import CounterRow
 
 
 class LoopHandlers:
@@ -25,7 +25,9 @@ class LoopHandlers:
     time is used raises BudgetExceeded. Nothing is marked without a `row` of the board.
     """
 
-    def __init__(self, handlers: Handlers, budget: float, timer: Timer, *, endpoint: str, row: Row | None = None) -> None:
+    def __init__(
+        self, handlers: Handlers, budget: float, timer: Timer, *, endpoint: str, row: CounterRow | None = None
+    ) -> None:
         """Enclose these handlers, in the process of this row."""
         self._handlers = handlers
         self._budget = budget

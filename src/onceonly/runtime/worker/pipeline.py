@@ -11,11 +11,11 @@ from contextlib import contextmanager
 
 from onceonly.model.message import Message
 from onceonly.model.record import Record
-from onceonly.ports.store import Found, Records, Resources, Store, Unit
+from onceonly.ports.store import BeginResult, Records, Resources, Store, Unit
 from onceonly.runtime.worker.alone import Presence
 
 
-class Turn:
+class LoopTurn:
     """One loop's turn to receive and handle: taken before it receives, given up when its unit is committed."""
 
     def __init__(self, turns: asyncio.Semaphore) -> None:
@@ -61,7 +61,7 @@ class TurningStore:
     loops of the worker. Every other call is the store's own.
     """
 
-    def __init__(self, store: Store, turn: Turn, presence: Presence, *, forgets: Records) -> None:
+    def __init__(self, store: Store, turn: LoopTurn, presence: Presence, *, forgets: Records) -> None:
         """Enclose `begin` of this store."""
         self._store = store
         self._turn = turn
@@ -88,13 +88,13 @@ class TurningStore:
 class TurningUnit:
     """A unit whose commit ends the turn; one that is abandoned may be followed by another with the same messages."""
 
-    def __init__(self, unit: Unit, turn: Turn, presence: Presence | None) -> None:
+    def __init__(self, unit: Unit, turn: LoopTurn, presence: Presence | None) -> None:
         """Enclose this unit; `presence` is left at its end."""
         self._unit = unit
         self._turn = turn
         self._presence = presence
         self.key: str = unit.key
-        self.found: Found = unit.found
+        self.found: BeginResult = unit.found
         self.resources: Resources = unit.resources
 
     async def commit(self, records: Sequence[Record]) -> None:

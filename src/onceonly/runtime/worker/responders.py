@@ -7,10 +7,10 @@ from onceonly.model.identity import Identity, claim_key
 from onceonly.model.message import Message
 from onceonly.model.record import Decision, Record
 from onceonly.model.remote import Request
-from onceonly.model.transaction import Kept, Opening
+from onceonly.model.transaction import IdempotencyEntry, TransactionAttempt
 from onceonly.ports.remote import OpenRemoteRequest, RemoteRequests, Responders
 from onceonly.ports.store import Resources
-from onceonly.runtime.processes.counters import Row
+from onceonly.runtime.processes.counters import CounterRow
 from onceonly.runtime.worker.alone import Crowd, crowd
 
 WAIT_SECONDS = 2.0
@@ -31,7 +31,7 @@ class CrowdedCalls:
         """Store a request; see the port."""
         return await self._calls.put(key, request, until)
 
-    async def open(self, opening: Opening) -> OpenRemoteRequest | Kept:
+    async def open(self, opening: TransactionAttempt) -> OpenRemoteRequest | IdempotencyEntry:
         """Enter the crowd, then open; see the port.
 
         Raises CommitFailed when a message runs alone for longer than `WAIT_SECONDS`.
@@ -49,12 +49,12 @@ class CrowdedCalls:
         except BaseException:
             members.leave()
             raise
-        if isinstance(opened, Kept):
+        if isinstance(opened, IdempotencyEntry):
             members.leave()
             return opened
         return CrowdedCall(opened, members)
 
-    async def kept(self, key: str) -> Kept | None:
+    async def kept(self, key: str) -> IdempotencyEntry | None:
         """Read a response; see the port."""
         return await self._calls.kept(key)
 
@@ -99,7 +99,7 @@ class CrowdedCall:
 class MarkedResponders:
     """Responders that mark on the board that one is running, so that its process's death is not that of a message beside it."""
 
-    def __init__(self, responders: Responders, row: Row, endpoint: str) -> None:
+    def __init__(self, responders: Responders, row: CounterRow, endpoint: str) -> None:
         """Enclose these, in the process of this row."""
         self._responders = responders
         self._row = row

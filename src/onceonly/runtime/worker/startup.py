@@ -15,7 +15,7 @@ _Opened = TypeVar("_Opened")
 _log = logging.getLogger("onceonly")
 
 
-class Patience:
+class StartupWait:
     """How an endpoint's start waits for its servers, until `stop` is set. Sets `away` when it has found one to be away.
 
     While it is, `doorbell` knows that somebody will listen to it.

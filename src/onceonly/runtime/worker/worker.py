@@ -20,13 +20,13 @@ from onceonly.ports.store import Records
 from onceonly.runtime.environment import LIVE, Environment, pause
 from onceonly.runtime.observe.observed import observed
 from onceonly.runtime.observe.observer import Observer
-from onceonly.runtime.processes.counters import Column, Row
+from onceonly.runtime.processes.counters import Column, CounterRow
 from onceonly.runtime.worker.alone import AloneStarts, Presence
 from onceonly.runtime.worker.backpressure import Pace
 from onceonly.runtime.worker.batched_delete import ForgettingTogether
 from onceonly.runtime.worker.concurrency import SideBySide
 from onceonly.runtime.worker.handlers import LoopHandlers
-from onceonly.runtime.worker.pipeline import Turn, TurningStore
+from onceonly.runtime.worker.pipeline import LoopTurn, TurningStore
 from onceonly.runtime.worker.redelivery import PatientTransport
 
 LAST_RELEASE_SECONDS = 2.0  # to give back what a stop cut off
@@ -62,7 +62,7 @@ class Worker:
         *,
         observer: Observer | None = None,
         environment: Environment = LIVE,
-        board: Row | None = None,
+        board: CounterRow | None = None,
         ask: Callable[[], object] = lambda: None,
     ) -> None:
         """Prepare to run; nothing is received before `run`."""
@@ -76,7 +76,7 @@ class Worker:
         self._ask = ask
         turns, room = asyncio.Semaphore(settings.concurrency), asyncio.Semaphore(SIDE_BY_SIDE)
         self._loops = [
-            Loop(self._ports, settings, environment, forgets=together, turn=Turn(turns), room=room, row=board)
+            WorkerLoop(self._ports, settings, environment, forgets=together, turn=LoopTurn(turns), room=room, row=board)
             for _ in range(IN_FLIGHT * settings.concurrency)
         ]
         self._pace = Pace(settings.batch_size, environment.chance)
@@ -133,7 +133,7 @@ class Worker:
             if task.cancelled() or not stop.is_set():
                 raise WorkerStopped(f"a loop of the worker of endpoint {self._ports.endpoint!r} ended without a stop request")
 
-    async def _turn_until(self, stop: asyncio.Event, loop: "Loop") -> None:
+    async def _turn_until(self, stop: asyncio.Event, loop: "WorkerLoop") -> None:
         while not stop.is_set():
             await loop.turn.take()
             try:
@@ -143,7 +143,7 @@ class Worker:
             finally:  # awaits nothing
                 loop.turn.give_up()
 
-    async def _turn(self, loop: "Loop", stop: asyncio.Event) -> float:
+    async def _turn(self, loop: "WorkerLoop", stop: asyncio.Event) -> float:
         """Receive and deliver once; gives how long to wait before the next turn."""
         try:
             await self._transport.give_back()
@@ -158,7 +158,7 @@ class Worker:
             return 0.0  # what came too late is given back by `run`
         return await self._work(loop)
 
-    async def _work(self, loop: "Loop") -> float:
+    async def _work(self, loop: "WorkerLoop") -> float:
         taken = len(loop.batch)
         self._count(received=taken, held=taken)
         try:
@@ -233,7 +233,7 @@ class Worker:
                 self._row.add(Column[name.upper()], number)
 
 
-class Loop:
+class WorkerLoop:
     """One of a worker's loops: what it has in work, and its turn to receive."""
 
     def __init__(  # noqa: PLR0913 - what it shares with the other loops, by name
@@ -243,9 +243,9 @@ class Loop:
         environment: Environment,
         *,
         forgets: Records,
-        turn: Turn,
+        turn: LoopTurn,
         room: asyncio.Semaphore,
-        row: Row | None = None,
+        row: CounterRow | None = None,
     ) -> None:
         """Begin with nothing in work."""
         self._handlers = LoopHandlers(ports.handlers, settings.budget, environment.timer, endpoint=ports.endpoint, row=row)

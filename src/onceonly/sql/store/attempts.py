@@ -11,7 +11,7 @@ from sqlalchemy import Connection, select
 from onceonly.formats.records import decode_record
 from onceonly.model.identity import Identity, claim_key
 from onceonly.model.record import Record
-from onceonly.sql.store.scope import Scope
+from onceonly.sql.store.scope import StoreScope
 from onceonly.sql.store.slicing import time_in
 from onceonly.sql.store.statements import BURIED, delete_keys, row_of
 
@@ -21,7 +21,7 @@ _OVER_AT_ONCE = 100
 """How many tombstones that are over are removed with each new one."""
 
 
-def bury(connection: Connection, scope: Scope, identity: Identity, max_commit: int) -> Record | None:
+def bury(connection: Connection, scope: StoreScope, identity: Identity, max_commit: int) -> Record | None:
     """Return the record of an attempt, or insert its tombstone. Waits for a commit that is inserting the record."""
     dialect, records = scope.database.dialect, scope.tables.records
     now = time_in(connection, scope.clock)
@@ -38,7 +38,7 @@ def bury(connection: Connection, scope: Scope, identity: Identity, max_commit: i
     return None if found is None or found.endpoint == BURIED else decode_record(identity, found.effects)
 
 
-def is_buried(connection: Connection, scope: Scope, identity: Identity) -> bool:
+def is_buried(connection: Connection, scope: StoreScope, identity: Identity) -> bool:
     """Check whether an attempt has a tombstone."""
     records = scope.tables.records.c
     query = select(records.endpoint).where(records.key == claim_key(scope.endpoint, identity))

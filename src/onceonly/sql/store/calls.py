@@ -10,13 +10,13 @@ from onceonly.formats.remote import decode_request, encode_request
 from onceonly.model.errors import ConflictError
 from onceonly.model.record import Record
 from onceonly.model.remote import Request
-from onceonly.model.transaction import Kept, Opening, key_of
-from onceonly.ports.store import Found
+from onceonly.model.transaction import IdempotencyEntry, TransactionAttempt, key_of
+from onceonly.ports.store import BeginResult
 from onceonly.sql.columns import DATA, INSTANT, KEY, NAME, TRANSACTIONAL
 from onceonly.sql.database import Database
 from onceonly.sql.dialect import Limit, Purpose
 from onceonly.sql.schema import Schema
-from onceonly.sql.store.scope import Scope
+from onceonly.sql.store.scope import StoreScope
 from onceonly.sql.store.tables import tables
 from onceonly.sql.store.unit import SqlUnit
 from onceonly.sql.transaction import DatabaseTransaction
@@ -61,7 +61,7 @@ class SqlCalls:
         self._endpoint = endpoint
         self._isolation = isolation or database.isolation
         self._table = requests_table(database.prefix, database.schema)
-        self._scope = Scope(database, tables(database.prefix, database.schema), endpoint, keeping)
+        self._scope = StoreScope(database, tables(database.prefix, database.schema), endpoint, keeping)
 
     async def put(self, key: str, request: Request, until: int) -> bool:
         """Insert it, or look at what is there; see the port."""
@@ -70,7 +70,7 @@ class SqlCalls:
         async with self._database.autocommitting() as connection:
             return await connection.run_sync(self._put, row, wanted)
 
-    async def open(self, opening: Opening) -> "SqlCall | Kept":
+    async def open(self, opening: TransactionAttempt) -> "SqlCall | IdempotencyEntry":
         """Lock the row, after waiting for whoever has it; see the port."""
         with self._database.translate(locked=ConflictError):
             transaction = await self._database.open(Purpose.UNIT, isolation=self._isolation)
@@ -96,7 +96,7 @@ class SqlCalls:
         request = None if row is None or row.request is None else decode_request(bytes(row.request))
         return SqlCall(self._scope, transaction, opening, request=request, limit=limit)
 
-    async def kept(self, key: str) -> Kept | None:
+    async def kept(self, key: str) -> IdempotencyEntry | None:
         """Read the row on the primary, in a transaction of its own; see the port."""
         columns = self._table.c
         query = select(columns.attempt, columns.answer).where(columns.key == key_of(self._endpoint, key))
@@ -138,9 +138,15 @@ class SqlCall:
     """One request that is being executed: a unit that has claimed nothing, and holds the lock of its row."""
 
     def __init__(
-        self, scope: Scope, transaction: DatabaseTransaction, opening: Opening, *, request: Request | None, limit: Limit
+        self,
+        scope: StoreScope,
+        transaction: DatabaseTransaction,
+        opening: TransactionAttempt,
+        *,
+        request: Request | None,
+        limit: Limit,
     ) -> None:
-        self._unit = SqlUnit(scope, transaction, Found(), loaded={}, isolated=False)
+        self._unit = SqlUnit(scope, transaction, BeginResult(), loaded={}, isolated=False)
         self._scope = scope
         self._opening = opening
         self._request = request
@@ -168,7 +174,7 @@ class SqlCall:
         self._unit.abandon()
 
 
-def _kept(row: Row | None) -> Kept | None:
+def _kept(row: Row | None) -> IdempotencyEntry | None:
     if row is None or row.answer is None:
         return None
-    return Kept(row.attempt, b"", bytes(row.answer))
+    return IdempotencyEntry(row.attempt, b"", bytes(row.answer))

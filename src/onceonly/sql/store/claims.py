@@ -20,9 +20,9 @@ from onceonly.model.identity import Identity, claim_key
 from onceonly.model.message import Message
 from onceonly.model.record import Record
 from onceonly.model.ring import ring_key
-from onceonly.ports.store import Found
+from onceonly.ports.store import BeginResult
 from onceonly.sql.store.portions import chunks
-from onceonly.sql.store.scope import Scope
+from onceonly.sql.store.scope import StoreScope
 from onceonly.sql.store.slicing import NO_BODY, label_row
 from onceonly.sql.store.statements import delete_keys
 from onceonly.sql.store.tables import Tables
@@ -42,7 +42,7 @@ class OtherSlice(Exception):
         self.messages = tuple(messages)
 
 
-class Place(NamedTuple):
+class ClaimGroup(NamedTuple):
     """Where claims are made together: a table, its label's slice (None without one), and the messages by their keys, sorted."""
 
     table: Table
@@ -50,20 +50,20 @@ class Place(NamedTuple):
     messages: Mapping[bytes, Message]
 
 
-class Known(NamedTuple):
+class StoredClaim(NamedTuple):
     """What is stored about a message handled before."""
 
     fingerprint: bytes
     effects: bytes | None
 
 
-def record_claim(scope: Scope, message: Message) -> bytes | None:
+def record_claim(scope: StoreScope, message: Message) -> bytes | None:
     """Give the key of a message's claim in the ring, which its record names; None when it is in no slot."""
     instant = _slot_instant(scope, message) or _former_instant(scope, message)
     return ring_key(scope.endpoint, message.identity, instant) if instant else None
 
 
-def places(scope: Scope, messages: Iterable[Message]) -> list[Place]:
+def places(scope: StoreScope, messages: Iterable[Message]) -> list[ClaimGroup]:
     """Sort messages by where their claims belong; in one order for all units, against deadlocks."""
     outside: dict[bytes, Message] = {}
     slices: dict[int, dict[bytes, Message]] = {}
@@ -74,11 +74,11 @@ def places(scope: Scope, messages: Iterable[Message]) -> list[Place]:
         else:
             key = ring_key(scope.endpoint, message.identity, instant)
             slices.setdefault(scope.slicing.start(instant), {})[key] = message
-    found = [Place(scope.tables.claims, None, _sorted(outside))] if outside else []
+    found = [ClaimGroup(scope.tables.claims, None, _sorted(outside))] if outside else []
     return found + _in_slots(scope, slices)
 
 
-def claim(connection: Connection, scope: Scope, messages: Sequence[Message]) -> Found:
+def claim(connection: Connection, scope: StoreScope, messages: Sequence[Message]) -> BeginResult:
     """Claim messages: first all claims, place by place, then a current read of those that were claimed before.
 
     Raises OtherSlice; ConflictError when one was claimed, and no longer is when it is read.
@@ -88,15 +88,15 @@ def claim(connection: Connection, scope: Scope, messages: Sequence[Message]) -> 
     former = _former_places(scope, claimed[0], left[0]) if claimed else []
     left += [place._replace(messages=_claim(connection, scope, place)) for place in former]
     if not any(place.messages for place in left):
-        return Found(new=tuple(messages))
-    known: dict[Identity, Known] = {}
+        return BeginResult(new=tuple(messages))
+    known: dict[Identity, StoredClaim] = {}
     for place in left:
         known |= _read_known(connection, scope, place)
     if former:
         _undo_wrong(connection, scope, left[len(claimed) :], known)
     same = [message for message in messages if _is_same(message, known)]
     owed = {message.identity: known[message.identity].effects for message in same}
-    return Found(
+    return BeginResult(
         new=tuple(message for message in messages if message.identity not in known),
         owed=tuple(decode_record(identity, effects) for identity, effects in owed.items() if effects is not None),
         done=tuple(message for message in same if owed[message.identity] is None),
@@ -104,14 +104,14 @@ def claim(connection: Connection, scope: Scope, messages: Sequence[Message]) -> 
     )
 
 
-def unclaim(connection: Connection, scope: Scope, messages: Sequence[Message]) -> None:
+def unclaim(connection: Connection, scope: StoreScope, messages: Sequence[Message]) -> None:
     """Delete claims, so that their messages are new again."""
     claimed = places(scope, messages)
     for place in (*claimed, *(_former_places(scope, claimed[0]) if claimed else ())):
         delete_keys(connection, scope.database.dialect, [*place.messages], place.table)
 
 
-def with_fingerprints(connection: Connection, scope: Scope, records: Sequence[Record]) -> tuple[Record, ...]:
+def with_fingerprints(connection: Connection, scope: StoreScope, records: Sequence[Record]) -> tuple[Record, ...]:
     """Give records with the fingerprints of their claims, where these are outside of the ring."""
     claims, keys = scope.tables.claims.c, {record.identity: claim_key(scope.endpoint, record.identity) for record in records}
     query = select(claims.key, claims.fingerprint).where(scope.database.dialect.among(claims.key, "keys"))
@@ -127,7 +127,7 @@ def count_claims(connection: Connection, tables: Tables) -> int:
     return sum(connection.scalars(union_all(*counted)))
 
 
-def _claim(connection: Connection, scope: Scope, place: Place) -> dict[bytes, Message]:
+def _claim(connection: Connection, scope: StoreScope, place: ClaimGroup) -> dict[bytes, Message]:
     """Claim in one place; gives the messages that were claimed before."""
     dialect, arrival = scope.database.dialect, _arrival(scope, place)
     rows = [{"key": key, "fingerprint": message.fingerprint, **arrival} for key, message in place.messages.items()]
@@ -143,7 +143,7 @@ def _claim(connection: Connection, scope: Scope, place: Place) -> dict[bytes, Me
     return {key: message for key, message in place.messages.items() if key not in claimed}
 
 
-def _arrival(scope: Scope, place: Place) -> dict[str, int]:
+def _arrival(scope: StoreScope, place: ClaimGroup) -> dict[str, int]:
     """Say when a claim arrived, where that is not left to the database's clock."""
     if place.start is not None:
         return {}
@@ -152,7 +152,7 @@ def _arrival(scope: Scope, place: Place) -> dict[str, int]:
     return {} if scope.clock is None else {"arrived_at": scope.clock.now()}
 
 
-def _read_known(connection: Connection, scope: Scope, place: Place) -> dict[Identity, Known]:
+def _read_known(connection: Connection, scope: StoreScope, place: ClaimGroup) -> dict[Identity, StoredClaim]:
     """Read fingerprints and records together, both from one state."""
     if not place.messages:
         return {}
@@ -164,30 +164,30 @@ def _read_known(connection: Connection, scope: Scope, place: Place) -> dict[Iden
     rows = {row.key: row for some in chunks([*place.messages]) for row in connection.execute(query, {"keys": some})}
     if len(rows) < len(place.messages):
         raise ConflictError("another worker has finished and forgotten a message that was being claimed")
-    return {message.identity: Known(rows[key].fingerprint, rows[key].effects) for key, message in place.messages.items()}
+    return {message.identity: StoredClaim(rows[key].fingerprint, rows[key].effects) for key, message in place.messages.items()}
 
 
-def _is_same(message: Message, known: Mapping[Identity, Known]) -> bool:
+def _is_same(message: Message, known: Mapping[Identity, StoredClaim]) -> bool:
     return message.identity in known and known[message.identity].fingerprint == message.fingerprint
 
 
-def _slot_instant(scope: Scope, message: Message) -> int:
+def _slot_instant(scope: StoreScope, message: Message) -> int:
     """Give the instant that says in which slot a message is claimed; 0 for those that are in none."""
     return _in_ring(scope, message, message.instant)
 
 
-def _former_instant(scope: Scope, message: Message) -> int:
+def _former_instant(scope: StoreScope, message: Message) -> int:
     """Give the instant of the slot in which an older version claims a message that this one claims outside; 0 for none."""
     return _in_ring(scope, message, message.former_instant)
 
 
-def _in_ring(scope: Scope, message: Message, instant: int) -> int:
+def _in_ring(scope: StoreScope, message: Message, instant: int) -> int:
     if not instant or scope.slicing is None or scope.keeping is not ClaimMode.HISTORY:
         return 0
     return instant if scope.slicing.has(instant) and message.identity not in scope.outside else 0
 
 
-def _former_places(scope: Scope, outside: Place, known: Place | None = None) -> list[Place]:
+def _former_places(scope: StoreScope, outside: ClaimGroup, known: ClaimGroup | None = None) -> list[ClaimGroup]:
     """Sort those of the messages outside that are not known there by where an older version claims them."""
     if outside.start is not None or scope.slicing is None:
         return []
@@ -200,18 +200,20 @@ def _former_places(scope: Scope, outside: Place, known: Place | None = None) -> 
     return _in_slots(scope, slices)
 
 
-def _undo_wrong(connection: Connection, scope: Scope, former: Sequence[Place], known: Mapping[Identity, Known]) -> None:
+def _undo_wrong(
+    connection: Connection, scope: StoreScope, former: Sequence[ClaimGroup], known: Mapping[Identity, StoredClaim]
+) -> None:
     """Delete the claims outside of messages that an older version has handled with another body."""
     found = [message for place in former for message in place.messages.values() if not _is_same(message, known)]
     keys = sorted(claim_key(scope.endpoint, message.identity) for message in found)
     delete_keys(connection, scope.database.dialect, keys, scope.tables.claims)
 
 
-def _in_slots(scope: Scope, slices: Mapping[int, Mapping[bytes, Message]]) -> list[Place]:
-    return [Place(_slot(scope, start), start, _sorted(slices[start])) for start in sorted(slices)]
+def _in_slots(scope: StoreScope, slices: Mapping[int, Mapping[bytes, Message]]) -> list[ClaimGroup]:
+    return [ClaimGroup(_slot(scope, start), start, _sorted(slices[start])) for start in sorted(slices)]
 
 
-def _slot(scope: Scope, start: int) -> Table:
+def _slot(scope: StoreScope, start: int) -> Table:
     assert scope.slicing is not None  # noqa: S101 - who has slices knows how time is cut
     return scope.tables.slots[scope.slicing.slot(start)]
 

@@ -22,7 +22,7 @@ from onceonly.sql.guard import is_guarded
 from onceonly.sql.schema import check_within
 from onceonly.sql.store.statements import row_of
 from onceonly.sql.store.tables import SCHEMA, tables
-from onceonly.sql.urls import Place
+from onceonly.sql.urls import DatabaseAddress
 
 Committed = Callable[[Sequence[Identity]], None]
 """Told which records the caller may have committed, from whatever thread did it. Must not raise, and must not wait."""
@@ -35,11 +35,11 @@ class Home(NamedTuple):
     """The endpoint's store: where records must lie to be found. `pool` is that of a user's own engine."""
 
     endpoint: str
-    place: Place
+    place: DatabaseAddress
     pool: Pool | None
 
 
-class Enlisted:
+class EnlistedSession:
     """The open transaction of one session. `is_over` once it was committed, rolled back or closed, whoever did it."""
 
     def __init__(self, session: Session, home: Home, committed: Committed) -> None:
@@ -81,14 +81,14 @@ class Enlisted:
             self._committed(tuple(self._written))
 
 
-def enlist(session: object, home: Home, committed: Committed) -> Enlisted:
+def enlist(session: object, home: Home, committed: Committed) -> EnlistedSession:
     """Write records through this session from now on, until its transaction ends; `committed` is told when it was committed.
 
     Raises SetupError when this is no session, or one that would write them where nobody looks.
     """
     own = _session_of(session)
     _check_bind(_bind_of(own, home), home)
-    enlisted = Enlisted(own, home, committed)
+    enlisted = EnlistedSession(own, home, committed)
     ears: _Ears = own.info.get(EARS) or _Ears(own)
     ears.open.append(enlisted)
     return enlisted
@@ -98,19 +98,19 @@ class _Ears:
     """Listens to one session for as long as it lives: listeners must not be removed while they are called."""
 
     def __init__(self, session: Session) -> None:
-        self.open: list[Enlisted] = []
+        self.open: list[EnlistedSession] = []
         session.info[EARS] = self
-        event.listen(session, "after_flush_postexec", lambda *_: self._each(Enlisted.flushed))
-        event.listen(session, "after_soft_rollback", lambda *_: self._each(Enlisted.rolled_back))
-        event.listen(session, "before_commit", lambda *_: self._each(Enlisted.check))
+        event.listen(session, "after_flush_postexec", lambda *_: self._each(EnlistedSession.flushed))
+        event.listen(session, "after_soft_rollback", lambda *_: self._each(EnlistedSession.rolled_back))
+        event.listen(session, "before_commit", lambda *_: self._each(EnlistedSession.check))
         event.listen(session, "after_commit", self._after_commit)
         event.listen(session, "after_transaction_end", self._after_end)
 
     def _after_commit(self, session: Session) -> None:
         if not session.in_nested_transaction():  # a savepoint that was released is no commit
-            self._each(Enlisted.tell)
+            self._each(EnlistedSession.tell)
 
-    def _each(self, act: Callable[[Enlisted], None]) -> None:
+    def _each(self, act: Callable[[EnlistedSession], None]) -> None:
         for enlisted in self.open:
             act(enlisted)
 
@@ -128,13 +128,13 @@ def mapped(prefix: str, schema: str | None) -> type[Any]:
     registry().map_imperatively(kind, tables(prefix, schema).records)
 
     def look(_mapper: object, connection: Connection, _row: object) -> None:
-        _see_tables(connection, Place(url=connection.engine.url, prefix=prefix, schema=schema))
+        _see_tables(connection, DatabaseAddress(url=connection.engine.url, prefix=prefix, schema=schema))
 
     event.listen(kind, "before_insert", look)
     return kind
 
 
-def _see_tables(connection: Connection, place: Place) -> None:
+def _see_tables(connection: Connection, place: DatabaseAddress) -> None:
     """Look once for each pool whether the tables are there, before a failed INSERT says it in the database's words."""
     seen = _SEEN.setdefault(connection.engine.pool, set())
     if (place.prefix, place.schema) in seen:

@@ -8,7 +8,7 @@ from onceonly.model.entities import Changes
 from onceonly.model.errors import CommitRefused, ConflictError, PermanentFailure
 from onceonly.model.message import Message
 from onceonly.sql.store.portions import chunks, packets
-from onceonly.sql.store.scope import Scope
+from onceonly.sql.store.scope import StoreScope
 from onceonly.sql.store.tables import ENTITY_KEY_BYTES
 
 Loaded = Mapping[str, bytes | None]
@@ -17,12 +17,12 @@ Loaded = Mapping[str, bytes | None]
 _NONE: Loaded = {}
 
 
-def load_all(connection: Connection, scope: Scope, messages: Sequence[Message]) -> Loaded:
+def load_all(connection: Connection, scope: StoreScope, messages: Sequence[Message]) -> Loaded:
     """Load the entities of these messages; see `load`."""
     return load(connection, scope, list({message.unit for message in messages if message.unit}))
 
 
-def load(connection: Connection, scope: Scope, units: Sequence[str]) -> Loaded:
+def load(connection: Connection, scope: StoreScope, units: Sequence[str]) -> Loaded:
     """Load entities and lock them, in key order against deadlocks.
 
     One that does not exist cannot be locked: of two units that make it, one finds it there at its commit. Raises
@@ -41,7 +41,7 @@ def load(connection: Connection, scope: Scope, units: Sequence[str]) -> Loaded:
     return loaded
 
 
-def save(connection: Connection, scope: Scope, loaded: Loaded, changes: Changes) -> None:
+def save(connection: Connection, scope: StoreScope, loaded: Loaded, changes: Changes) -> None:
     """Save changed entities, one statement each for those made, changed and deleted. Raises ConflictError, CommitRefused."""
     changed = [key for key in sorted(changes, key=_in_bytes) if changes[key] != loaded[key]]
     now = scope.database.clock.now()

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, Table
 from sqlalchemy.exc import DBAPIError
 
-from onceonly.config.measured import Measured, Measurements
+from onceonly.config.measured import Measurements, TableSample
 from onceonly.model.identity import Identity, claim_key
 from onceonly.model.ring import ring_key
 from onceonly.sql.database import Database
@@ -24,7 +24,7 @@ _FINGERPRINT = bytes(8)
 _ENDPOINT, _SOURCE = "plan", "plan"
 
 
-class Sample(NamedTuple):
+class SampleSize(NamedTuple):
     """How much is inserted: so many rows, as if `rate` came in a second from `now` on (milliseconds since 1970)."""
 
     rows: int
@@ -32,7 +32,7 @@ class Sample(NamedTuple):
     now: int
 
 
-async def measure(database: Database, sample: Sample, *, name: str, seconds: Callable[[], float]) -> Measurements:
+async def measure(database: Database, sample: SampleSize, *, name: str, seconds: Callable[[], float]) -> Measurements:
     """Measure a slot of the ring, claims without an instant, and tokens. All of it is rolled back, and its tables dropped.
 
     `name` is a fresh one, for the tables; `seconds` a clock. Raises CommitFailed, also when this user may make no tables;
@@ -48,7 +48,7 @@ async def measure(database: Database, sample: Sample, *, name: str, seconds: Cal
             transaction.drop()
 
 
-def _measure(bench: "_Bench", own: Tables, sample: Sample, name: str) -> Measurements:
+def _measure(bench: "_Bench", own: Tables, sample: SampleSize, name: str) -> Measurements:
     slot, claims, tokens = own.slots[0], own.claims, own.tokens
     with _made(bench.connection, [slot, claims, tokens]):
         identities = [Identity(_SOURCE, f"{name}-{number}") for number in range(sample.rows)]
@@ -61,9 +61,9 @@ def _measure(bench: "_Bench", own: Tables, sample: Sample, name: str) -> Measure
         minted = bench.fill(tokens, anywhere)
         return Measurements(
             rows=sample.rows,
-            slot=Measured(bytes=in_ring, eviction=bench.empty(slot)),
-            arrivals=Measured(bytes=arrived, eviction=bench.remove(claims, anywhere)),
-            tokens=Measured(bytes=minted, eviction=bench.consume(tokens, anywhere)),
+            slot=TableSample(bytes=in_ring, eviction=bench.empty(slot)),
+            arrivals=TableSample(bytes=arrived, eviction=bench.remove(claims, anywhere)),
+            tokens=TableSample(bytes=minted, eviction=bench.consume(tokens, anywhere)),
         )
 
 

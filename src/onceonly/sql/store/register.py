@@ -9,16 +9,16 @@ from typing import Any
 
 from sqlalchemy import Connection, Select, and_, select, update
 
-from onceonly.model.artifact import Row
+from onceonly.model.artifact import Reservation
 from onceonly.model.errors import ConflictError
 from onceonly.model.identity import Identity, claim_key
 from onceonly.sql.database import Database
 from onceonly.sql.store.portions import chunks
-from onceonly.sql.store.scope import Scope
+from onceonly.sql.store.scope import StoreScope
 from onceonly.sql.store.tables import tables
 
 
-def spend(connection: Connection, scope: Scope, attempts: Sequence[str]) -> None:
+def spend(connection: Connection, scope: StoreScope, attempts: Sequence[str]) -> None:
     """Delete the rows of these attempts in their unit's commit. Raises ConflictError when one is cancelled or gone."""
     for some in chunks(sorted(attempts)):
         spent = scope.database.dialect.remove(
@@ -37,7 +37,7 @@ class SqlRegister:
         self._endpoint = endpoint
         self._tables = tables(database.prefix, database.schema)
 
-    async def open(self, rows: Sequence[Row]) -> None:
+    async def open(self, rows: Sequence[Reservation]) -> None:
         """Insert rows in one statement; see the port. An attempt whose row is there already is a ConflictError."""
         values = [self._values(row) for row in rows]
 
@@ -51,14 +51,14 @@ class SqlRegister:
             async with self._database.autocommitting() as connection:
                 await connection.run_sync(insert)
 
-    async def cancel(self, row: Row) -> bool:
+    async def cancel(self, row: Reservation) -> bool:
         """Mark a row, after waiting for a commit that takes it away; see the port."""
         register = self._tables.register
         statement = update(register).where(register.c.attempt == row.attempt).values(cancelled=True)
         async with self._database.autocommitting() as connection:
             return (await connection.execute(statement)).rowcount > 0
 
-    async def remove(self, row: Row) -> None:
+    async def remove(self, row: Reservation) -> None:
         """Delete a row, if it is cancelled; see the port."""
         cancelled = {"cancelled": True}
 
@@ -68,14 +68,14 @@ class SqlRegister:
         async with self._database.autocommitting() as connection:
             await connection.run_sync(delete)
 
-    async def rows(self, identities: Sequence[Identity], unit: str = "") -> tuple[Row, ...]:
+    async def rows(self, identities: Sequence[Identity], unit: str = "") -> tuple[Reservation, ...]:
         """Read the rows of these messages by their keys; see the port."""
         register = self._tables.register.c
         query = self._query().where(self._database.dialect.among(register.key, "keys"), register.unit == unit)
         keys = [claim_key(self._endpoint, identity) for identity in identities]
         return tuple([row for some in chunks(keys) for row in await self._read(query, {"keys": some})])
 
-    async def old(self, older_than: int, limit: int) -> tuple[Row, ...]:
+    async def old(self, older_than: int, limit: int) -> tuple[Reservation, ...]:
         """Read the oldest rows; see the port."""
         register = self._tables.register.c
         query = self._query().where(and_(register.endpoint == self._endpoint, register.opened_at < older_than))
@@ -85,13 +85,13 @@ class SqlRegister:
         register = self._tables.register.c
         return select(register.attempt, register.source, register.id, register.unit, register.opened_at, register.cancelled)
 
-    async def _read(self, query: Select[Any], parameters: dict[str, Any]) -> tuple[Row, ...]:
+    async def _read(self, query: Select[Any], parameters: dict[str, Any]) -> tuple[Reservation, ...]:
         """Read, in one round trip where single statements need no transaction around them."""
         is_plain = self._database.dialect.autocommits
         async with self._database.autocommitting() if is_plain else self._database.reading() as connection:
             found = await connection.execute(query, parameters)
             return tuple(
-                Row(
+                Reservation(
                     identity=Identity(row.source, row.id),
                     unit=row.unit,
                     attempt=row.attempt,
@@ -101,7 +101,7 @@ class SqlRegister:
                 for row in found
             )
 
-    def _values(self, row: Row) -> dict[str, Any]:
+    def _values(self, row: Reservation) -> dict[str, Any]:
         return {
             "attempt": row.attempt,
             "key": claim_key(self._endpoint, row.identity),

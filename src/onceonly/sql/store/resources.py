@@ -80,9 +80,9 @@ class SqlResources:
         """Run a synchronous handler; its `get` finds the unit's Session and Connection. SQL in it yields to the loop."""
         return await self._transaction.connection.run_sync(lambda _: function(self._get_sync))
 
-    def attempt(self) -> "Attempt":
+    def attempt(self) -> "HandlerAttempt":
         """Enclose one handler's work; see the port. Costs a statement in an isolated unit only."""
-        return Attempt(self)
+        return HandlerAttempt(self)
 
     async def begin_attempt(self) -> SessionTransaction | None:
         """Make sure that a handler may begin; gives its savepoint, in an isolated unit."""
@@ -222,7 +222,7 @@ class SqlResources:
             Session.close(self._session.sync_session)  # its own `close` refuses, now and later
 
 
-class Attempt:
+class HandlerAttempt:
     """What encloses one handler's work in a unit."""
 
     __slots__ = ("_resources", "_savepoint")

@@ -10,7 +10,7 @@ from onceonly.sql.database import Database
 from onceonly.sql.store.tables import Tables
 
 
-class Scope(NamedTuple):
+class StoreScope(NamedTuple):
     """A database and the tables in it, the endpoint that works there, and what is kept.
 
     `slicing` is how time is cut, None until that is known: no message with an instant may be claimed before. `clock` decides

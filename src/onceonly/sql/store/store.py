@@ -13,17 +13,17 @@ from onceonly.model.record import Record
 from onceonly.model.ring import SLOTS
 from onceonly.model.transaction import longest_commit
 from onceonly.ports.environment import Clock
-from onceonly.ports.store import Found, UndecidableMessage
+from onceonly.ports.store import BeginResult, UndecidableMessage
 from onceonly.sql.database import Database
 from onceonly.sql.dialect import Purpose, checked_isolation
 from onceonly.sql.store.attempts import bury
 from onceonly.sql.store.claims import OtherSlice, claim, with_fingerprints
 from onceonly.sql.store.entities import Loaded, load_all
-from onceonly.sql.store.scope import Scope
+from onceonly.sql.store.scope import StoreScope
 from onceonly.sql.store.slicing import RETENTION_MS, read_held, read_slicing, time_in
 from onceonly.sql.store.statements import Old, delete_keys, read_records, read_undispatched
 from onceonly.sql.store.tables import tables
-from onceonly.sql.store.taking import Taking
+from onceonly.sql.store.taking import RecordTaking
 from onceonly.sql.store.tokens import consume
 from onceonly.sql.store.unit import SqlUnit
 
@@ -51,9 +51,9 @@ class SqlStore:
         self._endpoint = endpoint
         self._keeping = keeping
         self._tables = tables(database.prefix, database.schema)
-        self._scope = Scope(database, self._tables, endpoint, keeping, clock=clock)
+        self._scope = StoreScope(database, self._tables, endpoint, keeping, clock=clock)
         self._retention = retention
-        self._taking = Taking(self._scope)
+        self._taking = RecordTaking(self._scope)
 
     async def prepare(self) -> None:
         """Find out how time is cut in this database, or decide it. Raises SetupError, CommitFailed, OutcomeUnknown."""
@@ -104,7 +104,7 @@ class SqlStore:
             transaction = await self._database.open(Purpose.BATCH if is_brief else Purpose.UNIT, isolation=self._isolation)
         try:
 
-            def prepare(connection: Connection) -> tuple[Found, Loaded]:
+            def prepare(connection: Connection) -> tuple[BeginResult, Loaded]:
                 found = self._claim(connection, scope, messages)
                 if barred:
                     found = replace(found, barred=barred)
@@ -122,9 +122,9 @@ class SqlStore:
             transaction.drop()
             raise
 
-    def _claim(self, connection: Connection, scope: Scope, messages: Sequence[Message]) -> Found:
+    def _claim(self, connection: Connection, scope: StoreScope, messages: Sequence[Message]) -> BeginResult:
         if self._keeping is ClaimMode.NOTHING or not messages:
-            return Found(new=tuple(messages))
+            return BeginResult(new=tuple(messages))
         if self._keeping is ClaimMode.TOKENS:
             return consume(connection, scope, messages)
         return claim(connection, scope, messages)

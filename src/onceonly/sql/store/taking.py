@@ -13,16 +13,16 @@ from sqlalchemy import BigInteger, ColumnElement, Connection, bindparam, not_, o
 from onceonly.model.identity import Identity, claim_key
 from onceonly.model.record import Record
 from onceonly.sql.database_clock import StatementNow
-from onceonly.sql.store.scope import Scope
+from onceonly.sql.store.scope import StoreScope
 from onceonly.sql.store.statements import record_in
 
 _BEFORE_ALL = bytes(16)  # no key is zero
 
 
-class Taking:
+class RecordTaking:
     """Takes the records of one endpoint in the order of their keys: so the primary key finds a page, and nothing is sorted."""
 
-    def __init__(self, scope: Scope) -> None:
+    def __init__(self, scope: StoreScope) -> None:
         """Build the statements."""
         records = scope.tables.records
         self._now: ColumnElement[int] = StatementNow() if scope.clock is None else bindparam("now", type_=BigInteger())

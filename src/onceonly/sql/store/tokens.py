@@ -10,10 +10,10 @@ from onceonly.model.identity import Identity, claim_key, hash_of
 from onceonly.model.message import Message
 from onceonly.model.record import Record
 from onceonly.model.token import Token
-from onceonly.ports.store import Found
+from onceonly.ports.store import BeginResult
 from onceonly.sql.database import Database
 from onceonly.sql.store.portions import chunks
-from onceonly.sql.store.scope import Scope
+from onceonly.sql.store.scope import StoreScope
 from onceonly.sql.store.tables import tables
 
 
@@ -22,7 +22,7 @@ def token_key(token: Token) -> bytes:
     return hash_of(token.endpoint.encode(), token.id.encode())
 
 
-def consume(connection: Connection, scope: Scope, messages: Sequence[Message]) -> Found:
+def consume(connection: Connection, scope: StoreScope, messages: Sequence[Message]) -> BeginResult:
     """Take the tokens of messages, in key order against deadlocks, then make a current read of those without a live one.
 
     Of several messages with one token the first has it. Raises ConflictError when a token was given back meanwhile.
@@ -38,14 +38,14 @@ def consume(connection: Connection, scope: Scope, messages: Sequence[Message]) -
     live = {message.identity for key, message in by_key.items() if key in taken}
     rest = [message for message in messages if message.identity not in live]
     records = _read_records(connection, scope, rest, not_taken=[key for key in by_key if key not in taken])
-    return Found(
+    return BeginResult(
         new=tuple(message for message in messages if message.identity in live),
         owed=tuple(records[message.identity] for message in rest if message.identity in records),
         done=tuple(message for message in rest if message.identity not in records),
     )
 
 
-def give(connection: Connection, scope: Scope, tokens: Sequence[Token]) -> None:
+def give(connection: Connection, scope: StoreScope, tokens: Sequence[Token]) -> None:
     """Make tokens live, with the commit: those minted, and those of messages that were not handled."""
     rows = [{"key": key} for key in sorted({token_key(token) for token in tokens})]
     for some in chunks(rows):
@@ -97,7 +97,7 @@ class SqlTokens:
 
 
 def _read_records(
-    connection: Connection, scope: Scope, messages: Sequence[Message], *, not_taken: Sequence[bytes]
+    connection: Connection, scope: StoreScope, messages: Sequence[Message], *, not_taken: Sequence[bytes]
 ) -> dict[Identity, Record]:
     """Read the records of messages that have no live token, and look again for the tokens.
 

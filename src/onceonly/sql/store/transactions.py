@@ -10,11 +10,11 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from onceonly.config.deduplication import ClaimMode
 from onceonly.model.errors import CommitFailed, ConflictError
 from onceonly.model.record import Record
-from onceonly.model.transaction import Kept, Opening, key_of
-from onceonly.ports.store import Found
+from onceonly.model.transaction import IdempotencyEntry, TransactionAttempt, key_of
+from onceonly.ports.store import BeginResult
 from onceonly.sql.database import Database
 from onceonly.sql.dialect import Limit, Purpose, checked_isolation
-from onceonly.sql.store.scope import Scope
+from onceonly.sql.store.scope import StoreScope
 from onceonly.sql.store.tables import Tables, tables
 from onceonly.sql.store.unit import SqlUnit
 from onceonly.sql.transaction import DatabaseTransaction
@@ -35,9 +35,9 @@ class SqlTransactions:
         self._isolation = checked_isolation(database.dialect, isolation) or database.isolation or own
         self._endpoint = endpoint
         self._tables = tables(database.prefix, database.schema)
-        self._scope = Scope(database, self._tables, endpoint, keeping)
+        self._scope = StoreScope(database, self._tables, endpoint, keeping)
 
-    async def open(self, opening: Opening) -> "SqlTransaction | Kept":
+    async def open(self, opening: TransactionAttempt) -> "SqlTransaction | IdempotencyEntry":
         """Begin, and insert the key; who has it and is not done is waited for. See the port.
 
         Where there is one writer at a time, whoever has the key has the write lock, so that is what is waited for.
@@ -45,7 +45,7 @@ class SqlTransactions:
         transaction = await self._begun(opening)
         try:
 
-            def prepare(connection: Connection) -> tuple[Limit, Kept | None]:
+            def prepare(connection: Connection) -> tuple[Limit, IdempotencyEntry | None]:
                 limit = Limit(self._database.dialect.started(connection), opening.max_commit)
                 kept = self._take(connection, opening) if opening.key else None
                 transaction.hold(connection)
@@ -62,12 +62,12 @@ class SqlTransactions:
             return kept
         return SqlTransaction(self._scope, transaction, opening, limit)
 
-    async def kept(self, key: str) -> Kept | None:
+    async def kept(self, key: str) -> IdempotencyEntry | None:
         """Read a key's row on the primary, in a transaction of its own; see the port."""
         async with self._database.reading() as connection:
             return await connection.run_sync(_read, self._tables, key_of(self._endpoint, key))
 
-    async def _begun(self, opening: Opening) -> DatabaseTransaction:
+    async def _begun(self, opening: TransactionAttempt) -> DatabaseTransaction:
         """Begin; that a server is slow to reach is no waiting for anybody's key. Raises ConflictError, CommitFailed."""
         with self._database.translate(locked=ConflictError, unsure=CommitFailed):
             await self._database.ready()
@@ -75,7 +75,7 @@ class SqlTransactions:
             with self._database.translate(locked=ConflictError, unsure=CommitFailed):
                 return await self._database.open(Purpose.UNIT, isolation=self._isolation, lingers=False)
 
-    def _take(self, connection: Connection, opening: Opening) -> Kept | None:
+    def _take(self, connection: Connection, opening: TransactionAttempt) -> IdempotencyEntry | None:
         """Insert the key, without its answer; gives what is kept if it is there already."""
         key = key_of(self._endpoint, opening.key)
         row = {
@@ -95,8 +95,8 @@ class SqlTransactions:
 class SqlTransaction:
     """One open transaction: a unit that has claimed nothing."""
 
-    def __init__(self, scope: Scope, transaction: DatabaseTransaction, opening: Opening, limit: Limit) -> None:
-        self._unit = SqlUnit(scope, transaction, Found(), loaded={}, isolated=False)
+    def __init__(self, scope: StoreScope, transaction: DatabaseTransaction, opening: TransactionAttempt, limit: Limit) -> None:
+        self._unit = SqlUnit(scope, transaction, BeginResult(), loaded={}, isolated=False)
         self._scope = scope
         self._opening = opening
         self._limit = limit
@@ -123,7 +123,11 @@ class SqlTransaction:
         self._unit.abandon()
 
 
-def _read(connection: Connection, tables: Tables, key: bytes) -> Kept | None:
+def _read(connection: Connection, tables: Tables, key: bytes) -> IdempotencyEntry | None:
     keys = tables.keys.c
     row = connection.execute(select(keys.attempt, keys.fingerprint, keys.answer).where(keys.key == key)).one_or_none()
-    return None if row is None else Kept(row.attempt, bytes(row.fingerprint), None if row.answer is None else bytes(row.answer))
+    return (
+        None
+        if row is None
+        else IdempotencyEntry(row.attempt, bytes(row.fingerprint), None if row.answer is None else bytes(row.answer))
+    )

@@ -11,14 +11,14 @@ from onceonly.model.entities import Entities
 from onceonly.model.errors import CommitFailed, CommitRefused, ConflictError, OutcomeUnknown
 from onceonly.model.record import Record
 from onceonly.model.token import Token
-from onceonly.ports.store import Found, Resources
+from onceonly.ports.store import BeginResult, Resources
 from onceonly.sql.dialect import Limit
 from onceonly.sql.store.attempts import is_buried
 from onceonly.sql.store.claims import record_claim, unclaim
 from onceonly.sql.store.entities import Loaded, load, save
 from onceonly.sql.store.register import spend
 from onceonly.sql.store.resources import SqlResources
-from onceonly.sql.store.scope import Scope
+from onceonly.sql.store.scope import StoreScope
 from onceonly.sql.store.statements import row_of
 from onceonly.sql.store.tokens import give
 from onceonly.sql.transaction import DatabaseTransaction
@@ -31,7 +31,9 @@ _UNIQUE_VIOLATION = "23505"
 class SqlUnit:
     """A unit on an open database transaction, which ends with the unit."""
 
-    def __init__(self, scope: Scope, transaction: DatabaseTransaction, found: Found, *, loaded: Loaded, isolated: bool) -> None:
+    def __init__(
+        self, scope: StoreScope, transaction: DatabaseTransaction, found: BeginResult, *, loaded: Loaded, isolated: bool
+    ) -> None:
         self.key = ""
         self.found = found
         self.resources: Resources

@@ -1,7 +1,7 @@
 """Broken versions of what is kept in entities, and in a dedup store."""
 
 from onceonly_verify.mutants.known_bad import Mutant, delivery, outbox
-from onceonly_verify.mutations import Change, Operation, change
+from onceonly_verify.mutations import CodeChange, EditOperation, change
 from onceonly_verify.mutations.operations import (
     add_argument,
     add_field,
@@ -40,22 +40,22 @@ ASKED_FIRST = (
 )
 
 
-def documents(function: str, *operations: Operation) -> Change:
+def documents(function: str, *operations: EditOperation) -> CodeChange:
     """Change the store on documents."""
     return change("documents.store", function, *operations)
 
 
-def memory_documents(function: str, *operations: Operation) -> Change:
+def memory_documents(function: str, *operations: EditOperation) -> CodeChange:
     """Change the documents themselves."""
     return change("adapters.memory.documents", function, *operations)
 
 
-def admission(function: str, *operations: Operation) -> Change:
+def admission(function: str, *operations: EditOperation) -> CodeChange:
     """Change the admissions."""
     return change("algorithms.admission", function, *operations)
 
 
-def dedup(function: str, *operations: Operation) -> Change:
+def dedup(function: str, *operations: EditOperation) -> CodeChange:
     """Change the memory dedup store."""
     return change("adapters.memory.dedup", function, *operations)
 
@@ -68,7 +68,7 @@ ENTITIES: tuple[Mutant, ...] = (
     Mutant(
         "documents: version repeats with the content",
         (SWEPT,),
-        (memory_documents("Written.version", replace(argument("str", 0), "self.body")),),
+        (memory_documents("WrittenDocument.version", replace(argument("str", 0), "self.body")),),
     ),
     Mutant(
         "documents: version repeats across delete",

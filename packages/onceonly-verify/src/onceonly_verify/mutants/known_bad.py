@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from onceonly_verify.mutations import Change, Operation, change
+from onceonly_verify.mutations import CodeChange, EditOperation, change
 
 ONE, COPIES, OPTIMISTIC = "one message", "two copies, blocking store", "two copies, optimistic store"
 DUPLICATE, ACROSS = "a duplicate within a batch", "duplicates within and across batches, optimistic store"
@@ -40,7 +40,7 @@ class Mutant(NamedTuple):
 
     name: str
     checks: tuple[str, ...]
-    changes: tuple[Change, ...]
+    changes: tuple[CodeChange, ...]
 
     @property
     def words(self) -> str:
@@ -48,41 +48,41 @@ class Mutant(NamedTuple):
         return "; ".join(each.words for each in self.changes if each.words)
 
 
-def outbox(function: str, *operations: Operation) -> Change:
+def outbox(function: str, *operations: EditOperation) -> CodeChange:
     """Change the algorithm's page."""
     return change("algorithms.outbox", function, *operations)
 
 
-def delivery(function: str, *operations: Operation) -> Change:
+def delivery(function: str, *operations: EditOperation) -> CodeChange:
     """Change the delivery shell."""
     return change("algorithms.delivery", function, *operations)
 
 
-def intake(function: str, *operations: Operation) -> Change:
+def intake(function: str, *operations: EditOperation) -> CodeChange:
     """Change the sorting."""
     return change("algorithms.intake", function, *operations)
 
 
-def relay(function: str, *operations: Operation) -> Change:
+def relay(function: str, *operations: EditOperation) -> CodeChange:
     """Change the relay."""
     return change("algorithms.relay", function, *operations)
 
 
-def identity(function: str, *operations: Operation) -> Change:
+def identity(function: str, *operations: EditOperation) -> CodeChange:
     """Change how ids are made."""
     return change("model.identity", function, *operations)
 
 
-def starts(function: str, *operations: Operation) -> Change:
+def starts(function: str, *operations: EditOperation) -> CodeChange:
     """Change the record of runs in memory."""
     return change("adapters.memory.starts", function, *operations)
 
 
-def transport(function: str, *operations: Operation) -> Change:
+def transport(function: str, *operations: EditOperation) -> CodeChange:
     """Change the memory transport."""
     return change("adapters.memory.transport", function, *operations)
 
 
-def store(function: str, *operations: Operation) -> Change:
+def store(function: str, *operations: EditOperation) -> CodeChange:
     """Change the memory store."""
     return change("adapters.memory.store", function, *operations)

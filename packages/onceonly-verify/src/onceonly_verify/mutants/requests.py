@@ -2,7 +2,7 @@
 
 from onceonly_verify.mutants.known_bad import Mutant, outbox
 from onceonly_verify.mutants.things import FIXED_NAMES, effects
-from onceonly_verify.mutations import Change, Operation, change
+from onceonly_verify.mutations import CodeChange, EditOperation, change
 from onceonly_verify.mutations.operations import (
     add_argument,
     add_parameter,
@@ -42,17 +42,17 @@ FAILING, ATTEMPTS, FOLLOWED = "a request, a failed call", "a request, two attemp
 _BURIED = argument("RequestsWorld", 1)
 
 
-def execution(function: str, *operations: Operation) -> Change:
+def execution(function: str, *operations: EditOperation) -> CodeChange:
     """Change what executes requests."""
     return change("algorithms.remote_execution", function, *operations)
 
 
-def calls(function: str, *operations: Operation) -> Change:
+def calls(function: str, *operations: EditOperation) -> CodeChange:
     """Change where requests are kept."""
     return change("adapters.memory.calls", function, *operations)
 
 
-def remote_call(function: str, *operations: Operation) -> Change:
+def remote_call(function: str, *operations: EditOperation) -> CodeChange:
     """Change the calls of other services."""
     return change("algorithms.remote_call", function, *operations)
 
@@ -103,7 +103,7 @@ CALLING: tuple[Mutant, ...] = (
         (FAILING,),
         (
             effects("", imports("onceonly.model.errors", "OutcomeUnknown")),
-            effects("Registered.make", swallow("create", "OutcomeUnknown")),
+            effects("RegisteredEffects.make", swallow("create", "OutcomeUnknown")),
         ),
     ),
     Mutant(
@@ -111,7 +111,7 @@ CALLING: tuple[Mutant, ...] = (
         (FAILING,),
         (
             effects(
-                "Registered.make",
+                "RegisteredEffects.make",
                 insert_after(loop("things"), "await self._remote.perform(record.calls)", record=each(loop("records"))),
             ),
         ),
@@ -132,7 +132,7 @@ CALLING: tuple[Mutant, ...] = (
         (FAILING,),
         (
             effects(
-                "Registered.call",
+                "RegisteredEffects.call",
                 replace_body("""
 try:
     await perform(records, self._remote)

@@ -1,7 +1,7 @@
 """Broken versions of claims that are forgotten: labels, recycling, and what becomes of barred messages."""
 
 from onceonly_verify.mutants.known_bad import Mutant, delivery
-from onceonly_verify.mutations import Change, Operation, change
+from onceonly_verify.mutations import CodeChange, EditOperation, change
 from onceonly_verify.mutations.operations import (
     add_argument,
     add_element,
@@ -40,7 +40,7 @@ HEADERS, FOREIGN = "a ring, and one message with two headers", "a ring, and one 
 BEFORE = "a ring, and what an older version has handled"
 
 
-def ring(function: str, *operations: Operation) -> Change:
+def ring(function: str, *operations: EditOperation) -> CodeChange:
     """Change the memory store that forgets."""
     return change("adapters.memory.ring", function, *operations)
 
@@ -50,7 +50,7 @@ _RECYCLED_MEANWHILE = ring("commit", never(condition("world.slots")))
 _REFUSED = iterated("give_up")
 
 
-def in_two_steps(first: str, second: str) -> tuple[Change, ...]:
+def in_two_steps(first: str, second: str) -> tuple[CodeChange, ...]:
     """Recycle in two calls: `first` and `second` give a slot from what it held and what it should hold.
 
     The first one locks and looks as ever; the second waits for nobody but units at work, and looks at nothing.
@@ -63,7 +63,7 @@ def in_two_steps(first: str, second: str) -> tuple[Change, ...]:
                 point("recycle"),
                 """
 if found is Recycling.RECYCLED:
-    found = await self._driver.perform(Operation('recycle-on', self._store.place, second_step, arguments))
+    found = await self._driver.perform(PortOperation('recycle-on', self._store.place, second_step, arguments))
 """,
                 found=result_of(point("recycle")),
                 arguments=argument(point("recycle"), 3),

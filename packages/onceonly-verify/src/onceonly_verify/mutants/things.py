@@ -1,7 +1,7 @@
 """Broken versions of what makes things, and of the register of attempts."""
 
 from onceonly_verify.mutants.known_bad import Mutant
-from onceonly_verify.mutations import Change, Operation, change
+from onceonly_verify.mutations import CodeChange, EditOperation, change
 from onceonly_verify.mutations.operations import (
     drop_argument,
     imports,
@@ -21,19 +21,19 @@ EARLY = "a thing, and early sweeps"
 _IS_CANCELLED = condition("_register.cancel")
 
 
-def effects(function: str, *operations: Operation) -> Change:
+def effects(function: str, *operations: EditOperation) -> CodeChange:
     """Change the effects."""
     return change("algorithms.effects", function, *operations)
 
 
-def register(function: str, *operations: Operation) -> Change:
+def register(function: str, *operations: EditOperation) -> CodeChange:
     """Change the register of documents."""
     return change("documents.register", function, *operations)
 
 
 FIXED_NAMES = effects(
-    "Registered.register",
-    replace(argument("Row", "attempt"), "message.identity.id", message=root(argument("Row", "identity"))),
+    "RegisteredEffects.register",
+    replace(argument("Reservation", "attempt"), "message.identity.id", message=root(argument("Reservation", "identity"))),
 )
 
 THINGS: tuple[Mutant, ...] = (
@@ -43,7 +43,7 @@ THINGS: tuple[Mutant, ...] = (
         (
             effects("", imports("onceonly.model.artifact", "Artifact")),
             effects(
-                "Registered.register",
+                "RegisteredEffects.register",
                 insert_before(
                     "_register.open",
                     """
@@ -54,7 +54,7 @@ for row in rows:
                 ),
             ),
             effects(
-                "Registered.make",
+                "RegisteredEffects.make",
                 insert_before("create", "await self._things[thing.kind].delete(thing.name)", thing=argument("create", 0)),
             ),
         ),
@@ -79,19 +79,19 @@ for row in rows:
     Mutant(
         "cancel's answer not looked at",
         (OVERTAKEN,),
-        (effects("Registered._clean", replace(_IS_CANCELLED, "old or True")),),
+        (effects("RegisteredEffects._clean", replace(_IS_CANCELLED, "old or True")),),
     ),
     Mutant(
         "sweeper without cancel",
         (OVERTAKEN,),
-        (effects("Registered._clean", replace_statement(branch(_IS_CANCELLED), "await self._unmake(row)")),),
+        (effects("RegisteredEffects._clean", replace_statement(branch(_IS_CANCELLED), "await self._unmake(row)")),),
     ),
     Mutant(
         "rows of other attempts removed at once",
         (CRASHED,),
         (
             effects(
-                "Registered.clean",
+                "RegisteredEffects.clean",
                 replace_statement(
                     "_register.remove",
                     "await self._unmake(row)\nawait self._register.remove(row)",
@@ -105,7 +105,7 @@ for row in rows:
         (EARLY,),
         (
             effects(
-                "Registered.discard",
+                "RegisteredEffects.discard",
                 replace_statement(
                     "_register.cancel",
                     "if not await self._register.cancel(row):\n    return",

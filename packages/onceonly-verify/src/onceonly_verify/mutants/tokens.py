@@ -2,7 +2,7 @@
 
 from onceonly_verify.mutants.kept import ASKED_FIRST, FORGOTTEN_FIRST, RETIRED_FIRST, SWEPT, admission, documents
 from onceonly_verify.mutants.known_bad import Mutant, outbox, relay, store
-from onceonly_verify.mutations import Change, Operation, change
+from onceonly_verify.mutations import CodeChange, EditOperation, change
 from onceonly_verify.mutations.operations import (
     define,
     drop,
@@ -38,7 +38,7 @@ _SAVED = left(condition("documents.save"))
 _STORED = argument("DatabaseWorld", "records")
 
 
-def database(function: str, *operations: Operation) -> Change:
+def database(function: str, *operations: EditOperation) -> CodeChange:
     """Change the memory database."""
     return change("adapters.memory.database", function, *operations)
 
@@ -47,7 +47,7 @@ TOKENS: tuple[Mutant, ...] = (
     Mutant(
         "no confirmation in the commit",
         (TWO,),
-        (documents("DocumentUnit._kept", replace(argument("Kept.of", 1), "replace(old, minted=())")),),
+        (documents("DocumentUnit._kept", replace(argument("MessageState.of", 1), "replace(old, minted=())")),),
     ),
     Mutant(
         "deterministic token ids",

@@ -1,7 +1,7 @@
 """Broken versions of clients' transactions, of their control messages, and of the documents they are kept in."""
 
 from onceonly_verify.mutants.known_bad import Mutant, relay
-from onceonly_verify.mutations import Change, Operation, change
+from onceonly_verify.mutations import CodeChange, EditOperation, change
 from onceonly_verify.mutations.operations import (
     add_argument,
     add_handler,
@@ -50,17 +50,17 @@ _KEPT = result_of("attempts.kept")
 _CHECKED = argument("_checked", 1)
 
 
-def transaction(function: str, *operations: Operation) -> Change:
+def transaction(function: str, *operations: EditOperation) -> CodeChange:
     """Change the page of transactions."""
     return change("algorithms.transaction", function, *operations)
 
 
-def control(function: str, *operations: Operation) -> Change:
+def control(function: str, *operations: EditOperation) -> CodeChange:
     """Change the page of control messages."""
     return change("algorithms.control", function, *operations)
 
 
-def documents(function: str, *operations: Operation) -> Change:
+def documents(function: str, *operations: EditOperation) -> CodeChange:
     """Change transactions on documents."""
     return change("documents.transactions", function, *operations)
 
@@ -83,7 +83,7 @@ TRANSACTIONS: tuple[Mutant, ...] = (
                 add_parameter("key: str = ''"),
                 insert_before(
                     "self.save",
-                    "taken = ClientKey.of(Kept(identity.id, b''), until=tombstone.until)",
+                    "taken = ClientKey.of(IdempotencyEntry(identity.id, b''), until=tombstone.until)",
                     tombstone=result_of("KeptRecord"),
                 ),
                 replace(

@@ -11,18 +11,18 @@ from contextlib import contextmanager
 
 from msgspec import Struct
 
-from onceonly_verify.mutations.edits import Operation
-from onceonly_verify.mutations.scope import DoesNotApply, Names, Scope, names_before
+from onceonly_verify.mutations.edits import EditOperation
+from onceonly_verify.mutations.scope import DefinitionScope, DoesNotApply, ScopeNames, names_before
 
-__all__ = ["Change", "DoesNotApply", "Operation", "change", "mutated"]
+__all__ = ["CodeChange", "DoesNotApply", "EditOperation", "change", "mutated"]
 
 
-class Change(Struct, frozen=True):
+class CodeChange(Struct, frozen=True):
     """Operations on one definition of a module under check. `function` is its qualified name; the module's own is empty."""
 
     module: str
     function: str
-    operations: tuple[Operation, ...]
+    operations: tuple[EditOperation, ...]
 
     @property
     def words(self) -> str:
@@ -31,24 +31,24 @@ class Change(Struct, frozen=True):
         return f"{words} in `{self.function}`" if words and self.function else words
 
 
-def change(module: str, function: str, *operations: Operation) -> Change:
+def change(module: str, function: str, *operations: EditOperation) -> CodeChange:
     """Return a change of one definition; `module` is named without the package `onceonly`."""
-    return Change(module, function, operations)
+    return CodeChange(module, function, operations)
 
 
-def mutated(source: str, changes: Iterable[Change]) -> ast.Module:
+def mutated(source: str, changes: Iterable[CodeChange]) -> ast.Module:
     """Apply changes of one module to its source, in their order. Raises DoesNotApply."""
     tree = ast.parse(source)
-    names: dict[str, Names] = {}
+    names: dict[str, ScopeNames] = {}
     for each in changes:
         with _at(each.module, each.function):
             if each.function not in names:
-                names[each.function] = names_before(Scope(tree, each.function, Names()))
+                names[each.function] = names_before(DefinitionScope(tree, each.function, ScopeNames()))
             for operation in each.operations:
-                operation.apply(Scope(tree, each.function, names[each.function]))
+                operation.apply(DefinitionScope(tree, each.function, names[each.function]))
     for function, noted in names.items():
         with _at(each.module, function):
-            Scope(tree, function, noted).check_names()
+            DefinitionScope(tree, function, noted).check_names()
     return ast.fix_missing_locations(tree)
 
 

@@ -6,8 +6,8 @@ from typing import TypeVar, cast
 
 from msgspec import Struct
 
-from onceonly_verify.mutations.places import Place
-from onceonly_verify.mutations.scope import Definition, DoesNotApply, Function, Scope
+from onceonly_verify.mutations.places import CodePlace
+from onceonly_verify.mutations.scope import Definition, DefinitionScope, DoesNotApply, Function
 from onceonly_verify.mutations.snippets import Code
 
 _Some = TypeVar("_Some")
@@ -19,35 +19,35 @@ def _required(value: _Some | None) -> _Some:
     return value
 
 
-class Operation(Struct, frozen=True, kw_only=True):
+class EditOperation(Struct, frozen=True, kw_only=True):
     """One change of a definition. It holds data only, so it can be compared, stored and sent to another process."""
 
-    change: Callable[[Scope, "Operation"], None]
+    change: Callable[[DefinitionScope, "EditOperation"], None]
     words: str = ""
     """What it does, in plain words; empty for a definition that other operations use."""
-    where: Place | None = None
-    other: Place | None = None
+    where: CodePlace | None = None
+    other: CodePlace | None = None
     code: Code | None = None
     key: str | int = ""
 
-    def apply(self, scope: Scope) -> None:
+    def apply(self, scope: DefinitionScope) -> None:
         """Change the tree in place. Raises DoesNotApply."""
         self.change(scope, self)
 
-    def node(self, scope: Scope) -> ast.AST:
+    def node(self, scope: DefinitionScope) -> ast.AST:
         """Find its target."""
         return _required(self.where).one(scope)
 
-    def statements(self, scope: Scope) -> list[ast.stmt]:
+    def statements(self, scope: DefinitionScope) -> list[ast.stmt]:
         """Make its new statements."""
         return _required(self.code).statements(scope)
 
-    def expression(self, scope: Scope, old: ast.AST | None = None) -> ast.expr:
+    def expression(self, scope: DefinitionScope, old: ast.AST | None = None) -> ast.expr:
         """Make its new expression."""
         return _required(self.code).expression(scope, old)
 
 
-def drop(scope: Scope, operation: Operation) -> None:
+def drop(scope: DefinitionScope, operation: EditOperation) -> None:
     """Remove a statement."""
     node = operation.node(scope)
     statement = scope.statement(node)
@@ -65,7 +65,7 @@ def drop(scope: Scope, operation: Operation) -> None:
         block.append(ast.Pass())
 
 
-def drop_operand(scope: Scope, operation: Operation) -> None:
+def drop_operand(scope: DefinitionScope, operation: EditOperation) -> None:
     """Remove an operand."""
     node = operation.node(scope)
     both = cast("ast.BoolOp", scope.parent(node))
@@ -74,7 +74,7 @@ def drop_operand(scope: Scope, operation: Operation) -> None:
         scope.put(both, both.values[0])
 
 
-def drop_filter(scope: Scope, operation: Operation) -> None:
+def drop_filter(scope: DefinitionScope, operation: EditOperation) -> None:
     """Remove a condition of a comprehension."""
     node = operation.node(scope)
     parent = scope.parent(node)
@@ -83,7 +83,7 @@ def drop_filter(scope: Scope, operation: Operation) -> None:
     parent.ifs.remove(cast("ast.expr", node))
 
 
-def drop_element(scope: Scope, operation: Operation) -> None:
+def drop_element(scope: DefinitionScope, operation: EditOperation) -> None:
     """Remove an element of a tuple."""
     node = operation.node(scope)
     parent = scope.parent(node)
@@ -94,7 +94,7 @@ def drop_element(scope: Scope, operation: Operation) -> None:
         scope.put(parent, parent.elts[0])
 
 
-def drop_argument(scope: Scope, operation: Operation) -> None:
+def drop_argument(scope: DefinitionScope, operation: EditOperation) -> None:
     """Remove an argument."""
     node = operation.node(scope)
     parent = scope.parent(node)
@@ -104,7 +104,7 @@ def drop_argument(scope: Scope, operation: Operation) -> None:
         cast("ast.Call", parent).args.remove(cast("ast.expr", node))
 
 
-def swap(scope: Scope, operation: Operation) -> None:
+def swap(scope: DefinitionScope, operation: EditOperation) -> None:
     """Swap two statements of a block."""
     one, two = _both(scope, operation)
     block, first = _block(scope, one)
@@ -114,7 +114,7 @@ def swap(scope: Scope, operation: Operation) -> None:
     block[first], block[second] = two, one
 
 
-def move_before(scope: Scope, operation: Operation) -> None:
+def move_before(scope: DefinitionScope, operation: EditOperation) -> None:
     """Move a statement."""
     one, two = _both(scope, operation)
     scope.block(one).remove(one)
@@ -122,19 +122,19 @@ def move_before(scope: Scope, operation: Operation) -> None:
     block.insert(at, one)
 
 
-def insert_before(scope: Scope, operation: Operation) -> None:
+def insert_before(scope: DefinitionScope, operation: EditOperation) -> None:
     """Add statements before another one."""
     block, at = _block(scope, scope.statement(operation.node(scope)))
     block[at:at] = operation.statements(scope)
 
 
-def insert_after(scope: Scope, operation: Operation) -> None:
+def insert_after(scope: DefinitionScope, operation: EditOperation) -> None:
     """Add statements after another one."""
     block, at = _block(scope, scope.statement(operation.node(scope)))
     block[at + 1 : at + 1] = operation.statements(scope)
 
 
-def insert_first(scope: Scope, operation: Operation) -> None:
+def insert_first(scope: DefinitionScope, operation: EditOperation) -> None:
     """Add statements at the beginning, behind the docstring."""
     owner = operation.node(scope) if operation.where else scope.root
     if not isinstance(owner, Function | ast.ExceptHandler):
@@ -143,7 +143,7 @@ def insert_first(scope: Scope, operation: Operation) -> None:
     owner.body[at:at] = operation.statements(scope)
 
 
-def replace(scope: Scope, operation: Operation) -> None:
+def replace(scope: DefinitionScope, operation: EditOperation) -> None:
     """Replace an expression."""
     node = operation.node(scope)
     if not isinstance(node, ast.expr):
@@ -151,13 +151,13 @@ def replace(scope: Scope, operation: Operation) -> None:
     scope.put(node, operation.expression(scope, node))
 
 
-def replace_statement(scope: Scope, operation: Operation) -> None:
+def replace_statement(scope: DefinitionScope, operation: EditOperation) -> None:
     """Replace a statement."""
     block, at = _block(scope, scope.statement(operation.node(scope)))
     block[at : at + 1] = operation.statements(scope)
 
 
-def replace_body(scope: Scope, operation: Operation) -> None:
+def replace_body(scope: DefinitionScope, operation: EditOperation) -> None:
     """Replace the body of a function."""
     if not isinstance(scope.root, Function):
         raise DoesNotApply("only a function has a body to replace")
@@ -165,7 +165,7 @@ def replace_body(scope: Scope, operation: Operation) -> None:
     scope.root.body[at:] = operation.statements(scope)
 
 
-def keep_only(scope: Scope, operation: Operation) -> None:
+def keep_only(scope: DefinitionScope, operation: EditOperation) -> None:
     """Replace an expression by a part of it."""
     node, kept = operation.node(scope), _required(operation.other).one(scope)
     if not any(part is kept for part in ast.walk(node)):
@@ -173,7 +173,7 @@ def keep_only(scope: Scope, operation: Operation) -> None:
     scope.put(node, kept)
 
 
-def compare(scope: Scope, operation: Operation) -> None:
+def compare(scope: DefinitionScope, operation: EditOperation) -> None:
     """Change the operator and the right side of a comparison."""
     node = operation.node(scope)
     if not isinstance(node, ast.Compare) or len(node.ops) != 1:
@@ -184,7 +184,7 @@ def compare(scope: Scope, operation: Operation) -> None:
     node.ops, node.comparators = new.ops, new.comparators
 
 
-def add_argument(scope: Scope, operation: Operation) -> None:
+def add_argument(scope: DefinitionScope, operation: EditOperation) -> None:
     """Add an argument."""
     node, value = operation.node(scope), operation.expression(scope)
     if not isinstance(node, ast.Call):
@@ -195,7 +195,7 @@ def add_argument(scope: Scope, operation: Operation) -> None:
         node.args.append(value)
 
 
-def add_element(scope: Scope, operation: Operation) -> None:
+def add_element(scope: DefinitionScope, operation: EditOperation) -> None:
     """Add an element to a tuple."""
     node, value = operation.node(scope), operation.expression(scope)
     if not isinstance(node, ast.Tuple):
@@ -203,7 +203,7 @@ def add_element(scope: Scope, operation: Operation) -> None:
     node.elts.insert(int(operation.key), value)
 
 
-def ignore_answer(scope: Scope, operation: Operation) -> None:
+def ignore_answer(scope: DefinitionScope, operation: EditOperation) -> None:
     """Keep a call, and assign its answer to nothing."""
     statement = scope.statement(operation.node(scope))
     if not isinstance(statement, ast.Assign | ast.AnnAssign) or statement.value is None:
@@ -212,14 +212,14 @@ def ignore_answer(scope: Scope, operation: Operation) -> None:
     block[at] = ast.Expr(statement.value)
 
 
-def swallow(scope: Scope, operation: Operation) -> None:
+def swallow(scope: DefinitionScope, operation: EditOperation) -> None:
     """Put a statement into a `try` statement."""
     statement = scope.statement(operation.node(scope))
     block, at = _block(scope, statement)
     block[at] = ast.Try(body=[statement], handlers=[_except(scope, operation)], orelse=[], finalbody=[])
 
 
-def add_handler(scope: Scope, operation: Operation) -> None:
+def add_handler(scope: DefinitionScope, operation: EditOperation) -> None:
     """Add an `except` clause."""
     node = operation.node(scope)
     if not isinstance(node, ast.Try):
@@ -227,20 +227,20 @@ def add_handler(scope: Scope, operation: Operation) -> None:
     node.handlers.insert(0, _except(scope, operation))
 
 
-def _except(scope: Scope, operation: Operation) -> ast.ExceptHandler:
+def _except(scope: DefinitionScope, operation: EditOperation) -> ast.ExceptHandler:
     scope.names.used.add(str(operation.key))
     error = ast.Name(id=str(operation.key), ctx=ast.Load())
     return ast.ExceptHandler(type=error, name=None, body=operation.statements(scope))
 
 
-def enclose(scope: Scope, operation: Operation) -> None:
+def enclose(scope: DefinitionScope, operation: EditOperation) -> None:
     """Put a statement into a `with` statement."""
     statement = scope.statement(operation.node(scope))
     block, at = _block(scope, statement)
     block[at] = ast.With(items=[ast.withitem(context_expr=operation.expression(scope))], body=[statement])
 
 
-def add_parameter(scope: Scope, operation: Operation) -> None:
+def add_parameter(scope: DefinitionScope, operation: EditOperation) -> None:
     """Add a parameter."""
     if not isinstance(scope.root, Function):
         raise DoesNotApply("only a function has parameters")
@@ -255,7 +255,7 @@ def add_parameter(scope: Scope, operation: Operation) -> None:
     old.defaults += new.defaults
 
 
-def add_field(scope: Scope, operation: Operation) -> None:
+def add_field(scope: DefinitionScope, operation: EditOperation) -> None:
     """Add a field to a class."""
     fields = [
         node
@@ -270,7 +270,7 @@ def add_field(scope: Scope, operation: Operation) -> None:
     scope.root.body[at:at] = ast.parse(_required(operation.code).text).body
 
 
-def define(scope: Scope, operation: Operation) -> None:
+def define(scope: DefinitionScope, operation: EditOperation) -> None:
     """Add definitions at the end."""
     new = operation.statements(scope)
     taken = {node.name for node in scope.root.body if isinstance(node, Definition)}
@@ -279,7 +279,7 @@ def define(scope: Scope, operation: Operation) -> None:
     scope.root.body += new
 
 
-def imports(scope: Scope, operation: Operation) -> None:
+def imports(scope: DefinitionScope, operation: EditOperation) -> None:
     """Add imports at the beginning."""
     body = scope.root.body
     at = next(number for number, node in enumerate(body) if isinstance(node, ast.Import | ast.ImportFrom))
@@ -295,10 +295,10 @@ def _is_docstring(node: ast.stmt) -> bool:
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
 
 
-def _both(scope: Scope, operation: Operation) -> tuple[ast.stmt, ast.stmt]:
+def _both(scope: DefinitionScope, operation: EditOperation) -> tuple[ast.stmt, ast.stmt]:
     return scope.statement(operation.node(scope)), scope.statement(_required(operation.other).one(scope))
 
 
-def _block(scope: Scope, statement: ast.stmt) -> tuple[list[ast.stmt], int]:
+def _block(scope: DefinitionScope, statement: ast.stmt) -> tuple[list[ast.stmt], int]:
     block = scope.block(statement)
     return block, block.index(statement)

@@ -17,7 +17,7 @@ class DoesNotApply(OnceOnlyError):
 
 
 @dataclass
-class Names:
+class ScopeNames:
     """The names that new code of one function uses and assigns. They are checked when all operations are done."""
 
     locals: frozenset[str] = frozenset()
@@ -28,10 +28,10 @@ class Names:
     assigned: set[str] = field(default_factory=set)
 
 
-class Scope:
+class DefinitionScope:
     """One definition inside its module. `name` is its qualified name; the empty name is the module."""
 
-    def __init__(self, module: ast.Module, name: str, names: Names) -> None:
+    def __init__(self, module: ast.Module, name: str, names: ScopeNames) -> None:
         """Find the definition. Raises DoesNotApply."""
         self.module = module
         self.names = names
@@ -93,15 +93,15 @@ class Scope:
             raise DoesNotApply(f"new code overwrites the local variable {', '.join(sorted(taken))}")
 
 
-def names_before(scope: Scope) -> Names:
+def names_before(scope: DefinitionScope) -> ScopeNames:
     """Note the local variables of a function that is about to be changed."""
     if not isinstance(scope.root, Function):
-        return Names()
+        return ScopeNames()
     given = {name for node in scope.path if isinstance(node, Function) for name in parameters(node)}
     nodes = [node for each in scope.root.body for node in ast.walk(each)]
     stored = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
     kept = assigned_names(scope.root.body)
-    return Names(frozenset(kept), frozenset((stored | kept) - given))
+    return ScopeNames(frozenset(kept), frozenset((stored | kept) - given))
 
 
 def parameters(function: Definition) -> set[str]:
@@ -133,12 +133,12 @@ def assigned_names(nodes: Sequence[ast.AST]) -> set[str]:
     }
 
 
-def is_named(scope: Scope, node: ast.AST, name: str) -> bool:
+def is_named(scope: DefinitionScope, node: ast.AST, name: str) -> bool:
     """Return whether a node is this name, or ends with it: `store.forget` is also `ports.store.forget`."""
     return f".{_dotted(scope, node)}".endswith(f".{name}")
 
 
-def _dotted(scope: Scope, node: ast.AST) -> str:
+def _dotted(scope: DefinitionScope, node: ast.AST) -> str:
     """Return `a.b.c` for a name or an attribute. A local variable, and what is neither, is a question mark."""
     if isinstance(node, ast.Attribute):
         return f"{_dotted(scope, node.value)}.{node.attr}"

@@ -7,8 +7,8 @@ from copy import deepcopy
 
 from msgspec import Struct
 
-from onceonly_verify.mutations.places import Place
-from onceonly_verify.mutations.scope import Definition, DoesNotApply, Scope, assigned_names, parameters
+from onceonly_verify.mutations.places import CodePlace
+from onceonly_verify.mutations.scope import Definition, DefinitionScope, DoesNotApply, assigned_names, parameters
 
 OLD = "old"
 """What stands for the replaced expression in new code."""
@@ -20,7 +20,7 @@ class Code(Struct, frozen=True):
     """New code, and the places whose content its names stand for. Other names are parameters, globals, or its own."""
 
     text: str
-    places: tuple[tuple[str, Place], ...] = ()
+    places: tuple[tuple[str, CodePlace], ...] = ()
 
     @property
     def words(self) -> str:
@@ -28,13 +28,13 @@ class Code(Struct, frozen=True):
         line = "; ".join(part.strip() for part in self.text.strip().splitlines()).replace(":;", ":").replace("(;", "(")
         return f"`{line if len(line) <= LONGEST else line[: LONGEST - 3] + '...'}`"
 
-    def statements(self, scope: Scope) -> list[ast.stmt]:
+    def statements(self, scope: DefinitionScope) -> list[ast.stmt]:
         """Make statements of it. Raises DoesNotApply."""
         body = ast.parse(self.text).body
         self._note(scope, body)
         return [_Bound(self._content(scope)).visit(each) for each in body]
 
-    def expression(self, scope: Scope, old: ast.AST | None = None) -> ast.expr:
+    def expression(self, scope: DefinitionScope, old: ast.AST | None = None) -> ast.expr:
         """Make an expression of it, in which `old` is the one that it replaces. Raises DoesNotApply."""
         value = ast.parse(self.text, mode="eval").body
         content = self._content(scope) | ({OLD: old} if old is not None else {})
@@ -43,10 +43,10 @@ class Code(Struct, frozen=True):
         assert isinstance(found, ast.expr)  # noqa: S101 - an expression that is replaced is one
         return found
 
-    def _content(self, scope: Scope) -> dict[str, ast.AST]:
+    def _content(self, scope: DefinitionScope) -> dict[str, ast.AST]:
         return {name: each.one(scope) for name, each in self.places}
 
-    def _note(self, scope: Scope, nodes: Sequence[ast.AST], given: AbstractSet[str] = frozenset()) -> None:
+    def _note(self, scope: DefinitionScope, nodes: Sequence[ast.AST], given: AbstractSet[str] = frozenset()) -> None:
         given = given | {name for name, _ in self.places}
         parts = [part for node in nodes for part in ast.walk(node)]
         own = {part.id for part in parts if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)}
