@@ -4,7 +4,6 @@ import asyncio
 import signal
 import socket
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import pytest
@@ -12,12 +11,9 @@ import pytest
 from onceonly.assembly import temporary_transport
 from onceonly.cli import reaching
 from onceonly.ports.transport import Topology
-from tests.cli.test_run import running
+from tests.cli.terminal import Terminal, running
 from tests.servers.available import POSTGRESQL, RABBITMQ, need
 from tests.servers.forwarding import Door
-
-if TYPE_CHECKING:
-    from tests.cli.conftest import Terminal
 
 WAITS, WORKS = "cannot start yet; trying again with growing delays", "can start now"
 
@@ -38,7 +34,7 @@ async def remove(url: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_worker_outlives_a_broker_that_is_away_at_start(onceonly: "Terminal", broker: Door) -> None:
+def test_a_worker_outlives_a_broker_that_is_away_at_start(onceonly: Terminal, broker: Door) -> None:
     """It says so once, whatever the number of processes, and works as soon as the broker is there."""
     with running(onceonly, "shop:shop", "--transport", broker.url, "-p", "2") as run:
         said = run.until(WAITS)
@@ -53,7 +49,7 @@ def test_a_worker_outlives_a_broker_that_is_away_at_start(onceonly: "Terminal", 
 
 @pytest.mark.parametrize("options", [(), ("--drain",)])
 def test_a_worker_outlives_a_database_that_is_away_at_start(
-    onceonly: "Terminal", postgresql_url: str, options: tuple[str, ...]
+    onceonly: Terminal, postgresql_url: str, options: tuple[str, ...]
 ) -> None:
     """Its tables are looked at as soon as it is there."""
     assert onceonly("schema", "create", postgresql_url, "--component", "store").code == 0
@@ -70,7 +66,7 @@ def test_a_worker_outlives_a_database_that_is_away_at_start(
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.parametrize("options", [(), ("--drain",)])
-def test_a_signal_ends_the_waiting(onceonly: "Terminal", number: signal.Signals, options: tuple[str, ...]) -> None:
+def test_a_signal_ends_the_waiting(onceonly: Terminal, number: signal.Signals, options: tuple[str, ...]) -> None:
     """At once, with exit code 0, no traceback."""
     with running(onceonly, "shop:shop", "--store", "postgresql://127.0.0.1:1/nothing", *options) as run:
         run.until(WAITS)
@@ -92,7 +88,7 @@ def wrong_setups() -> dict[str, tuple[str, str, str]]:
 
 
 @pytest.mark.parametrize("what", list(wrong_setups()))
-def test_a_wrong_set_up_ends_a_worker_at_once(onceonly: "Terminal", postgresql_url: str, what: str) -> None:
+def test_a_wrong_set_up_ends_a_worker_at_once(onceonly: Terminal, postgresql_url: str, what: str) -> None:
     """Exit code 2, one error, nothing is waited for."""
     need(RABBITMQ)
     option, url, words = wrong_setups()[what]
@@ -106,7 +102,7 @@ def test_a_wrong_set_up_ends_a_worker_at_once(onceonly: "Terminal", postgresql_u
     assert "wrong@" not in said
 
 
-def test_a_set_up_that_shows_to_be_wrong_later_ends_it_then(onceonly: "Terminal") -> None:
+def test_a_set_up_that_shows_to_be_wrong_later_ends_it_then(onceonly: Terminal) -> None:
     """The server is back, and knows no such virtual host."""
     door = Door(need(RABBITMQ).rstrip("/") + "/nowhere")
     with running(onceonly, "shop:shop", "--transport", door.url) as run:
@@ -133,7 +129,7 @@ OF_THE_STORE = ("list", "purge", "export", "schema", "status", "retry")
 
 
 @pytest.mark.parametrize("command", ["send", "send by name", "status", "topology"])
-def test_a_command_says_that_the_broker_is_away(onceonly: "Terminal", command: str) -> None:
+def test_a_command_says_that_the_broker_is_away(onceonly: Terminal, command: str) -> None:
     """At once, with exit code 1 and the place, without its password; nobody waits here."""
     onceonly.write("orders.jsonl", [{"order_id": "A-1", "total": 1}])
     done = onceonly(*COMMANDS[command], "--transport", "amqp://me:secret@127.0.0.1:1/")
@@ -143,7 +139,7 @@ def test_a_command_says_that_the_broker_is_away(onceonly: "Terminal", command: s
 
 
 @pytest.mark.parametrize("command", OF_THE_STORE)
-def test_a_command_says_that_the_database_is_away(onceonly: "Terminal", command: str) -> None:
+def test_a_command_says_that_the_database_is_away(onceonly: Terminal, command: str) -> None:
     """At once, with exit code 1 and the place, without its password."""
     onceonly("topology", "create", "shop:shop")
     done = onceonly(*COMMANDS[command], "--store", "postgresql://me:secret@127.0.0.1:1/d")
@@ -154,7 +150,7 @@ def test_a_command_says_that_the_database_is_away(onceonly: "Terminal", command:
 
 @pytest.mark.parametrize(("command", "option"), [("status", "--transport"), ("send", "--transport"), ("list", "--store")])
 def test_a_command_gives_a_server_up_that_does_not_answer(
-    onceonly: "Terminal", monkeypatch: pytest.MonkeyPatch, command: str, option: str
+    onceonly: Terminal, monkeypatch: pytest.MonkeyPatch, command: str, option: str
 ) -> None:
     """It took the connection, and that was all."""
     monkeypatch.setattr(reaching, "ANSWER_SECONDS", 0.1)

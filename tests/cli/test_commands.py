@@ -3,12 +3,10 @@
 import io
 import json
 import sys
-from typing import TYPE_CHECKING
 
 import pytest
 
-if TYPE_CHECKING:
-    from tests.cli.conftest import Terminal
+from tests.cli.terminal import Terminal
 
 ORDERS = [{"order_id": "A-1", "total": 30}, {"order_id": "A-2", "total": 5}]
 SEND = ("send", "orders.jsonl", "--to", "shop:shop", "--type", "PlaceOrder", "--id-from", "order_id")
@@ -44,7 +42,7 @@ async def bill(message: Bill) -> None:
 """
 
 
-def test_what_is_sent_twice_is_handled_once(onceonly: "Terminal") -> None:
+def test_what_is_sent_twice_is_handled_once(onceonly: Terminal) -> None:
     """Send, send again, drain, look: two rows."""
     onceonly("schema", "create", "shop:shop")
     onceonly.write("orders.jsonl", ORDERS)
@@ -63,7 +61,7 @@ def test_what_is_sent_twice_is_handled_once(onceonly: "Terminal") -> None:
     assert "mailer" in table.out
 
 
-def test_cloudevents_and_events_from_standard_input(onceonly: "Terminal", monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cloudevents_and_events_from_standard_input(onceonly: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
     """An event goes to whoever subscribed; one document on standard input is enough."""
     onceonly("run", "shop:mailer", "--drain")
     event = {"specversion": "1.0", "id": "1", "source": "/s", "type": "OrderPlaced", "data": {"order_id": "A-1"}}
@@ -73,7 +71,7 @@ def test_cloudevents_and_events_from_standard_input(onceonly: "Terminal", monkey
     assert onceonly("status", "shop:mailer", "--json").answer[0]["waiting"] == 1
 
 
-def test_a_line_without_an_id_is_named_and_what_came_before_it_is_counted(onceonly: "Terminal") -> None:
+def test_a_line_without_an_id_is_named_and_what_came_before_it_is_counted(onceonly: Terminal) -> None:
     """Nothing is dropped silently, and sending the corrected file again is safe."""
     onceonly.write("orders.jsonl", [*ORDERS, {"total": 1}, {"order_id": "A-4", "total": 1}])
     done = onceonly(*SEND)
@@ -82,7 +80,7 @@ def test_a_line_without_an_id_is_named_and_what_came_before_it_is_counted(onceon
     assert onceonly(*SEND, "--json").answer["error"].startswith("line 3")
 
 
-def test_messages_to_an_endpoint_nobody_knows_are_refused(onceonly: "Terminal") -> None:
+def test_messages_to_an_endpoint_nobody_knows_are_refused(onceonly: Terminal) -> None:
     """Exit code 1, with the reason."""
     onceonly.write("orders.jsonl", ORDERS)
     to = ("--transport", "sqlite:///queue.db", "--to", "shpo", "--type", "PlaceOrder", "--id-from", "order_id")
@@ -120,7 +118,7 @@ def test_messages_to_an_endpoint_nobody_knows_are_refused(onceonly: "Terminal") 
         (("schema", "check", "shop:shop", "--transport", "amqp://host/", "--component", "transport"), "host/ has no tables"),
     ],
 )
-def test_a_wrong_set_up_is_one_clear_error(onceonly: "Terminal", arguments: tuple[str, ...], complaint: str) -> None:
+def test_a_wrong_set_up_is_one_clear_error(onceonly: Terminal, arguments: tuple[str, ...], complaint: str) -> None:
     """Exit code 2, one error that says what to do, nothing on standard output, no traceback, no password."""
     (onceonly.folder / "broken.py").write_text("# a program with a fault\n1 / 0\n")
     done = onceonly(*arguments)
@@ -130,7 +128,7 @@ def test_a_wrong_set_up_is_one_clear_error(onceonly: "Terminal", arguments: tupl
     assert "secret" not in done.err
 
 
-def test_commands_that_only_look_make_no_file_and_no_tables(onceonly: "Terminal") -> None:
+def test_commands_that_only_look_make_no_file_and_no_tables(onceonly: Terminal) -> None:
     """A mistyped name is an error, not an empty database, and it says what makes one."""
     assert onceonly("dead", "list", "shop:shop").code == 2
     assert onceonly("status", "shop:shop").code == 2
@@ -146,7 +144,7 @@ def test_commands_that_only_look_make_no_file_and_no_tables(onceonly: "Terminal"
 
 
 @pytest.mark.parametrize("store", ["", "gone.db"])
-def test_the_status_of_a_store_that_is_not_there_is_no_answer(onceonly: "Terminal", store: str) -> None:
+def test_the_status_of_a_store_that_is_not_there_is_no_answer(onceonly: Terminal, store: str) -> None:
     """Zeros would be read as "all is well". The queue may be there, as after a send, and the store an engine."""
     if store:
         engine = f'__import__("sqlalchemy.ext.asyncio").ext.asyncio.create_async_engine("sqlite+aiosqlite:///{store}")'
@@ -160,7 +158,7 @@ def test_the_status_of_a_store_that_is_not_there_is_no_answer(onceonly: "Termina
     assert [path.name for path in onceonly.folder.glob("*.db")] == ["queue.db"]
 
 
-def test_of_several_endpoints_the_one_whose_store_is_missing_is_named(onceonly: "Terminal") -> None:
+def test_of_several_endpoints_the_one_whose_store_is_missing_is_named(onceonly: Terminal) -> None:
     """So that the command which is advised is the one that helps."""
     onceonly("schema", "create", "shop:shop")
     done = onceonly("status", "shop:shop", "shop:mailer")
@@ -168,21 +166,21 @@ def test_of_several_endpoints_the_one_whose_store_is_missing_is_named(onceonly: 
     assert "`onceonly schema create shop:mailer`" in done.error
 
 
-def test_a_look_decides_nothing(onceonly: "Terminal") -> None:
+def test_a_look_decides_nothing(onceonly: Terminal) -> None:
     """How long the tables keep claims is for the endpoint that is first to work on them, and that cannot be taken back."""
     onceonly("schema", "create", "shop:shop")
     assert onceonly("status", "shop:shop").code == 0
     assert onceonly.rows("shop.db", "SELECT * FROM onceonly_ring WHERE width > 0") == []
 
 
-def change(onceonly: "Terminal", setting: str) -> None:
+def change(onceonly: Terminal, setting: str) -> None:
     """Change a setting of the shop in its program."""
     program = onceonly.folder / "shop.py"
     line = f'shop.settings = __import__("dataclasses").replace(shop.settings, {setting})\n'
     program.write_text(program.read_text() + line)
 
 
-def test_urls_come_from_the_environment_as_well(onceonly: "Terminal", monkeypatch: pytest.MonkeyPatch) -> None:
+def test_urls_come_from_the_environment_as_well(onceonly: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same program on another database, without touching it."""
     monkeypatch.setenv("ONCEONLY_STORE", "sqlite:///other.db")
     monkeypatch.setenv("ONCEONLY_TRANSPORT", "sqlite:///other.db")
@@ -193,7 +191,7 @@ def test_urls_come_from_the_environment_as_well(onceonly: "Terminal", monkeypatc
     assert not (onceonly.folder / "shop.db").exists()
 
 
-def test_dead_letters_are_listed_shown_retried_and_purged(onceonly: "Terminal") -> None:
+def test_dead_letters_are_listed_shown_retried_and_purged(onceonly: Terminal) -> None:
     """A rejected message, corrected nowhere, comes back as the same letter when it is retried."""
     onceonly.write("orders.jsonl", [{"order_id": "A-1", "total": -1}, {"order_id": "A-2", "total": -2}])
     onceonly(*SEND)
@@ -224,7 +222,7 @@ def test_dead_letters_are_listed_shown_retried_and_purged(onceonly: "Terminal") 
     assert onceonly("dead", "list", "shop:shop", "--json").answer == []
 
 
-def test_a_letter_without_identity_cannot_be_retried_and_says_why(onceonly: "Terminal") -> None:
+def test_a_letter_without_identity_cannot_be_retried_and_says_why(onceonly: Terminal) -> None:
     """It stays, and the exit code is 1."""
     onceonly("send", onceonly.write("none.jsonl", []), "--to", "shop:shop")
     headers = json.dumps([["content-type", "application/json"]])
@@ -241,7 +239,7 @@ def test_a_letter_without_identity_cannot_be_retried_and_says_why(onceonly: "Ter
 
 
 @pytest.mark.slow
-def test_retrying_a_message_whose_effects_were_refused_sends_them_without_handling_it_again(onceonly: "Terminal") -> None:
+def test_retrying_a_message_whose_effects_were_refused_sends_them_without_handling_it_again(onceonly: Terminal) -> None:
     """Its work is committed; once its command has a queue, only that is left to do."""
     (onceonly.folder / "works.py").write_text(WORKS)
     onceonly.write("go.jsonl", [{"number": 1}])
@@ -261,7 +259,7 @@ def test_retrying_a_message_whose_effects_were_refused_sends_them_without_handli
     assert (onceonly.folder / "log").read_text() == "worked 1\nbilled 1\n"
 
 
-def test_purging_a_letter_whose_work_is_committed_says_that_its_record_stays(onceonly: "Terminal") -> None:
+def test_purging_a_letter_whose_work_is_committed_says_that_its_record_stays(onceonly: Terminal) -> None:
     """The handler ran; the relay sends what it sends once the broker takes it."""
     (onceonly.folder / "works.py").write_text(WORKS)
     onceonly.write("go.jsonl", [{"number": 1}])
@@ -285,7 +283,7 @@ def test_purging_a_letter_whose_work_is_committed_says_that_its_record_stays(onc
     assert "Key of the letter" in onceonly("dead", "show", "--help").out
 
 
-def test_tables_are_printed_checked_and_created_on_command(onceonly: "Terminal") -> None:
+def test_tables_are_printed_checked_and_created_on_command(onceonly: Terminal) -> None:
     """Printing connects to nothing; checking says what is missing, with exit code 1."""
     printed = onceonly("schema", "print", "sqlite:///new.db", "--component", "store")
     assert "CREATE TABLE IF NOT EXISTS onceonly_claims" in printed.out
@@ -307,7 +305,7 @@ def test_tables_are_printed_checked_and_created_on_command(onceonly: "Terminal")
 
 
 @pytest.mark.parametrize("transport", ["amqp://me:secret@127.0.0.1:1/", "memory://queue"])
-def test_a_transport_without_tables_is_left_out(onceonly: "Terminal", transport: str) -> None:
+def test_a_transport_without_tables_is_left_out(onceonly: Terminal, transport: str) -> None:
     """The store gets its tables, the broker is told to have none, and is not even asked."""
     for command in ("create", "upgrade", "check"):
         done = onceonly("schema", command, "shop:shop", "--transport", transport, "--json")
@@ -320,7 +318,7 @@ def test_a_transport_without_tables_is_left_out(onceonly: "Terminal", transport:
     assert "has no tables" in printed.err
 
 
-def test_queues_are_declared_before_anything_runs(onceonly: "Terminal") -> None:
+def test_queues_are_declared_before_anything_runs(onceonly: Terminal) -> None:
     """After that, a plain name is enough to send to."""
     expected = [{"endpoint": "shop", "events": ["PlaceOrder"]}]
     assert onceonly("topology", "print", "shop:shop", "--json").answer == expected
@@ -332,7 +330,7 @@ def test_queues_are_declared_before_anything_runs(onceonly: "Terminal") -> None:
     assert "PlaceOrder" in onceonly("topology", "print", "shop:shop").out
 
 
-def test_an_event_that_is_no_longer_handled_is_unsubscribed_on_command(onceonly: "Terminal") -> None:
+def test_an_event_that_is_no_longer_handled_is_unsubscribed_on_command(onceonly: Terminal) -> None:
     """What came before stays; a type that is handled cannot be given up."""
     event = {"specversion": "1.0", "source": "/s", "type": "PlaceOrder", "data": {"order_id": "A-1", "total": 1}}
     send = ("--event", "--transport", "sqlite:///queue.db")
@@ -356,7 +354,7 @@ def test_an_event_that_is_no_longer_handled_is_unsubscribed_on_command(onceonly:
     assert (as_json.answer, as_json.err) == ([{"endpoint": "shop", "events": ["PlaceParcel"]}], "")
 
 
-def test_help_and_version_are_answers(onceonly: "Terminal") -> None:
+def test_help_and_version_are_answers(onceonly: Terminal) -> None:
     """Every command has a help text of its own."""
     assert onceonly("--version").out.startswith("onceonly ")
     for command in (
@@ -379,7 +377,7 @@ def test_help_and_version_are_answers(onceonly: "Terminal") -> None:
         assert "Usage: onceonly" in done.out
 
 
-def test_an_unknown_option_is_a_usage_error(onceonly: "Terminal") -> None:
+def test_an_unknown_option_is_a_usage_error(onceonly: Terminal) -> None:
     """Exit code 2, on standard error."""
     done = onceonly("run", "shop:shop", "--fast")
     assert (done.code, done.out) == (2, "")

@@ -2,7 +2,6 @@
 
 import io
 import sys
-from typing import TYPE_CHECKING
 
 import pytest
 from msgspec.structs import replace
@@ -12,9 +11,7 @@ from onceonly.cli.letter_lines import to_line
 from onceonly.model.dead_letter import DeadLetter
 from onceonly.model.errors import CommitFailed
 from onceonly.model.message import Message
-
-if TYPE_CHECKING:
-    from tests.cli.conftest import Terminal
+from tests.cli.terminal import Terminal
 
 COUNT = 230
 LIST = ("dead", "list", "sqlite:///shop.db", "--limit", "1000", "--json")
@@ -28,7 +25,7 @@ def letter(number: int) -> DeadLetter:
 
 
 @pytest.fixture
-def stored(onceonly: "Terminal") -> bytes:
+def stored(onceonly: Terminal) -> bytes:
     """Import many letters and declare their queues; gives the file's content."""
     lines = b"".join(to_line(letter(number)) for number in range(COUNT))
     (onceonly.folder / "old.jsonl").write_bytes(lines)
@@ -38,7 +35,7 @@ def stored(onceonly: "Terminal") -> bytes:
 
 
 @pytest.mark.slow
-def test_letters_are_retried_in_bulk_with_one_wait(onceonly: "Terminal", stored: bytes) -> None:
+def test_letters_are_retried_in_bulk_with_one_wait(onceonly: Terminal, stored: bytes) -> None:
     """By type, by endpoint, then all: each bulk waits once, however many batches it has."""
     assert stored
     to = ("sqlite:///shop.db", "--transport", "sqlite:///queue.db")
@@ -52,7 +49,7 @@ def test_letters_are_retried_in_bulk_with_one_wait(onceonly: "Terminal", stored:
     assert onceonly.rows("queue.db", "SELECT count(*) FROM onceonly_messages") == [(COUNT,)]
 
 
-def test_what_is_exported_is_what_was_imported(onceonly: "Terminal", stored: bytes) -> None:
+def test_what_is_exported_is_what_was_imported(onceonly: Terminal, stored: bytes) -> None:
     """Byte for byte, to a file or standard output; the letters stay, and a file is never written over."""
     done = onceonly("dead", "export", "sqlite:///shop.db", "new.jsonl", "--json")
     assert (done.code, done.answer) == (0, {"exported": COUNT, "file": "new.jsonl"})
@@ -66,7 +63,7 @@ def test_what_is_exported_is_what_was_imported(onceonly: "Terminal", stored: byt
     assert len(onceonly(*LIST).answer) == COUNT
 
 
-def test_a_reason_that_is_cut_in_a_list_says_so(onceonly: "Terminal") -> None:
+def test_a_reason_that_is_cut_in_a_list_says_so(onceonly: Terminal) -> None:
     """What to do may stand at its end; all of it is shown with its letter."""
     lines = [to_line(replace(letter(number), reason=f"{'x' * length} end")) for number, length in ((0, 196), (1, 197))]
     (onceonly.folder / "long.jsonl").write_bytes(b"".join(lines))
@@ -76,7 +73,7 @@ def test_a_reason_that_is_cut_in_a_list_says_so(onceonly: "Terminal") -> None:
     assert f"{'x' * 197} end" in onceonly("dead", "show", "sqlite:///shop.db", replace(letter(1), reason="any").key).out
 
 
-def test_an_export_that_fails_leaves_no_file(onceonly: "Terminal", stored: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_export_that_fails_leaves_no_file(onceonly: Terminal, stored: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     """Half of the letters would look like all of them."""
     assert stored
 
@@ -89,7 +86,7 @@ def test_an_export_that_fails_leaves_no_file(onceonly: "Terminal", stored: bytes
     assert "the database is gone" in done.error
 
 
-def test_a_bad_line_is_one_clear_error_and_the_rest_can_follow(onceonly: "Terminal", monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bad_line_is_one_clear_error_and_the_rest_can_follow(onceonly: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
     """It says how many were imported; importing the corrected lines, from standard input, takes only the others."""
     lines = [to_line(letter(number)) for number in range(3)]
     (onceonly.folder / "bad.jsonl").write_bytes(b"".join([*lines[:2], b"{}\n", lines[2]]))
@@ -107,7 +104,7 @@ def test_a_bad_line_is_one_clear_error_and_the_rest_can_follow(onceonly: "Termin
 
 
 def test_progress_is_drawn_on_a_terminal_and_on_standard_error_only(
-    onceonly: "Terminal", stored: bytes, monkeypatch: pytest.MonkeyPatch
+    onceonly: Terminal, stored: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A bar for each; standard output is the answer alone."""
     monkeypatch.setenv("FORCE_COLOR", "1")

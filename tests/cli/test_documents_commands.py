@@ -2,42 +2,40 @@
 
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
-if TYPE_CHECKING:
-    from tests.cli.conftest import Done, Terminal
+from tests.cli.terminal import Done, Terminal
 
 DEPOSIT = ("--type", "Deposit", "--id-from", "owner,amount")
 LINES = [{"owner": "ann", "amount": 2}, {"owner": "bob", "amount": 3}]
 
 
 @pytest.fixture(autouse=True)
-def _program(tmp_path: Path, onceonly: "Terminal") -> None:  # noqa: ARG001 - it makes the directory
+def _program(tmp_path: Path, onceonly: Terminal) -> None:  # noqa: ARG001 - it makes the directory
     """Put the program beside the shop."""
     shutil.copy(Path(__file__).with_name("bank_program.py"), tmp_path / "bank.py")
 
 
-def work(onceonly: "Terminal", endpoint: str, *options: str) -> None:
+def work(onceonly: Terminal, endpoint: str, *options: str) -> None:
     """Handle what waits, in processes of their own."""
     output, _ = (started := onceonly.start("run", endpoint, "--drain", *options)).communicate(timeout=60)
     assert started.returncode == 0, output
 
 
-def send(onceonly: "Terminal", endpoint: str, *options: str) -> "Done":
+def send(onceonly: Terminal, endpoint: str, *options: str) -> Done:
     """Send both deposits."""
     return onceonly("send", onceonly.write("deposits.jsonl", LINES), "--to", endpoint, *DEPOSIT, *options)
 
 
-def status(onceonly: "Terminal", endpoint: str, *options: str) -> dict[str, object]:
+def status(onceonly: Terminal, endpoint: str, *options: str) -> dict[str, object]:
     """Give an endpoint's numbers."""
     (answer,) = onceonly("status", endpoint, "--json", *options).answer
     return dict(answer)
 
 
 @pytest.mark.parametrize("endpoint", ["bank:bank", "bank:vault"])
-def test_messages_from_outside_come_with_tokens(onceonly: "Terminal", endpoint: str) -> None:
+def test_messages_from_outside_come_with_tokens(onceonly: Terminal, endpoint: str) -> None:
     """Live from the moment they are sent; gone when they are handled. Tokens are elsewhere, or beside the store."""
     onceonly("schema", "create", endpoint)
     assert send(onceonly, endpoint).code == 0
@@ -51,7 +49,7 @@ def test_messages_from_outside_come_with_tokens(onceonly: "Terminal", endpoint: 
 
 
 @pytest.mark.parametrize("endpoint", ["bank:bank", "bank:vault"])
-def test_what_came_without_a_live_token_is_shown_loudly(onceonly: "Terminal", endpoint: str) -> None:
+def test_what_came_without_a_live_token_is_shown_loudly(onceonly: Terminal, endpoint: str) -> None:
     """As when the tokens are lost: the queue is empty, and nothing was done."""
     send(onceonly, endpoint)
     if endpoint == "bank:bank":
@@ -69,7 +67,7 @@ def test_what_came_without_a_live_token_is_shown_loudly(onceonly: "Terminal", en
 
 @pytest.mark.slow
 @pytest.mark.parametrize("endpoint", ["bank:bank", "bank:vault"])
-def test_a_dead_letter_can_be_retried_for_its_token_is_live(onceonly: "Terminal", endpoint: str) -> None:
+def test_a_dead_letter_can_be_retried_for_its_token_is_live(onceonly: Terminal, endpoint: str) -> None:
     """A message that failed consumed nothing."""
     (onceonly.folder / "closed").touch()
     send(onceonly, endpoint)
@@ -84,7 +82,7 @@ def test_a_dead_letter_can_be_retried_for_its_token_is_live(onceonly: "Terminal"
 
 
 @pytest.mark.parametrize("endpoint", ["bank:bank", "bank:vault"])
-def test_a_purged_letter_leaves_no_token(onceonly: "Terminal", endpoint: str) -> None:
+def test_a_purged_letter_leaves_no_token(onceonly: Terminal, endpoint: str) -> None:
     """Nobody will ever ask for it."""
     (onceonly.folder / "closed").touch()
     send(onceonly, endpoint)
@@ -95,7 +93,7 @@ def test_a_purged_letter_leaves_no_token(onceonly: "Terminal", endpoint: str) ->
 
 
 @pytest.mark.slow
-def test_a_store_without_tables_is_not_searched(onceonly: "Terminal", redis_url: str) -> None:
+def test_a_store_without_tables_is_not_searched(onceonly: Terminal, redis_url: str) -> None:
     """Its records are found by the messages that come again; its dead letters are counted, and sent back."""
     (onceonly.folder / "closed").touch()
     options = ("--store", redis_url)
@@ -111,7 +109,7 @@ def test_a_store_without_tables_is_not_searched(onceonly: "Terminal", redis_url:
     assert (found["dead_letters"], found["waiting"], found["live"]) == (0, 0, 0)
 
 
-def test_all_that_an_endpoint_uses_is_created_and_checked(onceonly: "Terminal") -> None:
+def test_all_that_an_endpoint_uses_is_created_and_checked(onceonly: Terminal) -> None:
     """Tables, tables for documents, and a folder for blobs."""
     expected = [("store", False), ("transport", False), ("documents", False), ("blobs", False)]
     found = onceonly("schema", "check", "bank:safe", "--json")
@@ -125,7 +123,7 @@ def test_all_that_an_endpoint_uses_is_created_and_checked(onceonly: "Terminal") 
     assert "nothing to print" in printed.err
 
 
-def test_marks_and_open_attempts_are_counted(onceonly: "Terminal") -> None:
+def test_marks_and_open_attempts_are_counted(onceonly: Terminal) -> None:
     """Two messages were handled, and nothing of their attempts is left but the blobs."""
     onceonly("schema", "create", "bank:safe")
     send(onceonly, "bank:safe")
@@ -144,7 +142,7 @@ asking.handler(type="Order")(lambda order: None)
 """
 
 
-def test_open_attempts_at_requests_are_counted_and_their_janitor_shows(onceonly: "Terminal") -> None:
+def test_open_attempts_at_requests_are_counted_and_their_janitor_shows(onceonly: Terminal) -> None:
     """As with blobs: what waits at another service is unmade by the janitor."""
     (onceonly.folder / "asker.py").write_text(ASKING)
     onceonly("schema", "create", "asker:asking")
@@ -154,14 +152,14 @@ def test_open_attempts_at_requests_are_counted_and_their_janitor_shows(onceonly:
     assert janitor["state"] == "never"
 
 
-def test_a_missing_folder_is_a_setup_error(onceonly: "Terminal") -> None:
+def test_a_missing_folder_is_a_setup_error(onceonly: Terminal) -> None:
     """Told at start, with what to do."""
     send(onceonly, "bank:safe")
     done = onceonly("run", "bank:safe", "--drain")
     assert (done.code, "there is no folder" in done.error) == (2, True)
 
 
-def test_a_service_gets_its_place_by_command(onceonly: "Terminal", redis_url: str) -> None:
+def test_a_service_gets_its_place_by_command(onceonly: Terminal, redis_url: str) -> None:
     """Named by its URL, or as the store of an endpoint."""
     for arguments in (("schema", "create", redis_url), ("schema", "check", redis_url)):
         found = onceonly(*arguments, "--json")

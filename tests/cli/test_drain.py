@@ -1,16 +1,13 @@
 """What `--drain` says while it waits, and what is left when it ends."""
 
 import os
-from typing import TYPE_CHECKING
 
 import pytest
 
 from onceonly.cli.drain import Elsewhere
 from onceonly.ports.transport import Depth
+from tests.cli.terminal import Terminal
 from tests.servers.redis import own_redis
-
-if TYPE_CHECKING:
-    from tests.cli.conftest import Terminal
 
 LATER = """
 from datetime import timedelta
@@ -52,7 +49,7 @@ def test_a_short_wait_is_not_worth_a_word(capsys: pytest.CaptureFixture[str]) ->
     assert capsys.readouterr().err == ""
 
 
-def test_messages_that_are_not_due_are_told_by_the_exit_code(onceonly: "Terminal") -> None:
+def test_messages_that_are_not_due_are_told_by_the_exit_code(onceonly: Terminal) -> None:
     """The queue is not empty: 1, the answer is no; and 0 when nothing is left."""
     (onceonly.folder / "works.py").write_text(LATER)
     send = ("send", "work.jsonl", "--to", "works:works", "--type", "Work", "--id-from", "id")
@@ -69,7 +66,7 @@ def test_messages_that_are_not_due_are_told_by_the_exit_code(onceonly: "Terminal
         )
 
 
-def test_messages_come_from_a_pipe_by_its_path(onceonly: "Terminal") -> None:
+def test_messages_come_from_a_pipe_by_its_path(onceonly: Terminal) -> None:
     """As from a shell's `<(...)`."""
     reading, writing = os.pipe()
     try:
@@ -81,14 +78,14 @@ def test_messages_come_from_a_pipe_by_its_path(onceonly: "Terminal") -> None:
     assert (done.code, done.out) == (0, "1 sent to shop\n")
 
 
-def test_a_folder_is_no_file_to_read(onceonly: "Terminal") -> None:
+def test_a_folder_is_no_file_to_read(onceonly: Terminal) -> None:
     """Said in words."""
     done = onceonly("send", str(onceonly.folder), "--to", "shop:shop")
     assert (done.code, "there is no file" in done.error) == (2, True)
 
 
 @pytest.mark.slow
-def test_what_a_place_warns_of_is_said_once_for_all_processes(onceonly: "Terminal") -> None:
+def test_what_a_place_warns_of_is_said_once_for_all_processes(onceonly: Terminal) -> None:
     """By the one that looks at it before it starts the others."""
     with own_redis() as redis:
         (onceonly.folder / "works.py").write_text(LATER.replace("sqlite:///w.db", redis))

@@ -6,19 +6,16 @@ import signal
 import socket
 import sqlite3
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from http.client import HTTPConnection
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from onceonly import Endpoint, SetupError
 from onceonly.cli.health import address_of
-from tests.cli.test_run import Running, running
-
-if TYPE_CHECKING:
-    from tests.cli.conftest import Terminal
+from tests.cli.probe import PATIENCE, ask, until
+from tests.cli.terminal import Running, Terminal, running
 
 LIFE = """
 shop.settings = __import__("dataclasses").replace(
@@ -26,44 +23,23 @@ shop.settings = __import__("dataclasses").replace(
     janitor_interval=__import__("datetime").timedelta(seconds=0.2),
 )
 """
-PATIENCE = 60.0
 
 
-def ask(port: int, path: str) -> tuple[int, Any]:
-    """Ask a probe's question."""
-    connection = HTTPConnection("127.0.0.1", port, timeout=10)
-    try:
-        connection.request("GET", path)
-        answer = connection.getresponse()
-        return answer.status, json.loads(answer.read())
-    finally:
-        connection.close()
-
-
-def until(port: int, path: str, holds: Callable[[int, Any], bool]) -> tuple[int, Any]:
-    """Ask until the answer is as it should be; a probe has no other way."""
-    end = time.monotonic() + PATIENCE
-    while not holds(*(answer := ask(port, path))):
-        assert time.monotonic() < end, answer
-        time.sleep(0.05)
-    return answer
-
-
-def add(onceonly: "Terminal", lines: str) -> None:
+def add(onceonly: Terminal, lines: str) -> None:
     """Write more into the program."""
     program = onceonly.folder / "shop.py"
     program.write_text(program.read_text() + lines)
 
 
 @contextmanager
-def probed(onceonly: "Terminal", *arguments: str) -> Iterator[tuple[Running, int]]:
+def probed(onceonly: Terminal, *arguments: str) -> Iterator[tuple[Running, int]]:
     """Run endpoints, and give where they answer."""
     with running(onceonly, *arguments, "--health", "0") as run:
         yield run, int(run.until("answering /live and /ready").rsplit(":", 1)[1])
 
 
 @pytest.mark.slow
-def test_processes_that_work_are_live_and_ready_at_one_address(onceonly: "Terminal") -> None:
+def test_processes_that_work_are_live_and_ready_at_one_address(onceonly: Terminal) -> None:
     """Both processes, both endpoints; and not ready any more once they are being stopped."""
     with probed(onceonly, "shop:shop", "shop:mailer", "-p", "2") as (run, port):
         assert ask(port, "/live")[0] == 200
@@ -76,7 +52,7 @@ def test_processes_that_work_are_live_and_ready_at_one_address(onceonly: "Termin
 
 
 @pytest.mark.slow
-def test_a_program_that_hangs_is_not_live(onceonly: "Terminal") -> None:
+def test_a_program_that_hangs_is_not_live(onceonly: Terminal) -> None:
     """Half of the time after which the watchdog kills it; the next process is live again."""
     add(onceonly, LIFE)
     with probed(onceonly, "shop:shop") as (run, port):
@@ -90,7 +66,7 @@ def test_a_program_that_hangs_is_not_live(onceonly: "Terminal") -> None:
 
 
 @pytest.mark.slow
-def test_a_store_that_fails_is_not_ready_and_says_why(onceonly: "Terminal") -> None:
+def test_a_store_that_fails_is_not_ready_and_says_why(onceonly: Terminal) -> None:
     """Live all the same: a restart would not help."""
     add(onceonly, 'shop.settings = __import__("dataclasses").replace(shop.settings, relay_after=0.1)')
     with probed(onceonly, "shop:shop") as (run, port):
@@ -106,7 +82,7 @@ def test_a_store_that_fails_is_not_ready_and_says_why(onceonly: "Terminal") -> N
 
 
 @pytest.mark.slow
-def test_a_janitor_that_fails_degrades_and_nothing_stops(onceonly: "Terminal") -> None:
+def test_a_janitor_that_fails_degrades_and_nothing_stops(onceonly: Terminal) -> None:
     """It shows in /ready and in the status, and messages are handled."""
     add(onceonly, LIFE)
     with probed(onceonly, "shop:shop") as (run, port):
@@ -128,7 +104,7 @@ def test_a_janitor_that_fails_degrades_and_nothing_stops(onceonly: "Terminal") -
         assert run.stop() == 0
 
 
-def handled(onceonly: "Terminal") -> None:
+def handled(onceonly: Terminal) -> None:
     """Wait until the one order is there."""
     end = time.monotonic() + PATIENCE
     with closing(sqlite3.connect(onceonly.folder / "shop.db")) as connection:
@@ -137,7 +113,7 @@ def handled(onceonly: "Terminal") -> None:
             time.sleep(0.05)
 
 
-def test_an_address_that_is_taken_ends_the_command(onceonly: "Terminal") -> None:
+def test_an_address_that_is_taken_ends_the_command(onceonly: Terminal) -> None:
     """As a wrong set-up."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
@@ -158,7 +134,7 @@ def test_the_command_line_says_where_or_the_endpoints_do(
     assert (found and str(found)) == address
 
 
-def test_endpoints_that_disagree_are_told(onceonly: "Terminal") -> None:
+def test_endpoints_that_disagree_are_told(onceonly: Terminal) -> None:
     """One command answers at one address."""
     with pytest.raises(SetupError, match="give one with --health"):
         address_of(None, [loaded("8080"), loaded("8081")])
@@ -172,7 +148,7 @@ def loaded(health: str | None) -> tuple[Endpoint, Any]:
     return endpoint, endpoint.settings
 
 
-def test_status_looks_again_and_again(onceonly: "Terminal") -> None:
+def test_status_looks_again_and_again(onceonly: Terminal) -> None:
     """A line of JSON for each look, until Ctrl-C."""
     onceonly("janitor", "shop:shop")
     with onceonly.start("status", "shop:shop", "--watch", "--json", "--every", "0.1") as watching:
@@ -185,7 +161,7 @@ def test_status_looks_again_and_again(onceonly: "Terminal") -> None:
     assert [look[0]["late_slots"] for look in looks] == [0, 0]
 
 
-def test_a_janitor_that_never_came_shows_until_one_does(onceonly: "Terminal") -> None:
+def test_a_janitor_that_never_came_shows_until_one_does(onceonly: Terminal) -> None:
     """`onceonly janitor` does what is to be done, at once, and says what it did."""
     onceonly("schema", "create", "shop:shop", "--component", "store")
     onceonly("schema", "create", "shop:shop", "--component", "transport")
@@ -224,7 +200,7 @@ shop.settings = __import__("dataclasses").replace(
 
 
 @pytest.mark.slow
-def test_a_handler_that_does_not_end_costs_its_process_and_its_message(onceonly: "Terminal") -> None:
+def test_a_handler_that_does_not_end_costs_its_process_and_its_message(onceonly: Terminal) -> None:
     """The process is replaced, the message alone is given up, and those behind it are handled."""
     add(onceonly, LIFE + ENDLESS)
     onceonly.write("endless.jsonl", [{"order_id": "E"}])

@@ -1,14 +1,11 @@
 """Advice that can be pasted: what a command was given stands in the commands that its errors name."""
 
 import shlex
-from typing import TYPE_CHECKING
 
 import pytest
 
 from onceonly.cli.hints import pasteable
-
-if TYPE_CHECKING:
-    from tests.cli.conftest import Terminal
+from tests.cli.terminal import Terminal
 
 CREATE = "run `onceonly schema create module:endpoint`"
 DECLARE = "`onceonly topology create module:endpoint` makes it"
@@ -52,7 +49,7 @@ def test_of_several_endpoints_the_one_that_it_is_about_is_named(about: str, name
     assert pasteable(f"{about}: {CREATE}", ["run", "shop:shop", "shop:mailer"]).endswith(f"create {named}`")
 
 
-def test_what_an_error_advises_works_when_it_is_pasted(onceonly: "Terminal") -> None:
+def test_what_an_error_advises_works_when_it_is_pasted(onceonly: Terminal) -> None:
     """The command that was refused works after it."""
     (onceonly.folder / "new.db").touch()
     run = ("run", "shop:shop", "--drain", "--store", "sqlite:///new.db?create=false", "--transport", "sqlite:///new.db")

@@ -3,20 +3,16 @@
 import asyncio
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import pytest
 
 from onceonly.assembly import temporary_transport
 from onceonly.ports.transport import Topology
-from tests.cli.test_run import Running, running
+from tests.cli.terminal import Running, Terminal, running
 from tests.servers.available import RABBITMQ, mariadb_database, need, postgresql_database, redis_place
 from tests.servers.hostile import HOSTILE, Behaviour, Hostile
 from tests.servers.swallowing import swallowing
-
-if TYPE_CHECKING:
-    from tests.cli.conftest import Terminal
 
 WAITS, WORKS = "cannot start yet; trying again with growing delays", "can start now"
 STARTING = (Behaviour.CLOSES, Behaviour.RESETS, Behaviour.GARBAGE, Behaviour.REFUSES)
@@ -73,7 +69,7 @@ async def remove(url: str) -> None:
         pass
 
 
-def send(onceonly: "Terminal", name: str, *options: str) -> None:
+def send(onceonly: Terminal, name: str, *options: str) -> None:
     """Send one message past the port."""
     onceonly.write("orders.jsonl", [{"order_id": name}])
     done = onceonly("send", "orders.jsonl", "--to", "shop:shop", "--type", "PlaceOrder", "--id-from", "order_id", *options)
@@ -88,7 +84,7 @@ def wait_for(happened: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
-def wait_for_order(onceonly: "Terminal", run: Running, name: str) -> None:
+def wait_for_order(onceonly: Terminal, run: Running, name: str) -> None:
     """Wait until a message was handled."""
     handled = onceonly.folder / "handled"
     wait_for(lambda: run.process.poll() is not None or (handled.exists() and name in handled.read_text().splitlines()))
@@ -98,7 +94,7 @@ def wait_for_order(onceonly: "Terminal", run: Running, name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("server", SYSTEMS, indirect=True)
 def test_a_worker_outlives_whatever_happens_to_its_connections(
-    onceonly: "Terminal", hostile: Hostile, server: tuple[str, str]
+    onceonly: Terminal, hostile: Hostile, server: tuple[str, str]
 ) -> None:
     """At start and while it runs; afterwards it handles messages, and its log has no traceback."""
     option, url = server
@@ -138,7 +134,7 @@ def test_a_worker_outlives_whatever_happens_to_its_connections(
 @pytest.mark.parametrize(
     "url", ["mysql://root@127.0.0.1:1/test", "postgresql://root@127.0.0.1:1/postgres", "amqp://127.0.0.1:1/"]
 )
-def test_a_command_reports_it_in_one_line(onceonly: "Terminal", hostile: Hostile, url: str, behaviour: Behaviour) -> None:
+def test_a_command_reports_it_in_one_line(onceonly: Terminal, hostile: Hostile, url: str, behaviour: Behaviour) -> None:
     """At once, with exit code 1 and the place; nobody waits here."""
     hostile.behave(behaviour)
     asked = ("status", "shop:shop", "--transport") if url.startswith("amqp") else ("dead", "list", "shop:shop", "--store")
@@ -152,7 +148,7 @@ def test_a_command_reports_it_in_one_line(onceonly: "Terminal", hostile: Hostile
 @pytest.mark.slow
 @pytest.mark.parametrize("server", ["MariaDB", "MariaDB queue"], indirect=True)
 @pytest.mark.parametrize("stops", ["later", "meanwhile"])
-async def test_a_worker_outlives_bytes_that_are_swallowed(onceonly: "Terminal", server: tuple[str, str], stops: str) -> None:
+async def test_a_worker_outlives_bytes_that_are_swallowed(onceonly: Terminal, server: tuple[str, str], stops: str) -> None:
     """On open connections to MariaDB, for four seconds: it handles what comes, and a stop ends with exit code 0."""
     option, url = server
     (onceonly.folder / "shop.py").write_text(PROGRAM)

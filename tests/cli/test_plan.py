@@ -2,14 +2,11 @@
 
 import json
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
 import pytest
 
 from onceonly.config.measured import Measurements, TableSample, estimate
-
-if TYPE_CHECKING:
-    from tests.cli.conftest import Terminal
+from tests.cli.terminal import Terminal
 
 DAY = 86_400
 FOUND = Measurements(
@@ -41,7 +38,7 @@ def test_what_eviction_costs_follows_from_the_sample() -> None:
     assert by_rows.seconds == pytest.approx(0.05 * 500 * DAY / 1000)
 
 
-def test_it_measures_on_the_endpoints_own_database_and_leaves_nothing(onceonly: "Terminal") -> None:
+def test_it_measures_on_the_endpoints_own_database_and_leaves_nothing(onceonly: Terminal) -> None:
     """The tables there are stay as they are."""
     onceonly("schema", "create", "shop:shop")
     before = onceonly.rows("shop.db", "SELECT name FROM sqlite_master ORDER BY name")
@@ -59,7 +56,7 @@ def test_it_measures_on_the_endpoints_own_database_and_leaves_nothing(onceonly: 
     assert all(each["seconds"] > 0 for each in planned["kinds"])
 
 
-def test_people_get_a_table(onceonly: "Terminal") -> None:
+def test_people_get_a_table(onceonly: Terminal) -> None:
     """Without --retention that of the endpoint."""
     onceonly("schema", "create", "shop:shop")
     done = onceonly("plan", "shop:shop", "--rate", "1", "--sample", "1000")
@@ -79,7 +76,7 @@ def test_people_get_a_table(onceonly: "Terminal") -> None:
         (("shop:shop", "--rate", "1", "--store", "redis://127.0.0.1:1/0"), "plan is about claims in a SQL database"),
     ],
 )
-def test_what_cannot_be_planned_is_told(onceonly: "Terminal", arguments: tuple[str, ...], words: str) -> None:
+def test_what_cannot_be_planned_is_told(onceonly: Terminal, arguments: tuple[str, ...], words: str) -> None:
     """With exit code 2; a retention that the endpoint would refuse is no plan."""
     onceonly("schema", "create", "shop:shop")
     done = onceonly("plan", *arguments)
@@ -87,13 +84,13 @@ def test_what_cannot_be_planned_is_told(onceonly: "Terminal", arguments: tuple[s
     assert words in done.err
 
 
-def test_json_is_all_there_is_on_standard_output(onceonly: "Terminal") -> None:
+def test_json_is_all_there_is_on_standard_output(onceonly: Terminal) -> None:
     """For programs."""
     onceonly("schema", "create", "shop:shop")
     assert json.loads(onceonly("plan", "sqlite:///shop.db", "--rate", "5", "--sample", "1000", "--json").out)["rate"] == 5
 
 
-def change(onceonly: "Terminal", *lines: str) -> None:
+def change(onceonly: Terminal, *lines: str) -> None:
     """Add lines to the program."""
     program = onceonly.folder / "shop.py"
     program.write_text("\n".join((program.read_text(), *lines)))
@@ -109,7 +106,7 @@ SMALL = ("--rate", "1", "--sample", "1000")
 
 
 def test_before_anybody_has_used_the_tables_it_plans_with_the_endpoints_own_and_decides_nothing(
-    onceonly: "Terminal",
+    onceonly: Terminal,
 ) -> None:
     """What it says is still to be decided, by whoever starts first."""
     change(onceonly, asking_for(3))
@@ -121,7 +118,7 @@ def test_before_anybody_has_used_the_tables_it_plans_with_the_endpoints_own_and_
 
 
 @pytest.mark.parametrize("place", ["shop:shop", "sqlite:///shop.db"])
-def test_it_plans_with_what_the_tables_were_cut_for(onceonly: "Terminal", place: str) -> None:
+def test_it_plans_with_what_the_tables_were_cut_for(onceonly: Terminal, place: str) -> None:
     """An endpoint that asks for less gets that much, so less would be a wrong plan."""
     onceonly("janitor", "shop:shop")
     change(onceonly, asking_for(3))
@@ -136,7 +133,7 @@ def test_it_plans_with_what_the_tables_were_cut_for(onceonly: "Terminal", place:
     assert kept in shown.err
 
 
-def test_it_says_what_another_retention_would_take(onceonly: "Terminal") -> None:
+def test_it_says_what_another_retention_would_take(onceonly: Terminal) -> None:
     """It plans with it all the same; the tables there cannot serve."""
     onceonly("janitor", "shop:shop")
     done = onceonly("plan", "shop:shop", *SMALL, "--retention", "30d", "--json")
@@ -147,7 +144,7 @@ def test_it_says_what_another_retention_would_take(onceonly: "Terminal") -> None
     assert same == "the tables there were cut for 7 d when they were first used, and that cannot be changed"
 
 
-def test_an_endpoint_that_only_sends_can_be_planned_for(onceonly: "Terminal") -> None:
+def test_an_endpoint_that_only_sends_can_be_planned_for(onceonly: Terminal) -> None:
     """No worker of it starts, but it names a database, in which others handle."""
     (onceonly.folder / "office.py").write_text(
         'from onceonly import Endpoint\ndesk = Endpoint("desk", store="sqlite:///shop.db", transport="sqlite:///queue.db")\n'
@@ -156,7 +153,7 @@ def test_an_endpoint_that_only_sends_can_be_planned_for(onceonly: "Terminal") ->
     assert onceonly("plan", "office:desk", *SMALL).code == 0
 
 
-def test_tables_of_an_older_version_are_no_tables_that_nobody_has_used(onceonly: "Terminal") -> None:
+def test_tables_of_an_older_version_are_no_tables_that_nobody_has_used(onceonly: Terminal) -> None:
     """A start refuses them, and so does the plan: the upgrade decides about the claims that are there."""
     onceonly("janitor", "shop:shop")
     onceonly.change("shop.db", "UPDATE onceonly_schema SET version = 2 WHERE component = 'store'")
@@ -184,7 +181,7 @@ shop.handler(retry=__import__("onceonly").Retry(delayed=500))(place_order)
     ],
     ids=["ring", "handler", "setting", "janitor"],
 )
-def test_what_a_start_would_refuse_is_refused_in_the_same_words(onceonly: "Terminal", lines: str, words: str) -> None:
+def test_what_a_start_would_refuse_is_refused_in_the_same_words(onceonly: Terminal, lines: str, words: str) -> None:
     """With the same exit code, and nothing on standard output."""
     onceonly("janitor", "shop:shop")
     change(onceonly, lines)
@@ -195,7 +192,7 @@ def test_what_a_start_would_refuse_is_refused_in_the_same_words(onceonly: "Termi
     assert started.code == 2
 
 
-def test_what_a_start_with_the_retention_asked_for_would_refuse_is_refused(onceonly: "Terminal") -> None:
+def test_what_a_start_with_the_retention_asked_for_would_refuse_is_refused(onceonly: Terminal) -> None:
     """Before anything is measured."""
     onceonly("janitor", "shop:shop")
     change(onceonly, asking_for(7, ', janitor_interval=__import__("datetime").timedelta(hours=1)'))

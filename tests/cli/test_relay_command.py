@@ -4,7 +4,6 @@ import asyncio
 import signal
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import pytest
@@ -12,12 +11,9 @@ import pytest
 from onceonly import Endpoint
 from onceonly.assembly import open_store, open_transport, temporary_transport
 from onceonly.ports.transport import Topology
-from tests.cli.test_health import ask, until
-from tests.cli.test_run import Running
+from tests.cli.probe import ask, until
+from tests.cli.terminal import Running, Terminal
 from tests.servers.rabbitmq import own_rabbitmq
-
-if TYPE_CHECKING:
-    from tests.cli.conftest import Terminal
 
 PROGRAM = """
 from onceonly import Endpoint, History, Off
@@ -30,13 +26,13 @@ SOON = 0.05
 
 
 @pytest.fixture(autouse=True)
-def program(onceonly: "Terminal") -> None:
+def program(onceonly: Terminal) -> None:
     """Write a program whose endpoints have no handler at all: they only send."""
     (onceonly.folder / "office.py").write_text(PROGRAM)
 
 
 @contextmanager
-def relaying(onceonly: "Terminal", *arguments: str) -> Iterator[Running]:
+def relaying(onceonly: Terminal, *arguments: str) -> Iterator[Running]:
     """Run a relay; whatever happens, it is over at the end."""
     with onceonly.start("relay", *arguments) as process:
         try:
@@ -46,7 +42,7 @@ def relaying(onceonly: "Terminal", *arguments: str) -> Iterator[Running]:
                 process.kill()
 
 
-def desk(onceonly: "Terminal", transport: str = "") -> Endpoint:
+def desk(onceonly: Terminal, transport: str = "") -> Endpoint:
     """Give the endpoint in this process, which does not run it."""
     store = f"sqlite:///{onceonly.folder}/desk.db"
     return Endpoint("desk", store=store, transport=transport or f"sqlite:///{onceonly.folder}/queue.db", relay_after=SOON)
@@ -80,7 +76,7 @@ async def received(url: str, count: int) -> list[bytes]:
     return sorted(bodies)
 
 
-async def test_what_waits_is_sent_and_a_signal_stops_it(onceonly: "Terminal") -> None:
+async def test_what_waits_is_sent_and_a_signal_stops_it(onceonly: Terminal) -> None:
     """Committed by a process that cannot reach the broker, by an endpoint without handlers; exit code 0, no traceback."""
     queue = f"sqlite:///{onceonly.folder}/queue.db"
     await commit(desk(onceonly, "amqp://127.0.0.1:1/"), "a", "b")
@@ -95,7 +91,7 @@ async def test_what_waits_is_sent_and_a_signal_stops_it(onceonly: "Terminal") ->
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_relay_with_nothing_to_do_ends_at_a_signal(onceonly: "Terminal", number: signal.Signals) -> None:
+def test_a_relay_with_nothing_to_do_ends_at_a_signal(onceonly: Terminal, number: signal.Signals) -> None:
     """Several endpoints in one process, each with its own relay."""
     with relaying(onceonly, "office:desk", "shop:mailer", "--log-format", "json") as relay:
         relay.until(STARTED, times=2)
@@ -103,7 +99,7 @@ def test_a_relay_with_nothing_to_do_ends_at_a_signal(onceonly: "Terminal", numbe
 
 
 @pytest.mark.slow
-async def test_messages_wait_in_the_store_while_the_broker_is_away(onceonly: "Terminal") -> None:
+async def test_messages_wait_in_the_store_while_the_broker_is_away(onceonly: Terminal) -> None:
     """Not there at start, then stopped: transactions are committed all the same, and each message comes out once."""
     with own_rabbitmq() as server:
         url = f"{server.url}?prefix=t{uuid4().hex[:10]}."
@@ -128,7 +124,7 @@ async def test_messages_wait_in_the_store_while_the_broker_is_away(onceonly: "Te
 
 
 @pytest.mark.slow
-async def test_it_is_ready_while_it_reaches_its_store_and_its_broker(onceonly: "Terminal") -> None:
+async def test_it_is_ready_while_it_reaches_its_store_and_its_broker(onceonly: Terminal) -> None:
     """Live all the time, also while it waits for the broker at start; a broker that goes away shows with nothing to send."""
     with own_rabbitmq() as server:
         url = f"{server.url}?prefix=t{uuid4().hex[:10]}."
@@ -154,7 +150,7 @@ async def test_it_is_ready_while_it_reaches_its_store_and_its_broker(onceonly: "
     assert "declare fails" not in "".join(relay.said)
 
 
-def test_an_address_of_the_endpoints_own_is_not_the_relays(onceonly: "Terminal") -> None:
+def test_an_address_of_the_endpoints_own_is_not_the_relays(onceonly: Terminal) -> None:
     """`onceonly run` on the same machine has it."""
     with (onceonly.folder / "office.py").open("a") as program:
         program.write('desk.settings = __import__("dataclasses").replace(desk.settings, health="1")\n')
@@ -177,7 +173,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("what", WRONG)
-def test_where_nothing_can_be_relayed_it_says_why(onceonly: "Terminal", what: str) -> None:
+def test_where_nothing_can_be_relayed_it_says_why(onceonly: Terminal, what: str) -> None:
     """Exit code 2 and one line, before anything is waited for."""
     arguments, words = WRONG[what]
     done = onceonly("relay", *arguments)
@@ -185,7 +181,7 @@ def test_where_nothing_can_be_relayed_it_says_why(onceonly: "Terminal", what: st
     assert words in done.error
 
 
-async def left(onceonly: "Terminal") -> int:
+async def left(onceonly: Terminal) -> int:
     """Count the records that wait."""
     async with open_store(desk(onceonly).settings) as opened:
         assert opened.pending is not None

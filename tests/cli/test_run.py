@@ -3,61 +3,19 @@
 import json
 import os
 import signal
-import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 import pytest
 
 from onceonly.cli.run import _tell
 from onceonly.runtime.processes.processes import ChildEvent, ChildEventKind
-
-if TYPE_CHECKING:
-    from tests.cli.conftest import Terminal
+from tests.cli.terminal import Terminal, running
 
 ORDERS = [{"order_id": f"A-{number}", "total": number} for number in range(20)]
 SEND = ("send", "orders.jsonl", "--to", "shop:shop", "--type", "PlaceOrder", "--id-from", "order_id")
 
 
-class Running:
-    """A command that runs, and what it has said so far."""
-
-    def __init__(self, process: "subprocess.Popen[str]") -> None:
-        self.process = process
-        self.said: list[str] = []
-
-    def until(self, words: str, times: int = 1) -> str:
-        """Read on until a line has these words for the `times`-th time from here on; gives that line."""
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            self.said.append(line)
-            times -= words in line
-            if not times:
-                return line
-        raise AssertionError(f"it ended without saying {words!r}:\n" + "".join(self.said))
-
-    def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
-        """Send a signal to the parent, and give its exit code."""
-        self.process.send_signal(number)
-        said, _ = self.process.communicate(timeout=60)
-        self.said.append(said)
-        return self.process.returncode
-
-
-@contextmanager
-def running(onceonly: "Terminal", *arguments: str) -> Iterator[Running]:
-    """Run a command; whatever happens, it is over at the end."""
-    with onceonly.start("run", *arguments) as process:
-        try:
-            yield Running(process)
-        finally:
-            if process.poll() is None:
-                process.kill()
-
-
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_stops_it_gracefully(onceonly: "Terminal", number: signal.Signals) -> None:
+def test_a_signal_stops_it_gracefully(onceonly: Terminal, number: signal.Signals) -> None:
     """Exit code 0, every process stopped, no traceback."""
     with running(onceonly, "shop:shop", "shop:mailer", "-p", "2") as run:
         run.until("worker started", times=4)
@@ -67,7 +25,7 @@ def test_a_signal_stops_it_gracefully(onceonly: "Terminal", number: signal.Signa
         assert "Traceback" not in said
 
 
-def test_messages_are_handled_by_processes_of_which_one_is_killed(onceonly: "Terminal") -> None:
+def test_messages_are_handled_by_processes_of_which_one_is_killed(onceonly: Terminal) -> None:
     """A killed process is replaced, and the work goes on: each order has one row."""
     onceonly.write("orders.jsonl", ORDERS)
     with running(onceonly, "shop:shop", "--log-format", "json") as run:
@@ -86,7 +44,7 @@ def test_messages_are_handled_by_processes_of_which_one_is_killed(onceonly: "Ter
 
 
 @pytest.mark.slow
-def test_it_starts_again_when_its_program_changes(onceonly: "Terminal") -> None:
+def test_it_starts_again_when_its_program_changes(onceonly: Terminal) -> None:
     """The new code runs, the old process stopped gracefully."""
     program = onceonly.folder / "shop.py"
     with running(onceonly, "shop:shop", "--reload") as run:
@@ -102,7 +60,7 @@ def test_it_starts_again_when_its_program_changes(onceonly: "Terminal") -> None:
 
 
 @pytest.mark.slow
-def test_a_program_with_a_fault_is_named_once_and_waited_for(onceonly: "Terminal") -> None:
+def test_a_program_with_a_fault_is_named_once_and_waited_for(onceonly: Terminal) -> None:
     """It is not started again and again; the next change of a file is another try."""
     program = onceonly.folder / "shop.py"
     right = program.read_text()
@@ -120,7 +78,7 @@ def test_a_program_with_a_fault_is_named_once_and_waited_for(onceonly: "Terminal
 
 
 @pytest.mark.slow
-def test_a_signal_that_is_sent_twice_at_once_stops_it_gracefully(onceonly: "Terminal") -> None:
+def test_a_signal_that_is_sent_twice_at_once_stops_it_gracefully(onceonly: Terminal) -> None:
     """`timeout` signals the process and then its group: nobody is in a hurry."""
     with running(onceonly, "shop:shop", "-p", "2") as run:
         run.until("worker started", times=2)
@@ -143,7 +101,7 @@ def test_what_is_told_of_a_killed_process_is_why(caplog: pytest.LogCaptureFixtur
 
 @pytest.mark.parametrize(("database", "role", "options"), [("shop.db", "store", ()), ("queue.db", "transport", ("--drain",))])
 def test_a_database_that_cannot_be_opened_is_named(
-    onceonly: "Terminal", database: str, role: str, options: tuple[str, ...]
+    onceonly: Terminal, database: str, role: str, options: tuple[str, ...]
 ) -> None:
     """Whose it is and where, with exit code 2: a person has to do something."""
     (onceonly.folder / database).write_text("this is not a database, " * 100)
@@ -155,7 +113,7 @@ def test_a_database_that_cannot_be_opened_is_named(
     ]
 
 
-def test_a_set_up_error_ends_it_before_any_process_is_started(onceonly: "Terminal") -> None:
+def test_a_set_up_error_ends_it_before_any_process_is_started(onceonly: Terminal) -> None:
     """Exit code 2, one line."""
     with running(onceonly, "shop:nothing", "-p", "3") as run:
         said, _ = run.process.communicate(timeout=60)

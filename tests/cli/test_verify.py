@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -15,9 +15,7 @@ from onceonly_verify.larger import DEEP
 from onceonly_verify.processes import cores
 from onceonly_verify.schedules import Walked
 from onceonly_verify.trie import NotDeterministic
-
-if TYPE_CHECKING:
-    from tests.cli.conftest import Terminal
+from tests.cli.terminal import Terminal
 
 STEPS = (Step("the world", "deliver a", "to A"), Step("worker A", "commit", "applied"), Step("worker A", "crash", "dead"))
 WORLD = {
@@ -76,7 +74,7 @@ def let_the_depths_hold(monkeypatch: pytest.MonkeyPatch, explored: Sequence[Chec
     monkeypatch.setattr(command, "walk_in_processes", walk)
 
 
-def test_the_answer_has_every_check_and_every_mutant(onceonly: "Terminal", monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_answer_has_every_check_and_every_mutant(onceonly: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
     """All well: exit code 0, as JSON of exactly this shape, and as tables with a summary."""
     let_the_checker_find(monkeypatch, FINE, CAUGHT)
     done = onceonly("verify", "--json")
@@ -94,7 +92,7 @@ def test_the_answer_has_every_check_and_every_mutant(onceonly: "Terminal", monke
     )
 
 
-def test_without_a_terminal_progress_is_plain_lines(onceonly: "Terminal", monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_terminal_progress_is_plain_lines(onceonly: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
     """A log has a line for each thing that is done, and no control characters anywhere."""
     let_the_checker_find(monkeypatch, FINE, CAUGHT)
     done = onceonly("verify")
@@ -132,7 +130,7 @@ def test_in_a_narrow_terminal_nothing_is_cut(monkeypatch: pytest.MonkeyPatch, ca
     ],
 )
 def test_a_finding_ends_with_exit_code_1_and_says_what_it_is(
-    onceonly: "Terminal", monkeypatch: pytest.MonkeyPatch, found: CheckResult, words: str
+    onceonly: Terminal, monkeypatch: pytest.MonkeyPatch, found: CheckResult, words: str
 ) -> None:
     """A violation, a stuck state and a search that did not see everything are all no; a counterexample is saved."""
     let_the_checker_find(monkeypatch, found, CAUGHT)
@@ -147,7 +145,7 @@ def test_a_finding_ends_with_exit_code_1_and_says_what_it_is(
     assert onceonly("verify", "--no-mutants", "--json").answer["mutants"] == []
 
 
-def test_a_counterexample_that_cannot_be_saved_hides_nothing(onceonly: "Terminal", monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_counterexample_that_cannot_be_saved_hides_nothing(onceonly: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
     """The finding is told first."""
     let_the_checker_find(monkeypatch, VIOLATED, CAUGHT)
     done = onceonly("verify", "--no-mutants", "--save", "no/such/folder/found.json")
@@ -156,7 +154,7 @@ def test_a_counterexample_that_cannot_be_saved_hides_nothing(onceonly: "Terminal
     assert "=> a was handled twice" in done.out
 
 
-def test_a_mutant_that_survives_is_a_no(onceonly: "Terminal", monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_mutant_that_survives_is_a_no(onceonly: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
     """A checker that does not see a broken program proves nothing."""
     let_the_checker_find(monkeypatch, FINE, SURVIVED)
     done = onceonly("verify", "--json")
@@ -165,7 +163,7 @@ def test_a_mutant_that_survives_is_a_no(onceonly: "Terminal", monkeypatch: pytes
     assert not done.answer["mutants"][0]["caught"]
 
 
-def test_ctrl_c_tells_what_was_done_so_far(onceonly: "Terminal", monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_tells_what_was_done_so_far(onceonly: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
     """One check is done, the next is interrupted."""
 
     def checks(_chosen: object, *, done: Any, **_rest: Any) -> tuple[CheckResult, ...]:
@@ -179,7 +177,7 @@ def test_ctrl_c_tells_what_was_done_so_far(onceonly: "Terminal", monkeypatch: py
     assert "interrupted" in done.error
 
 
-def test_one_mutant_is_shown_saved_and_replayed(onceonly: "Terminal") -> None:
+def test_one_mutant_is_shown_saved_and_replayed(onceonly: Terminal) -> None:
     """The way of a sceptic: 1 is the exit code of a violation that happened again."""
     shown = onceonly("verify", "--mutant", ACKED_EARLY, "--save", "found.json")
     assert shown.code == 0
@@ -197,7 +195,7 @@ def test_one_mutant_is_shown_saved_and_replayed(onceonly: "Terminal") -> None:
 @pytest.mark.parametrize(
     ("mutant", "words"), [(ACKED_EARLY, "step 2 should be"), ("no version check", "all 4 steps happened as before")]
 )
-def test_a_replay_of_the_shipping_code_is_not_reproduced(onceonly: "Terminal", mutant: str, words: str) -> None:
+def test_a_replay_of_the_shipping_code_is_not_reproduced(onceonly: Terminal, mutant: str, words: str) -> None:
     """The same history without the mutant: exit code 3, and why."""
     onceonly("verify", "--mutant", mutant, "--save", "found.json")
     file = onceonly.folder / "found.json"
@@ -217,14 +215,14 @@ def test_a_replay_of_the_shipping_code_is_not_reproduced(onceonly: "Terminal", m
         (("--replay", "shop.py"), "shop.py is no counterexample"),
     ],
 )
-def test_what_is_not_there_is_refused(onceonly: "Terminal", arguments: tuple[str, ...], words: str) -> None:
+def test_what_is_not_there_is_refused(onceonly: Terminal, arguments: tuple[str, ...], words: str) -> None:
     """Exit code 2: a person has to change something first."""
     done = onceonly("verify", *arguments)
     assert done.code == 2
     assert words in done.error
 
 
-def test_one_check_runs_alone(onceonly: "Terminal") -> None:
+def test_one_check_runs_alone(onceonly: Terminal) -> None:
     """Without the mutants, and as far as it goes by itself."""
     alone = next(check for check in CHECKS if check.name == "a handler that fails, and nothing else does")
     answer = onceonly("verify", "--check", alone.name, "--json").answer
@@ -233,7 +231,7 @@ def test_one_check_runs_alone(onceonly: "Terminal") -> None:
     assert answer["mutants"] == []
 
 
-def test_somebody_else_may_need_a_core(onceonly: "Terminal", monkeypatch: pytest.MonkeyPatch) -> None:
+def test_somebody_else_may_need_a_core(onceonly: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
     """`--jobs` says how many processes work at once, on checks, mutants and schedules."""
     asked: list[int] = []
 
@@ -249,7 +247,7 @@ def test_somebody_else_may_need_a_core(onceonly: "Terminal", monkeypatch: pytest
     assert asked == [3, cores()]
 
 
-def test_results_are_told_in_the_order_of_the_checks(onceonly: "Terminal", monkeypatch: pytest.MonkeyPatch) -> None:
+def test_results_are_told_in_the_order_of_the_checks(onceonly: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whichever process ends first."""
     second = replace(FINE, algorithm="the second")
 
@@ -263,7 +261,7 @@ def test_results_are_told_in_the_order_of_the_checks(onceonly: "Terminal", monke
     assert [check["algorithm"] for check in answer["checks"]] == ["one message", "the second"]
 
 
-def test_everything_has_a_name(onceonly: "Terminal") -> None:
+def test_everything_has_a_name(onceonly: Terminal) -> None:
     """Checks, deep checks, worlds of random schedules and mutants, for people and for programs."""
     answer = onceonly("verify", "--list", "--json").answer
     assert [len(answer[kind]) for kind in ("checks", "deep", "mutants")] == [len(CHECKS), len(DEEP), len(MUTANTS)]
@@ -278,7 +276,7 @@ def test_everything_has_a_name(onceonly: "Terminal") -> None:
     assert "* no tombstone: drops the call to `attempts.bury` in `look` (a control message)\n" in listed
 
 
-def test_random_schedules_alone_run_nothing_else(onceonly: "Terminal") -> None:
+def test_random_schedules_alone_run_nothing_else(onceonly: Terminal) -> None:
     """They say how many, which seed, and how fast."""
     done = onceonly("verify", "--schedules", "10", "--seed", "4")
     assert done.code == 0
@@ -287,7 +285,7 @@ def test_random_schedules_alone_run_nothing_else(onceonly: "Terminal") -> None:
     assert onceonly("verify", "--schedules", "10", "--json").answer["schedules"]["schedules"] == 10
 
 
-def test_deep_adds_larger_worlds_and_a_million_schedules(onceonly: "Terminal", monkeypatch: pytest.MonkeyPatch) -> None:
+def test_deep_adds_larger_worlds_and_a_million_schedules(onceonly: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
     """A world that was not finished is told, and is no failure here."""
     walked = Walked(seed=0, schedules=1_000_000, steps=40_000_000, seconds=1000.0, wanted=1_000_000)
     let_the_checker_find(monkeypatch, FINE, CAUGHT)
@@ -309,7 +307,7 @@ def test_deep_adds_larger_worlds_and_a_million_schedules(onceonly: "Terminal", m
     }
 
 
-def test_a_violation_in_the_depths_is_a_no(onceonly: "Terminal", monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_violation_in_the_depths_is_a_no(onceonly: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
     """A schedule is named by its seed and number, told, and saved."""
     history = Counterexample(
         check="large, blocking store", violation="a was lost", steps=(TraceStep("worker A", "commit a", "applied"),)
@@ -326,7 +324,7 @@ def test_a_violation_in_the_depths_is_a_no(onceonly: "Terminal", monkeypatch: py
     assert (onceonly.folder / "counterexample-large-blocking-store.json").exists()
 
 
-def test_code_that_is_not_deterministic_is_refused(onceonly: "Terminal", monkeypatch: pytest.MonkeyPatch) -> None:
+def test_code_that_is_not_deterministic_is_refused(onceonly: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
     """Exit code 1 and the call that differs, no traceback."""
 
     def checks(*_: object, **_rest: Any) -> tuple[CheckResult, ...]:

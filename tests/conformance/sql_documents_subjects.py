@@ -16,7 +16,7 @@ from onceonly.sql.store import DOCUMENTS_SCHEMA, SqlDocuments
 from onceonly.testing.clock import ManualClock
 from onceonly.testing.documents_subject import Moment
 from tests.servers.cutting_commits import Cutter, cutting
-from tests.servers.proxy import Judge
+from tests.servers.proxy import Inspector
 from tests.sql.emptying import empty
 
 WRITES = (b"INSERT", b"UPDATE", b"DELETE")
@@ -134,7 +134,7 @@ class CutSQLite(SQLite):
 class StatementCutter(Cutter):
     """Cuts PostgreSQL's connections also at a writing statement that is no part of a transaction."""
 
-    def decide_retry(self) -> Judge:
+    def inspector(self) -> Inspector:
         """Read along."""
         reading = Reading()
         return lambda data: self.decide() if reading.ends_write(data) else ""

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from tests.faults.shop_harness import Place, Shop, address, idle_limited, opened_shop, through
-from tests.servers.proxy import Between, Judge, standing
+from tests.servers.proxy import Inspector, Proxy, listening
 
 GOOD = [Place(f"good {number:02}") for number in range(50)]
 
@@ -72,13 +72,13 @@ async def test_a_full_disk_gives_nothing_up(shop: Shop) -> None:
     assert await shop.dead() == {}
 
 
-class Cutting(Between):
+class Cutting(Proxy):
     """Takes connections and statements, and cuts the connection before anything is committed."""
 
     is_away = False
     cuts = 0
 
-    def decide_retry(self) -> Judge:
+    def inspector(self) -> Inspector:
         """Cut before the server gets a COMMIT."""
 
         def when(said: bytes) -> str:
@@ -93,19 +93,19 @@ class Cutting(Between):
 @pytest.mark.slow
 async def test_an_outage_gives_nothing_up(store: str) -> None:
     """The server takes connections and statements, and nothing is ever committed: each unit is cut off, again and again."""
-    async with opened_shop(store, queue="rabbitmq") as shop, standing(Cutting(address(store))) as (between, port):
+    async with opened_shop(store, queue="rabbitmq") as shop, listening(Cutting(address(store))) as (proxy, port):
         await shop.send(Place("first"))
 
         async def tried_often() -> bool:
-            return between.cuts > 20
+            return proxy.cuts > 20
 
         async with shop.endpoint(store=through(shop.store, port)).running():
             await shop.until_rows(1)
-            between.is_away = True
+            proxy.is_away = True
             await shop.send(Place("good"))
             await shop.until(tried_often)
             assert await shop.dead() == {}
-            between.is_away = False
+            proxy.is_away = False
             await shop.until_rows(2)
         assert await shop.dead() == {}
 

@@ -16,10 +16,10 @@ from onceonly import Endpoint, TransactionMisused
 from onceonly.integrations.requests import Terms
 from tests.integrations.harness import APPLICATIONS, FRAMEWORKS, ServedApplication, serving
 from tests.servers.available import free_port
-from tests.servers.proxy import Between, standing
+from tests.servers.proxy import Proxy, listening
 
 
-class Door(Between):
+class Door(Proxy):
     """Lets everybody through, and can put out whoever is inside."""
 
     def slam(self) -> None:
@@ -39,7 +39,7 @@ def each_framework(request: pytest.FixtureRequest) -> str:
 async def served_behind_a_door(url: str, framework: str, **terms: Any) -> AsyncIterator[tuple[ServedApplication, Door]]:
     """Serve on a server behind a door."""
     place = urlsplit(url)
-    async with standing(Door((place.hostname or "", place.port or 5432))) as (door, port):
+    async with listening(Door((place.hostname or "", place.port or 5432))) as (door, port):
         through = make_url(url).set(host="127.0.0.1", port=port).render_as_string(hide_password=False)
         async with serving(url, through=through, make=APPLICATIONS[framework], **terms) as served:
             yield served, door

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from sqlalchemy.engine import make_url
 
-from tests.servers.proxy import Between, Judge, standing
+from tests.servers.proxy import Inspector, Proxy, listening
 
 COMMITS = (b"COMMIT\0", b"\x03COMMIT", b"; COMMIT")
 """How a COMMIT looks on its way to PostgreSQL, to MariaDB, and to both behind another statement."""
@@ -15,7 +15,7 @@ READING = b"READ ONLY"
 """What a transaction says at its begin whose COMMIT is of no interest."""
 
 
-class Cutter(Between):
+class Cutter(Proxy):
     """Passes everything on, until it is told to cut the next COMMIT `before` or `after` the server has done it.
 
     `decide` says it of each COMMIT anew; by itself it says what `cut` is. When it says `hold`, `holds` is set, and the COMMIT
@@ -29,7 +29,7 @@ class Cutter(Between):
         self.decide: Callable[[], str] = lambda: self.cut
         self.holds, self.may_go = asyncio.Event(), asyncio.Event()
 
-    def decide_retry(self) -> Judge:
+    def inspector(self) -> Inspector:
         """Look for a COMMIT of a transaction that writes."""
         reads = said = False
 
@@ -54,5 +54,5 @@ class Cutter(Between):
 async def cutting(url: str, kind: type[Cutter] = Cutter) -> AsyncIterator[tuple[Cutter, str]]:
     """Put a cutter before a database; gives it, and the URL through it."""
     place = urlsplit(url)
-    async with standing(kind(place.hostname or "", place.port or 5432)) as (cutter, port):
+    async with listening(kind(place.hostname or "", place.port or 5432)) as (cutter, port):
         yield cutter, make_url(url).set(host="127.0.0.1", port=port).render_as_string(hide_password=False)

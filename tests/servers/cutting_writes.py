@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 
-from tests.servers.proxy import Between, Judge, Secured, standing
+from tests.servers.proxy import Inspector, Proxy, Secured, listening
 
 
-class WriteCutter(Between):
+class WriteCutter(Proxy):
     """Passes everything on, but cuts the connection of the first write it is armed for; what comes later gets through.
 
     `is_write` knows a write by its bytes.
@@ -18,7 +18,7 @@ class WriteCutter(Between):
         self.cuts = 0
         self._is_write = is_write
 
-    def decide_retry(self) -> Judge:
+    def inspector(self) -> Inspector:
         """Look for the write, also where it comes in two pieces."""
         tail = b""
 
@@ -38,4 +38,4 @@ def cutting_writes(
     place: tuple[str, int], is_write: Callable[[bytes], bool], secured: Secured | None = None
 ) -> AbstractAsyncContextManager[tuple[WriteCutter, int]]:
     """Put a cutter before a server; gives it, and the port it listens on."""
-    return standing(WriteCutter(place, is_write, secured))
+    return listening(WriteCutter(place, is_write, secured))

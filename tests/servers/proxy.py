@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import NamedTuple, TypeVar
 
-Judge = Callable[[bytes], str]
-"""Reads along what one client says: `before` or `after` cuts its connection there, `hold` holds it up, empty passes it on."""
+Inspector = Callable[[bytes], str]
+"""Decides about bytes of a client: `before` or `after` cuts the connection there, `hold` delays them, empty passes them on."""
 
 
 class Secured(NamedTuple):
@@ -18,8 +18,8 @@ class Secured(NamedTuple):
     asking: ssl.SSLContext
 
 
-class Between:
-    """Stands between clients and one server. What cuts says where by its `decide_retry`."""
+class Proxy:
+    """Passes bytes between clients and one server. A subclass that cuts connections overrides `inspector`."""
 
     def __init__(self, place: tuple[str, int], secured: Secured | None = None) -> None:
         self._place = place
@@ -27,8 +27,8 @@ class Between:
         self._serving: set[asyncio.Task[None] | None] = set()
         self._writers: set[StreamWriter] = set()
 
-    def decide_retry(self) -> Judge:
-        """Give what reads along one connection."""
+    def inspector(self) -> Inspector:
+        """Return what inspects the bytes of one connection."""
         return lambda _: ""
 
     async def hold(self) -> None:
@@ -60,9 +60,9 @@ class Between:
         await asyncio.gather(*(task for task in self._serving if task is not None))
 
     async def _up(self, client: StreamReader, server: StreamWriter, is_cut: asyncio.Event) -> None:
-        decide_retry = self.decide_retry()
+        inspect = self.inspector()
         while data := await client.read(1 << 16):
-            moment = decide_retry(data)
+            moment = inspect(data)
             if moment == "before":
                 return
             if moment == "hold":
@@ -80,16 +80,16 @@ class Between:
             await client.drain()
 
 
-Standing = TypeVar("Standing", bound=Between)
+SomeProxy = TypeVar("SomeProxy", bound=Proxy)
 
 
 @asynccontextmanager
-async def standing(between: Standing) -> AsyncIterator[tuple[Standing, int]]:
-    """Let it stand there; gives it, and the port it listens on."""
-    serving = between.secured.serving if between.secured else None
-    server = await asyncio.start_server(between.serve, "127.0.0.1", 0, ssl=serving)
+async def listening(proxy: SomeProxy) -> AsyncIterator[tuple[SomeProxy, int]]:
+    """Listen on a free port; gives the proxy and the port."""
+    serving = proxy.secured.serving if proxy.secured else None
+    server = await asyncio.start_server(proxy.serve, "127.0.0.1", 0, ssl=serving)
     try:
-        yield between, int(server.sockets[0].getsockname()[1])
+        yield proxy, int(server.sockets[0].getsockname()[1])
     finally:
         server.close()
-        await between.end()
+        await proxy.end()

@@ -8,10 +8,10 @@ from urllib.parse import urlsplit
 
 from sqlalchemy.engine import make_url
 
-from tests.servers.proxy import Between, standing
+from tests.servers.proxy import Proxy, listening
 
 
-class Swallower(Between):
+class Swallower(Proxy):
     """Passes everything on, until it is to swallow: `everything`, or from now on a connection whose client says `about`.
 
     `down` has what the client says reach the server, and swallows the answers alone. `swallowed` is set with the first bytes
@@ -56,7 +56,7 @@ class Swallower(Between):
 async def swallowing(url: str) -> AsyncIterator[tuple[Swallower, str]]:
     """Put one before a server; gives it, and the URL through it."""
     place = urlsplit(url)
-    async with standing(Swallower(place.hostname or "", place.port or 5432)) as (swallower, port):
+    async with listening(Swallower(place.hostname or "", place.port or 5432)) as (swallower, port):
         if place.scheme.startswith("amqp"):
             yield swallower, url.replace(f":{place.port}", f":{port}") if place.port else url
         else:

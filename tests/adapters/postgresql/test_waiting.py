@@ -16,7 +16,7 @@ from onceonly.runtime.environment import LIVE
 from onceonly.sql.database import Database, open_database
 from onceonly.sql.store import SqlTransactions
 from onceonly.sql.store.transactions import SqlTransaction
-from tests.servers.proxy import Between, standing
+from tests.servers.proxy import Proxy, listening
 from tests.sql.harness import opened
 
 WAIT = 200
@@ -24,7 +24,7 @@ FAR = 3 * WAIT / 1000
 """Seconds that a connection to a server takes which is far away: longer than any key is waited for here."""
 
 
-class Far(Between):
+class Far(Proxy):
     """Is slow to connect, and quick afterwards."""
 
     async def serve(self, client: StreamReader, to_client: StreamWriter) -> None:
@@ -37,7 +37,7 @@ class Far(Between):
 async def far_away(url: str) -> AsyncIterator[Database]:
     """Open the database through a slow network; nothing is connected yet."""
     place = urlsplit(url)
-    async with standing(Far((place.hostname or "", place.port or 5432))) as (_, port):
+    async with listening(Far((place.hostname or "", place.port or 5432))) as (_, port):
         through = make_url(url).set(host="127.0.0.1", port=port).render_as_string(hide_password=False)
         async with opened(through) as far:
             yield far

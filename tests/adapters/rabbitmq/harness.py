@@ -4,7 +4,7 @@ import asyncio
 import shutil
 import ssl
 import subprocess
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -174,3 +174,15 @@ def certificate(folder: Path) -> tuple[Path, Path]:
     options = "req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=127.0.0.1 -addext subjectAltName=IP:127.0.0.1"
     subprocess.run(["openssl", *options.split(), "-keyout", key, "-out", made], check=True, capture_output=True)
     return made, key
+
+
+def line(caplog: pytest.LogCaptureFixture, words: str) -> Callable[[], bool]:
+    """Look whether something was logged."""
+    return lambda: words in caplog.messages
+
+
+async def until(told: Callable[[], bool]) -> None:
+    """Wait until something was told."""
+    async with asyncio.timeout(PATIENCE):
+        while not told():  # noqa: ASYNC110 - a log tells nobody
+            await asyncio.sleep(0.01)

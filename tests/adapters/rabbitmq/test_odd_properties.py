@@ -16,7 +16,7 @@ from onceonly.formats.records import decode_letter, encode_letter, encode_messag
 from onceonly.model.dead_letter import DeadLetter
 from onceonly.model.identity import Identity
 from onceonly.model.message import Unreadable
-from tests.adapters.rabbitmq.test_reading import frames, passed, taking
+from tests.adapters.rabbitmq.frames import frames, passed, taking
 from tests.adversary.raw_amqp import field, nested, table, text
 from tests.adversary.raw_amqp import properties as raw_properties
 

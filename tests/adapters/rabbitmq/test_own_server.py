@@ -17,8 +17,7 @@ from onceonly.model.errors import CommitFailed, RetryableError
 from onceonly.model.message import Delivery
 from onceonly.model.record import Answer
 from onceonly.ports.transport import Depth, Topology
-from tests.adapters.rabbitmq.harness import EVENT, PATIENCE, Broker, commands, ids, opened, take
-from tests.adapters.rabbitmq.test_starts import line, until
+from tests.adapters.rabbitmq.harness import EVENT, PATIENCE, Broker, commands, ids, line, opened, take, until
 from tests.servers.rabbitmq import OwnRabbitMQ, own_rabbitmq
 
 FULL, NORMAL = ("set_vm_memory_high_watermark", "0.0000001"), ("set_vm_memory_high_watermark", "0.6")

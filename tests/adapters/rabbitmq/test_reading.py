@@ -9,12 +9,10 @@ import pytest
 from aiormq.channel import Channel
 from aiormq.connection import FrameReceiver
 from pamqp import commands as spec
-from pamqp.body import ContentBody
 from pamqp.frame import marshal, unmarshal
-from pamqp.header import ContentHeader
 
-from onceonly.adapters.rabbitmq.decoding import Delivered
 from onceonly.adapters.rabbitmq.reading import HEARTBEAT, FrameReader
+from tests.adapters.rabbitmq.frames import frames, passed, taking
 from tests.adapters.rabbitmq.harness import commands, ids, opened, take
 
 EVERYTHING = spec.Basic.Properties(
@@ -48,26 +46,6 @@ EVERYTHING = spec.Basic.Properties(
 )
 ACK = marshal(spec.Basic.Ack(delivery_tag=7), 1)
 CLOSED = marshal(spec.Channel.CloseOk(), 1)
-
-
-def frames(*bodies: bytes, properties: spec.Basic.Properties | None = None, channel: int = 1, tag: int = 1) -> list[bytes]:
-    """Give the frames of one delivery, with its body in these pieces."""
-    deliver = spec.Basic.Deliver(consumer_tag="ctag", delivery_tag=tag, redelivered=True, exchange="e", routing_key="k")
-    header = ContentHeader(body_size=sum(map(len, bodies)), properties=properties or spec.Basic.Properties())
-    return [marshal(frame, channel) for frame in (deliver, header, *map(ContentBody, bodies))]
-
-
-def taking() -> tuple[FrameReader, list[Delivered]]:
-    """Make a reader whose channel 1 is taken from."""
-    reader, taken = FrameReader(), list[Delivered]()
-    reader.bring(1, taken.append)
-    return reader, taken
-
-
-async def passed(reader: FrameReader) -> bytes:
-    """Give what the driver reads, to the end; without what tells it that the server lives."""
-    reader.feed_eof()
-    return (await reader.read()).replace(HEARTBEAT, b"")
 
 
 @pytest.mark.parametrize("size", [1, 2, 7, 8, 9, 50, 10_000])

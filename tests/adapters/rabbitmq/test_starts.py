@@ -10,7 +10,7 @@ import pytest
 
 from onceonly import Endpoint, message
 from onceonly.model.errors import SetupError
-from tests.adapters.rabbitmq.harness import EVENT, PATIENCE, TOPOLOGY, Broker, Proxy, commands, opened
+from tests.adapters.rabbitmq.harness import EVENT, PATIENCE, TOPOLOGY, Broker, Proxy, commands, line, opened, until
 from tests.servers.available import RABBITMQ, need
 
 
@@ -31,18 +31,6 @@ def shop(folder: Path, transport: str, handled: Callable[[], object]) -> Endpoin
         handled()
 
     return endpoint
-
-
-def line(caplog: pytest.LogCaptureFixture, words: str) -> Callable[[], bool]:
-    """Look whether something was logged."""
-    return lambda: words in caplog.messages
-
-
-async def until(told: Callable[[], bool]) -> None:
-    """Wait until something was told."""
-    async with asyncio.timeout(PATIENCE):
-        while not told():  # noqa: ASYNC110 - a log tells nobody
-            await asyncio.sleep(0.01)
 
 
 async def test_an_application_starts_without_its_broker(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

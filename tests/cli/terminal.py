@@ -1,0 +1,117 @@
+"""A terminal that runs commands, in this process or in a process of its own."""
+
+import json
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from onceonly.cli import main
+from tests.cli.written_modules import forget_modules
+
+PROGRAM = (sys.executable, "-m", "onceonly")
+
+
+class Done:
+    """What a command printed, and how it ended."""
+
+    def __init__(self, code: int, out: str, err: str) -> None:
+        self.code = code
+        self.out = out
+        self.err = err
+
+    @property
+    def answer(self) -> Any:
+        """Read standard output as one JSON document; anything else on it is an error."""
+        try:
+            return json.loads(self.out)
+        except ValueError as no_json:
+            raise AssertionError(f"exit {self.code}, printed {self.out!r}, and on standard error: {self.err}") from no_json
+
+    @property
+    def error(self) -> str:
+        """The one error line. Fails when there is a traceback instead."""
+        assert "Traceback" not in self.err
+        (line,) = [line for line in self.err.splitlines() if line.startswith("error: ")]
+        return line
+
+
+class Terminal:
+    """Runs commands in one directory."""
+
+    def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self.folder = folder
+        self._capsys = capsys
+
+    def __call__(self, *arguments: str) -> Done:
+        """Run a command in this process. It imports the programs anew, as a process of its own would."""
+        forget_modules(self.folder)
+        self._capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            main(arguments)
+        out, err = self._capsys.readouterr()
+        code = ended.value.code
+        return Done(code if isinstance(code, int) else 0, out, err)
+
+    def write(self, name: str, lines: Sequence[object]) -> str:
+        """Write a file of JSON Lines."""
+        (self.folder / name).write_text("".join(json.dumps(line) + "\n" for line in lines))
+        return name
+
+    def rows(self, database: str, query: str) -> list[tuple[Any, ...]]:
+        """Ask a database that the commands wrote."""
+        with closing(sqlite3.connect(self.folder / database)) as connection:
+            return connection.execute(query).fetchall()
+
+    def change(self, database: str, statement: str, values: Sequence[object] = ()) -> None:
+        """Change a database behind the commands' back."""
+        with closing(sqlite3.connect(self.folder / database)) as connection, connection:
+            connection.execute(statement, values)
+
+    def start(self, *arguments: str) -> "subprocess.Popen[str]":
+        """Start a command in a process of its own; standard error comes on its standard output."""
+        return subprocess.Popen(
+            [*PROGRAM, *arguments], cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+
+
+class Running:
+    """A command that runs, and what it has said so far."""
+
+    def __init__(self, process: "subprocess.Popen[str]") -> None:
+        self.process = process
+        self.said: list[str] = []
+
+    def until(self, words: str, times: int = 1) -> str:
+        """Read on until a line has these words for the `times`-th time from here on; gives that line."""
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.said.append(line)
+            times -= words in line
+            if not times:
+                return line
+        raise AssertionError(f"it ended without saying {words!r}:\n" + "".join(self.said))
+
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
+        """Send a signal to the parent, and give its exit code."""
+        self.process.send_signal(number)
+        said, _ = self.process.communicate(timeout=60)
+        self.said.append(said)
+        return self.process.returncode
+
+
+@contextmanager
+def running(onceonly: Terminal, *arguments: str) -> Iterator[Running]:
+    """Run a command; whatever happens, it is over at the end."""
+    with onceonly.start("run", *arguments) as process:
+        try:
+            yield Running(process)
+        finally:
+            if process.poll() is None:
+                process.kill()
