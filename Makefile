@@ -5,7 +5,7 @@ BIN := .venv/bin
 EMULATORS_PYTHON := ministack==1.5.33 nx-27017==0.8.1
 EMULATORS_NODE := azurite@3.35.0 @vercel/cosmosdb-server@1.0.1
 
-.PHONY: demo demo-shop test test-adversary test-slow test-all check format verify docs bench
+.PHONY: demo demo-shop test test-ci test-slow test-all check format verify docs bench
 
 .venv/ready: pyproject.toml packages/onceonly-verify/pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -32,21 +32,26 @@ demo: .venv/ready
 demo-shop: .venv/ready
 	$(BIN)/python -m examples.shop_demo
 
-test: .venv/emulators
-	$(BIN)/pytest --numprocesses 2 --dist loadfile -m "not slow and not soak"
+# Tests wait more than they compute, so there are two processes for each core.
+PYTEST := $(BIN)/pytest --numprocesses 4 --dist worksteal
 
-# The part of `make test-slow` that continuous integration runs: hostile messages, requests and commands.
-test-adversary: .venv/emulators
-	$(BIN)/pytest --numprocesses 2 --dist loadfile -m "slow and not soak" tests/adversary/test_wire.py \
-		tests/adversary/test_wire_elsewhere.py tests/adversary/test_http.py tests/adversary/test_cli.py tests/faults/test_killers.py
+test: .venv/emulators
+	$(PYTEST) -m "not slow and not soak"
 
 # What is too slow for `make test`.
 test-slow: .venv/emulators
-	$(BIN)/pytest --numprocesses 2 --dist loadfile -m "slow and not soak"
+	$(PYTEST) -m "slow and not soak"
 
-# The same, and the long runs.
+# The part of it that continuous integration runs: without the longest runs with faults.
+test-ci: .venv/emulators
+	$(PYTEST) -m "slow and not soak" --ignore tests/adversary/test_hosts.py --ignore tests/adversary/test_silent_servers.py \
+		--ignore tests/adversary/test_handlers.py --ignore tests/adversary/test_fault_runs.py \
+		--ignore tests/adversary/test_fault_runs_on_databases.py --ignore tests/faults/test_blame.py \
+		--ignore tests/faults/test_server_restarts.py
+
+# The same as `make test-slow`, and the long runs.
 test-all: .venv/emulators
-	$(BIN)/pytest --numprocesses 2 --dist loadfile -m "slow or soak"
+	$(PYTEST) -m "slow or soak"
 
 check: .venv/ready
 	$(BIN)/ruff format --check .
