@@ -13,8 +13,6 @@ from multiprocessing.synchronize import Event
 
 import uvicorn
 
-from onceonly.runtime.processes.child import run_here
-
 MOST_STEPS, MOST_SECONDS = 6, 0.5
 """A process lives until it has got on by so many steps, and for so many seconds, at most: both are left to chance."""
 STUCK = 3.0  # seconds after which it is killed even if it does not get on, such as for want of a broker
@@ -55,13 +53,15 @@ def handle_messages(is_up: Event) -> None:
     logging.disable()
     from examples.shop.orders import shop  # noqa: PLC0415 - reads its settings from the environment when it is imported
 
-    async def work(stop: asyncio.Event) -> None:
-        ready = asyncio.Event()
+    async def work() -> None:
+        ready, stop = asyncio.Event(), asyncio.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, stop.set)
         telling = asyncio.create_task(ready.wait())
         telling.add_done_callback(lambda _: is_up.set())
         await shop.run(stop, ready=ready)
 
-    run_here(work)
+    asyncio.run(work())
 
 
 class Program:

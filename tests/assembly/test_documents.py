@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from onceonly import DedupStore, DriverMissing, Endpoint, History, Off, RetryableError, SetupError, Tokens, systems
+from onceonly import DedupStore, Endpoint, History, Off, RetryableError, SetupError, Tokens, systems
 from onceonly.adapters.memory.documents import MemoryDocuments
 from onceonly.adapters.memory.store import MemoryStore
 from onceonly.adapters.redis import documents as redis
@@ -24,6 +24,7 @@ from onceonly.config.location import locate
 from onceonly.documents.dead_letters import DocumentDeadLetters
 from onceonly.documents.store import DocumentStore
 from onceonly.endpoint.host import host_of
+from onceonly.errors import DriverMissing
 from onceonly.ports.bundle import Ports
 from onceonly.ports.documents import Change
 from onceonly.runtime.environment import SystemClock

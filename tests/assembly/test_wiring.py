@@ -14,10 +14,11 @@ import pytest
 from sqlalchemy import Column, Engine, Integer, MetaData, Table, create_engine, inspect
 from sqlalchemy.ext.asyncio import AsyncEngine, async_sessionmaker, create_async_engine
 
-from onceonly import DriverMissing, Endpoint, History, Off, Retry, SchemaMissing, SetupError, Tokens, systems
+from onceonly import Endpoint, History, Off, Retry, SetupError, Tokens, systems
 from onceonly.assembly import open_database, open_dead_letters, open_store, open_transport, schemas, shown, wire
 from onceonly.config.endpoint import Settings
 from onceonly.config.location import locate
+from onceonly.errors import DriverMissing, SchemaMissing
 from onceonly.model.message import Message, Send
 from onceonly.model.record import Answer
 from onceonly.ports.bundle import Ports

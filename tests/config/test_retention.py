@@ -6,21 +6,11 @@ from typing import Any
 
 import pytest
 
-from onceonly import (
-    ControlMessages,
-    DedupStore,
-    Endpoint,
-    History,
-    InvalidHandler,
-    Off,
-    Retry,
-    SetupError,
-    Tokens,
-    TransactionMisused,
-)
+from onceonly import ControlMessages, DedupStore, Endpoint, History, Off, Retry, SetupError, Tokens
 from onceonly.config.deduplication import Deduplication
 from onceonly.config.endpoint import Settings
 from onceonly.endpoint.host import host_of
+from onceonly.errors import InvalidHandler, TransactionMisused
 from onceonly.model.durations import in_words, parse_duration
 
 MINUTES_16 = timedelta(minutes=16, seconds=22)

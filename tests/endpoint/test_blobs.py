@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from onceonly import Context, Endpoint, InvalidEffect
+from onceonly import Context, Endpoint
 from onceonly.endpoint import blobs
 from onceonly.endpoint.blobs import Blobs
 from onceonly.endpoint.host import host_of
+from onceonly.errors import InvalidEffect
 from onceonly.model.artifact import Artifact
 from onceonly.model.errors import HandlerFailed, OutcomeUnknown
 from onceonly.model.message import Failure, FailureKind

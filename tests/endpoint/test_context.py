@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from onceonly import Context, InvalidEffect, message
+from onceonly import Context, message
 from onceonly.endpoint.host import host_of
 from onceonly.endpoint.message_builder import LATEST, MessageBuilder
+from onceonly.errors import InvalidEffect
 from onceonly.model.identity import Identity, outgoing_id
 from onceonly.model.message import Message, Send
 from tests.endpoint.harness import NOW, STILL, endpoint, incoming, resources

@@ -7,18 +7,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from onceonly import (
-    CommitFailed,
-    ControlMessages,
-    Endpoint,
-    InvalidHandler,
-    OutcomeUnknown,
-    SetupError,
-    Tokens,
-)
+from onceonly import CommitFailed, ControlMessages, Endpoint, OutcomeUnknown, SetupError, Tokens
 from onceonly.algorithms.control import CONTROL, control_of
 from onceonly.algorithms.delivery import BatchReport, deliver
 from onceonly.endpoint.host import host_of
+from onceonly.errors import InvalidHandler
 from onceonly.model.errors import RetryableError
 from onceonly.model.message import Send
 from onceonly.model.record import Answer

@@ -8,15 +8,9 @@ from uuid import uuid4
 
 import pytest
 
-from onceonly import (
-    CommitFailed,
-    CommitRefused,
-    ConflictError,
-    KeyReused,
-    Transaction,
-    TransactionMisused,
-)
+from onceonly import CommitFailed, ConflictError, Transaction
 from onceonly.algorithms.control import CONTROL
+from onceonly.errors import CommitRefused, KeyReused, TransactionMisused
 from onceonly.runtime.observe.crash import CrashAt, Crashed
 from tests.endpoint.transaction_harness import Account, Deposit, Order, SimulatedEndpoint, deposit, pay
 

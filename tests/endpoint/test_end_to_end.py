@@ -15,8 +15,9 @@ from sqlalchemy import String, func, select, text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
-from onceonly import Context, Endpoint, Field, InvalidHandler, Off, Reject, Retry, RetryLater, SchemaMissing, WorkerSettings
+from onceonly import Context, Endpoint, Field, Off, Reject, Retry, RetryLater, WorkerSettings
 from onceonly.assembly import open_database, open_dead_letters, open_transport
+from onceonly.errors import InvalidHandler, SchemaMissing
 from onceonly.model.dead_letter import DeadLetter
 from onceonly.model.message import Message, Send
 from onceonly.model.record import Answer

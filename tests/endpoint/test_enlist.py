@@ -20,9 +20,10 @@ from sqlalchemy.ext.asyncio import (
 )
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, scoped_session, sessionmaker
 
-from onceonly import Endpoint, InvalidEffect, Off, SchemaMissing, SetupError
+from onceonly import Endpoint, Off, SetupError
 from onceonly.assembly import open_store
 from onceonly.endpoint.host import MAX_BODY
+from onceonly.errors import InvalidEffect, SchemaMissing
 from onceonly.model.identity import outgoing_id
 from onceonly.model.message import Send
 from onceonly.model.record import Record

@@ -12,10 +12,11 @@ import pytest
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import Session
 
-from onceonly import Context, Endpoint, InvalidHandler, entity
+from onceonly import Context, Endpoint, entity
 from onceonly.adapters import memory
 from onceonly.endpoint.host import host_of
 from onceonly.endpoint.plans import plan
+from onceonly.errors import InvalidHandler
 from onceonly.systems import Offer
 from tests.endpoint.entity_harness import Deposit
 from tests.endpoint.harness import STILL, endpoint

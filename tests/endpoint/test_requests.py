@@ -16,9 +16,10 @@ import pytest
 import uvicorn
 from fastapi import FastAPI
 
-from onceonly import Endpoint, InvalidEffect, Peer, Retry, SetupError
+from onceonly import Endpoint, Peer, Retry, SetupError
 from onceonly.endpoint.http_app import HttpApp
 from onceonly.endpoint.requests import RequestPlace, Requests
+from onceonly.errors import InvalidEffect
 from onceonly.model.dead_letter import DeadLetter
 from onceonly.model.peer import MOST
 from onceonly.model.remote import LARGEST, Verb

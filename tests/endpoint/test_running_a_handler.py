@@ -8,19 +8,10 @@ from typing import Any
 
 import pytest
 
-from onceonly import (
-    CommitFailed,
-    CommitRefused,
-    ConflictError,
-    Context,
-    InvalidEffect,
-    OutcomeUnknown,
-    Reject,
-    Retry,
-    RetryLater,
-)
+from onceonly import CommitFailed, ConflictError, Context, OutcomeUnknown, Reject, Retry, RetryLater
 from onceonly.adapters.memory.store import Notebook
 from onceonly.endpoint.host import host_of
+from onceonly.errors import CommitRefused, InvalidEffect
 from onceonly.model.errors import BudgetExceeded, HandlerFailed
 from onceonly.model.message import Failure, FailureKind
 from onceonly.runtime.observe.crash import Crashed

@@ -12,8 +12,9 @@ from sqlalchemy import Connection
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 from sqlalchemy.orm import Session
 
-from onceonly import Context, Endpoint, InvalidHandler, Retry
+from onceonly import Context, Endpoint, Retry
 from onceonly.endpoint.host import host_of
+from onceonly.errors import InvalidHandler
 from tests.endpoint.harness import endpoint
 
 

@@ -4,13 +4,14 @@ from datetime import UTC, datetime
 
 import pytest
 
-from onceonly import Endpoint, InvalidEffect
+from onceonly import Endpoint
 from onceonly.adapters.memory.store import MemoryDeadLetters
 from onceonly.adapters.memory.transport import MemoryTransport
 from onceonly.adapters.memory.world import Live
 from onceonly.cli.letters import moment
 from onceonly.cli.sending import SendTally, send_all
 from onceonly.endpoint.message_builder import MessageBuilder, Origin, SendOptions
+from onceonly.errors import InvalidEffect
 from onceonly.formats.cloudevents import HISTORY, arrival
 from onceonly.formats.records import decode_letter, encode_letter
 from onceonly.model.dead_letter import DeadLetter

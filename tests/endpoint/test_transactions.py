@@ -10,18 +10,7 @@ from typing import Any
 import pytest
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from onceonly import (
-    ConflictError,
-    Endpoint,
-    InvalidEffect,
-    InvalidKey,
-    KeyReused,
-    Off,
-    SetupError,
-    Transaction,
-    TransactionMisused,
-    testing,
-)
+from onceonly import ConflictError, Endpoint, Off, SetupError, Transaction, testing
 from onceonly.adapters.memory.store import MemoryStore, Notebook
 from onceonly.adapters.memory.transactions import MemoryTransactions
 from onceonly.adapters.memory.world import Live
@@ -29,6 +18,7 @@ from onceonly.algorithms.admission import StoreAdmission
 from onceonly.algorithms.transaction import Transacted, TransactionPorts, begin, complete, enclosed, transact
 from onceonly.endpoint.host import host_of
 from onceonly.endpoint.transactions import asked
+from onceonly.errors import InvalidEffect, InvalidKey, KeyReused, TransactionMisused
 from onceonly.formats.answers import encode_answer, request_fingerprint
 from onceonly.model.errors import CommitFailed, OutcomeUnknown
 from onceonly.model.identity import hash_of

@@ -12,7 +12,8 @@ import httpx
 import pytest
 from sqlalchemy.engine import make_url
 
-from onceonly import Endpoint, TransactionMisused
+from onceonly import Endpoint
+from onceonly.errors import TransactionMisused
 from onceonly.integrations.requests import Terms
 from tests.integrations.harness import APPLICATIONS, FRAMEWORKS, ServedApplication, serving
 from tests.servers.available import free_port

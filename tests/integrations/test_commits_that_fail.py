@@ -11,8 +11,9 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import Response
 
-from onceonly import CommitRefused, Endpoint
+from onceonly import Endpoint
 from onceonly.assembly import open_store
+from onceonly.errors import CommitRefused
 from tests.integrations.harness import APPLICATIONS, FRAMEWORKS, Behaviour, ServedApplication, serving, two_with_one_key
 from tests.servers.available import free_port
 from tests.servers.cutting_commits import Cutter, cutting

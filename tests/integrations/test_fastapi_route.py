@@ -10,7 +10,8 @@ from fastapi.responses import PlainTextResponse
 from pydantic import BaseModel
 from starlette.requests import Request
 
-from onceonly import Endpoint, SetupError, Transaction, TransactionMisused
+from onceonly import Endpoint, SetupError, Transaction
+from onceonly.errors import TransactionMisused
 from onceonly.integrations.fastapi import OnceOnlyRoute, Tx, transaction
 from tests.integrations.harness import Behaviour, ServedApplication, serving, write
 

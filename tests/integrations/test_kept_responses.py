@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
 
-from onceonly import TransactionMisused
+from onceonly.errors import TransactionMisused
 from onceonly.integrations.kept_responses import MAX_KEPT, decode_response, encode_response
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
-from onceonly import ConflictError, SchemaMissing
+from onceonly import ConflictError
+from onceonly.errors import SchemaMissing
 from onceonly.sql.database import Database
 from onceonly.sql.schema import upgrade
 from onceonly.sql.store import SCHEMA

@@ -10,7 +10,8 @@ import pytest
 from sqlalchemy import select, text
 from sqlalchemy.exc import DBAPIError
 
-from onceonly import CommitFailed, CommitRefused, ConflictError, InvalidEffect, KeyReused, Transaction, TransactionMisused
+from onceonly import CommitFailed, ConflictError, Transaction
+from onceonly.errors import CommitRefused, InvalidEffect, KeyReused, TransactionMisused
 from onceonly.model.identity import Identity, outgoing_id, without_instant
 from onceonly.runtime.environment import LIVE
 from onceonly.runtime.observe.observer import Point, PortCall

@@ -12,6 +12,8 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+__all__ = ["is_text"]
+
 _ESCAPED = re.compile(rb"=([0-9A-F]{2})")
 GREATEST = 1 << 20  # bytes; a service's own form of a body can be several times as large
 DEEPEST = 32  # every service holds this many levels

@@ -9,6 +9,8 @@ from onceonly.documents.encoding import is_text
 from onceonly.model.errors import CommitRefused
 from onceonly.ports.documents import Change, DocumentLimits
 
+__all__ = ["DOCUMENT_LIMITS", "check_limits"]
+
 KIB, MIB = 1024, 1024 * 1024
 DOCUMENT_LIMITS = MappingProxyType(
     {

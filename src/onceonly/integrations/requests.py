@@ -44,6 +44,7 @@ CONNECT_SECONDS = 10.0
 """Seconds that the store may take to be reached, beside what is waited for another request with the key."""
 Respond = Callable[[Request], Awaitable[Response]]
 Principal = Callable[[Request], str | None]
+"""Returns who sends a request, as the scope of its idempotency key; None for a client that is not identified."""
 
 _ATTEMPT = "onceonly.attempt"
 _log = logging.getLogger("onceonly.http")

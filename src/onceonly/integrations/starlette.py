@@ -13,6 +13,7 @@ from onceonly.endpoint import Endpoint, Transaction
 from onceonly.integrations.requests import Principal, Terms, by_authorization, transaction_of
 
 Serving = Callable[[Request, Transaction], Awaitable[Response]]
+"""A request handler that works in the transaction it is given."""
 
 __all__ = ["Principal", "Serving", "lifespan", "once"]
 

@@ -5,6 +5,8 @@ from msgspec import Struct
 from onceonly.model.identity import Identity
 from onceonly.model.message import Headers
 
+__all__ = ["Artifact", "Reservation"]
+
 
 class Artifact(Struct, frozen=True, kw_only=True):
     """Something to make: its kind (such as "blob"), its name, which begins with the attempt's id, and its data.

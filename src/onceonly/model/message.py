@@ -10,7 +10,10 @@ from onceonly.model.identity import Identity, fingerprint, instant_in
 from onceonly.model.ring import INSTANT, read_instant
 from onceonly.model.token import TOKEN
 
+__all__ = ["Delivery", "Failure", "FailureKind", "Headers", "Message", "Send", "Unreadable"]
+
 Headers = tuple[tuple[str, str], ...]
+"""Names and values, in the order of arrival. A name may occur more than once."""
 
 
 class Message(Struct, frozen=True, kw_only=True, dict=True, omit_defaults=True):

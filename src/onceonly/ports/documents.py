@@ -10,6 +10,8 @@ from typing import Protocol
 
 from msgspec import Struct
 
+__all__ = ["Change", "Document", "DocumentLimits", "Documents", "Version"]
+
 Version = str
 """Opaque; never the same twice for one key, also not across delete and re-create, and never empty."""
 

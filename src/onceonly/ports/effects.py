@@ -13,6 +13,8 @@ from onceonly.model.message import Message
 from onceonly.model.record import Answer, Record
 from onceonly.model.remote import Response
 
+__all__ = ["ArtifactStore", "Effects", "Register"]
+
 
 class Effects(Protocol):
     """What the algorithm asks around a unit; where an endpoint makes no things, every call is a formality."""

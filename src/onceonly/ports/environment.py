@@ -2,6 +2,8 @@
 
 from typing import Protocol
 
+__all__ = ["Clock", "IdGenerator", "RandomSource"]
+
 
 class Clock(Protocol):
     """The wall clock."""

@@ -8,6 +8,8 @@ from msgspec import Struct
 from onceonly.model.message import Delivery, Send
 from onceonly.model.record import Answer
 
+__all__ = ["Depth", "Topology", "Traits", "Transport"]
+
 
 class Traits(Struct, frozen=True, kw_only=True):
     """What a broker can do: data that the runtime reads, so that nobody branches on its name.

@@ -24,6 +24,22 @@ from onceonly.ports.transport import Topology, Transport
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
+__all__ = [
+    "GROUP",
+    "SQL",
+    "ArtifactService",
+    "CheckedArtifactStore",
+    "DocumentService",
+    "Driver",
+    "Offer",
+    "Role",
+    "System",
+    "TransportService",
+    "schemes",
+    "system_of",
+    "systems",
+]
+
 GROUP = "onceonly.systems"
 """The group of entry points in which packages register their systems."""
 

@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
+__all__ = ["in_thread"]
+
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 

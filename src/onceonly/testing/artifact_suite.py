@@ -10,6 +10,8 @@ from onceonly.testing.samples import EVERY_BYTE
 from onceonly.testing.store_subject import cancel
 from onceonly.testing.suite import Suite
 
+__all__ = ["ArtifactStoreSubject", "ArtifactStoreSuite"]
+
 NAME = "invoices/2026/0f3a.pdf"
 NAMES = (NAME, "0f3a", "invoices/2027/0f3a.pdf", "köln № 7 δ/東京 🛫", "a b/c+d%2F=e&f#g", "%", "_", "a-b_c.d,e;f~g", "x" * 100)
 LARGE = EVERY_BYTE * 4096

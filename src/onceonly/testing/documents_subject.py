@@ -11,6 +11,8 @@ from onceonly.model.errors import CommitFailed, OutcomeUnknown
 from onceonly.ports.documents import Change, Document, Documents, Version
 from onceonly.testing.suite import raises
 
+__all__ = ["DocumentsSubject", "Moment"]
+
 Moment = Literal["before", "after"]
 """When a write is cut off: before the service has got it, or after it has applied it and before its answer is through."""
 

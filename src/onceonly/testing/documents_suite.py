@@ -27,6 +27,8 @@ from onceonly.testing.documents_subject import (
 from onceonly.testing.samples import EVERY_BYTE
 from onceonly.testing.suite import Suite, raises
 
+__all__ = ["DocumentsSuite"]
+
 JSON_BODIES = (
     b"{}",
     b'{"records":{},"state":{"total":1,"name":"k\xc3\xb6ln \xf0\x9f\x9b\xab","list":[1,2,[]],"none":null,"yes":true}}',

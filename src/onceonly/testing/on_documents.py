@@ -22,6 +22,16 @@ from onceonly.testing.suite import ENDPOINT
 from onceonly.testing.token_suite import TokenSubject, TokenSuite
 from onceonly.testing.transaction_suite import AttemptsSubject, AttemptSuite, EntitySuite, TransactionSubject, TransactionSuite
 
+__all__ = [
+    "DedupOnDocuments",
+    "DocumentDedupSuite",
+    "DocumentTokenSuite",
+    "DocumentTransactionSuite",
+    "OnDocuments",
+    "TokensOnDocuments",
+    "TransactionsOnDocuments",
+]
+
 RETENTION = timedelta(days=7)
 EVERYTHING = "everything"
 """The entity that is the business data of transactions."""

@@ -15,6 +15,8 @@ from onceonly.ports.transport import Depth, Topology, Transport
 from onceonly.testing.samples import failures, message, rich_message
 from onceonly.testing.suite import ENDPOINT, OTHER, Suite, raises
 
+__all__ = ["TransportSubject", "TransportSuite"]
+
 EVENT = message().type
 AGES_SECONDS = 3600.0
 DAY_MS = 24 * 3600 * 1000

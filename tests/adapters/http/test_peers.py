@@ -7,8 +7,9 @@ from contextlib import asynccontextmanager, suppress
 
 import pytest
 
-from onceonly import CommitFailed, CommitRefused, OutcomeUnknown, Peer, SetupError
+from onceonly import CommitFailed, OutcomeUnknown, Peer, SetupError
 from onceonly.adapters.http.remote import HttpRemote, open_remote
+from onceonly.errors import CommitRefused
 from onceonly.model.artifact import Artifact
 from onceonly.model.peer import MOST, name_of, url_of
 from onceonly.model.record import Answer

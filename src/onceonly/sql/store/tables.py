@@ -41,6 +41,8 @@ from onceonly.sql.columns import (
 from onceonly.sql.database_clock import DatabaseNow, database_now
 from onceonly.sql.schema import Schema
 
+__all__ = ["Tables", "metadata", "tables"]
+
 KEY_TEXT = 32
 THE_RING = 1
 FIRST_DAY_MS = 24 * 3600 * 1000

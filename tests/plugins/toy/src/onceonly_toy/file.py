@@ -13,8 +13,8 @@ from uuid import uuid4
 
 from onceonly.documents.encoding import is_text
 from onceonly.documents.limits import check_limits
+from onceonly.errors import CommitFailed, CommitRefused, OutcomeUnknown, SetupError
 from onceonly.model.artifact import Artifact
-from onceonly.model.errors import CommitFailed, CommitRefused, OutcomeUnknown, SetupError
 from onceonly.ports.documents import Change, Document, DocumentLimits, Version
 from onceonly.ports.environment import Clock
 from onceonly.systems.threads import in_thread

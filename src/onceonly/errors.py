@@ -1,0 +1,67 @@
+"""Every error that this library raises, or that handlers and adapters raise for it.
+
+`OnceOnlyError` is the root. Below it are three families:
+
+* `SetupError`: the set-up is wrong. A person must change something.
+* `RetryableError`: the operation did not succeed now and may be tried again from the start. `CommitFailed` means that nothing
+  happened, `OutcomeUnknown` that it may have happened.
+* `ConflictError`: somebody else won. Nothing of this attempt happened.
+
+The most common ones are names of `onceonly` as well.
+"""
+
+from onceonly.model.errors import (
+    CommitFailed,
+    CommitRefused,
+    ConflictError,
+    DriverMissing,
+    InvalidEffect,
+    InvalidHandler,
+    InvalidKey,
+    KeyReused,
+    LockTimeout,
+    OnceOnlyError,
+    OutcomeUnknown,
+    PermanentFailure,
+    QueueMissing,
+    Reject,
+    RetryableError,
+    RetryLater,
+    SchemaMissing,
+    SchemaTooNew,
+    SetupError,
+    TransactionMisused,
+    Unable,
+    Unsafe,
+    UpgradeRequired,
+    VersionConflict,
+    WorkerStopped,
+)
+
+__all__ = [
+    "CommitFailed",
+    "CommitRefused",
+    "ConflictError",
+    "DriverMissing",
+    "InvalidEffect",
+    "InvalidHandler",
+    "InvalidKey",
+    "KeyReused",
+    "LockTimeout",
+    "OnceOnlyError",
+    "OutcomeUnknown",
+    "PermanentFailure",
+    "QueueMissing",
+    "Reject",
+    "RetryLater",
+    "RetryableError",
+    "SchemaMissing",
+    "SchemaTooNew",
+    "SetupError",
+    "TransactionMisused",
+    "Unable",
+    "Unsafe",
+    "UpgradeRequired",
+    "VersionConflict",
+    "WorkerStopped",
+]
