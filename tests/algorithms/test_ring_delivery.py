@@ -176,7 +176,7 @@ async def test_a_retry_copy_keeps_the_instant_of_its_message() -> None:
     assert (found.identity, found.instant, copy.attempts) == (failing.identity, failing.instant, 1)
 
 
-async def test_a_call_that_is_owed_keeps_its_slot_and_is_made_when_its_message_comes_again() -> None:
+async def test_a_call_that_is_pending_keeps_its_slot_and_is_made_when_its_message_comes_again() -> None:
     """A record may have calls alone, such as one that ends a request; whoever makes them is no copy of what is done."""
     place = Place()
     await place.ring.slots()
@@ -185,7 +185,7 @@ async def test_a_call_that_is_owed_keeps_its_slot_and_is_made_when_its_message_c
     await unit.commit([Record(message.identity, calls=(RemoteRequest(Verb.DELETE, "http://till/r"),))])
     place.clock.advance(20 * WIDTH_MS)
     slot = (await place.ring.slicing()).slot(message.instant)
-    assert await place.ring.recycle(slot) is Recycling.OWED
+    assert await place.ring.recycle(slot) is Recycling.PENDING
     report = await place.deliver(message)
     assert (report.known, report.idle, place.effects.called, place.handlers.handled) == (1, 0, ["follow-up"], [])
     assert await place.ring.recycle(slot) is Recycling.RECYCLED

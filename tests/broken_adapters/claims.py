@@ -34,8 +34,8 @@ class RenamingStores(WrappedStores):
         unit = await super().begin(store, asked, isolated=isolated)
         unit.new = tuple(of[message.identity] for message in unit.new)
         unit.done = tuple(of[message.identity] for message in unit.done)
-        unit.clashing = tuple(of[message.identity] for message in unit.clashing)
-        unit.owed = tuple(Record(of[record.identity].identity, record.effects) for record in unit.owed)
+        unit.mismatched = tuple(of[message.identity] for message in unit.mismatched)
+        unit.pending = tuple(Record(of[record.identity].identity, record.effects) for record in unit.pending)
         return unit
 
     async def commit(self, unit: WrappedUnit, records: Sequence[Record]) -> None:
@@ -141,7 +141,7 @@ class ReissuingStore(WrappedStores):
     async def begin(self, store: WholeStore, messages: Sequence[Message], *, isolated: bool) -> WrappedUnit:
         """Re-issue."""
         unit = await super().begin(store, messages, isolated=isolated)
-        unit.owed = tuple(Record(record.identity, tuple(map(self._reissue, record.effects))) for record in unit.owed)
+        unit.pending = tuple(Record(record.identity, tuple(map(self._reissue, record.effects))) for record in unit.pending)
         return unit
 
     def _reissue(self, effect: Send) -> Send:
@@ -152,9 +152,9 @@ class OnceOwingStore(WrappedStores):
     """Drops a record when it hands it out."""
 
     async def begin(self, store: WholeStore, messages: Sequence[Message], *, isolated: bool) -> WrappedUnit:
-        """Forget what is owed."""
+        """Forget what is pending."""
         unit = await super().begin(store, messages, isolated=isolated)
-        await store.forget(unit.owed)
+        await store.forget(unit.pending)
         return unit
 
 
@@ -164,7 +164,7 @@ class BodyBlindStore(WrappedStores):
     async def begin(self, store: WholeStore, messages: Sequence[Message], *, isolated: bool) -> WrappedUnit:
         """Take a clash for a copy."""
         unit = await super().begin(store, messages, isolated=isolated)
-        unit.done, unit.clashing = (*unit.done, *unit.clashing), ()
+        unit.done, unit.mismatched = (*unit.done, *unit.mismatched), ()
         return unit
 
 
@@ -174,7 +174,7 @@ class OverwritingStore(WrappedStores):
     async def begin(self, store: WholeStore, messages: Sequence[Message], *, isolated: bool) -> WrappedUnit:
         """Drop the record of what clashes."""
         unit = await super().begin(store, messages, isolated=isolated)
-        await store.forget([Record(message.identity) for message in unit.clashing])
+        await store.forget([Record(message.identity) for message in unit.mismatched])
         return unit
 
 
@@ -195,7 +195,7 @@ class EarlyClaimStore(WrappedStores):
         await claims.commit([Record(message.identity) for message in claims.found.new])
         unit = await super().begin(store, [], isolated=isolated)
         found = claims.found
-        unit.new, unit.owed, unit.done, unit.clashing = found.new, found.owed, found.done, found.clashing
+        unit.new, unit.pending, unit.done, unit.mismatched = found.new, found.pending, found.done, found.mismatched
         return unit
 
 

@@ -47,9 +47,9 @@ class TokenLosingForgetful(WrappedForgetful):
     """Gives back the effects of a record, and nothing else."""
 
     async def begin(self, store: WholeStore, messages: Sequence[Message], *, isolated: bool) -> WrappedUnit:
-        """Strip what is owed."""
+        """Strip what is pending."""
         unit = await super().begin(store, messages, isolated=isolated)
-        unit.owed = tuple(Record(record.identity, record.effects, unit=record.unit) for record in unit.owed)
+        unit.pending = tuple(Record(record.identity, record.effects, unit=record.unit) for record in unit.pending)
         return unit
 
 

@@ -9,7 +9,7 @@ from onceonly.model.errors import ConflictError
 from onceonly.model.message import Message
 from onceonly.model.record import Record
 from onceonly.model.ring import ANYWAY, INSTANT, Undecidable, read_instant
-from onceonly.ports.ring import OWED_COUNTED, Recycling, Ring, Slot, SlotState
+from onceonly.ports.ring import PENDING_COUNTED, Recycling, Ring, Slot, SlotState
 from onceonly.ports.store import UndecidableMessage
 from onceonly.testing.ring_subject import RETENTION_MS, WIDTH_MS, RingSubject
 from onceonly.testing.store_subject import WholeStore, steps
@@ -28,15 +28,15 @@ def dated(message: Message, instant: int, former: int = 0) -> Message:
 class Unlabelled(WrappedRings):
     """Claims in no slot what `is_wrongly_new` says of it: as if its label had not been in the way."""
 
-    def is_wrongly_new(self, barred: UndecidableMessage) -> bool:
+    def is_wrongly_new(self, undecidable: UndecidableMessage) -> bool:
         """Tell."""
         return False
 
     async def begin(self, store: WholeStore, messages: Sequence[Message], *, isolated: bool) -> WrappedUnit:
         """Call them new."""
         unit = await super().begin(store, messages, isolated=isolated)
-        wrong = [each for each in unit.barred if self.is_wrongly_new(each)]
-        unit.barred = tuple(each for each in unit.barred if each not in wrong)
+        wrong = [each for each in unit.undecidable if self.is_wrongly_new(each)]
+        unit.undecidable = tuple(each for each in unit.undecidable if each not in wrong)
         unit.new = (*unit.new, *(each.message for each in wrong))
         return unit
 
@@ -49,7 +49,7 @@ class Unlabelled(WrappedRings):
 class LabelBlindRing(Unlabelled):
     """Never looks at a label: what is behind the horizon is new again."""
 
-    def is_wrongly_new(self, barred: UndecidableMessage) -> bool:
+    def is_wrongly_new(self, undecidable: UndecidableMessage) -> bool:
         """Take all of them."""
         return True
 
@@ -57,17 +57,17 @@ class LabelBlindRing(Unlabelled):
 class BoldRing(Unlabelled):
     """Takes what its slot is not ready for."""
 
-    def is_wrongly_new(self, barred: UndecidableMessage) -> bool:
+    def is_wrongly_new(self, undecidable: UndecidableMessage) -> bool:
         """Take those that should wait."""
-        return barred.bar is Undecidable.SLOT_NOT_READY
+        return undecidable.reason is Undecidable.SLOT_NOT_READY
 
 
 class FarsightedRing(Unlabelled):
     """Takes what comes from the future."""
 
-    def is_wrongly_new(self, barred: UndecidableMessage) -> bool:
+    def is_wrongly_new(self, undecidable: UndecidableMessage) -> bool:
         """Take those."""
-        return barred.bar is Undecidable.TOO_NEW
+        return undecidable.reason is Undecidable.TOO_NEW
 
 
 class EarlierLookRing(Unlabelled):
@@ -81,9 +81,9 @@ class EarlierLookRing(Unlabelled):
         await steps(8)
         return await super().begin(store, messages, isolated=isolated)
 
-    def is_wrongly_new(self, barred: UndecidableMessage) -> bool:
+    def is_wrongly_new(self, undecidable: UndecidableMessage) -> bool:
         """Take those whose label was right, then."""
-        return barred.message.identity in self._fine
+        return undecidable.message.identity in self._fine
 
 
 class LabellingRing(WrappedRings):
@@ -92,11 +92,11 @@ class LabellingRing(WrappedRings):
     async def begin(self, store: WholeStore, messages: Sequence[Message], *, isolated: bool) -> WrappedUnit:
         """Recycle what is not recycled, then begin again."""
         unit = await super().begin(store, messages, isolated=isolated)
-        if not any(each.bar is Undecidable.SLOT_NOT_READY for each in unit.barred):
+        if not any(each.reason is Undecidable.SLOT_NOT_READY for each in unit.undecidable):
             return unit
         self.abandon(unit)
         ring = await self.rings.ring()
-        for each in unit.barred:
+        for each in unit.undecidable:
             await ring.recycle((await ring.slicing()).slot(each.message.instant))
         return await super().begin(store, messages, isolated=isolated)
 
@@ -105,10 +105,10 @@ class StallingRing(WrappedRings):
     """Bars a whole batch for one message of it."""
 
     async def begin(self, store: WholeStore, messages: Sequence[Message], *, isolated: bool) -> WrappedUnit:
-        """Keep nothing but what is barred."""
+        """Keep nothing but what is undecidable."""
         unit = await super().begin(store, messages, isolated=isolated)
-        if unit.barred:
-            unit.new, unit.done, unit.owed = (), (), ()
+        if unit.undecidable:
+            unit.new, unit.done, unit.pending = (), (), ()
         return unit
 
 
@@ -120,7 +120,7 @@ class ClockRing(WrappedRings):
         horizon = self.now() - RETENTION_MS - WIDTH_MS
         late = [message for message in messages if 0 < message.instant < horizon]
         unit = await super().begin(store, [message for message in messages if message not in late], isolated=isolated)
-        unit.barred = (*unit.barred, *(UndecidableMessage(message, Undecidable.TOO_OLD) for message in late))
+        unit.undecidable = (*unit.undecidable, *(UndecidableMessage(message, Undecidable.TOO_OLD) for message in late))
         return unit
 
 
@@ -133,7 +133,7 @@ class InstantlessRing(WrappedRings):
         unit = await super().begin(store, [dated(message, 0) for message in messages], isolated=isolated)
         unit.new = tuple(of[message.identity] for message in unit.new)
         unit.done = tuple(of[message.identity] for message in unit.done)
-        unit.clashing = tuple(of[message.identity] for message in unit.clashing)
+        unit.mismatched = tuple(of[message.identity] for message in unit.mismatched)
         return unit
 
 
@@ -262,9 +262,9 @@ class CarelessRing(WrappedRings):
     async def recycle(self, ring: Ring, number: int, *, by_rows: bool) -> Recycling:
         """Drop what is in the way."""
         outcome = await ring.recycle(number, by_rows=by_rows)
-        if outcome is Recycling.OWED:
+        if outcome is Recycling.PENDING:
             store = await self.rings.store()
-            await store.forget(await store.undispatched(1 << 52, OWED_COUNTED))
+            await store.forget(await store.undispatched(1 << 52, PENDING_COUNTED))
             outcome = await ring.recycle(number, by_rows=by_rows)
         return outcome
 
@@ -345,7 +345,7 @@ class BlandRing(WrappedRings):
 
     async def slots(self, ring: Ring) -> Sequence[Slot]:
         """Smooth."""
-        return tuple(replace(slot, state=SlotState.CURRENT, owed=0, late=0) for slot in await ring.slots())
+        return tuple(replace(slot, state=SlotState.CURRENT, pending=0, late=0) for slot in await ring.slots())
 
 
 class StoppedRing(WrappedRings):

@@ -18,12 +18,12 @@ class WrappedUnit:
     def __init__(self, owner: "WrappedStores", unit: Unit, store: WholeStore) -> None:
         self.key = unit.key
         found = unit.found
-        self.new, self.owed, self.done, self.clashing, self.barred = (
+        self.new, self.pending, self.done, self.mismatched, self.undecidable = (
             found.new,
-            found.owed,
+            found.pending,
             found.done,
-            found.clashing,
-            found.barred,
+            found.mismatched,
+            found.undecidable,
         )
         self.resources = owner.resources(unit)
         self.inner, self.store = unit, store
@@ -33,7 +33,7 @@ class WrappedUnit:
     @property
     def found(self) -> BeginResult:
         """What `begin` found, or what the wrapper says it found."""
-        return BeginResult(self.new, self.owed, self.done, self.clashing, self.barred)
+        return BeginResult(self.new, self.pending, self.done, self.mismatched, self.undecidable)
 
     async def commit(self, records: Sequence[Record]) -> None:
         """Commit, as the wrapper does it."""

@@ -67,7 +67,7 @@ def test_cloudevents_and_events_from_standard_input(onceonly: Terminal, monkeypa
     event = {"specversion": "1.0", "id": "1", "source": "/s", "type": "OrderPlaced", "data": {"order_id": "A-1"}}
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(json.dumps(event, indent=2).encode())))
     done = onceonly("send", "--event", "--transport", "sqlite:///queue.db", "--json")
-    assert (done.code, done.answer) == (0, {"sent": 1, "refused": [], "unsure": 0, "error": None})
+    assert (done.code, done.answer) == (0, {"sent": 1, "refused": [], "unknown": 0, "error": None})
     assert onceonly("status", "shop:mailer", "--json").answer[0]["waiting"] == 1
 
 

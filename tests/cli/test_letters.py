@@ -104,7 +104,7 @@ async def test_a_letter_that_cannot_be_retried_stays_and_says_why() -> None:
     assert len(await choose(simulated.letters, Chosen())) == 2
 
 
-def barred(number: int, bar: Undecidable, instant: str = "17") -> DeadLetter:
+def undecidable(number: int, bar: Undecidable, instant: str = "17") -> DeadLetter:
     """Make the letter of a message that its store could not judge."""
     plain = letter(number, reason=bar.value)
     assert plain.message is not None
@@ -113,11 +113,11 @@ def barred(number: int, bar: Undecidable, instant: str = "17") -> DeadLetter:
 
 async def test_a_message_behind_the_horizon_goes_back_only_anyway_and_with_a_mark() -> None:
     """Its store would refuse it again; with the mark it is claimed as what it is now, under the same identity."""
-    simulated = await SimulatedEndpoint().opened(barred(1, Undecidable.TOO_OLD))
+    simulated = await SimulatedEndpoint().opened(undecidable(1, Undecidable.TOO_OLD))
     done = await simulated.retry(Chosen())
     assert (done.sent, len(await choose(simulated.letters, Chosen()))) == (0, 1)
-    assert "--anyway" in dict(done.kept)[barred(1, Undecidable.TOO_OLD).key]
-    done = await simulated.retry(Chosen(keys=(barred(1, Undecidable.TOO_OLD).key,)), anyway=True)
+    assert "--anyway" in dict(done.kept)[undecidable(1, Undecidable.TOO_OLD).key]
+    done = await simulated.retry(Chosen(keys=(undecidable(1, Undecidable.TOO_OLD).key,)), anyway=True)
     simulated.clock.advance(50)
     (delivery,) = await simulated.transport.receive(10, 0)
     event = take_apart(delivery.headers, delivery.body)
@@ -127,7 +127,7 @@ async def test_a_message_behind_the_horizon_goes_back_only_anyway_and_with_a_mar
 
 async def test_a_message_from_the_future_goes_back_as_it_is_when_its_time_has_come() -> None:
     """Anyway marks it; other letters are not marked whatever was said."""
-    early, plain = barred(1, Undecidable.TOO_NEW), replace(barred(2, Undecidable.TOO_NEW), reason="boom")
+    early, plain = undecidable(1, Undecidable.TOO_NEW), replace(undecidable(2, Undecidable.TOO_NEW), reason="boom")
     simulated = await SimulatedEndpoint().opened(early, plain)
     for anyway, marks in ((False, {None}), (True, {"1", None})):
         assert (await simulated.retry(Chosen(), anyway=anyway)).sent == 2
@@ -144,10 +144,10 @@ async def test_a_message_from_the_future_is_kept_until_its_slot_may_hold_it(befo
     """It would only be refused again; from when on it is not, is told. Three slices ahead there is room."""
     slicing = Slicing(width=3_600_000)
     instant = 1_900_000_000_000
-    early = barred(1, Undecidable.TOO_NEW, str(instant))
+    early = undecidable(1, Undecidable.TOO_NEW, str(instant))
     opens = slicing.start(instant) - 3 * slicing.width
-    assert slicing.decide_retry(instant, None, opens) is Undecidable.SLOT_NOT_READY
-    assert slicing.decide_retry(instant, None, opens - 1) is Undecidable.TOO_NEW
+    assert slicing.undecidable_reason(instant, None, opens) is Undecidable.SLOT_NOT_READY
+    assert slicing.undecidable_reason(instant, None, opens - 1) is Undecidable.TOO_NEW
     simulated = await SimulatedEndpoint().opened(early)
     done = await simulated.retry(Chosen(), cut=Cut(slicing, opens - before))
     assert (done.sent, done.early) == (0 if is_kept else 1, [])
@@ -164,7 +164,7 @@ KEPT = (
 
 async def test_where_nobody_knows_how_time_is_cut_it_goes_back_with_a_warning() -> None:
     """As when only the place of the letters was named. An instant that no calendar has is told as the last one."""
-    early, never = barred(1, Undecidable.TOO_NEW, "1900000000000"), barred(2, Undecidable.TOO_NEW, str((1 << 48) - 1))
+    early, never = undecidable(1, Undecidable.TOO_NEW, "1900000000000"), undecidable(2, Undecidable.TOO_NEW, str((1 << 48) - 1))
     done = await (await SimulatedEndpoint().opened(early, never)).retry(Chosen())
     assert (done.sent, done.kept) == (2, [])
     words = "refused again unless its time, {}, is near by the clock of its store"

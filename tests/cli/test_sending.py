@@ -50,7 +50,7 @@ async def test_batches_are_sent_and_the_progress_adds_up() -> None:
     """More than one batch arrives completely."""
     transport, tally, ticks = await shop(), SendTally(), []
     await send_all(numbered(1200), transport, to="shop", tally=tally, tick=ticks.append)
-    assert (tally.sent, tally.refused, tally.unsure, sum(ticks)) == (1200, [], 0, 1200)
+    assert (tally.sent, tally.refused, tally.unknown, sum(ticks)) == (1200, [], 0, 1200)
     assert (await transport.depth("shop")).waiting == 1200
 
 
@@ -68,7 +68,7 @@ async def test_unsure_messages_are_sent_again_and_only_they() -> None:
     await transport.declare([Topology(endpoint="shop")])
     await send_all(numbered(3), transport, to="shop", tally=tally, tick=lambda _: None)
     assert transport.asked == [3, 3, 1]
-    assert (tally.sent, tally.unsure) == (3, 0)
+    assert (tally.sent, tally.unknown) == (3, 0)
     ids = {value for d in await transport.receive(100, 0) for key, value in d.headers if key == "ce-id"}
     assert ids == {"0", "1", "2"}
 
@@ -83,7 +83,7 @@ async def test_what_stays_unsure_is_counted(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(sending, "FIRST_PAUSE_SECONDS", 0)
     tally = SendTally()
     await send_all(numbered(2), DeadLine(Live(), "shop"), to="shop", tally=tally, tick=lambda _: None)
-    assert (tally.sent, tally.unsure) == (0, 2)
+    assert (tally.sent, tally.unknown) == (0, 2)
 
 
 class OftenAway(MemoryTransport):
@@ -124,7 +124,7 @@ async def test_a_server_that_goes_away_in_between_is_waited_for_a_while(
     else:
         with pytest.raises(CommitFailed):
             await sent_all
-    assert (tally.sent, tally.unsure) == (501 if len(away) < sending.TRIES else 500, 0)
+    assert (tally.sent, tally.unknown) == (501 if len(away) < sending.TRIES else 500, 0)
 
 
 async def test_refused_messages_are_listed_with_their_reason() -> None:

@@ -32,8 +32,8 @@ class AboutOneEntity:
     def __init__(self, unit: Unit) -> None:
         self.inner, self.key, self.resources = unit, unit.key, unit.resources
         found = unit.found
-        owed = tuple(replace(record, unit="") for record in found.owed)
-        self.found = BeginResult(_bare(found.new), owed, _bare(found.done), _bare(found.clashing), found.barred)
+        pending = tuple(replace(record, unit="") for record in found.pending)
+        self.found = BeginResult(_bare(found.new), pending, _bare(found.done), _bare(found.mismatched), found.undecidable)
 
     async def commit(self, records: Sequence[Record]) -> None:
         """Commit."""
@@ -68,7 +68,7 @@ class OneEntityStore(DocumentStore):
         records = (await self.look(f"entity/{ENTITY}")).records
         named = [(identity, records.get(self.name_of(identity))) for identity in self.known]
         found = [kept.record(identity, "") for identity, kept in named if kept]
-        return tuple(record for record in found if record.owes)
+        return tuple(record for record in found if record.is_pending)
 
 
 class DocumentStores(Timed):

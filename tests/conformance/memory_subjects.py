@@ -86,10 +86,10 @@ class MemoryRings(MemoryStores):
 
     async def claim_as_before(self, *messages: Message, decided: tuple[Effect, ...] = ()) -> None:
         """Put the claims into their slots."""
-        store, owed = await self.store(), {message.identity: decided for message in messages}
+        store, pending = await self.store(), {message.identity: decided for message in messages}
 
         def before(world: RingWorld, dial: Dial) -> Step:
-            return claimed_before(look(world, dial)[0], messages, owed, dial), None
+            return claimed_before(look(world, dial)[0], messages, pending, dial), None
 
         await self.driver.perform(PortOperation("before", store.place, before, (store.dial(),)))
 

@@ -160,10 +160,10 @@ async def test_the_stores_do_the_same(tmp_path: Path, seed: int) -> None:
             decided = {each.identity: effects()[: chance.randint(0, 2)] for each in asked if chance.random() < 0.8}
             first, second = [await act(store, plan, asked, decided) for store in pair]
             assert first == second
-            kinds |= {kind for kind, found in zip(("new", "owed", "done", "clashing"), first[0], strict=False) if found}
+            kinds |= {kind for kind, found in zip(("new", "pending", "done", "mismatched"), first[0], strict=False) if found}
             await memory.pass_time(1)
             await subject.pass_time(1)
-        assert kinds == {"new", "owed", "done", "clashing"}
+        assert kinds == {"new", "pending", "done", "mismatched"}
 
 
 async def act(store: WholeStore, plan: str, asked: list[Message], decided: dict[Any, tuple[Send, ...]]) -> tuple[Any, ...]:
@@ -174,7 +174,7 @@ async def act(store: WholeStore, plan: str, asked: list[Message], decided: dict[
     else:
         unit = await store.begin(asked, isolated=plan == "commit")
         new = unit.found.new
-        found = (new, sorted(unit.found.owed, key=identity), unit.found.done, unit.found.clashing)
+        found = (new, sorted(unit.found.pending, key=identity), unit.found.done, unit.found.mismatched)
         if plan == "commit":
             await unit.commit([Record(each.identity, decided[each.identity]) for each in new if each.identity in decided])
         else:

@@ -92,7 +92,7 @@ EVENTS: st.SearchStrategy[Event] = st.one_of(
     st.builds(Stalled, WHICH, TIMES),
 )
 HISTORIES = st.lists(EVENTS, max_size=16)
-OWED: list[Event] = [Sent(0), Stalled(0, 16 * WIDTH_MS), Recycled(0)]
+PENDING: list[Event] = [Sent(0), Stalled(0, 16 * WIDTH_MS), Recycled(0)]
 EARLY: list[Event] = [Sent(0), Passed(12 * WIDTH_MS), Passed(WIDTH_MS // 2), Recycled(0)]
 
 
@@ -224,7 +224,7 @@ def test_time_and_copies_break_no_promise_of_a_ring_in_memory(blocking: bool) ->
     """Once, not lost, and refused behind the horizon only: for any duplicates, delays, evictions and skew within limits."""
 
     @SOME
-    @example(OWED)
+    @example(PENDING)
     @example(EARLY)
     @given(HISTORIES)
     def holds(events: list[Event]) -> None:
@@ -245,7 +245,7 @@ def test_time_and_copies_break_no_promise_of_a_ring_in_sqlite(tmp_path: Path) ->
                 return await played(subject, events)
 
     @FEW
-    @example(OWED)
+    @example(PENDING)
     @example(EARLY)
     @given(HISTORIES)
     def holds(events: list[Event]) -> None:
@@ -259,7 +259,7 @@ def test_time_and_copies_break_no_promise_of_a_ring_in_sqlite(tmp_path: Path) ->
     [
         (rings.LabelBlindRing, [Sent(0)], "handled twice"),
         (rings.ForgetfulRing, [Sent(0), Copied(0), Worked(1)], "handled twice"),
-        (rings.CarelessRing, OWED, "first effects lost"),
+        (rings.CarelessRing, PENDING, "first effects lost"),
         (rings.ImpatientRing, EARLY, "refused without need"),
     ],
 )

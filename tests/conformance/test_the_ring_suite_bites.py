@@ -196,4 +196,4 @@ async def test_a_label_that_is_read_by_an_earlier_statement_lets_a_copy_through(
         database.dialect = LookingBefore(inner, lambda: ring.recycle(slicing.slot(now), by_rows=True))
         assert await see(subject, at(now), store=store) == Seen(new=("m1",))  # it would be handled twice
         database.dialect = inner
-        assert await see(subject, at(now), store=store) == Seen(barred=(("m1", Undecidable.TOO_OLD),))
+        assert await see(subject, at(now), store=store) == Seen(undecidable=(("m1", Undecidable.TOO_OLD),))

@@ -8,7 +8,7 @@ import pytest
 
 import onceonly.documents
 from onceonly.documents.bookkeeping import DocumentCounter, DocumentStarts
-from onceonly.documents.compare_and_set import TRIES, Contended, compare_and_set
+from onceonly.documents.compare_and_set import TRIES, WriteConflict, compare_and_set
 from onceonly.documents.store import DocumentStore
 from onceonly.model.errors import CommitFailed, ConflictError, OutcomeUnknown
 from onceonly.model.identity import Identity
@@ -70,13 +70,13 @@ async def test_nothing_to_do_sends_nothing() -> None:
     assert documents.calls == ["load"]
 
 
-@pytest.mark.parametrize(("keys", "error"), [(["a"], Contended), (["a", "b"], OutcomeUnknown)])
+@pytest.mark.parametrize(("keys", "error"), [(["a"], WriteConflict), (["a", "b"], OutcomeUnknown)])
 async def test_losing_every_race_is_failed_only_if_nothing_was_written(keys: list[str], error: type[Exception]) -> None:
     """It was CommitFailed for the store's own loop although another document had been written."""
     documents = Overtaken(TRIES)
     with pytest.raises(error, match="other workers kept changing 'a': 20 tries were not enough"):
         await compare_and_set(documents, keys, appended)
-    assert issubclass(Contended, CommitFailed)
+    assert issubclass(WriteConflict, CommitFailed)
     assert documents.calls.count("save") == TRIES
 
 
@@ -120,7 +120,7 @@ async def test_a_count_loses_no_addition() -> None:
     await counter.add(2)
     await counter.add(3)
     assert await counter.read() == 5
-    with pytest.raises(Contended):
+    with pytest.raises(WriteConflict):
         await DocumentCounter(contested(documents), "drops").add(1)
 
 

@@ -56,7 +56,7 @@ async def fill(harness: StoreHarness, history: timedelta | None) -> Record:
 @pytest.mark.parametrize("history", PLACES)
 @pytest.mark.parametrize("body", [8_192, 400_000])
 async def test_a_full_document_takes_register_rows(history: timedelta | None, body: int) -> None:
-    """Else a message that still owes its effects could not even begin, and would become a dead letter."""
+    """Else a message that still has pending its effects could not even begin, and would become a dead letter."""
     harness = StoreHarness(body=body)
     record = await fill(harness, history)
     identity = about(source="s" * 300).identity
@@ -75,7 +75,7 @@ async def test_a_full_document_can_be_fenced_and_emptied(history: timedelta | No
     store = harness.store(history)
     assert await store.fence(ENTITY, about("other").identity) is None
     await store.forget([record])
-    assert not [each for each in (await harness.entity()).records.values() if each.owes]
+    assert not [each for each in (await harness.entity()).records.values() if each.pending]
 
 
 async def test_a_document_full_of_history_says_so() -> None:

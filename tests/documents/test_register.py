@@ -215,7 +215,7 @@ async def test_a_listed_row_that_nobody_can_read_is_passed_over_and_told() -> No
 
 
 async def test_a_message_that_is_known_gets_no_row() -> None:
-    """Its effects may be owed while the document is full, and a copy that comes late leaves nothing behind."""
+    """Its effects may be pending while the document is full, and a copy that comes late leaves nothing behind."""
     for history in PLACES:
         harness = StoreHarness()
         record = await handle(harness.store(history), about(), ONE_EFFECT)
@@ -229,7 +229,7 @@ async def test_a_message_that_is_known_gets_no_row() -> None:
                 await unit.commit([Record(about().identity, attempt="a1", unit=unit.key)])
 
 
-async def test_an_owed_message_in_a_full_document_can_begin() -> None:
+async def test_an_pending_message_in_a_full_document_can_begin() -> None:
     """Not one byte more fits: it is never refused, so it never becomes a dead letter."""
     harness = StoreHarness(body=8_192)
     await handle(harness.store(), about(), ONE_EFFECT)
@@ -243,5 +243,5 @@ async def test_an_owed_message_in_a_full_document_can_begin() -> None:
     with pytest.raises(CommitRefused):
         await harness.register().open(rows[-1:])
     await harness.register().open([row(harness, "mine")])
-    assert (await harness.store().begin([about()])).found.owed
+    assert (await harness.store().begin([about()])).found.pending
     assert await harness.register().cancel(rows[0])

@@ -63,10 +63,10 @@ async def test_an_entity_never_expires() -> None:
 
 
 async def test_history_is_trimmed_by_when_a_message_was_finished() -> None:
-    """Not by when it was handled; and what still owes stays, however old."""
+    """Not by when it was handled; and what still has pending stays, however old."""
     harness = StoreHarness()
     store = harness.store()
-    owing = await handle(store, about("owing"), ONE_EFFECT)
+    pending = await handle(store, about("owing"), ONE_EFFECT)
     late = await handle(store, about("late"), ONE_EFFECT)
     await handle(store, about("early"))
     harness.clock.advance(6 * DAY)
@@ -74,7 +74,7 @@ async def test_history_is_trimmed_by_when_a_message_was_finished() -> None:
     harness.clock.advance(2 * DAY)
     await handle(store, about("now"))
     assert set((await harness.entity()).records) == {
-        store.name_of(each.identity) for each in (owing, late, Record(about("now").identity))
+        store.name_of(each.identity) for each in (pending, late, Record(about("now").identity))
     }
 
 
@@ -105,7 +105,7 @@ async def test_two_workers_may_forget_at_once() -> None:
         records = [await handle(first, about(name), ONE_EFFECT) for name in ("m1", "m2")]
         await asyncio.gather(first.forget(records), second.forget(records[::-1]))
         kept = (await harness.entity()).records.values()
-        assert [each.owes for each in kept] == ["", ""][: len(kept)]
+        assert [each.pending for each in kept] == ["", ""][: len(kept)]
         assert len(kept) == (2 if history else 0)
 
 
@@ -117,7 +117,7 @@ async def test_forgetting_that_loses_every_time_ends_in_failed() -> None:
     record = await handle(quiet, about(), ONE_EFFECT)
     with pytest.raises(CommitFailed, match="kept changing"):
         await store.forget([record])
-    assert (await quiet.begin([about()])).found.owed == (record,)
+    assert (await quiet.begin([about()])).found.pending == (record,)
 
 
 # Units
@@ -154,7 +154,7 @@ async def test_a_fence_that_came_too_late_finds_the_record() -> None:
 
 
 async def test_a_commit_whose_answer_is_lost_is_found_again() -> None:
-    """OutcomeUnknown, and then owed: nothing is handled twice."""
+    """OutcomeUnknown, and then pending: nothing is handled twice."""
     harness = StoreHarness()
     unit = await harness.store().begin([about()])
     record = Record(about().identity, ONE_EFFECT, unit=unit.key)
@@ -167,7 +167,7 @@ async def test_a_commit_whose_answer_is_lost_is_found_again() -> None:
     harness.documents.save = cut  # type: ignore[assignment, method-assign]
     with pytest.raises(OutcomeUnknown):
         await unit.commit([record])
-    assert (await harness.store().begin([about()])).found.owed == (record,)
+    assert (await harness.store().begin([about()])).found.pending == (record,)
 
 
 async def test_a_unit_that_changed_nothing_still_says_what_is_done() -> None:
@@ -258,6 +258,6 @@ async def test_another_body_is_a_clash_in_a_bucket_too() -> None:
     store = harness.store(None)
     first, other = message(), message(body=b"{}")
     record = await handle(store, first, ONE_EFFECT)
-    assert (await store.begin([other])).found.clashing == (other,)
+    assert (await store.begin([other])).found.mismatched == (other,)
     await store.forget([record])
     assert (await store.begin([other])).found.new == (other,)

@@ -110,7 +110,7 @@ async def test_what_a_transaction_leaves_is_gone_a_day_later() -> None:
     assert await harness.transactions.kept("k") is None
 
 
-async def test_a_record_that_is_owed_stays_however_long_it_takes() -> None:
+async def test_a_record_that_is_pending_stays_however_long_it_takes() -> None:
     """Only its dispatch ends it."""
     harness = TransactionHarness()
     record = await harness.done(entity="Account/A")
@@ -121,7 +121,7 @@ async def test_a_record_that_is_owed_stays_however_long_it_takes() -> None:
     assert await harness.transactions.record(record.identity, record.unit) == record
 
 
-async def test_documents_of_keys_and_attempts_may_expire_once_nothing_is_owed() -> None:
+async def test_documents_of_keys_and_attempts_may_expire_once_nothing_is_pending() -> None:
     """Not before what is in them is over; an entity's never does."""
     harness = TransactionHarness()
     for attempt, key in (("a1", "k"), ("a2", "")):

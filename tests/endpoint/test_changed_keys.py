@@ -99,7 +99,7 @@ class Cut:
 
 
 async def die_after_the_commit(ports: Ports) -> None:
-    """Handle the payment up to its commit: what it sends is owed."""
+    """Handle the payment up to its commit: what it sends is pending."""
     read = ports.handlers.read(await arrived(ports))
     assert isinstance(read, Message)
     with pytest.raises(OutcomeUnknown):

@@ -186,7 +186,7 @@ async def test_two_that_change_one_entity_do_not_overwrite_each_other(simulated:
 async def test_a_process_that_dies_after_its_commit_leaves_it_to_the_control_message(
     key: str | None, point: str, times: int
 ) -> None:
-    """Which sends what it owed, once; a message that was sent already is known to its receiver."""
+    """Which sends what it pending, once; a message that was sent already is known to its receiver."""
     simulated = SimulatedEndpoint()
     async with simulated.opened(CrashAt(point, times)):
         with pytest.raises(Crashed):

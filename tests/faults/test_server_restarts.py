@@ -59,7 +59,7 @@ async def test_every_flight_counts_once_though_rabbitmq_restarts(
 
 @pytest.mark.parametrize("how", ["fast", "immediate"])
 async def test_every_flight_counts_once_though_postgresql_restarts(postgresql: OwnPostgresql, how: str) -> None:
-    """Crash here: 1 units are open and commits unanswered, 2 the server is gone, 3 what it had committed is owed or done."""
+    """Crash here: 1 units are open and commits unanswered, 2 the server is gone, 3 what it had committed is pending or done."""
 
     async def restart() -> None:
         await asyncio.to_thread(postgresql.stop, how)

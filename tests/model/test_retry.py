@@ -69,7 +69,7 @@ def test_impossible_numbers_are_named(wrong: Retry) -> None:
     assert Retry().problems() == ()
 
 
-UNSURE = Failure(kind=FailureKind.UNSURE, reason=f"{BLAMED}: Failed: backend 4711 is gone")
+UNKNOWN = Failure(kind=FailureKind.UNKNOWN, reason=f"{BLAMED}: Failed: backend 4711 is gone")
 LOCKED = Failure(kind=FailureKind.LOCKED, reason="LockTimeout: canceling statement due to lock timeout")
 
 
@@ -85,25 +85,25 @@ def fail(*failures: Failure, policy: Retry = Retry(immediate=1, delayed=0, jitte
 
 def test_an_unsure_failure_counts_when_it_repeats_itself() -> None:
     """Five in a row count as one, and begin anew; the policy gives the message up after so many counts as ever."""
-    verdicts = fail(*[UNSURE] * SURE * 2)
+    verdicts = fail(*[UNKNOWN] * SURE * 2)
     assert [verdict.attempts for verdict in verdicts] == [0, 0, 0, 0, 1, 1, 1, 1, 1, 2]
     assert [verdict.give_up for verdict in verdicts] == [False] * 9 + [True]
     assert [verdict.due for verdict in verdicts[:5]] == [0, 0, 1_001_000, 1_002_000, 0]
     assert [failure.kind for failure in verdicts[-1].history] == [FailureKind.COMMIT, FailureKind.COMMIT]
-    assert verdicts[-1].history[-1].reason == UNSURE.reason
+    assert verdicts[-1].history[-1].reason == UNKNOWN.reason
 
 
 def test_numbers_do_not_make_unsure_failures_different() -> None:
     """Each attempt has another process, port or address."""
-    others = [Failure(kind=FailureKind.UNSURE, reason=UNSURE.reason.replace("4711", str(n))) for n in range(SURE)]
+    others = [Failure(kind=FailureKind.UNKNOWN, reason=UNKNOWN.reason.replace("4711", str(n))) for n in range(SURE)]
     assert fail(*others)[-1].attempts == 1
 
 
 def test_another_failure_between_makes_unsure_ones_begin_anew() -> None:
     """Neither a different one, nor one of its own, is the same trouble."""
-    other = Failure(kind=FailureKind.UNSURE, reason=f"{BLAMED}: Conflict: lost")
-    assert fail(*[UNSURE] * (SURE - 1), other, UNSURE)[-1].attempts == 0
-    assert fail(*[UNSURE] * (SURE - 1), BOOM, UNSURE)[-1].attempts == 1
+    other = Failure(kind=FailureKind.UNKNOWN, reason=f"{BLAMED}: Conflict: lost")
+    assert fail(*[UNKNOWN] * (SURE - 1), other, UNKNOWN)[-1].attempts == 0
+    assert fail(*[UNKNOWN] * (SURE - 1), BOOM, UNKNOWN)[-1].attempts == 1
 
 
 def test_waiting_for_a_lock_is_never_counted_and_waits_longer_each_time() -> None:
@@ -117,12 +117,12 @@ def test_waiting_for_a_lock_is_never_counted_and_waits_longer_each_time() -> Non
 
 def test_older_versions_can_read_what_is_not_counted_yet() -> None:
     """They know RetryLater; the history before stays."""
-    verdicts = fail(BOOM, UNSURE, LOCKED)
+    verdicts = fail(BOOM, UNKNOWN, LOCKED)
     assert [failure.kind for failure in verdicts[-1].history] == [FailureKind.EXCEPTION, FailureKind.LATER]
 
 
 def test_a_message_is_doubted_from_the_first_unsure_failure_until_it_counts() -> None:
     """While it is, it runs in a unit of its own."""
-    histories = [verdict.history for verdict in fail(*[UNSURE] * SURE, LOCKED)]
+    histories = [verdict.history for verdict in fail(*[UNKNOWN] * SURE, LOCKED)]
     assert [is_doubted(history) for history in histories] == [True, True, True, True, False, False]
     assert not is_doubted(())

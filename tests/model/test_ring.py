@@ -61,11 +61,11 @@ def test_what_was_handled_within_the_retention_is_never_forgotten(instant: int, 
 def test_labels_are_judged(instant: int, now: int, slicing: Slicing) -> None:
     """The message's slice: nothing is the matter. A newer one: behind. An older one or none: wait, or too early."""
     start, lap = slicing.start(instant), slicing.slots * slicing.width
-    assert slicing.decide_retry(instant, start, now) is None
-    assert slicing.decide_retry(instant, start + lap, now) is Undecidable.TOO_OLD
+    assert slicing.undecidable_reason(instant, start, now) is None
+    assert slicing.undecidable_reason(instant, start + lap, now) is Undecidable.TOO_OLD
     ahead = start > slicing.start(now) + (slicing.slots - slicing.full - 1) * slicing.width
     for held in (start - lap, None):
-        assert slicing.decide_retry(instant, held, now) is (Undecidable.TOO_NEW if ahead else Undecidable.SLOT_NOT_READY)
+        assert slicing.undecidable_reason(instant, held, now) is (Undecidable.TOO_NEW if ahead else Undecidable.SLOT_NOT_READY)
 
 
 @given(st.integers(1, LATEST_INSTANT - 60_000), st.text(), st.text())

@@ -121,9 +121,9 @@ async def look(store: SqlStore, *asked: Message) -> dict[str, list[str]]:
     unit.abandon()
     found = {
         "new": [each.id for each in unit.found.new],
-        "owed": [each.identity.id for each in unit.found.owed],
+        "pending": [each.identity.id for each in unit.found.pending],
         "done": [each.id for each in unit.found.done],
-        "clashing": [each.id for each in unit.found.clashing],
+        "mismatched": [each.id for each in unit.found.mismatched],
     }
     return {part: names for part, names in found.items() if names}
 

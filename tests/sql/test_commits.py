@@ -113,8 +113,8 @@ async def test_a_cancelled_commit_leaves_a_usable_store(database: Database, stor
     await asyncio.wait([committing])
     unit.abandon()
     found = await look(store, message())
-    assert found in ({"new": ["m1"]}, {"owed": ["m1"]})
-    assert (await orders(database) == ["a"]) is ("owed" in found)
+    assert found in ({"new": ["m1"]}, {"pending": ["m1"]})
+    assert (await orders(database) == ["a"]) is ("pending" in found)
     await handle(store, message("m2"))
     await database.settle()
     assert database.engine.pool.checkedout() == 0

@@ -122,7 +122,7 @@ async def test_any_number_of_bad_handlers_costs_one_extra_pass(database: Databas
     assert {identity.id for identity, _ in processed.failed} == set(bad)
     assert heard.count("BEGIN IMMEDIATE") == 2
     assert await orders(database) == sorted(each.id for each in messages(20) if each.id not in bad)
-    assert (await look(store, message("m3"), message("m4"))) == {"new": ["m3"], "clashing": ["m4"]}
+    assert (await look(store, message("m3"), message("m4"))) == {"new": ["m3"], "mismatched": ["m4"]}
 
 
 async def test_what_only_commit_shows_is_found_by_halving(database: Database) -> None:
@@ -140,7 +140,7 @@ async def test_both_kinds_together_are_told_apart(database: Database) -> None:
     ran = await run(items(m5=b"breaks it at commit", m6=b"swallows", m13=b"breaks it at commit"), ports(database))
     failed = {identity.id for part in ran.processed for identity, _ in part.failed}
     assert failed == {"m5", "m6", "m13"}
-    assert (ran.contended, ran.unsure) == ((), ())
+    assert (ran.conflicted, ran.unknown) == ((), ())
     assert await orders(database) == sorted(each.id for each in messages(20) if each.id not in failed)
 
 
@@ -158,7 +158,7 @@ async def test_who_reaches_past_the_session_fails_alone(database: Database) -> N
     await wired.transport.send([Send(message=each, to="shop") for each in asked])
     taken = await wired.transport.receive(20, 0)
     report = await deliver(taken, wired)
-    assert (report.handled, report.retried, report.contended, report.unsure) == (16, 4, 0, 0)
+    assert (report.handled, report.retried, report.conflicted, report.unknown) == (16, 4, 0, 0)
     assert await orders(database) == sorted(each.id for each in messages(20) if each.id not in bad)
     reasons = [copy.history[-1].reason for copy in await wired.transport.receive(20, 0)]
     told = ("not authorized", "not authorized", "by other means", "database is locked")

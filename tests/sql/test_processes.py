@@ -29,13 +29,13 @@ async def another_process(file: Path) -> AsyncIterator[Process]:
 
 
 async def test_of_two_processes_that_claim_one_message_one_handles(file: Path, database: Database, store: SqlStore) -> None:
-    """The other waits for the commit, and finds it owed."""
+    """The other waits for the commit, and finds it pending."""
     async with another_process(file) as process:
         waiting = asyncio.create_task(store.begin([message()]))
         await process.communicate(b"commit\n")
         unit = await waiting
         unit.abandon()
-        assert (unit.found.new, [each.identity for each in unit.found.owed]) == ((), [message().identity])
+        assert (unit.found.new, [each.identity for each in unit.found.pending]) == ((), [message().identity])
     assert await orders(database) == ["from-the-process"]
 
 

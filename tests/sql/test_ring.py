@@ -46,11 +46,13 @@ async def handled(store: SqlStore, *asked: Any, effects: bool = False) -> tuple[
 
 
 async def found(store: SqlStore, *asked: Any) -> tuple[list[str], list[str], list[str]]:
-    """Tell what is new, owed and done."""
+    """Tell what is new, pending and done."""
     unit = await store.begin(asked)
     unit.abandon()
-    new, owed, done = ([name_of(each.identity) for each in some] for some in (unit.found.new, unit.found.owed, unit.found.done))
-    return new, owed, done
+    new, pending, done = (
+        [name_of(each.identity) for each in some] for some in (unit.found.new, unit.found.pending, unit.found.done)
+    )
+    return new, pending, done
 
 
 async def as_of_version_2(database: Database) -> None:
@@ -275,7 +277,7 @@ async def test_copies_in_a_slot_cost_one_read_more(place: str) -> None:
         with statements(database) as heard:
             unit = await store.begin(asked)
         unit.abandon()
-        assert len(unit.found.owed) == 20
+        assert len(unit.found.pending) == 20
         assert len([words for words in heard if words.startswith("SELECT")]) == 1
 
 
@@ -291,7 +293,7 @@ async def test_a_slot_that_lost_its_label_makes_its_messages_wait_and_is_recycle
             await connection.execute(update(slot).values({slot.c.key: label(slicing.start(old))[:6] + b"\1" * 10}))
         unit = await store.begin([at(slicing.wanted(number, await ring.now()))])
         unit.abandon()
-        assert [each.bar.name for each in unit.found.barred] == ["SLOT_NOT_READY"]
+        assert [each.reason.name for each in unit.found.undecidable] == ["SLOT_NOT_READY"]
         assert (await ring.slots())[number].state is SlotState.UNLABELLED
         await clock_says(ring, old + WIDTH_MS + RETENTION_MS)
         assert await ring.recycle(number) is Recycling.RECYCLED

@@ -171,12 +171,12 @@ async def test_a_store_of_version_1_is_upgraded(file: Path) -> None:
         ),
         "INSERT INTO onceonly_dead_letters VALUES (7, 'k', 'shop', 't', 'r', 1, x'01')",
     )
-    owed = message("owed")
-    row = row_of("shop", Record(owed.identity, ONE_EFFECT), 1)
+    pending = message("pending")
+    row = row_of("shop", Record(pending.identity, ONE_EFFECT), 1)
     with sqlite3.connect(file) as raw:
         for statement in version1:
             raw.execute(statement)
-        raw.execute("INSERT INTO onceonly_claims VALUES (?, ?)", (row["key"], owed.fingerprint))
+        raw.execute("INSERT INTO onceonly_claims VALUES (?, ?)", (row["key"], pending.fingerprint))
         raw.execute("INSERT INTO onceonly_records VALUES (?, ?, ?, ?, ?, ?)", tuple(row.values())[:6])
     raw.close()
     async with opened(url(file)) as database:
@@ -185,9 +185,9 @@ async def test_a_store_of_version_1_is_upgraded(file: Path) -> None:
                 await command(database, SCHEMA)
         await upgrade(database, SCHEMA)
         await upgrade(database, SCHEMA)
-        assert await look(SqlStore(database, "shop"), owed) == {"owed": ["owed"]}
+        assert await look(SqlStore(database, "shop"), pending) == {"pending": ["pending"]}
         (taken,) = await SqlStore(database, "shop").take(1 << 52, 10, lease=1)
-        assert taken.identity == owed.identity
+        assert taken.identity == pending.identity
         found = [await counted(database, name) for name in ("claims", "records", "dead_letters")]
         assert found == [1, 1, 1]
         assert [await counted(database, name) for name in ("entities", "register", "tokens")] == [0, 0, 0]

@@ -49,7 +49,7 @@ def parts(unit: SqlUnit) -> dict[str, list[str]]:
     """Tell what a unit found."""
     named = {
         "new": [each.id for each in unit.found.new],
-        "owed": [each.identity.id for each in unit.found.owed],
+        "pending": [each.identity.id for each in unit.found.pending],
         "done": [each.id for each in unit.found.done],
     }
     return {part: names for part, names in named.items() if names}
@@ -68,7 +68,7 @@ async def test_a_message_is_new_while_its_token_is_live(place: str) -> None:
         assert [await counted(database, name) for name in ("tokens", "claims", "records")] == [0, 0, 0]
 
 
-async def test_what_has_effects_is_owed_until_it_is_forgotten(place: str) -> None:
+async def test_what_has_effects_is_pending_until_it_is_forgotten(place: str) -> None:
     """Its record gives back what was minted; the tokens are live with the commit, and stay when the record goes."""
     a, minted = with_token("a"), (Token("1", "billing"), Token("1", "mail"), Token("1", "mail"))
     record = Record(a.identity, ONE_EFFECT, token=a.token, minted=minted)
@@ -79,7 +79,7 @@ async def test_what_has_effects_is_owed_until_it_is_forgotten(place: str) -> Non
         await unit.commit([record])
         again = await store.begin([a])
         again.abandon()
-        assert (again.found.owed, again.found.new, again.found.done) == ((record,), (), ())
+        assert (again.found.pending, again.found.new, again.found.done) == ((record,), (), ())
         assert (store.keeps(record), store.keeps(Record(a.identity))) == (True, False)
         await store.forget([record])
         assert await found(store, a) == {"done": ["a"]}
@@ -96,7 +96,7 @@ async def test_a_record_without_effects_is_kept_for_what_it_minted(place: str) -
         await live(database, a)
         unit = await store_on(database).begin([a])
         await unit.commit([Record(a.identity, minted=(Token("1", "mail"),))])
-        assert await found(store_on(database), a) == {"owed": ["a"]}
+        assert await found(store_on(database), a) == {"pending": ["a"]}
 
 
 async def test_a_message_left_out_is_new_again(place: str) -> None:
@@ -177,7 +177,7 @@ async def test_who_waits_for_a_token_finds_what_became_of_its_message(server: st
         await first.commit([Record(a.identity, ONE_EFFECT if decided else ())])
         second = await waiting
         second.abandon()
-        assert parts(second) == ({"owed": ["a"]} if decided else {"done": ["a"]})
+        assert parts(second) == ({"pending": ["a"]} if decided else {"done": ["a"]})
 
 
 async def test_who_waits_for_a_token_that_is_given_back_does_not_take_it_for_done(server: str) -> None:

@@ -73,7 +73,7 @@ async def test_a_batch_of_known_messages_costs_one_read_more(database: Database,
         unit = await store.begin(messages(100))
     unit.abandon()
     assert heard == ["BEGIN IMMEDIATE", CLAIM, READ_KNOWN]
-    assert len(unit.found.owed) == 100
+    assert len(unit.found.pending) == 100
 
 
 async def test_messages_left_out_are_given_back_in_one_statement(database: Database, store: SqlStore) -> None:

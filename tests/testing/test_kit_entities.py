@@ -149,5 +149,5 @@ async def test_a_transaction_changes_an_entity_and_leaves_its_control_message_ou
         t.clock.advance(3_600_000)
         report = await t.settle()
         assert t.sent == [Moved("a", 5)]
-        assert (await t.entity(Account, "a"), report.dead, report.unsure) == (Account("a", 5), 0, 0)
+        assert (await t.entity(Account, "a"), report.dead, report.unknown) == (Account("a", 5), 0, 0)
         assert report.known == (0 if store.startswith("sqlite") else 1)

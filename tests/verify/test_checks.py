@@ -41,7 +41,7 @@ SMALL = {
     "an unsteady handler, and no copy can be made": 20000,
     "a message that kills its process, and no copy can be made": 100,
     "the same id with another body": 1000,
-    "given up with its effects owed": 7000,
+    "given up with its effects pending": 7000,
     "a message that kills its process, beside one that must run alone": 900,
     "given up while it is handled, blocking store": 20000,
     "a committed transaction whose process died": 300,
@@ -147,7 +147,7 @@ def test_a_mutant_that_breaks_nothing_survives_and_fails_the_verdict() -> None:
     """A survivor means that a check is missing."""
     harmless = Mutant(
         "harmless",
-        ("given up with its effects owed",),
+        ("given up with its effects pending",),
         (change("algorithms.outbox", "process", insert_first("unused = 1")),),
     )
     results = run_mutants([harmless])
@@ -184,7 +184,7 @@ def test_results_are_told_as_they_come() -> None:
     """Whoever watches sees progress and each result."""
     seen: list[CheckResult] = []
     ticks: list[str] = []
-    small = NAMED["given up with its effects owed"]
+    small = NAMED["given up with its effects pending"]
     results = run_checks([small], progress=lambda name, _states, _transitions: ticks.append(name), done=seen.append)
     assert tuple(seen) == results
     assert verdict(results)
@@ -198,7 +198,7 @@ def test_nothing_checked_is_nothing_proved() -> None:
 
 def test_a_check_whose_faults_never_happen_fails() -> None:
     """A call that the check promises to reach, and does not, is reported."""
-    idle = replace(NAMED["given up with its effects owed"], name="promises too much", reaches=("extend",))
+    idle = replace(NAMED["given up with its effects pending"], name="promises too much", reaches=("extend",))
     result = run_check(idle)
     assert result.complete
     assert "extend: applied" in result.missing
@@ -221,7 +221,7 @@ def test_steps_of_a_chain_say_at_which_endpoint() -> None:
 
 def test_a_check_that_is_cut_short_fails() -> None:
     """What was not explored completely proves nothing."""
-    result = run_check(NAMED["given up with its effects owed"], limit=100)
+    result = run_check(NAMED["given up with its effects pending"], limit=100)
     assert not result.complete
     assert not verdict([result])
 

@@ -104,7 +104,7 @@ async def serve(items, ports):
     """Serve."""
     claimed = await ports.store.begin(items)  # as quoted in no mutant
     try:
-        sent = [item for item in claimed.new if item.due and item.owed]
+        sent = [item for item in claimed.new if item.due and item.pending]
         await ports.transport.send(sent, ports, late=claimed.late)
     except (Failed, Conflict):
         claimed.abandon()
@@ -141,8 +141,8 @@ class Conflict:
             "    await ports.store.keep(claimed)\n",
         ),
         (do.drop(call("keep", within=otherwise(raised("Failed")))), "    else:\n        await ports.store.keep(claimed)\n", ""),
-        (do.drop_operand(named("owed")), "item.due and item.owed", "item.due"),
-        (do.drop_filter(condition("owed")), " if item.due and item.owed", ""),
+        (do.drop_operand(named("pending")), "item.due and item.pending", "item.due"),
+        (do.drop_filter(condition("pending")), " if item.due and item.pending", ""),
         (do.drop_element(named("Conflict")), "except (Failed, Conflict)", "except Failed"),
         (do.drop_argument("send", 1), "(sent, ports, late=", "(sent, late="),
         (do.drop_argument("send", "late"), ", late=claimed.late", ""),
@@ -190,7 +190,7 @@ class Conflict:
         (do.replace(returned(), "one", one=result_of(named("id"))), "return (first, last)", "return last"),
         (do.replace_answer("begin", "items"), "await ports.store.begin(items)", "items"),
         (do.replace_statement("keep", "items.clear()"), "await ports.store.keep(claimed)", "items.clear()"),
-        (do.keep_only(named("due"), of=condition("due")), "item.due and item.owed", "item.due"),
+        (do.keep_only(named("due"), of=condition("due")), "item.due and item.pending", "item.due"),
         (do.compare(comparison("fenced"), "is not", "Failed"), "is None", "is not Failed"),
         (do.always(guard(raised("Failed"))), "claimed.fenced is None", "True"),
         (do.never(condition("fenced")), "claimed.fenced is None", "False"),

@@ -121,7 +121,7 @@ COMPARED = (
     "a commit that is refused",
     "a message that kills its process, no retries",
     "the same id with another body",
-    "given up with its effects owed",
+    "given up with its effects pending",
     "two effects of one message",
     "a message that kills its process, beside one that must run alone",
     "given up while it is handled, blocking store",

@@ -28,12 +28,12 @@ def whenever(broker: Any, _role: Role, _transports: Any) -> Iterator[Begun]:
     yield broker, (ALARM,)
 
 
-def sending_what_is_owed(_programs: Programs, _batch: Batch, ports: Ports) -> Coroutine[Any, Any, Any]:
+def sending_what_is_pending(_programs: Programs, _batch: Batch, ports: Ports) -> Coroutine[Any, Any, Any]:
     """Send the effects of old records, and forget those that were taken."""
     return _relay(ports, forgetting_first=False)
 
 
-def forgetting_what_is_owed(_programs: Programs, _batch: Batch, ports: Ports) -> Coroutine[Any, Any, Any]:
+def forgetting_what_is_pending(_programs: Programs, _batch: Batch, ports: Ports) -> Coroutine[Any, Any, Any]:
     """Forget old records before their effects are sent."""
     return _relay(ports, forgetting_first=True)
 
@@ -48,7 +48,9 @@ async def _relay(ports: Ports, *, forgetting_first: bool) -> None:
             await ports.store.forget([record])
 
 
-RELAYING = Role(endpoint=SHOP, queue=RELAY, point="wake up for", label="relay: ", begins=whenever, program=sending_what_is_owed)
+RELAYING = Role(
+    endpoint=SHOP, queue=RELAY, point="wake up for", label="relay: ", begins=whenever, program=sending_what_is_pending
+)
 
 
 def explored(program: Any) -> tuple[Exploration, set[str]]:
@@ -64,14 +66,14 @@ def explored(program: Any) -> tuple[Exploration, set[str]]:
 
 def test_a_relay_runs_beside_the_worker() -> None:
     """It sends and forgets at any moment, dies as workers do, and nothing is wrong with that."""
-    found, happened = explored(sending_what_is_owed)
+    found, happened = explored(sending_what_is_pending)
     assert (found.complete, found.violation, found.stuck) == (True, "", 0), found.steps
     assert {"relay: send: applied", "relay: forget: applied", "relay: send: crash before", "send: applied"} <= happened
 
 
 def test_a_relay_that_forgets_first_is_caught() -> None:
     """Its death loses what it forgot, and the steps tell the relay's calls from the worker's."""
-    found, _ = explored(forgetting_what_is_owed)
+    found, _ = explored(forgetting_what_is_pending)
     assert found.violation == "phantom: 'a.0 by 1.1.2' was committed as sent, but never arrived"
     told = [f"{step.who}: {step.what}: {step.outcome}" for step in found.steps]
     assert "worker B: relay: wake up for an alarm: applied" in told

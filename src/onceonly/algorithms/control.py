@@ -44,7 +44,7 @@ class Looked(Enum):
     """Nothing is left to see to: ack."""
     AGAIN = "again"
     """A later copy was taken: ack."""
-    UNSURE = "unsure"
+    UNKNOWN = "unknown"
     """Release: it comes again, and looks again."""
 
 
@@ -73,7 +73,7 @@ async def look(control: Control, controls: Controls, ports: Finishing) -> Looked
         relayed = await relay([record], ports)
         if relayed.refused:  # until a person has seen to it that the broker takes it
             return await _again(control, len(controls.delays), controls, ports)
-        return Looked.OVER if relayed.finished else Looked.UNSURE
+        return Looked.OVER if relayed.finished else Looked.UNKNOWN
     if record is not None or kept is not None:
         return Looked.OVER
     if control.look < len(controls.delays):
@@ -105,4 +105,4 @@ def control_of(delivery: Delivery) -> Control:
 async def _again(control: Control, number: int, controls: Controls, ports: Finishing) -> Looked:
     (answer,) = await ports.transport.send([send_of(replace(control, look=number), controls)])
     # Crash here, "after-dispatch": 1 the copy is taken, 2 not acked, 3 both come, 4 each finds out the same.
-    return Looked.AGAIN if answer is Answer.TAKEN else Looked.UNSURE
+    return Looked.AGAIN if answer is Answer.TAKEN else Looked.UNKNOWN

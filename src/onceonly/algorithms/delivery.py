@@ -66,14 +66,14 @@ class BatchReport(Struct, frozen=True, kw_only=True):
     retried: int = 0
     dead: int = 0
     postponed: int = 0
-    contended: int = 0
-    outrun: int = 0
-    """How many of those that were contended: a smaller batch would not have helped."""
-    unsure: int = 0
+    conflicted: int = 0
+    lost_race: int = 0
+    """How many of those that are conflicted: a smaller batch would not have helped."""
+    unknown: int = 0
     unrecycled: int = 0
     """How many of those that were retried wait for their slot: it should be recycled now."""
-    newer: int = 0
-    """How many of those that were unsure: only processes of a newer version can read what they need."""
+    needs_upgrade: int = 0
+    """How many of those that are unknown: only processes of a newer version can read what they need."""
     trouble: tuple[str, ...] = ()
     """What the ports said where a unit did not come about."""
 
@@ -91,20 +91,20 @@ class RunResult(Struct, frozen=True, kw_only=True):
     """What became of some items: unit by unit, and those whose unit as a whole did not come about."""
 
     processed: tuple[UnitResult, ...] = ()
-    contended: tuple[PendingMessage, ...] = ()
-    outrun: tuple[PendingMessage, ...] = ()
-    unsure: tuple[PendingMessage, ...] = ()
-    newer: tuple[PendingMessage, ...] = ()
+    conflicted: tuple[PendingMessage, ...] = ()
+    lost_race: tuple[PendingMessage, ...] = ()
+    unknown: tuple[PendingMessage, ...] = ()
+    needs_upgrade: tuple[PendingMessage, ...] = ()
     trouble: tuple[str, ...] = ()
 
     def __add__(self, other: "RunResult") -> "RunResult":
         """Join two results."""
         return RunResult(
             processed=self.processed + other.processed,
-            contended=self.contended + other.contended,
-            outrun=self.outrun + other.outrun,
-            unsure=self.unsure + other.unsure,
-            newer=self.newer + other.newer,
+            conflicted=self.conflicted + other.conflicted,
+            lost_race=self.lost_race + other.lost_race,
+            unknown=self.unknown + other.unknown,
+            needs_upgrade=self.needs_upgrade + other.needs_upgrade,
             trouble=self.trouble + other.trouble,
         )
 
@@ -149,10 +149,10 @@ async def _look_at(delivery: Delivery, controls: Controls, ports: Ports) -> Batc
         return await give_up([letter_for(delivery, None, f"a control message that cannot be followed: {error}", ports)], ports)
     except (RetryableError, ConflictError) as error:
         await _release([delivery], ports)
-        return BatchReport(unsure=1, trouble=(_words(error),))
-    if looked is Looked.UNSURE:
+        return BatchReport(unknown=1, trouble=(_words(error),))
+    if looked is Looked.UNKNOWN:
         await _release([delivery], ports)
-        return BatchReport(unsure=1)
+        return BatchReport(unknown=1)
     await _ack([delivery], ports)
     return BatchReport(known=1)
 
@@ -173,7 +173,7 @@ async def set_apart(suspects: Sequence[PendingMessage], ports: Ports) -> BatchRe
         deaths = await ports.starts.died([item.message.identity for item in suspects])
     except RetryableError as error:
         await release(suspects, ports)
-        return BatchReport(unsure=_count(suspects), trouble=(_words(error),))
+        return BatchReport(unknown=_count(suspects), trouble=(_words(error),))
     counted = [(item, deaths.counted.get(item.message.identity, -1)) for item in suspects]
     innocent = [item for item, attempts in counted if attempts < item.attempts]
     most = MOST_HELD if deaths.explained else 0
@@ -196,7 +196,7 @@ async def _run_alone(item: PendingMessage, ports: Ports) -> BatchReport:
     except (RetryableError, ConflictError) as error:
         await ports.starts.ended(identity)  # it may have been recorded, and nothing else would end it
         await release([item], ports)
-        return BatchReport(unsure=_count([item]), trouble=(_words(error),))
+        return BatchReport(unknown=_count([item]), trouble=(_words(error),))
     if started.died is not None:
         return await _count_death(item, started.died, ports)
     if started.wait:
@@ -214,13 +214,13 @@ async def _run_now(item: PendingMessage, _: RetryDecision, ports: Ports) -> Batc
 
 async def _put_back(item: PendingMessage, _: RetryDecision, ports: Ports) -> BatchReport:
     await release([item], ports)
-    return BatchReport(unsure=_count([item]))
+    return BatchReport(unknown=_count([item]))
 
 
 async def _count_death(item: PendingMessage, attempts: int, ports: Ports) -> BatchReport:
     """Count the death of a run that began with `attempts`.
 
-    A message whose runs died too often still goes through its unit, without its handler: it may be committed and owe effects.
+    A message whose runs died too often still goes through its unit, without its handler. It may have pending effects.
     """
     verdict = ports.handlers.verdict(item.message, KILLED, attempts=attempts, history=item.history)
     if not verdict.give_up:
@@ -251,12 +251,12 @@ async def _run(items: Sequence[PendingMessage], ports: Ports, *, isolated: bool 
     except (ConflictError, RetryableError) as error:
         return await _find(items, error, ports, isolated=isolated, seen=seen)
     else:
-        unsure = [identity for identity, failure in processed.failed if failure.kind is FailureKind.UNSURE]
-        if not unsure:
+        unknown = [identity for identity, failure in processed.failed if failure.kind is FailureKind.UNKNOWN]
+        if not unknown:
             return RunResult(processed=(processed,))
-        failed = tuple(each for each in processed.failed if each[0] not in unsure)
+        failed = tuple(each for each in processed.failed if each[0] not in unknown)
         ran = RunResult(processed=(replace(processed, failed=failed),))
-        return await _each_alone([item for item in items if item.message.identity in unsure], ran, ports)
+        return await _each_alone([item for item in items if item.message.identity in unknown], ran, ports)
     if not isolated:
         return await _run(items, ports, isolated=True)
     half = len(items) // 2  # what only COMMIT shows has no name on it
@@ -266,8 +266,8 @@ async def _run(items: Sequence[PendingMessage], ports: Ports, *, isolated: bool 
 async def _each_alone(items: Sequence[PendingMessage], ran: RunResult, ports: Ports) -> RunResult:
     """Run each of these in a unit of its own, after what `ran`; not when that shows an outage."""
     for item in items:
-        if ran.unsure:
-            return ran + RunResult(unsure=tuple(items[items.index(item) :]))
+        if ran.unknown:
+            return ran + RunResult(unknown=tuple(items[items.index(item) :]))
         ran += await _run((item,), ports, seen=any(part.handled for part in ran.processed))
     return ran
 
@@ -310,8 +310,8 @@ async def _doubt(item: PendingMessage, error: ConflictError | RetryableError, po
         is_its_own = False
     if not is_its_own:
         return _nobodys([item], error)
-    unsure = Failure(kind=FailureKind.UNSURE, reason=f"{BLAMED}: {_words(error)}")
-    return RunResult(processed=(UnitResult(failed=((item.message.identity, unsure),)),))
+    unknown = Failure(kind=FailureKind.UNKNOWN, reason=f"{BLAMED}: {_words(error)}")
+    return RunResult(processed=(UnitResult(failed=((item.message.identity, unknown),)),))
 
 
 def _locked(item: PendingMessage, error: LockTimeout) -> RunResult:
@@ -337,8 +337,8 @@ def _nobodys(items: Sequence[PendingMessage], error: ConflictError | RetryableEr
     """Count nothing."""
     trouble, them = (_words(error),), tuple(items)
     if isinstance(error, ConflictError):
-        return RunResult(contended=them, outrun=them if isinstance(error, VersionConflict) else (), trouble=trouble)
-    return RunResult(unsure=them, newer=them if isinstance(error, UpgradeRequired) else (), trouble=trouble)
+        return RunResult(conflicted=them, lost_race=them if isinstance(error, VersionConflict) else (), trouble=trouble)
+    return RunResult(unknown=them, needs_upgrade=them if isinstance(error, UpgradeRequired) else (), trouble=trouble)
 
 
 async def settle(items: Sequence[PendingMessage], ran: RunResult, ports: Ports) -> BatchReport:
@@ -348,8 +348,10 @@ async def settle(items: Sequence[PendingMessage], ran: RunResult, ports: Ports) 
     report = await _finish(done, of, ports)
     report += await _drop(done.dropped, of, ports)
     report += await _retry_or_give_up(_failures(done, of), ports)
-    report += await give_up(_clashes(done, of, ports), ports)
-    report += await _bar([(of[barred.message.identity], barred.bar) for barred in done.barred], ports)
+    report += await give_up(_mismatches(done, of, ports), ports)
+    report += await _undecidable(
+        [(of[undecidable.message.identity], undecidable.reason) for undecidable in done.undecidable], ports
+    )
     return report + await _leave(done, ran, of, ports)
 
 
@@ -376,7 +378,7 @@ async def retry(
     await _ack([delivery for item in taken for delivery in item.deliveries], ports)
     left = [item for (item, _), answer in zip(judged, answers, strict=True) if answer is Answer.UNKNOWN]
     await release(left, ports)
-    report = BatchReport(retried=_count(taken), unsure=_count(left))
+    report = BatchReport(retried=_count(taken), unknown=_count(left))
     for (item, verdict), answer in zip(judged, answers, strict=True):
         if answer is Answer.REFUSED:
             report += await (uncopied(item, verdict) if uncopied else _end(item, verdict, ports))
@@ -384,7 +386,7 @@ async def retry(
 
 
 async def _end(item: PendingMessage, verdict: RetryDecision, ports: Ports) -> BatchReport:
-    """Give a message up that cannot be sent back; it goes through its unit, for it may be committed and owe its effects."""
+    """Give a message up that cannot be sent back. It goes through its unit: it may be committed with pending effects."""
     reason = f"{verdict.history[-1].reason}. {NO_COPY}" if verdict.history else NO_COPY
     refused = Failure(kind=FailureKind.REJECTED, reason=reason)
     hopeless = ports._replace(handlers=GivenUp(ports.handlers, replace(verdict, give_up=True), refused))
@@ -396,19 +398,19 @@ async def give_up(letters: Sequence[DeadLetterDraft], ports: Ports) -> BatchRepo
 
     This is the only place where a message is given up. An earlier attempt may still be in progress: if it were committed after
     the ack, its effects would never be sent. So the fence comes first. A record that the fence finds means that the message was
-    handled: the message is redelivered, and `begin` answers "owed".
+    handled: the message is redelivered, and `begin` answers "pending".
     """
     report = BatchReport()
     for letter in letters:
         try:
             if await _is_committed(letter.gives_up, ports):
                 await _release(letter.deliveries, ports)
-                report += BatchReport(contended=len(letter.deliveries), outrun=len(letter.deliveries))
+                report += BatchReport(conflicted=len(letter.deliveries), lost_race=len(letter.deliveries))
                 continue
             await ports.dead_letters.add(letter.letter)
         except (RetryableError, ConflictError):
             await _release(letter.deliveries, ports)
-            report += BatchReport(unsure=len(letter.deliveries))
+            report += BatchReport(unknown=len(letter.deliveries))
         else:
             # Crash here, "after-dead-letter": 1 stored, 2 not acked, 3 it comes again, 4 the letter is stored once.
             await _ack(letter.deliveries, ports)
@@ -475,27 +477,27 @@ def _failures(done: UnitResult, of: Mapping[Identity, PendingMessage]) -> list[t
     return failed + [(of[record.identity], _refusal(record)) for record, answer in done.kept if answer is Answer.REFUSED]
 
 
-def _clashes(done: UnitResult, of: Mapping[Identity, PendingMessage], ports: Ports) -> list[DeadLetterDraft]:
+def _mismatches(done: UnitResult, of: Mapping[Identity, PendingMessage], ports: Ports) -> list[DeadLetterDraft]:
     """Return a dead letter for each delivery with another body than that handled before.
 
     Where admission knows of the other body, an earlier attempt at this one may still be committed, so it is fenced.
     """
-    here = [_clash(of[identity], delivery, ports) for identity in done.clashing for delivery in of[identity].deliveries]
-    elsewhere = [of[identity] for identity in done.clashing_elsewhere]
-    return here + [replace(_clash(item, d, ports), gives_up=item.message) for item in elsewhere for d in item.deliveries]
+    here = [_mismatch(of[identity], delivery, ports) for identity in done.mismatched for delivery in of[identity].deliveries]
+    elsewhere = [of[identity] for identity in done.mismatched_elsewhere]
+    return here + [replace(_mismatch(item, d, ports), gives_up=item.message) for item in elsewhere for d in item.deliveries]
 
 
 async def _leave(done: UnitResult, ran: RunResult, of: Mapping[Identity, PendingMessage], ports: Ports) -> BatchReport:
     """Release what comes again uncounted."""
     postponed = [of[identity] for identity in done.postponed]
-    unsure = [of[record.identity] for record, answer in done.kept if answer is Answer.UNKNOWN]
-    await release([*postponed, *unsure, *ran.contended, *ran.unsure], ports)
+    unknown = [of[record.identity] for record, answer in done.kept if answer is Answer.UNKNOWN]
+    await release([*postponed, *unknown, *ran.conflicted, *ran.unknown], ports)
     return BatchReport(
         postponed=_count(postponed),
-        contended=_count(ran.contended),
-        outrun=_count(ran.outrun),
-        unsure=_count([*unsure, *ran.unsure]),
-        newer=_count(ran.newer),
+        conflicted=_count(ran.conflicted),
+        lost_race=_count(ran.lost_race),
+        unknown=_count([*unknown, *ran.unknown]),
+        needs_upgrade=_count(ran.needs_upgrade),
         trouble=ran.trouble,
     )
 
@@ -509,9 +511,9 @@ async def _finish(done: UnitResult, of: Mapping[Identity, PendingMessage], ports
         await finish(finished, [delivery for item in items for delivery in item.deliveries], ports)
     except (RetryableError, ConflictError):
         await release(items, ports)
-        return BatchReport(unsure=_count(items))
+        return BatchReport(unknown=_count(items))
     handled = sum(record.identity in done.handled for record in finished)
-    idle = sum(not (record.owes or record.minted or record.identity in done.handled) for record in finished)
+    idle = sum(not (record.is_pending or record.minted or record.identity in done.handled) for record in finished)
     return BatchReport(handled=handled, known=_count(items) - handled, idle=idle)
 
 
@@ -523,7 +525,7 @@ async def _drop(dropped: Sequence[Record], of: Mapping[Identity, PendingMessage]
         await drop(dropped, [delivery for item in items for delivery in item.deliveries], ports)
     except (RetryableError, ConflictError):
         await release(items, ports)
-        return BatchReport(unsure=_count(items))
+        return BatchReport(unknown=_count(items))
     return BatchReport(known=_count(items), dropped=len(items))
 
 
@@ -538,16 +540,16 @@ async def _retry_or_give_up(failed: Sequence[tuple[PendingMessage, Failure]], po
     )
 
 
-async def _bar(barred: Sequence[tuple[PendingMessage, Undecidable]], ports: Ports) -> BatchReport:
+async def _undecidable(undecidable: Sequence[tuple[PendingMessage, Undecidable]], ports: Ports) -> BatchReport:
     """Have those wait whose slot can be recycled; the others are for a person, who may know whether they were handled."""
-    waiting = [item for item, bar in barred if bar is Undecidable.SLOT_NOT_READY]
+    waiting = [item for item, reason in undecidable if reason is Undecidable.SLOT_NOT_READY]
     later = Failure(kind=FailureKind.LATER, reason=Undecidable.SLOT_NOT_READY.value, delay=RECYCLING_SECONDS)
     judged = [(item, _judge(item, later, ports)) for item in waiting]
     report = await retry(judged, ports, uncopied=partial(_put_back, ports=ports))
     finals = [
-        (item, Failure(kind=FailureKind.REJECTED, reason=bar.value))
-        for item, bar in barred
-        if bar is not Undecidable.SLOT_NOT_READY
+        (item, Failure(kind=FailureKind.REJECTED, reason=reason.value))
+        for item, reason in undecidable
+        if reason is not Undecidable.SLOT_NOT_READY
     ]
     report += await give_up([_final(item, failure, _uncounted(item), ports) for item, failure in finals], ports)
     return report + BatchReport(unrecycled=_count(waiting))
@@ -604,7 +606,7 @@ def _final(item: PendingMessage, failure: Failure, verdict: RetryDecision, ports
     return DeadLetterDraft(letter, item.deliveries, None if letter.finish_only else item.message)  # that one is committed
 
 
-def _clash(item: PendingMessage, delivery: Delivery, ports: Ports) -> DeadLetterDraft:
+def _mismatch(item: PendingMessage, delivery: Delivery, ports: Ports) -> DeadLetterDraft:
     return letter_for(delivery, item.message, OTHER_BODY, ports)
 
 

@@ -73,7 +73,7 @@ def sort(deliveries: Sequence[Delivery], ports: Ports) -> Intake:
     """Sort a batch. One identity is one message however many deliveries it has; the first body received is the message's.
 
     Another body is given back, for the store to judge when it comes alone: this may be the one that was handled before, and
-    its effects may still be owed.
+    its effects may still be pending.
     """
     copies: dict[Identity, list[Delivery]] = {}
     messages: dict[Identity, Message] = {}

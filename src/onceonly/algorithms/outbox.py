@@ -1,12 +1,12 @@
 """The algorithm: what makes a message's effects happen once. This page is the whole idea.
 
-    begin     claim the messages; learn which are new, owed (handled, effects still to dispatch) or done
+    begin     claim the messages; learn which are new, pending (handled, effects still to dispatch) or done
     handle    run the handlers of the new ones; nothing is visible yet
     commit    business state + claims + records, in one atomic step
-    dispatch  make the effects of new and owed records happen: same ids, same bodies, every time
+    dispatch  make the effects of new and pending records happen: same ids, same bodies, every time
     finish    retire, forget the records, then acknowledge
 
-Crash before commit: nothing happened; the message comes again and is new. Crash after commit: it comes again, is owed, and
+Crash before commit: nothing happened; the message comes again and is new. Crash after commit: it comes again, is pending, and
 only its effects are dispatched. Crash after forget: it comes again, is done, and is only acknowledged. A copy, wherever it
 is, changes nothing. No write is retried in place: after any failure the message starts again from `begin`.
 """
@@ -38,11 +38,11 @@ class UnitResult(Struct, frozen=True, kw_only=True):
     """Left out of the unit: the batch had used its time."""
     failed: tuple[tuple[Identity, Failure], ...] = ()
     """The handler failed and its work was undone."""
-    clashing: tuple[Identity, ...] = ()
+    mismatched: tuple[Identity, ...] = ()
     """This identity was handled with another body."""
-    clashing_elsewhere: tuple[Identity, ...] = ()
+    mismatched_elsewhere: tuple[Identity, ...] = ()
     """The same, as admission knows: an earlier attempt at this body may still be under way."""
-    barred: tuple[UndecidableMessage, ...] = ()
+    undecidable: tuple[UndecidableMessage, ...] = ()
     """The store cannot tell whether it was handled: what was known of its time is forgotten, or cannot be kept yet."""
     handled: frozenset[Identity] = frozenset()
     """Those whose handler ran in this very unit and was committed."""
@@ -53,16 +53,16 @@ async def process(messages: Sequence[Message], ports: Ports, *, isolated: bool =
 
     In an isolated unit the messages whose handler fails are left out; otherwise the first failure ends the unit. Raises
     HandlerFailed, ConflictError, CommitRefused, CommitFailed, OutcomeUnknown: nothing is finished then, and whatever was
-    committed is found again as owed.
+    committed is found again as pending.
     """
     attempts = await ports.effects.register(messages)
     unit = await ports.store.begin(messages, isolated=isolated)  # fences everything below
     records: tuple[Record, ...] = ()
     try:
         known = _known(unit, messages, attempts)
-        asked = [message for message in messages if message not in unit.found.clashing]
+        asked = [message for message in messages if message not in unit.found.mismatched]
         told = await ports.admission.admits(asked)  # only now: an earlier answer may be stale
-        admitted = told.messages | told.clashing.intersection(record.identity for record in known)  # committed: it is sent
+        admitted = told.messages | told.mismatched.intersection(record.identity for record in known)  # committed: it is sent
         attempted = await _handle(unit, admitted, attempts, ports, isolated=isolated)
         records = await ports.admission.prepare(attempted.records)
         await ports.effects.make(records)
@@ -81,10 +81,10 @@ async def process(messages: Sequence[Message], ports: Ports, *, isolated: bool =
     except BaseException:
         unit.abandon()  # and never compensate: after OutcomeUnknown the commit may have happened
         raise
-    # Crash here, "after-commit": 1 committed, 2 nothing sent, 3 the lease ends, 4 the claim answers "owed", 5 it is sent.
-    owed = (*records, *(record for record in known if record.identity in admitted))
-    await ports.admission.activate(owed)
-    answers = await dispatch(owed, ports)
+    # Crash here, "after-commit": 1 committed, 2 nothing sent, 3 the lease ends, 4 the claim answers "pending", 5 it is sent.
+    pending = (*records, *(record for record in known if record.identity in admitted))
+    await ports.admission.activate(pending)
+    answers = await dispatch(pending, ports)
     # Crash here, "after-dispatch": 1 sent, 2 the record is there, 3 the same ids are sent again, 4 receivers know them.
     settled = (*records, *known)
     return UnitResult(
@@ -93,13 +93,13 @@ async def process(messages: Sequence[Message], ports: Ports, *, isolated: bool =
         dropped=tuple(
             Record(m.identity, unit=unit.key, attempt=attempts.get(m.identity, ""))
             for m in unit.found.new
-            if m.identity not in told.messages | told.clashing
+            if m.identity not in told.messages | told.mismatched
         ),
         postponed=attempted.postponed,
         failed=attempted.failed,
-        clashing=tuple(message.identity for message in unit.found.clashing),
-        clashing_elsewhere=tuple(message.identity for message in unit.found.new if message.identity in told.clashing),
-        barred=unit.found.barred,
+        mismatched=tuple(message.identity for message in unit.found.mismatched),
+        mismatched_elsewhere=tuple(message.identity for message in unit.found.new if message.identity in told.mismatched),
+        undecidable=unit.found.undecidable,
         handled=frozenset(record.identity for record in records),
     )
 
@@ -153,10 +153,10 @@ def _record(message: Message, decision: Decision, unit: Unit, attempts: Mapping[
 
 def _known(unit: Unit, messages: Sequence[Message], attempts: Mapping[Identity, str]) -> tuple[Record, ...]:
     """Give the records of what was handled before, with the attempts that are for nothing."""
-    bodies = {message.identity: message.fingerprint for message in messages} if unit.found.owed else {}
-    owed = (replace(record, fingerprint=bodies[record.identity]) for record in unit.found.owed)
+    bodies = {message.identity: message.fingerprint for message in messages} if unit.found.pending else {}
+    pending = (replace(record, fingerprint=bodies[record.identity]) for record in unit.found.pending)
     done = (Record(m.identity, unit=unit.key, token=m.token, fingerprint=m.fingerprint) for m in unit.found.done)
-    known = (*owed, *done)
+    known = (*pending, *done)
     return tuple(replace(record, attempt=attempts[record.identity]) for record in known) if attempts else known
 
 

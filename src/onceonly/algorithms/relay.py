@@ -26,7 +26,7 @@ class Relayed(Struct, frozen=True, kw_only=True):
     """Every effect was taken, and the record is gone."""
     refused: tuple[Record, ...] = ()
     """An effect was REFUSED: the record stays until a person has seen to it that the broker takes it."""
-    unsure: tuple[Record, ...] = ()
+    unknown: tuple[Record, ...] = ()
     """An effect is UNKNOWN: the record stays."""
 
 
@@ -48,5 +48,5 @@ async def relay(records: Sequence[Record], ports: Finishing) -> Relayed:
     return Relayed(
         finished=finished,
         refused=tuple(record for record in records if answers[record.identity] is Answer.REFUSED),
-        unsure=tuple(record for record in records if answers[record.identity] is Answer.UNKNOWN),
+        unknown=tuple(record for record in records if answers[record.identity] is Answer.UNKNOWN),
     )

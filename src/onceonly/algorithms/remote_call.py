@@ -8,7 +8,7 @@
     DELETE r   of request and response; and of every r whose attempt can never be committed
 
 The other side is `algorithms/remote_execution`. Crash before the commit: the request waits, nobody has it executed, and whoever
-cancels its row deletes it. Crash after it: the record is owed, and POST is asked again, as often as it takes. The follow-up
+cancels its row deletes it. Crash after it: the record is pending, and POST is asked again, as often as it takes. The follow-up
 message is sent when the response is there, and only who has handled that message has the response deleted: so who handles it
 finds one, or is late, or the other side has lost it.
 """

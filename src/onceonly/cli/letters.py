@@ -18,7 +18,7 @@ from onceonly.ports.environment import Clock
 from onceonly.ports.transport import Transport
 
 PAGE = 100
-BARRED = (Undecidable.TOO_OLD.value, Undecidable.TOO_NEW.value)
+UNDECIDABLE = (Undecidable.TOO_OLD.value, Undecidable.TOO_NEW.value)
 """The reasons of letters whose store cannot tell whether they were handled."""
 _FIRST, _LAST = -62_135_596_800, 253_402_300_799  # seconds since 1970: the years 1 to 9999
 HEAD_START_SECONDS = 2.0
@@ -169,12 +169,12 @@ async def _send_back(
 def _again(letter: DeadLetter, due: int, *, anyway: bool) -> Send | None:
     """Make the copy that goes back: marked as ours, so that its attributes name it, and alone in its unit.
 
-    What was barred for its instant is marked, and claimed without it: it is handled, unless a retry has handled it before.
+    What was undecidable for its instant is marked, and claimed without it: it is handled, unless a retry has handled it before.
     """
     message = letter.message
     if message is None:
         return None
-    if anyway and letter.reason in BARRED:
+    if anyway and letter.reason in UNDECIDABLE:
         others = tuple(each for each in message.extensions if each[0] != ANYWAY)
         message = replace(message, extensions=(*others, (ANYWAY, "1")))
     return Send(message=message, to=letter.endpoint, due=due, history=letter.history, alone=True)

@@ -118,7 +118,7 @@ def _target(to: str, instead: Instead, *, event: bool) -> Target:
 
 def _answer(tally: SendTally, target: Target, problem: str, *, as_json: bool) -> None:
     if as_json:
-        show_json({"sent": tally.sent, "refused": tally.refused, "unsure": tally.unsure, "error": problem or None})
+        show_json({"sent": tally.sent, "refused": tally.refused, "unknown": tally.unknown, "error": problem or None})
     else:
         where = f"to {target.endpoint}" if target.endpoint else "as events"
         show(f"{tally.sent} sent {where}")
@@ -130,7 +130,7 @@ def _answer(tally: SendTally, target: Target, problem: str, *, as_json: bool) ->
         complain(f"{problem} (sending stopped there; correct it and send the file again: what was sent keeps its ids)")
     elif tally.refused:
         complain(f"{len(tally.refused)} refused: {tally.refused[0].reason}")
-    elif tally.unsure:
-        complain(f"{tally.unsure} may or may not have been taken: send the file again, the same ids make that safe")
-    if problem or tally.refused or tally.unsure:
+    elif tally.unknown:
+        complain(f"{tally.unknown} may or may not have been taken: send the file again, the same ids make that safe")
+    if problem or tally.refused or tally.unknown:
         raise typer.Exit(NEGATIVE)

@@ -20,7 +20,7 @@ from onceonly.ports.transport import Traits
 BATCH = 500
 TRIES = 5
 FIRST_PAUSE_SECONDS = 0.1
-"""Seconds before an unsure send is repeated; four times as long each time. The ids stay, so repeating is safe."""
+"""Seconds before a send with an unknown outcome is repeated, then four times as long. The ids stay, so repeating is safe."""
 
 
 class RefusedMessage(Struct, frozen=True):
@@ -36,7 +36,7 @@ class SendTally(Struct):
 
     sent: int = 0
     refused: list[RefusedMessage] = []
-    unsure: int = 0
+    unknown: int = 0
 
 
 class Sender(Protocol):
@@ -105,7 +105,7 @@ async def _send_some(batch: Sequence[Message], transport: Sender, to: str, tally
         try:
             answers = await transport.send(left)
         except CommitFailed:
-            if number == TRIES - 1 or not (tally.sent or tally.refused or tally.unsure):
+            if number == TRIES - 1 or not (tally.sent or tally.refused or tally.unknown):
                 raise
             continue
         except RetryableError:
@@ -116,7 +116,7 @@ async def _send_some(batch: Sequence[Message], transport: Sender, to: str, tally
         left = [send for send, answer in zip(left, answers, strict=True) if answer is Answer.UNKNOWN]
         if not left:
             return
-    tally.unsure += len(left)
+    tally.unknown += len(left)
 
 
 def _problem(message: Message) -> str | None:

@@ -1,4 +1,4 @@
-"""`onceonly status`: what waits, what is owed, and what was given up."""
+"""`onceonly status`: what waits, what is pending, and what was given up."""
 
 import asyncio
 from contextlib import suppress

@@ -98,7 +98,7 @@ class DocumentsDemoStore:
         """Read every document that a unit may be; see the protocol."""
         found = [document for kind in ("entity/", "message/", "bucket/") async for document in self._read(kind)]
         records = [record for document in found for record in document.records.values()]
-        kept = sum(not record.owes for record in records) if self._keeps_records else 0
+        kept = sum(not record.pending for record in records) if self._keeps_records else 0
         return StoreContents(
             counted=counted([document.state for document in found if document.state is not None]),
             records=len(records) - kept,

@@ -26,7 +26,7 @@ TRIES = 20
 _NO_GUESSES: Mapping[str, Document | None] = {}
 
 
-class Contended(CommitFailed):
+class WriteConflict(CommitFailed):
     """Definite: nothing happened, because other workers changed a document first each time."""
 
 
@@ -80,7 +80,7 @@ async def compare_and_set(
             raise OutcomeUnknown(f"some documents were written, and then: {error}") from error
         raise
     words = f"other workers kept changing {', '.join(map(repr, left[:3]))}: {TRIES} tries were not enough; try again"
-    raise (OutcomeUnknown if versions else Contended)(words)
+    raise (OutcomeUnknown if versions else WriteConflict)(words)
 
 
 async def _load(documents: Documents, keys: list[str], known: Mapping[str, Document | None]) -> dict[str, Document | None]:

@@ -10,7 +10,7 @@ from uuid import uuid4
 
 from msgspec.structs import replace
 
-from onceonly.documents.compare_and_set import TRIES, Contended, compare_and_set
+from onceonly.documents.compare_and_set import TRIES, WriteConflict, compare_and_set
 from onceonly.formats.dead_letters import (
     DeadLetterEntry,
     Head,
@@ -107,7 +107,7 @@ class DocumentDeadLetters:
             if await self._has_room(head, key):
                 return
             await self._turn_page(key, head, found)
-        raise Contended(f"other workers kept changing the list of dead letters: {TRIES} tries were not enough; try again")
+        raise WriteConflict(f"other workers kept changing the list of dead letters: {TRIES} tries were not enough; try again")
 
     async def _has_room(self, head: Head, letter: str) -> bool:
         """Write the entry on its page, unless it is there already. False: the page is full, and the entry is not on it."""

@@ -54,10 +54,10 @@ def refusal(
 
 
 def _when_others_are_done(document: EntityDocument, own: Collection[str], *, keeps_history: bool) -> EntityDocument:
-    """Give what is left of a document once all others have sent what they owe."""
+    """Give what is left of a document once all others have sent their pending effects."""
     records = dict(document.records)
     for name, each in document.records.items():
-        if each.owes and name not in own:
+        if each.pending and name not in own:
             del records[name]
             if each.until > 0 or (keeps_history and not each.until):
                 records[name] = MessageState(each.body, done=_DONE, until=each.until)
@@ -84,5 +84,5 @@ def _parts(document: EntityDocument, own: Collection[str], *, keeps_history: boo
     answers = without(keys={}) + without_records(ended)
     yield SizePart(answers, "what transactions left", "have a shorter ControlMessages(retention=...), or smaller answers")
     yield SizePart(without(state=None), "the state", "make the entity smaller")
-    owing = [name for name in own if name in document.records and document.records[name].owes]
-    yield SizePart(without_records(owing), "what is to be sent", "send less at once")
+    pending = [name for name in own if name in document.records and document.records[name].pending]
+    yield SizePart(without_records(pending), "what is to be sent", "send less at once")

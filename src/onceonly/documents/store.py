@@ -65,7 +65,7 @@ class DocumentStore:
 
     def keeps(self, record: Record) -> bool:
         """Tell whether its record is to be emptied, or, where no history is kept, to be removed."""
-        return self.history is None or record.owes
+        return self.history is None or record.is_pending
 
     async def forget(self, records: Sequence[Record]) -> None:
         """Empty these records, or remove them where no history is kept; documents that others change meanwhile, again."""
@@ -130,7 +130,7 @@ class DocumentStore:
     def change_of(self, key: str, document: EntityDocument, version: Version) -> Change:
         """Return the write of a document. One that is empty, or is not an entity's and is done, expires after its history."""
         expires = 0
-        is_over = not document.register and not any(each.owes for each in document.records.values())
+        is_over = not document.register and not any(each.pending for each in document.records.values())
         if is_over and key.startswith(MESSAGE) and self.history is not None:
             expires = self.clock.now() + self.history + CLOCK_MARGIN_MS
         elif document == EntityDocument() and key.startswith(ENTITY):  # left by a fence
@@ -181,7 +181,7 @@ class DocumentStore:
             before = records[name]
             if before.until <= now if before.until else self.history is None:
                 del records[name]
-            elif before.owes:
+            elif before.pending:
                 records[name] = MessageState(before.body, done=now, until=before.until)
         return replace(document, records=records)
 
@@ -211,9 +211,9 @@ class DocumentUnit:
         records = {m.identity: known[m.identity].record(m.identity, key) for m in same}
         self.found = BeginResult(
             new=tuple(m for m in messages if m.identity not in known),
-            owed=tuple(records[m.identity] for m in same if records[m.identity].owes),
-            done=tuple(m for m in same if not records[m.identity].owes),
-            clashing=tuple(m for m in messages if m.identity in known and m not in same),
+            pending=tuple(records[m.identity] for m in same if records[m.identity].is_pending),
+            done=tuple(m for m in same if not records[m.identity].is_pending),
+            mismatched=tuple(m for m in messages if m.identity in known and m not in same),
         )
         units = {m.unit for m in messages if m.unit}
         self._entities = Entities(dict.fromkeys(units, document.state))
@@ -249,7 +249,7 @@ class DocumentUnit:
         return replace(self._document, state=state, records={**self._document.records, **kept}, register=register)
 
     def _kept(self, fingerprint: bytes, record: Record) -> MessageState:
-        if self._store.history is not None and not record.owes:
+        if self._store.history is not None and not record.is_pending:
             return MessageState(fingerprint.hex(), done=self._store.clock.now())
         return MessageState.of(fingerprint, record)
 

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from onceonly.documents.compare_and_set import Contended, compare_and_set
+from onceonly.documents.compare_and_set import WriteConflict, compare_and_set
 from onceonly.documents.store import ATTEMPT, ENTITY, KEY, DocumentResources, DocumentStore, attempt_name
 from onceonly.formats.documents import ClientKey, EntityDocument, decode_entity, is_json
 from onceonly.formats.documents import MessageState as KeptRecord
@@ -100,7 +100,7 @@ class DocumentTransactions:
 
         try:
             settled = await compare_and_set(self.store.documents, [own], bound, before=checked)
-        except Contended as error:
+        except WriteConflict as error:
             raise ConflictError("other attempts with this idempotency key are at it") from error
         except OutcomeUnknown as error:
             raise CommitFailed(
@@ -203,8 +203,8 @@ class DocumentTransaction:
         until = transactions.store.clock.now() + transactions.retention
         records, keys = dict(document.records), dict(document.keys)
         if record is not None:
-            owed = KeptRecord.of(b"", record, until=_DISPATCHED if opening.key else until)
-            records[attempt_name(opening.identity)] = owed
+            pending = KeptRecord.of(b"", record, until=_DISPATCHED if opening.key else until)
+            records[attempt_name(opening.identity)] = pending
         if opening.key:
             kept = IdempotencyEntry(opening.attempt, opening.fingerprint, answer)
             keys[transactions.name_of(opening.key)] = ClientKey.of(kept, until=until)

@@ -37,7 +37,7 @@ def read(
     """Give the message of a delivery. One without a type is taken for the only type that `types` holds, if it holds one.
 
     `places` find the unit of a message by its type, where it has one.
-    The type itself is not judged: a message that was handled already may owe its effects, whoever takes its type today.
+    The type itself is not judged: a message that was handled already may have pending effects, whoever takes its type today.
     """
     try:
         event = take_apart(delivery.headers, delivery.body)

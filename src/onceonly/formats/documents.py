@@ -6,7 +6,7 @@ JSON, so that people can read it where the service shows it:
      "records": {KEY: {"body": HASH, "owes": BASE64}, KEY: {"body": HASH, "done": 1767225600000}},
      "register": {ATTEMPT: {"message": KEY, "at": 1767225600000, "cancelled": false}}}
 
-KEY is the claim key in hexadecimal digits, `owes` a record as SQL stores keep it, `done` when it was finished, in milliseconds
+KEY is the claim key in hexadecimal digits, "owes" a record as SQL stores keep it, `done` when it was finished, in milliseconds
 since 1970. `state` is null for an entity that does not exist or was deleted: its records outlive it.
 
 What is finished, forgotten, cancelled or removed makes a document smaller, so that a full one can always be tidied up.
@@ -24,7 +24,7 @@ from base64 import b64decode, b64encode
 from collections.abc import Mapping
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Raw, Struct, field
 
 from onceonly.formats.records import decode_record, encode_record
 from onceonly.model.errors import PermanentFailure, SchemaTooNew, UpgradeRequired
@@ -39,13 +39,13 @@ _NULL = b"null"
 
 
 class MessageState(Struct, frozen=True, omit_defaults=True):
-    """What a document knows about one message: the hash of its body, and what it owes, or when it was finished.
+    """What a document knows about one message: the hash of its body, and its pending effects, or when it was finished.
 
     Or about one attempt at a transaction, which has no body: it is kept up to the instant `until`.
     """
 
     body: str
-    owes: str = ""
+    pending: str = field(default="", name="owes")
     done: int = 0
     until: int = 0
 
@@ -55,14 +55,14 @@ class MessageState(Struct, frozen=True, omit_defaults=True):
         return cls(fingerprint.hex(), b64encode(encode_record(record)).decode(), until=until)
 
     def record(self, identity: Identity, unit: str) -> Record:
-        """Give the record; one that owes nothing has no effects.
+        """Give the record; one that has nothing pending has no effects.
 
         Raises PermanentFailure, UpgradeRequired, as `decode_entity` does.
         """
-        if not self.owes:
+        if not self.pending:
             return Record(identity, unit=unit)
         try:
-            return decode_record(identity, b64decode(self.owes, validate=True), unit)
+            return decode_record(identity, b64decode(self.pending, validate=True), unit)
         except SchemaTooNew as error:
             raise UpgradeRequired(f"a record in document {unit!r} was {error}") from error
         except ValueError as error:  # also what the decoder raises

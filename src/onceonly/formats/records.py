@@ -30,7 +30,7 @@ _encode_headers = msgspec.json.Encoder().encode
 
 
 def encode_record(record: Record) -> bytes:
-    """Give the bytes to store of what a record still owes; their size is what a record costs."""
+    """Give the bytes to store of what a record still has pending; their size is what a record costs."""
     if record.calls:
         return WITH_CALLS + _encode((record.effects, record.token, record.minted, record.calls))
     if record.token or record.minted:

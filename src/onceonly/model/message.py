@@ -70,9 +70,9 @@ class Message(Struct, frozen=True, kw_only=True, dict=True, omit_defaults=True):
 
 
 class FailureKind(StrEnum):
-    """Why a message did not get through. LATER and LOCKED are not counted; UNSURE is when it repeats; REJECTED is final.
+    """Why a message did not get through. LATER and LOCKED are not counted; UNKNOWN is when it repeats; REJECTED is final.
 
-    LOCKED and UNSURE are never stored: histories hold LATER and COMMIT in their place, which older versions can read.
+    LOCKED and UNKNOWN are never stored: histories hold LATER and COMMIT in their place, which older versions can read.
     """
 
     EXCEPTION = "exception"
@@ -83,7 +83,7 @@ class FailureKind(StrEnum):
     REJECTED = "rejected"
     LATER = "later"
     LOCKED = "locked"
-    UNSURE = "unsure"
+    UNKNOWN = "unknown"
 
 
 class Failure(Struct, frozen=True, kw_only=True):

@@ -46,7 +46,7 @@ class Record(Struct, frozen=True):
     fingerprint: bytes = b""
 
     @property
-    def owes(self) -> bool:
+    def is_pending(self) -> bool:
         """Whether anything is left to do after the commit."""
         return bool(self.effects or self.calls)
 

@@ -10,14 +10,14 @@ from onceonly.model.message import Failure, FailureKind
 
 HISTORY_KEPT = 10
 SURE = 5
-"""How many equal failures in a row make one UNSURE failure the message's own."""
+"""How many equal failures in a row make one UNKNOWN failure the message's own."""
 BLAMED = "its unit fails with this message and is committed without its handler"
-"""How the reason of an UNSURE failure begins."""
+"""How the reason of an UNKNOWN failure begins."""
 _LOCKED_FIRST_SECONDS, _LOCKED_MOST_SECONDS = 0.25, 8.0
 _LOCKED_KEPT = 6
 _COMPARED = 150
-UNCOUNTED = frozenset({FailureKind.LOCKED, FailureKind.UNSURE})
-"""What may be no fault of the message: it is put off, and UNSURE counts when it repeats."""
+UNCOUNTED = frozenset({FailureKind.LOCKED, FailureKind.UNKNOWN})
+"""What may be no fault of the message: it is put off, and UNKNOWN counts when it repeats."""
 
 
 class Retry(Struct, frozen=True, kw_only=True):
@@ -97,23 +97,23 @@ def decide_retry(
 
 
 def is_doubted(history: tuple[Failure, ...]) -> bool:
-    """Return whether the last failure was UNSURE and is not counted yet."""
+    """Return whether the last failure was UNKNOWN and is not counted yet."""
     return bool(history) and history[-1].kind is FailureKind.LATER and history[-1].reason.startswith(BLAMED)
 
 
 def _judge_uncounted(
     policy: Retry, failure: Failure, *, attempts: int, history: tuple[Failure, ...], chance: float
 ) -> RetryDecision:
-    """Put a message off that failed perhaps through no fault of its own; count an UNSURE failure that repeats itself.
+    """Put a message off that failed perhaps through no fault of its own; count an UNKNOWN failure that repeats itself.
 
     The history holds these failures as LATER, behind those that were counted.
     """
     counted = _counted(history)
     times = _equal(history[len(counted) :], failure.reason) + 1
-    if failure.kind is FailureKind.UNSURE and times >= SURE:
+    if failure.kind is FailureKind.UNKNOWN and times >= SURE:
         own = replace(failure, kind=FailureKind.COMMIT)
         return decide_retry(policy, own, attempts=attempts, history=counted, now=failure.at, chance=chance)
-    if failure.kind is FailureKind.UNSURE:
+    if failure.kind is FailureKind.UNKNOWN:
         delay = 0.0 if times < SURE - 2 else 2.0 ** (times - SURE + 2)
     else:
         delay = min(_LOCKED_FIRST_SECONDS * 2.0 ** (times - 1), _LOCKED_MOST_SECONDS) * (1 + policy.jitter * chance)

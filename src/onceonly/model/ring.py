@@ -79,7 +79,7 @@ class Slicing(NamedTuple):
         """Tell whether the slice that begins at `start` ended as long ago as claims are kept."""
         return start + self.width + self.retention <= now
 
-    def decide_retry(self, instant: int, held: int | None, now: int) -> Undecidable | None:
+    def undecidable_reason(self, instant: int, held: int | None, now: int) -> Undecidable | None:
         """Say what is the matter with an instant whose slot holds the slice that begins at `held`, None for nothing yet.
 
         None: the slot holds its slice.

@@ -11,11 +11,11 @@ from onceonly.model.record import Record
 class Admitted(NamedTuple):
     """Which messages may be handled or finished normally. All others are done elsewhere, and only cleaned up.
 
-    But those that clash: under their identity another body was handled, or their token belongs to another body.
+    But mismatched ones: under their identity another body was handled, or their token belongs to another body.
     """
 
     messages: frozenset[Identity]
-    clashing: frozenset[Identity] = frozenset()
+    mismatched: frozenset[Identity] = frozenset()
 
 
 class Admission(Protocol):
@@ -26,7 +26,7 @@ class Admission(Protocol):
     """
 
     async def admits(self, messages: Sequence[Message]) -> Admitted:
-        """Tell which of these may be handled, and which clash; all that is known of them is read in one call."""
+        """Tell which of these may be handled, and which are mismatched; all that is known of them is read in one call."""
 
     async def prepare(self, records: Sequence[Record]) -> tuple[Record, ...]:
         """Prepare what these records need before they are committed; gives them back, with what was minted for them."""

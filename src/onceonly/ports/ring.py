@@ -27,9 +27,9 @@ class Slot(Struct, frozen=True, kw_only=True):
     """One slot as it was when it was looked at. Instants are milliseconds since 1970.
 
     `start` and `end` bound the slice that it holds, 0 without one. `wanted` is where the slice begins that it should hold now.
-    `owed` counts the records of its slice whose effects are not dispatched, at most `OWED_COUNTED`: while there are any the
-    slot cannot be recycled. `late` is for how many milliseconds it could have been recycled (0 when it need not be): whoever
-    alarms compares that with the width of a slice.
+    `pending` counts the records of its slice whose effects are not dispatched, at most `PENDING_COUNTED`. While there are any,
+    the slot cannot be recycled. `late` is the number of milliseconds for which it could have been recycled, 0 when it need not
+    be. Compare it with the width of a slice.
     """
 
     number: int
@@ -37,14 +37,14 @@ class Slot(Struct, frozen=True, kw_only=True):
     end: int
     wanted: int
     state: SlotState
-    owed: int = 0
+    pending: int = 0
     late: int = 0
 
 
-OWED_COUNTED = 1000
+PENDING_COUNTED = 1000
 
 
-def slot_as_found(number: int, held: int | None, *, owed: int, slicing: Slicing, now: int) -> Slot:
+def slot_as_found(number: int, held: int | None, *, pending: int, slicing: Slicing, now: int) -> Slot:
     """Describe a slot that holds the slice which begins at `held`, None for none, by what the clock says."""
     wanted = slicing.wanted(number, now)
     if held is None:
@@ -60,7 +60,7 @@ def slot_as_found(number: int, held: int | None, *, owed: int, slicing: Slicing,
         end=held + slicing.width if held is not None else 0,
         wanted=wanted,
         state=state,
-        owed=owed,
+        pending=pending,
         late=now - ripe if state in (SlotState.OLD, SlotState.UNLABELLED) else 0,
     )
 
@@ -72,7 +72,7 @@ class Recycling(Enum):
     CURRENT = "it held that already"
     HELD = "another process is at it: it needs no second one"
     EARLY = "by the database's clock what it holds must not be forgotten yet"
-    OWED = "a record of its slice has effects that are not dispatched: dispatch them, then try again"
+    PENDING = "a record of its slice has effects that are not dispatched: dispatch them, then try again"
     BUSY = "somebody reads or writes it: try again soon, finally with `by_rows`"
 
 

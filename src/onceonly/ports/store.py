@@ -28,7 +28,7 @@ class Resources(Protocol):
         In an isolated unit the work is flushed and, when it raises, undone (a savepoint). In every unit the driver's own
         transaction state is read at the end: raises HandlerFailed when the handler left the transaction aborted, and
         CommitRefused when it ended it. A lost race, a lock time-out or an outage of the store raises ConflictError or
-        CommitFailed; in an isolated unit that can go on without this handler it raises HandlerFailed, of kind LOCKED or UNSURE.
+        CommitFailed. An isolated unit that can continue without this handler raises HandlerFailed, of kind LOCKED or UNKNOWN.
         """
 
     async def run_sync(self, function: Callable[[Callable[[type], object]], Any]) -> object:
@@ -39,12 +39,12 @@ class UndecidableMessage(NamedTuple):
     """A message that the store can neither claim nor know again, and why."""
 
     message: Message
-    bar: Undecidable
+    reason: Undecidable
 
     @property
     def is_wanted_anyway(self) -> bool:
         """Whether a person has sent it back to be handled all the same; a store claims it without its instant then."""
-        return self.bar is not Undecidable.SLOT_NOT_READY and bool(self.message.extension(ANYWAY))
+        return self.reason is not Undecidable.SLOT_NOT_READY and bool(self.message.extension(ANYWAY))
 
 
 class BeginResult(Struct, frozen=True):
@@ -52,13 +52,13 @@ class BeginResult(Struct, frozen=True):
 
     new: tuple[Message, ...] = ()
     """Not handled before, and claimed by this unit; in the order asked."""
-    owed: tuple[Record, ...] = ()
+    pending: tuple[Record, ...] = ()
     """Handled before, with effects still to dispatch: a current read, made after the claim."""
     done: tuple[Message, ...] = ()
     """Handled before, nothing left to do."""
-    clashing: tuple[Message, ...] = ()
+    mismatched: tuple[Message, ...] = ()
     """The identity was handled with another body."""
-    barred: tuple[UndecidableMessage, ...] = ()
+    undecidable: tuple[UndecidableMessage, ...] = ()
     """Not claimed, and nobody can tell whether they were handled: they must not be, now."""
 
 

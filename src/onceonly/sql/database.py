@@ -133,14 +133,14 @@ class Database:
         *,
         locked: type[OnceOnlyError] = CommitFailed,
         refused: type[OnceOnlyError] = CommitFailed,
-        unsure: type[OnceOnlyError] = OutcomeUnknown,
+        unknown: type[OnceOnlyError] = OutcomeUnknown,
         committing: bool = False,
     ) -> Translating:
-        """Enclose driver calls: their errors come out as `locked`, `refused`, `unsure` or CommitFailed. See `translated`."""
-        asked = (locked, refused, unsure, committing)
+        """Enclose driver calls: their errors come out as `locked`, `refused`, `unknown` or CommitFailed. See `translated`."""
+        asked = (locked, refused, unknown, committing)
         found = self._translating.get(asked)
         if found is None:
-            found = Translating(self.dialect, locked=locked, refused=refused, unsure=unsure, committing=committing)
+            found = Translating(self.dialect, locked=locked, refused=refused, unknown=unknown, committing=committing)
             self._translating[asked] = found
         return found
 

@@ -32,7 +32,7 @@ def translated(
     *,
     locked: type[OnceOnlyError] = CommitFailed,
     refused: type[OnceOnlyError] = CommitFailed,
-    unsure: type[OnceOnlyError] = OutcomeUnknown,
+    unknown: type[OnceOnlyError] = OutcomeUnknown,
     committing: bool = False,
 ) -> OnceOnlyError:
     """Translate a driver's error by allow-list; gives, never raises.
@@ -40,7 +40,7 @@ def translated(
     A lock that was not had becomes `locked`, or LockTimeout where that is ConflictError and the wait was too long; a statement
     or constraint that can never work `refused`; a transaction that was left aborted CommitRefused; what the database could not
     do for now Unable. While `committing` only locks, constraints and aborted transactions are definite. All the rest becomes
-    `unsure`.
+    `unknown`.
     """
     text = _first_line(error)
     if isinstance(error, TurnNotHad):
@@ -57,13 +57,13 @@ def translated(
     definite |= {Said.CONSTRAINT: refused, Said.ABORTED: CommitRefused}
     if not committing:
         definite |= {Said.STATEMENT: refused, Said.UNABLE: Unable, Said.FORBIDDEN: Unable}
-    return definite.get(said, unsure)(text)
+    return definite.get(said, unknown)(text)
 
 
 class Translating:
     """Encloses driver calls, and raises what `translated` gives. It keeps nothing, so any number may be enclosed at once."""
 
-    __slots__ = ("_committing", "_dialect", "_drivers", "_locked", "_refused", "_unsure")
+    __slots__ = ("_committing", "_dialect", "_drivers", "_locked", "_refused", "_unknown")
 
     def __init__(
         self,
@@ -71,12 +71,12 @@ class Translating:
         *,
         locked: type[OnceOnlyError],
         refused: type[OnceOnlyError],
-        unsure: type[OnceOnlyError],
+        unknown: type[OnceOnlyError],
         committing: bool,
     ) -> None:
         """Translate as `translated` does with these arguments."""
         self._dialect, self._committing = dialect, committing
-        self._locked, self._refused, self._unsure = locked, refused, unsure
+        self._locked, self._refused, self._unknown = locked, refused, unknown
         self._drivers: tuple[type[Exception], ...] = (SQLAlchemyError, OSError, *dialect.errors)
 
     def __enter__(self) -> None:
@@ -87,7 +87,7 @@ class Translating:
     ) -> Literal[False]:
         """Translate what a driver raised; let pass all else."""
         if isinstance(error, self._drivers):
-            asked = {"locked": self._locked, "refused": self._refused, "unsure": self._unsure}
+            asked = {"locked": self._locked, "refused": self._refused, "unknown": self._unknown}
             raise translated(error, self._dialect, **asked, committing=self._committing) from error
         return False
 

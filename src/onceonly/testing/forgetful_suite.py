@@ -79,7 +79,7 @@ class ForgetfulStoreSuite(Suite):
         async with self.open_forgetful_store() as subject:
             unit = await (await subject.store()).begin([message()])
             await unit.commit([record])
-            assert (await look(subject, message())).owed == (record,)
+            assert (await look(subject, message())).pending == (record,)
 
     async def test_others_are_not_forgotten(self) -> None:
         """Only those that are named."""

@@ -33,10 +33,10 @@ class Seen(NamedTuple):
     """What a unit's `begin` found, by names."""
 
     new: tuple[str, ...] = ()
-    owed: tuple[str, ...] = ()
+    pending: tuple[str, ...] = ()
     done: tuple[str, ...] = ()
-    clashing: tuple[str, ...] = ()
-    barred: tuple[tuple[str, Undecidable], ...] = ()
+    mismatched: tuple[str, ...] = ()
+    undecidable: tuple[tuple[str, Undecidable], ...] = ()
 
 
 def at(instant: int, name: str = "m1", body: bytes = b"{}", *, anyway: bool = False) -> Message:
@@ -71,10 +71,10 @@ async def see(subject: RingSubject, *asked: Message, endpoint: str = ENDPOINT, s
     unit.abandon()
     return Seen(
         tuple(name_of(each.identity) for each in unit.found.new),
-        tuple(name_of(each.identity) for each in unit.found.owed),
+        tuple(name_of(each.identity) for each in unit.found.pending),
         tuple(name_of(each.identity) for each in unit.found.done),
-        tuple(name_of(each.identity) for each in unit.found.clashing),
-        tuple((name_of(each.message.identity), each.bar) for each in unit.found.barred),
+        tuple(name_of(each.identity) for each in unit.found.mismatched),
+        tuple((name_of(each.message.identity), each.reason) for each in unit.found.undecidable),
     )
 
 

@@ -40,15 +40,15 @@ class RingSuite(Suite):
     # What a unit finds
 
     async def test_a_message_with_an_instant_is_handled_once(self) -> None:
-        """Its copies are owed until its effects are forgotten, then done; another body clashes."""
+        """Its copies are pending until its effects are forgotten, then done; another body is a mismatch."""
         async with self.open_ring() as subject:
             _, now = await begun(subject)
             assert await see(subject, at(now)) == Seen(new=("m1",))
             await handle(subject, at(now), decided=ONE_EFFECT)
-            assert await see(subject, at(now)) == Seen(owed=("m1",))
+            assert await see(subject, at(now)) == Seen(pending=("m1",))
             await (await subject.store()).forget([Record(at(now).identity, ONE_EFFECT)])
             assert await see(subject, at(now)) == Seen(done=("m1",))
-            assert await see(subject, at(now, body=b"other")) == Seen(clashing=("m1",))
+            assert await see(subject, at(now, body=b"other")) == Seen(mismatched=("m1",))
 
     async def test_every_slice_of_the_retention_has_its_slot(self) -> None:
         """In one batch, and each message is known by itself afterwards."""
@@ -107,13 +107,13 @@ class RingSuite(Suite):
     # Identity is (source, id), and no header is a part of it
 
     async def test_a_message_is_known_whatever_its_header_says(self) -> None:
-        """Another instant there, none, or what cannot be read: a copy is a copy, with its effects owed and without."""
+        """Another instant there, none, or what cannot be read: a copy is a copy, with its effects pending and without."""
         async with self.open_ring() as subject:
             _, now = await begun(subject)
             await handle(subject, at(now), decided=ONE_EFFECT)
             others = [stating(at(now), each) for each in (str(now - 2 * WIDTH_MS), str(now + 1), "1", "9" * 15, "soon", "")]
             for other in others:
-                assert await see(subject, other) == Seen(owed=("m1",))
+                assert await see(subject, other) == Seen(pending=("m1",))
             await (await subject.store()).forget([Record(at(now).identity, ONE_EFFECT)])
             for other in others:
                 assert await see(subject, other) == Seen(done=("m1",))
@@ -126,7 +126,7 @@ class RingSuite(Suite):
             await handle(subject, *(stating(at(0, name), header) for name, header in first.items()))
             for header in (str(now), str(now - 2 * WIDTH_MS), "1", "9" * 15, "soon", ""):
                 assert await see(subject, *(stating(at(0, name), header) for name in first)) == Seen(done=tuple(first))
-            assert await see(subject, stating(at(0, "a", b"other"), str(now - WIDTH_MS))) == Seen(clashing=("a",))
+            assert await see(subject, stating(at(0, "a", b"other"), str(now - WIDTH_MS))) == Seen(mismatched=("a",))
 
     async def test_a_header_puts_no_other_message_into_a_slot_that_cannot_take_it(self) -> None:
         """Neither what is claimed by its id, nor what is known already."""
@@ -149,25 +149,25 @@ class RingSuite(Suite):
                 assert all(isinstance(each, ConflictError) for each in lost)
 
     async def test_what_an_older_version_has_claimed_is_known(self) -> None:
-        """By the instant in its header, in that slot: with its effects owed, without, and with another body."""
+        """By the instant in its header, in that slot: with its effects pending, without, and with another body."""
         async with self.open_ring() as subject:
             _, now = await begun(subject)
             old = [former(now, "a"), former(now - WIDTH_MS, "b")]
             await subject.claim_as_before(*old, decided=ONE_EFFECT)
-            assert await see(subject, *old) == Seen(owed=("a", "b"))
+            assert await see(subject, *old) == Seen(pending=("a", "b"))
             await (await subject.store()).forget([Record(each.identity, ONE_EFFECT) for each in old])
             assert await see(subject, *old, former(now, "c")) == Seen(new=("c",), done=("a", "b"))
-            assert await see(subject, former(now, "a", b"other")) == Seen(clashing=("a",))
+            assert await see(subject, former(now, "a", b"other")) == Seen(mismatched=("a",))
             assert await take(subject, former(now, "a", b"other"), former(now, "c"), mark="x") == ("c",)
             assert await see(subject, *old) == Seen(done=("a", "b"))
 
-    async def test_what_an_older_version_may_have_claimed_is_barred_once_that_is_forgotten(self) -> None:
+    async def test_what_an_older_version_may_have_claimed_is_undecidable_once_that_is_forgotten(self) -> None:
         """Nothing is known of its time; but what this version has handled is known by its id."""
         async with self.open_ring() as subject:
             _, now = await begun(subject)
             await handle(subject, former(now, "known"))
             assert await see(subject, former(1, "old"), former(1, "known")) == Seen(
-                done=("known",), barred=(("old", Undecidable.TOO_OLD),)
+                done=("known",), undecidable=(("old", Undecidable.TOO_OLD),)
             )
 
     async def test_an_older_version_finds_what_this_one_has_claimed(self) -> None:
@@ -198,23 +198,23 @@ class RingSuite(Suite):
         async with self.open_ring() as subject:
             await begun(subject)
             await subject.pass_time(LONG_MS)
-            assert await see(subject, at(subject.now(), anyway=True)) == Seen(barred=(("m1", Undecidable.SLOT_NOT_READY),))
+            assert await see(subject, at(subject.now(), anyway=True)) == Seen(undecidable=(("m1", Undecidable.SLOT_NOT_READY),))
 
-    async def test_a_message_behind_the_horizon_is_barred(self) -> None:
+    async def test_a_message_behind_the_horizon_is_undecidable(self) -> None:
         """Nothing is known of its time, and asking for it changes nothing."""
         async with self.open_ring() as subject:
             _, now = await begun(subject)
             old = at(now - RETENTION_MS - WIDTH_MS)
             for _ in range(2):
-                assert await see(subject, old) == Seen(barred=(("m1", Undecidable.TOO_OLD),))
+                assert await see(subject, old) == Seen(undecidable=(("m1", Undecidable.TOO_OLD),))
             assert await take(subject, old, mark="x") == ()
 
-    async def test_a_message_from_the_future_is_barred(self) -> None:
+    async def test_a_message_from_the_future_is_undecidable(self) -> None:
         """Its slot is needed yet for what it holds."""
         async with self.open_ring() as subject:
             slicing, now = await begun(subject)
             early = at(now + (slicing.slots - slicing.full) * WIDTH_MS)
-            assert await see(subject, early) == Seen(barred=(("m1", Undecidable.TOO_NEW),))
+            assert await see(subject, early) == Seen(undecidable=(("m1", Undecidable.TOO_NEW),))
 
     async def test_a_message_whose_slot_is_not_recycled_waits(self) -> None:
         """And is new once it is."""
@@ -223,12 +223,12 @@ class RingSuite(Suite):
             await subject.pass_time(LONG_MS)
             late = at(subject.now())
             for _ in range(2):
-                assert await see(subject, late) == Seen(barred=(("m1", Undecidable.SLOT_NOT_READY),))
+                assert await see(subject, late) == Seen(undecidable=(("m1", Undecidable.SLOT_NOT_READY),))
             assert await recycled(subject, late.instant) is Recycling.RECYCLED
             assert await take(subject, late, mark="x") == ("m1",)
             assert await see(subject, late) == Seen(done=("m1",))
 
-    async def test_a_barred_message_does_not_hold_up_its_batch(self) -> None:
+    async def test_a_undecidable_message_does_not_hold_up_its_batch(self) -> None:
         """Whatever bars it, and whatever else is in the batch."""
         async with self.open_ring() as subject:
             slicing, now = await begun(subject)
@@ -236,7 +236,7 @@ class RingSuite(Suite):
             bad = (at(1, "behind"), at(now + slicing.slots * WIDTH_MS, "future"))
             asked = (at(now, "done"), *bad, at(now - WIDTH_MS, "new"), at(0, "plain"))
             seen = await see(subject, *asked)
-            assert (seen.new, seen.done, set(seen.barred)) == (
+            assert (seen.new, seen.done, set(seen.undecidable)) == (
                 ("new", "plain"),
                 ("done",),
                 {("behind", Undecidable.TOO_OLD), ("future", Undecidable.TOO_NEW)},
@@ -261,7 +261,7 @@ class RingSuite(Suite):
             await handle(subject, at(now), decided=ONE_EFFECT)
             await handle(subject, at(now, "m2"))
             await subject.pass_time(100 * LONG_MS)
-            assert await see(subject, at(now), at(now, "m2")) == Seen(owed=("m1",), done=("m2",))
+            assert await see(subject, at(now), at(now, "m2")) == Seen(pending=("m1",), done=("m2",))
 
     # Recycling
 
@@ -272,7 +272,7 @@ class RingSuite(Suite):
             await handle(subject, at(now))
             await subject.pass_time(LONG_MS)
             assert await recycled(subject, now) is Recycling.RECYCLED
-            assert await see(subject, at(now)) == Seen(barred=(("m1", Undecidable.TOO_OLD),))
+            assert await see(subject, at(now)) == Seen(undecidable=(("m1", Undecidable.TOO_OLD),))
 
     async def test_a_slot_that_holds_the_slice_it_should_is_left_alone(self) -> None:
         """Recycling it again changes nothing."""
@@ -300,9 +300,9 @@ class RingSuite(Suite):
             await handle(subject, at(now), decided=ONE_EFFECT)
             await handle(subject, at(0, "plain"), decided=ONE_EFFECT)
             await subject.pass_time(LONG_MS)
-            assert await recycled(subject, now) is Recycling.OWED
+            assert await recycled(subject, now) is Recycling.PENDING
             assert await recycled(subject, now - WIDTH_MS) is Recycling.RECYCLED
-            assert await see(subject, at(now)) == Seen(owed=("m1",))
+            assert await see(subject, at(now)) == Seen(pending=("m1",))
             await (await subject.store()).forget([Record(at(now).identity, ONE_EFFECT)])
             assert await recycled(subject, now) is Recycling.RECYCLED
 
@@ -367,17 +367,17 @@ class RingSuite(Suite):
     # Looking
 
     async def test_slots_say_what_they_hold_and_what_keeps_them(self) -> None:
-        """Their slice, the one they should hold, how much is owed, and for how long they could have been recycled."""
+        """Their slice, the one they should hold, how much is pending, and for how long they could have been recycled."""
         async with self.open_ring() as subject:
             slicing, now = await begun(subject)
             fresh = await (await subject.ring()).slots()
             assert [slot.number for slot in fresh] == list(range(slicing.slots))
-            assert {(slot.state, slot.owed, slot.late) for slot in fresh} == {(SlotState.CURRENT, 0, 0)}
+            assert {(slot.state, slot.pending, slot.late) for slot in fresh} == {(SlotState.CURRENT, 0, 0)}
             assert {slot.start for slot in fresh} == {slot.wanted for slot in fresh}
             await handle(subject, at(now), at(now, "m2"), decided=ONE_EFFECT)
             await subject.pass_time(slicing.slots * WIDTH_MS)
             slot = (await (await subject.ring()).slots())[slicing.slot(now)]
-            assert (slot.start, slot.end, slot.owed) == (slicing.start(now), slicing.start(now) + WIDTH_MS, 2)
+            assert (slot.start, slot.end, slot.pending) == (slicing.start(now), slicing.start(now) + WIDTH_MS, 2)
             assert (slot.state, slot.wanted) == (SlotState.OLD, slicing.start(now) + slicing.slots * WIDTH_MS)
             assert slot.late == subject.now() - slot.wanted + (slicing.slots - slicing.full - 1) * WIDTH_MS
 
@@ -394,18 +394,18 @@ class RingSuite(Suite):
     # Claims without an instant
 
     async def test_a_claim_without_an_instant_expires_after_the_retention(self) -> None:
-        """Not before, not more than are asked for at once, and none that owes."""
+        """Not before, not more than are asked for at once, and none that has pending effects."""
         async with self.open_ring() as subject:
             await begun(subject)
             await handle(subject, at(0, "a"), at(0, "b"))
-            await handle(subject, at(0, "owed"), decided=ONE_EFFECT)
+            await handle(subject, at(0, "pending"), decided=ONE_EFFECT)
             await subject.pass_time(RETENTION_MS)
             ring = await subject.ring()
             assert await ring.remove_expired() == 0
             assert await see(subject, at(0, "a"), at(0, "b")) == Seen(done=("a", "b"))
             await subject.pass_time(1)
             assert [await ring.remove_expired(1) for _ in range(3)] == [1, 1, 0]
-            assert await see(subject, at(0, "a"), at(0, "b"), at(0, "owed")) == Seen(new=("a", "b"), owed=("owed",))
+            assert await see(subject, at(0, "a"), at(0, "b"), at(0, "pending")) == Seen(new=("a", "b"), pending=("pending",))
 
     # Leading
 

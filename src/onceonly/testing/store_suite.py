@@ -51,19 +51,19 @@ class StoreSuite(Suite):
         async with self.open_store() as subject:
             assert (await look(subject, *asked)).new == asked
 
-    async def test_a_handled_message_with_effects_is_owed(self) -> None:
+    async def test_a_handled_message_with_effects_is_pending(self) -> None:
         """Until its effects are dispatched and forgotten, a copy finds the record."""
         async with self.open_store() as subject:
             await handle(subject, message(), decided=ONE_EFFECT)
-            assert await look(subject, message()) == BeginResult(owed=(Record(message().identity, ONE_EFFECT),))
+            assert await look(subject, message()) == BeginResult(pending=(Record(message().identity, ONE_EFFECT),))
 
     async def test_owed_effects_are_identical_to_those_committed(self) -> None:
         """Same ids, same bodies, same order, whatever they contain."""
         async with self.open_store() as subject:
             await handle(subject, rich_message(), decided=effects())
-            assert (await look(subject, rich_message())).owed == (Record(rich_message().identity, effects()),)
+            assert (await look(subject, rich_message())).pending == (Record(rich_message().identity, effects()),)
 
-    async def test_looking_at_an_owed_message_changes_nothing(self) -> None:
+    async def test_looking_at_an_pending_message_changes_nothing(self) -> None:
         """A worker that dies between `begin` and dispatch leaves the record as it was."""
         async with self.open_store() as subject:
             await handle(subject, message(), decided=ONE_EFFECT)
@@ -82,36 +82,36 @@ class StoreSuite(Suite):
             await handle(subject, message())
             assert await undispatched(subject) == ()
 
-    async def test_another_body_clashes(self) -> None:
+    async def test_another_body_is_mismatched(self) -> None:
         """The same identity with another body is neither new nor known."""
         other = message(body=b"{}")
         async with self.open_store() as subject:
             await handle(subject, message())
-            assert await look(subject, other) == BeginResult(clashing=(other,))
+            assert await look(subject, other) == BeginResult(mismatched=(other,))
 
-    async def test_another_body_clashes_with_an_owed_message_too(self) -> None:
+    async def test_another_body_is_mismatched_with_an_pending_message_too(self) -> None:
         """A record that waits for dispatch is not handed out to a message that is not its own."""
         other = message(body=b"{}")
         async with self.open_store() as subject:
             await handle(subject, message(), decided=ONE_EFFECT)
-            assert await look(subject, other) == BeginResult(clashing=(other,))
+            assert await look(subject, other) == BeginResult(mismatched=(other,))
 
     async def test_a_clash_leaves_the_first_message_as_it_was(self) -> None:
         """Neither its claim nor its record suffers, even when the unit commits."""
         async with self.open_store() as subject:
             await handle(subject, message(), decided=ONE_EFFECT)
             await handle(subject, message(body=b"{}"), message("m2"))
-            assert (await look(subject, message())).owed == (Record(message().identity, ONE_EFFECT),)
+            assert (await look(subject, message())).pending == (Record(message().identity, ONE_EFFECT),)
 
     async def test_a_batch_is_sorted_completely(self) -> None:
         """Every message asked for is found in exactly one part."""
-        owed, done, clash, new = (message(name) for name in ("m1", "m2", "m3", "m4"))
+        pending, done, mismatch, new = (message(name) for name in ("m1", "m2", "m3", "m4"))
         other = message("m3", body=b"{}")
         async with self.open_store() as subject:
-            await handle(subject, owed, decided=ONE_EFFECT)
-            await handle(subject, done, clash)
-            found = await look(subject, new, other, done, owed)
-            assert found == BeginResult((new,), (Record(owed.identity, ONE_EFFECT),), (done,), (other,))
+            await handle(subject, pending, decided=ONE_EFFECT)
+            await handle(subject, done, mismatch)
+            found = await look(subject, new, other, done, pending)
+            assert found == BeginResult((new,), (Record(pending.identity, ONE_EFFECT),), (done,), (other,))
 
     # The fence
 
@@ -126,14 +126,14 @@ class StoreSuite(Suite):
             first.abandon()
             async with asyncio.timeout(self.patience):
                 assert await second is not Fenced.OUT or not won
-            assert len((await look(subject, message())).owed) == won
+            assert len((await look(subject, message())).pending) == won
 
     async def test_a_fence_finds_a_record(self) -> None:
         """What is committed is not given up."""
         async with self.open_store() as subject:
             await handle(subject, message(), decided=ONE_EFFECT)
             assert await fence(subject, await unit_of(subject)) is Fenced.COMMITTED
-            assert (await look(subject, message())).owed == (Record(message().identity, ONE_EFFECT),)
+            assert (await look(subject, message())).pending == (Record(message().identity, ONE_EFFECT),)
 
     async def test_a_fence_leaves_a_message_new(self) -> None:
         """A person may retry it."""
@@ -141,7 +141,7 @@ class StoreSuite(Suite):
             assert await fence(subject, await unit_of(subject)) is Fenced.OUT
             assert await look(subject, message()) == BeginResult(new=(message(),))
             await handle(subject, message(), decided=ONE_EFFECT)
-            assert (await look(subject, message())).owed == (Record(message().identity, ONE_EFFECT),)
+            assert (await look(subject, message())).pending == (Record(message().identity, ONE_EFFECT),)
 
     # Identity
 
@@ -223,7 +223,7 @@ class StoreSuite(Suite):
             record = Record(message().identity, ONE_EFFECT)
             assert await subject.read() == {"m1": "handled"}
             assert await undispatched(subject) == (record,)
-            assert await look(subject, message()) == BeginResult(owed=(record,))
+            assert await look(subject, message()) == BeginResult(pending=(record,))
 
     async def test_abandon_leaves_nothing(self) -> None:
         """Neither business data nor a claim."""
@@ -248,12 +248,12 @@ class StoreSuite(Suite):
 
     async def test_a_message_left_out_of_commit_is_new_again(self) -> None:
         """A failed or postponed message loses its claim in the same step in which the others keep theirs."""
-        left, kept, owing = message("m1"), message("m2"), message("m3")
+        left, kept, pending = message("m1"), message("m2"), message("m3")
         async with self.open_store() as subject:
-            unit = await (await subject.store()).begin([left, kept, owing])
-            await unit.commit([Record(kept.identity), Record(owing.identity, ONE_EFFECT)])
-            assert await look(subject, left, kept, owing) == BeginResult(
-                (left,), (Record(owing.identity, ONE_EFFECT),), (kept,), ()
+            unit = await (await subject.store()).begin([left, kept, pending])
+            await unit.commit([Record(kept.identity), Record(pending.identity, ONE_EFFECT)])
+            assert await look(subject, left, kept, pending) == BeginResult(
+                (left,), (Record(pending.identity, ONE_EFFECT),), (kept,), ()
             )
 
     async def test_a_unit_without_messages_commits_its_writes(self) -> None:
@@ -324,7 +324,7 @@ class StoreSuite(Suite):
                 await write(subject, unit, asked.id)
                 await cancel(unit.commit([Record(asked.identity, ONE_EFFECT)]), steps)
                 unit.abandon()
-                applied = (await look(subject, asked)).owed == (Record(asked.identity, ONE_EFFECT),)
+                applied = (await look(subject, asked)).pending == (Record(asked.identity, ONE_EFFECT),)
                 assert (asked.id in await subject.read()) is applied
 
     # Records
@@ -435,7 +435,7 @@ class StoreSuite(Suite):
             assert first_won is not (found is not None and found.new == (message(),))
             assert await subject.read() == {"first" if first_won else "second": "handled"}
             if first_won:
-                assert found in (None, BeginResult(owed=(Record(message().identity, ONE_EFFECT),)))
+                assert found in (None, BeginResult(pending=(Record(message().identity, ONE_EFFECT),)))
 
     async def test_a_claim_given_up_is_free_for_whoever_waits(self) -> None:
         """The second unit handles what the first one abandoned."""

@@ -178,7 +178,7 @@ async def test_a_users_engine_is_adopted_and_left_as_it_was(
         store = SqlStore(adopted, "shop")
         await handle(store, A, decided=True)
         await handle(store, A, B)
-        assert await look(SqlStore(database, "shop"), A, B) == {"owed": ["a"], "done": ["b"]}
+        assert await look(SqlStore(database, "shop"), A, B) == {"pending": ["a"], "done": ["b"]}
         await adopted.close()
         async with AsyncSession(engine) as session:
             await session.execute(text("INSERT INTO orders (id) VALUES ('of the user')"))
@@ -300,7 +300,7 @@ async def test_a_server_without_returning_claims_row_by_row(database: Database, 
     monkeypatch.setattr(database.engine.sync_engine.dialect, "insert_returning", False)
     store = SqlStore(database, "shop")
     await handle(store, *messages(3), decided=True)
-    assert await look(store, *messages(5)) == {"new": ["m3", "m4"], "owed": ["m0", "m1", "m2"]}
+    assert await look(store, *messages(5)) == {"new": ["m3", "m4"], "pending": ["m0", "m1", "m2"]}
 
 
 async def test_a_record_that_no_packet_can_hold_is_the_messages_own_fault(database: Database) -> None:

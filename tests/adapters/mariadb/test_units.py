@@ -71,7 +71,7 @@ async def test_a_batch_of_known_messages_costs_one_read_more(database: Database,
         unit = await store.begin(messages(100))
     unit.abandon()
     assert heard == [BEGIN, CLAIM, READ_KNOWN]
-    assert len(unit.found.owed) == 100
+    assert len(unit.found.pending) == 100
 
 
 async def test_forgetting_a_hundred_records_costs_three_statements(database: Database, store: SqlStore) -> None:
@@ -112,7 +112,7 @@ async def test_a_claim_waits_and_then_sees_what_the_other_committed(url: str, st
         await first.commit(records(A, decided=True))
         found = await second
         found.abandon()
-        assert (found.found.new, found.found.owed) == ((B,), (Record(A.identity, ONE_EFFECT),))
+        assert (found.found.new, found.found.pending) == ((B,), (Record(A.identity, ONE_EFFECT),))
 
 
 @pytest.mark.parametrize("level", LEVELS)
@@ -163,7 +163,7 @@ async def test_identities_are_compared_exactly(store: SqlStore) -> None:
     asked = [message(name) for name in names]
     unit = await store.begin(asked)
     await unit.commit(records(*asked, decided=True))
-    assert (await look(store, *asked))["owed"] == names
+    assert (await look(store, *asked))["pending"] == names
     assert {each.identity.id for each in await store.undispatched(1 << 52, 10)} == set(names)
 
 

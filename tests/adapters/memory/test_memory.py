@@ -61,7 +61,7 @@ async def test_a_blocking_store_waits_for_a_claim_and_then_finds_it_owed() -> No
     second = asyncio.create_task(store.begin([A]))
     assert not await settled(second)
     await first.commit([record(A)])
-    assert (await second).found.owed == (record(A),)
+    assert (await second).found.pending == (record(A),)
 
 
 async def test_a_blocking_store_lets_the_next_in_when_a_unit_is_abandoned() -> None:
@@ -101,7 +101,7 @@ async def test_another_body_under_the_same_identity_clashes() -> None:
     await (await store.begin([A])).commit([record(A)])
     other = Message(id="a", source="here", type="T", body=b"something else")
     unit = await store.begin([other])
-    assert (unit.found.clashing, unit.found.new, unit.found.owed, unit.found.done) == ((other,), (), (), ())
+    assert (unit.found.mismatched, unit.found.new, unit.found.pending, unit.found.done) == ((other,), (), (), ())
 
 
 async def test_a_unit_that_is_over_commits_nothing() -> None:

@@ -56,7 +56,7 @@ async def test_a_lone_message_with_an_instant_costs_three_round_trips_too(
         await handle(store, at(now), decided=True)
     slot = f"INSERT INTO onceonly_claim_{(await SqlRing(database).slicing()).slot(now):02}"
     assert heard == [slot if words == CLAIM else words for words in HEARD[driver]]
-    assert await look(store, at(now)) == {"owed": [at(now).id]}
+    assert await look(store, at(now)) == {"pending": [at(now).id]}
     await store.forget(records(at(now)))
     assert await look(store, at(now), message("other")) == {"new": ["other"], "done": [at(now).id]}
     assert await look(store, at(now)) == {"done": [at(now).id]}
@@ -67,19 +67,19 @@ async def test_a_lone_message_whose_slot_holds_another_slice_is_told(store: SqlS
     for _ in range(2):
         unit = await store.begin([at(1)])
         unit.abandon()
-        assert [(each.message.id, each.bar) for each in unit.found.barred] == [(at(1).id, Undecidable.TOO_OLD)]
+        assert [(each.message.id, each.reason) for each in unit.found.undecidable] == [(at(1).id, Undecidable.TOO_OLD)]
 
 
-async def test_a_lone_copy_is_owed_and_then_done(store: SqlStore) -> None:
+async def test_a_lone_copy_is_pending_and_then_done(store: SqlStore) -> None:
     """A claim that inserted nothing is told from one that did."""
     await handle(store, message(), decided=True)
     again = await store.begin([message()])
     again.abandon()
-    assert (again.found.new, [record.identity for record in again.found.owed]) == ((), [message().identity])
-    await store.forget(again.found.owed)
+    assert (again.found.new, [record.identity for record in again.found.pending]) == ((), [message().identity])
+    await store.forget(again.found.pending)
     last = await store.begin([message()])
     last.abandon()
-    assert (last.found.new, last.found.owed, last.found.done) == ((), (), (message(),))
+    assert (last.found.new, last.found.pending, last.found.done) == ((), (), (message(),))
 
 
 async def test_a_lone_message_that_is_given_up_is_new_again(database: Database, store: SqlStore) -> None:

@@ -15,7 +15,7 @@ from tests.servers.cutting_commits import cutting
 from tests.sql.harness import Order, add, attempt, handle, look, message, opened, orders, records, session_of
 
 
-@pytest.mark.parametrize(("moment", "found"), [("before", {"new": ["m1"]}), ("after", {"owed": ["m1"]})])
+@pytest.mark.parametrize(("moment", "found"), [("before", {"new": ["m1"]}), ("after", {"pending": ["m1"]})])
 async def test_a_connection_cut_at_commit_is_unknown(
     url: str, store: SqlStore, moment: str, found: dict[str, list[str]]
 ) -> None:
@@ -110,8 +110,8 @@ async def test_a_cancelled_commit_leaves_a_usable_store(database: Database, stor
     await asyncio.wait([committing])
     unit.abandon()
     found = await look(store, message())
-    assert found in ({"new": ["m1"]}, {"owed": ["m1"]})
-    assert (await orders(database) == ["a"]) is ("owed" in found)
+    assert found in ({"new": ["m1"]}, {"pending": ["m1"]})
+    assert (await orders(database) == ["a"]) is ("pending" in found)
     await handle(store, message("m2"))
     await database.settle()
     assert database.engine.pool.checkedout() == 0

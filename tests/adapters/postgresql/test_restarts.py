@@ -21,7 +21,7 @@ def server() -> Iterator[OwnPostgresql]:
 
 @pytest.mark.parametrize(("driver", "how"), [("asyncpg", "fast"), ("psycopg", "immediate"), ("asyncpg", "immediate")])
 async def test_a_restart_in_the_middle_of_a_unit_loses_nothing(server: OwnPostgresql, driver: str, how: str) -> None:
-    """Crash here: 1 a unit is open and another committed, 2 the server is gone, 3 it is back: one is new, one owed."""
+    """Crash here: 1 a unit is open and another committed, 2 the server is gone, 3 it is back: one is new, one pending."""
     names = [f"{driver}-{how}-{number}" for number in range(3)]
     async with opened(server.url.replace("postgresql:", f"postgresql+{driver}:"), tables=True) as database:
         store = SqlStore(database, "shop")
@@ -38,7 +38,7 @@ async def test_a_restart_in_the_middle_of_a_unit_loses_nothing(server: OwnPostgr
         with pytest.raises(OutcomeUnknown):
             await store.begin([message(names[2])])
         server.start()
-        found = {"new": [names[1]], "owed": [names[0]]}
+        found = {"new": [names[1]], "pending": [names[0]]}
         assert await look(store, *(message(name) for name in names[:2])) == found
         await handle(store, message(names[1]))
         assert {names[0], names[1]} <= set(await orders(database))

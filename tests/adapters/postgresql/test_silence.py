@@ -46,7 +46,7 @@ async def test_a_begin_that_is_not_answered_ends(url: str, store: SqlStore, abou
         assert await look(store, message()) == {"done": ["m1"]}
 
 
-@pytest.mark.parametrize(("down", "found"), [(False, {"new": ["m1"]}), (True, {"owed": ["m1"]})])
+@pytest.mark.parametrize(("down", "found"), [(False, {"new": ["m1"]}), (True, {"pending": ["m1"]})])
 async def test_a_commit_that_is_not_answered_is_unknown(
     url: str,
     store: SqlStore,

@@ -75,7 +75,7 @@ async def test_a_batch_of_known_messages_costs_one_read_more(database: Database,
         unit = await store.begin(messages(100))
     unit.abandon()
     assert heard == [CLAIM, READ_KNOWN]
-    assert len(unit.found.owed) == 100
+    assert len(unit.found.pending) == 100
 
 
 async def test_the_claim_is_one_text_for_any_number_of_messages(database: Database, store: SqlStore) -> None:
@@ -106,7 +106,7 @@ async def test_claims_are_narrow(database: Database, store: SqlStore) -> None:
 
 
 async def test_a_claim_waits_for_the_commit_of_who_has_it(url: str, store: SqlStore) -> None:
-    """Then it finds the message owed: the read after the claim sees what was committed while it waited."""
+    """Then it finds the message pending: the read after the claim sees what was committed while it waited."""
     async with opened(url) as other:
         first = await store.begin([message()])
         second = asyncio.create_task(SqlStore(other, "shop").begin([message()]))
@@ -115,7 +115,7 @@ async def test_a_claim_waits_for_the_commit_of_who_has_it(url: str, store: SqlSt
         await first.commit(records(message(), decided=True))
         found = await second
         found.abandon()
-        assert (found.found.new, [each.identity for each in found.found.owed]) == ((), [message().identity])
+        assert (found.found.new, [each.identity for each in found.found.pending]) == ((), [message().identity])
 
 
 async def test_a_claim_waits_for_who_gives_up(url: str, store: SqlStore) -> None:
@@ -197,7 +197,7 @@ async def test_above_read_committed_a_claim_that_was_committed_meanwhile_is_a_co
     await first.commit(records(message(), decided=True))
     with pytest.raises(ConflictError):
         await second
-    assert await look(strict, message()) == {"owed": ["m1"]}
+    assert await look(strict, message()) == {"pending": ["m1"]}
 
 
 async def test_an_isolation_that_the_database_lacks_is_refused(database: Database) -> None:

@@ -22,7 +22,7 @@ from onceonly.model.message import Send
 from onceonly.model.record import Answer
 from onceonly.ports.transport import Depth, Topology
 from onceonly.runtime.environment import SystemClock, SystemRandomSource
-from onceonly.runtime.worker.backpressure import UNSURE_MOST_SECONDS
+from onceonly.runtime.worker.backpressure import UNKNOWN_MOST_SECONDS
 from tests.adapters.rabbitmq.competing_receivers import take_and_die, work
 from tests.adapters.rabbitmq.harness import EVENT, PATIENCE, TOPOLOGY, Broker, Proxy, commands, ids, message, opened, take
 
@@ -186,7 +186,7 @@ async def consumer_gone(transport: RabbitMQTransport) -> None:
 
 async def test_pauses_are_short_enough_to_find_a_server_within_some_seconds() -> None:
     """A worker's longest and the connection's longest together."""
-    assert UNSURE_MOST_SECONDS + LONGEST_PAUSE_SECONDS <= 3
+    assert UNKNOWN_MOST_SECONDS + LONGEST_PAUSE_SECONDS <= 3
 
 
 async def test_attempts_to_connect_are_spaced(broker: Broker) -> None:

@@ -109,13 +109,13 @@ class JanitorHarness:
         async with asyncio.timeout(20):
             await asyncio.gather(*(janitor.run(self.stop) for janitor in janitors))
 
-    async def handle(self, *names: str, instant: int = 0, owes: bool = False) -> None:
+    async def handle(self, *names: str, instant: int = 0, is_pending: bool = False) -> None:
         """Have messages handled, whose records are left if they owe something."""
         messages = [message(name, instant) for name in names]
         unit = await self.store.begin(messages)
-        assert not unit.found.barred
+        assert not unit.found.undecidable
         await unit.commit([record_of(each.identity) for each in messages])
-        if not owes:
+        if not is_pending:
             await self.store.forget([record_of(each.identity) for each in messages])
 
     async def is_known(self, name: str, instant: int = 0) -> bool:

@@ -1,4 +1,4 @@
-"""The janitor: one at a time, whatever dies; what is old goes, what is owed is sent; what fails is told, and stops nothing."""
+"""The janitor: one at a time, whatever dies. It deletes what is old, sends what is pending, and reports failures."""
 
 import asyncio
 import logging
@@ -52,7 +52,7 @@ async def test_a_record_that_stands_in_the_way_is_sent_first() -> None:
     """In the same round, so its slot is recycled in time."""
     harness = JanitorHarness()
     await harness.simulated.transport.declare([Topology(endpoint=SINK, events=("done",))])
-    await harness.handle("m", instant=NOW, owes=True)
+    await harness.handle("m", instant=NOW, is_pending=True)
     harness.clock.advance(WEEK + WIDTH)
     journal = await harness.round()
     assert harness.simulated.announced() == ["m"]
@@ -62,7 +62,7 @@ async def test_a_record_that_stands_in_the_way_is_sent_first() -> None:
 async def test_a_slot_that_a_refused_record_keeps_is_told_once_it_is_late(caplog: pytest.LogCaptureFixture) -> None:
     """Degraded while there are slots to spare; messages are held up when there are none left."""
     harness = JanitorHarness()
-    await harness.handle("m", instant=NOW, owes=True)
+    await harness.handle("m", instant=NOW, is_pending=True)
     harness.store.take = no_records  # type: ignore[method-assign] # as if the broker refused it for ever
     harness.clock.advance(WEEK + WIDTH)
     assert (await harness.round()).late == ()

@@ -118,10 +118,10 @@ async def test_a_message_that_once_waited_for_its_slot_may_be_put_off_by_its_han
     """What its latest unit found is what counts: the copy of an earlier one was perhaps not taken."""
     caplog.set_level("INFO")
     logs, message = Logs(), Message(id="a", source="test", type="order", body=b"{}")
-    for barred in ((UndecidableMessage(message, Undecidable.SLOT_NOT_READY),), ()):
+    for undecidable in ((UndecidableMessage(message, Undecidable.SLOT_NOT_READY),), ()):
         call = PortCall(Point.BEGIN, "shop", (message,))
         async with logs.around(call):
-            call.result = SimpleNamespace(found=BeginResult(barred=tuple(barred)))
+            call.result = SimpleNamespace(found=BeginResult(undecidable=tuple(undecidable)))
     copied = PortCall(Point.RETRY_COPY, "shop", (Send(message=message, to="shop", due=1),))
     async with logs.around(copied):
         copied.result = (Answer.TAKEN,)

@@ -31,7 +31,7 @@ async def test_only_records_whose_every_effect_was_taken_are_forgotten() -> None
     (more,) = record_of(partly, to="nobody").effects
     records = [record_of(taken), Record(partly, (*record_of(partly).effects, more))]
     relayed = await relay(records, harness.simulated.ports)
-    assert (relayed.finished, relayed.refused, relayed.unsure) == ((records[0],), (records[1],), ())
+    assert (relayed.finished, relayed.refused, relayed.unknown) == ((records[0],), (records[1],), ())
     assert harness.left() == ["partly"]
     assert len(harness.wire()) == 2
 

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onceonly.algorithms.delivery import BatchReport
-from onceonly.runtime.worker.backpressure import CONTENDED_MOST_SECONDS, UNSURE_MOST_SECONDS, Pace
+from onceonly.runtime.worker.backpressure import CONFLICTED_MOST_SECONDS, UNKNOWN_MOST_SECONDS, Pace
 
 
 class Fixed:
@@ -23,7 +23,7 @@ def test_a_lost_race_halves_what_was_taken_down_to_one() -> None:
     pace = Pace(100, Fixed(0.5))
     limits = []
     for taken in (40, 20, 10, 5, 2, 1):
-        pace.after(BatchReport(contended=taken), taken)
+        pace.after(BatchReport(conflicted=taken), taken)
         limits.append(pace.limit)
     assert limits == [20, 10, 5, 2, 1, 1]
 
@@ -31,16 +31,16 @@ def test_a_lost_race_halves_what_was_taken_down_to_one() -> None:
 def test_a_race_for_an_entity_halves_nothing_and_waits() -> None:
     """A smaller unit loses it as well, and then there are more of them."""
     pace = Pace(100, Fixed(0.5))
-    assert pace.after(BatchReport(contended=40, outrun=40), 40) > 0.0
+    assert pace.after(BatchReport(conflicted=40, lost_race=40), 40) > 0.0
     assert pace.limit == 100
-    pace.after(BatchReport(contended=40, outrun=39), 40)
+    pace.after(BatchReport(conflicted=40, lost_race=39), 40)
     assert pace.limit == 20
 
 
 def test_good_batches_bring_it_back_to_full_size() -> None:
     """Doubling, and never beyond."""
     pace = Pace(10, Fixed(0.0))
-    pace.after(BatchReport(contended=4), 4)
+    pace.after(BatchReport(conflicted=4), 4)
     limits = []
     for _ in range(4):
         assert pace.after(BatchReport(handled=1), 1) == 0.0
@@ -60,14 +60,14 @@ def test_slow_handlers_get_as_many_as_they_can_take() -> None:
 def test_an_outage_waits_longer_each_time_and_forgets_when_it_is_over() -> None:
     """Doubling to a cap; one good batch begins anew."""
     pace = Pace(10, Fixed(1.0))
-    waits = [pace.after(BatchReport(unsure=1), 1) for _ in range(8)]
+    waits = [pace.after(BatchReport(unknown=1), 1) for _ in range(8)]
     assert waits[:3] == [0.1, 0.2, 0.4]
-    assert waits[-1] == UNSURE_MOST_SECONDS
+    assert waits[-1] == UNKNOWN_MOST_SECONDS
     pace.after(BatchReport(handled=1), 1)
     assert pace.after_outage() == 0.1
 
 
-@given(st.lists(st.sampled_from(["contended", "unsure", "handled", "postponed"])), st.floats(0, 0.999))
+@given(st.lists(st.sampled_from(["conflicted", "unknown", "handled", "postponed"])), st.floats(0, 0.999))
 def test_limits_and_waits_stay_in_their_bounds(turns: list[str], chance: float) -> None:
     """Whatever happens, at least one message is taken, at most a full batch, and no wait is longer than the cap."""
     pace = Pace(64, Fixed(chance))
@@ -75,5 +75,5 @@ def test_limits_and_waits_stay_in_their_bounds(turns: list[str], chance: float) 
         taken = pace.limit
         wait = pace.after(BatchReport(**{turn: taken}), taken)
         assert 1 <= pace.limit <= 64
-        assert 0 <= wait <= max(UNSURE_MOST_SECONDS, CONTENDED_MOST_SECONDS)
+        assert 0 <= wait <= max(UNKNOWN_MOST_SECONDS, CONFLICTED_MOST_SECONDS)
         assert (wait == 0) == (turn in ("handled", "postponed"))

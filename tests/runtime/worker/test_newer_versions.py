@@ -14,7 +14,7 @@ from tests.runtime.harness import SimulatedEndpoint
 
 
 class OutdatedStore(MemoryStore):
-    """Cannot read what concerns the message `newer`, the first few times: then somebody upgrades it."""
+    """Cannot read what concerns the message `needs_upgrade`, the first few times: then somebody upgrades it."""
 
     failures = 5
 
@@ -35,6 +35,6 @@ async def test_what_is_left_to_a_newer_version_is_no_outage(caplog: pytest.LogCa
     await simulated.open("newer", *"abcd")
     worker = await simulated.work(WorkerSettings(batch_size=1, wait=0.05))
     assert simulated.noted() == ["a", "b", "c", "d", "newer"]
-    assert (worker.report.newer, worker.report.retried, worker.report.dead) == (5, 0, 0)
+    assert (worker.report.needs_upgrade, worker.report.retried, worker.report.dead) == (5, 0, 0)
     assert sum(seconds != WINDOW_SECONDS for seconds in simulated.timer.slept) == 5
     assert caplog.messages == ["worker started", "worker stopped"]

@@ -9,7 +9,7 @@ import pytest
 
 from onceonly.model.errors import CommitFailed, OnceOnlyError, OutcomeUnknown, SetupError
 from onceonly.runtime.environment import LIVE, Environment
-from onceonly.runtime.worker.backpressure import UNSURE_MOST_SECONDS
+from onceonly.runtime.worker.backpressure import UNKNOWN_MOST_SECONDS
 from onceonly.runtime.worker.startup import StartupWait
 
 
@@ -75,7 +75,7 @@ async def test_a_server_that_is_away_is_waited_for_and_told_once(caplog: pytest.
     assert away.is_set()
     assert len(timer.asked) == 12
     assert timer.asked[0] <= 0.1
-    assert UNSURE_MOST_SECONDS / 2 <= timer.asked[-1] <= UNSURE_MOST_SECONDS
+    assert UNKNOWN_MOST_SECONDS / 2 <= timer.asked[-1] <= UNKNOWN_MOST_SECONDS
 
 
 async def test_a_server_that_is_there_is_not_worth_a_word(caplog: pytest.LogCaptureFixture) -> None:

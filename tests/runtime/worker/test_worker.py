@@ -19,7 +19,7 @@ from onceonly.runtime.worker.worker import Worker, run_all, side_by_side
 from tests.runtime.harness import FAST, ScriptedHandlers, SimulatedEndpoint, failing
 
 
-class ContendedStore(MemoryStore):
+class ConflictedStore(MemoryStore):
     """Loses every race with a unit of more than two messages."""
 
     async def begin(self, messages: Sequence[Message], *, isolated: bool = False) -> Unit:
@@ -114,11 +114,11 @@ async def test_what_happened_is_counted_on_the_board(tmp_path: object) -> None:
 async def test_lost_races_are_retried_in_smaller_batches() -> None:
     """Batches of eight lose, batches of two win; nothing is counted against a message."""
     simulated = SimulatedEndpoint()
-    simulated.ports = simulated.ports._replace(store=ContendedStore(simulated.driver, "shop", clock=simulated.clock))
+    simulated.ports = simulated.ports._replace(store=ConflictedStore(simulated.driver, "shop", clock=simulated.clock))
     await simulated.open(*"abcdefgh")
     worker = await simulated.work(WorkerSettings(batch_size=8, wait=0.05))
     assert simulated.noted() == list("abcdefgh")
-    assert worker.report.contended >= 12
+    assert worker.report.conflicted >= 12
     assert worker.report.retried == worker.report.dead == 0
     assert simulated.timer.slept
     assert max(simulated.timer.slept) < 0.5

@@ -12,7 +12,7 @@ from onceonly.model.identity import Identity, claim_key, fingerprint
 from onceonly.model.message import FailureKind
 from onceonly.model.token import Token
 from onceonly_verify.besides import (
-    BARRED,
+    UNDECIDABLE,
     QuiescentWorld,
     dead_tokens,
     evicted_records,
@@ -52,7 +52,7 @@ class Auditor:
         self._patience = patience
         left = self._parts.ledger(self._parts.first[LEDGER]).left
         self._overtaken = bool(left.sweeps and (left.crashes or left.failures))
-        self._clashing = workload.clashing()
+        self._mismatched = workload.mismatched()
         self._starts = self._parts.places[STARTS]
         self._known: dict[tuple[int, ...], str] = {}
         self._viewed: dict[int, Mapping[str, StoreWorld]] = {}
@@ -154,7 +154,7 @@ class Auditor:
             text = letter.body.decode()
             name = name_of(text)
             lost = deaths.get(claim_key(letter.endpoint, letter.message.identity), 0) if letter.message else 0
-            if letter.reason in BARRED:  # it may have been handled: a person decides
+            if letter.reason in UNDECIDABLE:  # it may have been handled: a person decides
                 yield from refused_early(self._parts.stores(store), letter, excuses + lost)
                 continue
             if letter.finish_only and text not in handled[letter.endpoint]:
@@ -165,7 +165,7 @@ class Auditor:
                 yield f"unfair: {name!r} was given up, but its handler never fails"
             if text in handled[letter.endpoint] and not (letter.finish_only or uncounted or self._workload.may_be_both):
                 yield f"both: {name!r} was handled, and is a dead letter"
-            if letter.reason == OTHER_BODY and name not in self._clashing:
+            if letter.reason == OTHER_BODY and name not in self._mismatched:
                 yield f"unfair: {name!r} was taken for a copy with another body, but no other message was sent under its id"
             if letter.reason != OTHER_BODY and not 0 < letter.attempts <= excuses + lost:
                 yield f"unfair: {name!r} was given up after {letter.attempts} failures, but had {excuses + lost} of its own"
@@ -186,8 +186,8 @@ class Auditor:
                 yield f"lost: {text!r} is neither handled nor a dead letter{self._where(endpoint)}"
             if world.open:
                 yield "leak: a unit is still open"
-            owing = sorted(stored - set(waiting.values()))
-            yield from (f"leak: the record of {id_!r} is still there" for id_ in owing)
+            pending = sorted(stored - set(waiting.values()))
+            yield from (f"leak: the record of {id_!r} is still there" for id_ in pending)
             expected = {
                 effect_text(name_of(text), index, mark)
                 for text, mark in rows.items()

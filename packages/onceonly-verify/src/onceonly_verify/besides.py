@@ -16,7 +16,7 @@ from onceonly_verify.passing import SLICING, ring_in, slot_instant
 from onceonly_verify.workload import SWEPT_TOKENS, WITH_TOKENS, Keeping, Workload, effect_text, name_of
 from onceonly_verify.world import BrokerPart
 
-BARRED = frozenset(bar.value for bar in Undecidable)
+UNDECIDABLE = frozenset(reason.value for reason in Undecidable)
 
 Worlds = Mapping[str, Any]
 """Parts of a world by their places' names."""

@@ -218,7 +218,7 @@ CHECKS: tuple[Check, ...] = (
         reaches=("begin", "commit", "send", "dead-letter", "ack"),
     ),
     Check(
-        name="given up with its effects owed",
+        name="given up with its effects pending",
         workload=GIVEN_UP,
         bounds=Bounds(crashes=2, failures=1),
         workers=1,

@@ -109,7 +109,7 @@ class CheckEnvironment:
 
     def is_at_rest(self, state: State) -> bool:
         """Tell whether nothing is left to do: no worker busy, nothing under way, nothing waiting in a queue or for a relay."""
-        return self._is_idle(state) and not self.parts.owe(state, self._cast.finished, self._cast.swept)
+        return self._is_idle(state) and not self.parts.has_pending(state, self._cast.finished, self._cast.swept)
 
     def _is_idle(self, state: State) -> bool:
         if any(number >= self._idle for number in state[WORKERS:]) or self.parts.ledger(state[LEDGER]).pending:
@@ -240,7 +240,7 @@ class CheckEnvironment:
     def _beginning(self, number: int, state: State) -> list[Move]:
         role = self._cast.roles[number]
         sweeps = role.sweeps
-        if sweeps and not self.parts.owe(state, (), sweeps):
+        if sweeps and not self.parts.has_pending(state, (), sweeps):
             return []  # it would look, find nothing, and have changed nothing
         early = bool(sweeps) and not self._is_idle(state)
         key = (number, state[BROKER], state[LEDGER], state[STORE] if role.waits else NOBODY, early)
@@ -325,7 +325,7 @@ def fresh_parts(workload: Workload, bounds: Bounds, *, programs: Programs, cast:
     transports = programs.transports
     queues = tuple(Topology(endpoint=name) for name in (*(role.queue for role in cast.roles), SINK))
     world, _ = transports.declare(transports.BrokerWorld(), queues)
-    world, _ = transports.send(world, workload.sends(), transports.Rules())
+    world, _ = transports.send(world, workload.sends(), transports.BrokerRules())
     labels: dict[str, str] = {}
     for role in cast.roles:
         labels.setdefault(cast.store_of(role).name, role.label)  # the first role of an endpoint speaks for it

@@ -27,14 +27,14 @@ class Transitions(Protocol):
         """Tell whether nothing is left to do."""
 
 
-class Judge(Protocol):
+class StateAuditor(Protocol):
     """What says whether a state is bad, and why; empty text when it is not."""
 
     def violation(self, state: State) -> str:
-        """Judge any state."""
+        """Return what is wrong with any state."""
 
     def violation_at_rest(self, state: State) -> str:
-        """Judge a state in which nothing is left to do."""
+        """Return what is wrong with a state in which nothing is left to do."""
 
 
 class Step(Struct, frozen=True):
@@ -64,10 +64,10 @@ class Exploration(Struct, frozen=True, kw_only=True):
 class Explorer:
     """Searches one world; `tick` is called now and then with the states and transitions so far."""
 
-    def __init__(self, world: Transitions, decide_retry: Judge, tick: Callable[[int, int], None] | None = None) -> None:
+    def __init__(self, world: Transitions, auditor: StateAuditor, tick: Callable[[int, int], None] | None = None) -> None:
         """Search from the world's initial state."""
         self._world = world
-        self._judge = decide_retry
+        self._auditor = auditor
         self._tick = tick
         self._numbers: dict[State, int] = {world.initial: 0}
         self._states: list[State] = [world.initial]
@@ -97,13 +97,13 @@ class Explorer:
 
     def _search(self, limit: int) -> tuple[str, int]:
         """Give the first violation and its state; no violation with a state means that the limit was reached there."""
-        violation = self._judge.violation(self._world.initial)
+        violation = self._auditor.violation(self._world.initial)
         if violation:
             return violation, 0
         for number, state in enumerate(self._states):  # the list grows while it is walked: that is the queue
             if self._world.is_at_rest(state):
                 self._resting.append(number)
-                violation = self._judge.violation_at_rest(state)
+                violation = self._auditor.violation_at_rest(state)
                 if violation:
                     return violation, number
             violation = self._expand(number, state)
@@ -116,14 +116,14 @@ class Explorer:
         return "", -1
 
     def _expand(self, number: int, state: State) -> str:
-        numbers, decide_retry = self._numbers, self._judge.violation
+        numbers, find_violation = self._numbers, self._auditor.violation
         for _, _, after in self._world.successors(state):
             target = numbers.get(after)
             if target is None:
                 target = numbers[after] = len(self._states)
                 self._states.append(after)
                 self._parents.append(number)
-                violation = decide_retry(after)
+                violation = find_violation(after)
                 if violation:
                     return violation
             self._sources.append(number)

@@ -97,7 +97,7 @@ def _is_remembered(call: PortOperation, dedup: Any, _ledger: Ledger) -> bool:
 
 
 def _are_over(identities: Iterable[Any], store: Any) -> bool:
-    """Tell whether all are claimed and owe nothing: claims stay, and a record comes only with its claim.
+    """Tell whether all are claimed and have nothing pending: claims stay, and a record comes only with its claim.
 
     Or with a transaction of somebody's own, under an id that nobody claims.
     """

@@ -66,7 +66,7 @@ def ports_of(workload: Workload, programs: Programs, driver: Asking, *, endpoint
     """Put the memory adapters of one endpoint's worker together, on the checker's driver."""
     clock = EventClock()
     plain: WorldDriver = driver
-    rules = programs.transports.Rules(takes_copies=workload.takes_copies)
+    rules = programs.transports.BrokerRules(takes_copies=workload.takes_copies)
     store = store_of(workload, programs, driver, endpoint=endpoint)
     transactions = _transactions_of(workload, programs, driver, store, endpoint=endpoint)
     is_searched = workload.keeping not in WITH_ENTITIES
@@ -174,7 +174,7 @@ def _admission_of(workload: Workload, programs: Programs, driver: Asking, *, end
         return programs.admission.Tokenized(endpoint, tokens_of(programs, driver), subscribers, FreshIds(driver))
     if workload.keeping is Keeping.DATABASE:
         return programs.admission.TokensInStore(subscribers, FreshIds(driver))
-    return programs.admission.History()
+    return programs.admission.StoreAdmission()
 
 
 def _effects_of(workload: Workload, programs: Programs, driver: Asking, store: Any) -> Any:
@@ -184,7 +184,7 @@ def _effects_of(workload: Workload, programs: Programs, driver: Asking, store: A
     things = {BLOB: programs.things.MemoryArtifacts(driver, BLOB)} if workload.things else {}
     register = programs.register.DocumentRegister(store)
     kinds = {**things, HTTP: remote} if remote else things
-    return programs.effects.Registered(store, register, kinds, ids=FreshIds(driver), clock=EventClock(), remote=remote)
+    return programs.effects.RegisteredEffects(store, register, kinds, ids=FreshIds(driver), clock=EventClock(), remote=remote)
 
 
 def leaves_garbage(world: Any) -> bool:
@@ -259,12 +259,12 @@ class Views:
             for key, kept in document.records.items():
                 identity = self._attempts.get(bytes.fromhex(key)) or names[bytes.fromhex(key)]
                 if identity in self._attempts.values():
-                    owed = kept.record(identity, each.key)
-                    records += [Stored(owed, 0)] if owed.effects else []
+                    pending = kept.record(identity, each.key)
+                    records += [Stored(pending, 0)] if pending.effects else []
                     continue
                 claims.add((identity, bytes.fromhex(kept.body)))
                 record = kept.record(identity, each.key)
-                if record.owes or self._workload.keeping is not Keeping.HISTORY:
+                if record.is_pending or self._workload.keeping is not Keeping.HISTORY:
                     records.append(Stored(record, 0))
         recorded = {identity for identity, _ in claims}
         bodies = {name_of(text): fingerprint(text.encode()) for text, _ in notes}
@@ -281,7 +281,7 @@ class Views:
 
     def _beside(self, worlds: Mapping[str, Any], endpoint: str, bodies: Mapping[str, bytes]) -> set[tuple[Identity, bytes]]:
         """Give the claims of messages under one id that are about several entities: a mark is about one of them."""
-        several = [each for each in self._workload.arrivals if each.name in self._workload.clashing() & bodies.keys()]
+        several = [each for each in self._workload.arrivals if each.name in self._workload.mismatched() & bodies.keys()]
         if self._workload.keeping is not Keeping.DEDUP or len({self._workload.entity(each.name) for each in several}) < 2:  # noqa: PLR2004
             return set()
         marked = {each.message().identity for each in several if self._marked(worlds, endpoint, each.message().identity)}

@@ -26,7 +26,7 @@ def _giving_up(keeping: Keeping) -> Workload:
 ANOTHER_BODY = (Arrival("a", "a"), Arrival("a", "b"))
 """Two messages under one id."""
 OLDER = (change("documents.store", "DocumentUnit._kept", drop(branch(condition("history")))),)
-"""A version that kept a record without effects like any other: it owes nothing, and says nowhere when it was finished."""
+"""A version that stored a record without effects like any other: nothing is pending, and no time of the finish is stored."""
 
 KEPT: tuple[Check, ...] = (
     Check(

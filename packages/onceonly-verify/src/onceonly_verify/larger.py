@@ -13,7 +13,7 @@ THREE = copies("a", "a", "a")
 FOUR = copies("a", "b", "c", "a")
 MANY_FAULTS = Bounds(crashes=3, expiries=3, failures=3, whims=3)
 NO_RELAY = Bounds(crashes=3, failures=3, whims=3)
-"""Where messages are given up and only their deliveries lead to what they owe: no lease ends early, for that takes a relay."""
+"""For messages that are given up when only a delivery can dispatch their effects. No lease ends early: it requires a relay."""
 ENDLESS = 60
 """So many deliveries or copies of four messages with nine faults show that there is no end to it."""
 
@@ -191,7 +191,7 @@ LARGE: tuple[Check, ...] = (
         patience=ENDLESS,
     ),
     Check(
-        name="large, given up with effects owed",
+        name="large, given up with effects pending",
         workload=replace(GIVEN_UP, arrivals=FOUR),
         bounds=NO_RELAY,
         workers=3,

@@ -36,7 +36,7 @@ class Parts:
         self._held: dict[int, tuple[Any, ...]] = {}
         self._put: dict[tuple[int, int, int], int] = {}
         self._marked: dict[tuple[Marks, int], int] = {}
-        self._owing: dict[tuple[int, tuple[str, ...], tuple[str, ...]], bool] = {}
+        self._pending: dict[tuple[int, tuple[str, ...], tuple[str, ...]], bool] = {}
 
     def place_of(self, operation: PortOperation) -> int:
         """Tell which part a call is about."""
@@ -53,14 +53,14 @@ class Parts:
         number: int = self.known[STORE].values[numbers[STORE]][place - FIRST_STORE]
         return number
 
-    def owe(self, numbers: tuple[int, ...] | list[int], stores: tuple[str, ...], swept: tuple[str, ...] = ()) -> bool:
+    def has_pending(self, numbers: tuple[int, ...] | list[int], stores: tuple[str, ...], swept: tuple[str, ...] = ()) -> bool:
         """Tell whether one of these stores has a record, or in one of the places `swept` something is left to sweep."""
         key = (numbers[STORE], stores, swept)
-        found = self._owing.get(key)
+        found = self._pending.get(key)
         if found is None:
             worlds = self.stores(numbers[STORE])
-            owing = any(worlds[name].records for name in stores)
-            found = self._owing[key] = owing or any(leaves_garbage(worlds[name]) for name in swept)
+            pending = any(worlds[name].records for name in stores)
+            found = self._pending[key] = pending or any(leaves_garbage(worlds[name]) for name in swept)
         return found
 
     def put(self, numbers: list[int], place: int, number: int) -> None:

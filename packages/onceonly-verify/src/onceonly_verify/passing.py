@@ -106,7 +106,7 @@ def _message(headers: Headers, body: bytes) -> Message:
 
 def bar_of(ring: TimedRing, instant: int) -> Undecidable | None:
     """Say what bars a message of this instant now."""
-    return SLICING.decide_retry(instant, ring.slots[SLICING.slot(instant)].start, ring.now)
+    return SLICING.undecidable_reason(instant, ring.slots[SLICING.slot(instant)].start, ring.now)
 
 
 def is_to_come(worlds: Mapping[str, Any], broker: Any, batch: tuple[Any, ...]) -> bool:

@@ -133,7 +133,7 @@ class Simulation:
         """
         role, before = self.roles[who], self.part(BROKER)
         spends = "sweeps" if role.sweeps and (busy or self.ledger.pending or self.entries) else ""
-        if role.sweeps and not self.parts.owe(self.numbers, (), role.sweeps):
+        if role.sweeps and not self.parts.has_pending(self.numbers, (), role.sweeps):
             return
         for world, batch in role.begins(before, role, self._transports):
             if role.waits and role.waits(self.parts.stores(self.numbers[STORE]), before, batch):
@@ -228,7 +228,7 @@ class Simulation:
     def is_at_rest(self) -> bool:
         """Tell whether nothing is under way, and nothing waits for a worker."""
         cast = self._opening.cast
-        return not (self.ledger.pending or self.entries or self.parts.owe(self.numbers, cast.finished, cast.swept))
+        return not (self.ledger.pending or self.entries or self.parts.has_pending(self.numbers, cast.finished, cast.swept))
 
     def leave(self, held: frozenset[Any], *, ended: bool) -> None:
         """End the leases of all but these; a batch that `ended` without a failed call must have left nothing behind."""

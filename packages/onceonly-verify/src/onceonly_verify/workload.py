@@ -196,7 +196,7 @@ class Workload(Struct, frozen=True, kw_only=True):
         """Give what comes before an endpoint's calls in steps: nothing where there is one endpoint only."""
         return tuple(f"{endpoint}: " for endpoint in self.endpoints) if len(self.endpoints) > 1 else ("",)
 
-    def clashing(self) -> frozenset[str]:
+    def mismatched(self) -> frozenset[str]:
         """Name the arrivals whose sender gave their id to another body too."""
         mine = {(arrival.message().identity, arrival.name) for arrival in self.arrivals}
         return frozenset(name for identity, name in mine if any(i == identity and n != name for i, n in mine))

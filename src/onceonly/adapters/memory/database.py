@@ -56,14 +56,14 @@ def begin(world: DatabaseWorld, messages: tuple[Message, ...], token: Hashable, 
     if any(unit.tokens & wanted for unit in world.open):
         return None
     live = wanted & world.tokens
-    owing = {each.record.identity: each.record for each in world.records if each.endpoint == endpoint}
+    pending = {each.record.identity: each.record for each in world.records if each.endpoint == endpoint}
     new = tuple(message for message in messages if Token(message.token, endpoint) in live)
     rest = tuple(message for message in messages if message not in new)
     found = BeginResult(
         new=new,
-        owed=tuple(owing[message.identity] for message in rest if message.identity in owing),
-        done=tuple(message for message in rest if message.identity not in owing),
-        clashing=(),
+        pending=tuple(pending[message.identity] for message in rest if message.identity in pending),
+        done=tuple(message for message in rest if message.identity not in pending),
+        mismatched=(),
     )
     return replace(world, open=(*world.open, Holding(token, frozenset(live)))), found
 
@@ -81,7 +81,7 @@ def commit(world: DatabaseWorld, token: Hashable, changes: UnitChanges, stamp: t
     if not consumed <= unit.tokens & world.tokens:
         return closed, Raises(ConflictError, "another unit consumed a token of this one first")
     minted = [token for record in changes.records for token in record.minted]
-    stored = tuple(Owned(endpoint, record, now) for record in changes.records if record.owes)
+    stored = tuple(Owned(endpoint, record, now) for record in changes.records if record.is_pending)
     return DatabaseWorld(
         tokens=(world.tokens - consumed).union(minted),
         records=world.records + stored,

@@ -18,7 +18,7 @@ from onceonly.model.message import Message
 from onceonly.model.record import Record
 from onceonly.model.ring import Slicing
 from onceonly.ports.environment import Clock
-from onceonly.ports.ring import OWED_COUNTED, Recycling, Slot, slot_as_found
+from onceonly.ports.ring import PENDING_COUNTED, Recycling, Slot, slot_as_found
 from onceonly.ports.store import BeginResult, UndecidableMessage
 
 
@@ -43,7 +43,7 @@ class Using(Struct, frozen=True):
 
 
 class PendingEntry(Struct, frozen=True):
-    """A committed record that owes, when it was stored and last taken, and where its message's slice begins, if in one."""
+    """A pending record: when it was stored and last taken, and the start of its message's time slice, if it has one."""
 
     record: Record
     at: int
@@ -90,22 +90,22 @@ def begin(world: RingWorld, messages: tuple[Message, ...], token: Hashable, dial
     outside = {identity for (identity, _), _ in world.arrivals}
     former = {m.identity: s for m in messages if (s := dial.former_slice_of(m)) is not None and m.identity not in outside}
     slices |= former
-    refused = _barred(world, messages, slices, dial)
+    refused = _undecidable(world, messages, slices, dial)
     anyway = {each.message.identity for each in refused if each.is_wanted_anyway}
-    barred = tuple(each for each in refused if each.message.identity not in anyway)
+    undecidable = tuple(each for each in refused if each.message.identity not in anyway)
     slices = {identity: start for identity, start in slices.items() if identity not in anyway}
     both = frozenset(former) - anyway
-    shut = {each.message.identity for each in barred}
+    shut = {each.message.identity for each in undecidable}
     open_to = tuple(m for m in messages if m.identity not in shut)
     known = {identity: body for identity, body in _claims(world, slices, both) if identity in asked}
-    owing = {waiting.record.identity: waiting.record for waiting in world.records}
+    pending = {waiting.record.identity: waiting.record for waiting in world.records}
     same = [m for m in open_to if known.get(m.identity) == m.fingerprint]
     found = BeginResult(
         new=tuple(m for m in open_to if m.identity not in known),
-        owed=tuple(owing[m.identity] for m in same if m.identity in owing),
-        done=tuple(m for m in same if m.identity not in owing),
-        clashing=tuple(m for m in open_to if known.get(m.identity, m.fingerprint) != m.fingerprint),
-        barred=barred,
+        pending=tuple(pending[m.identity] for m in same if m.identity in pending),
+        done=tuple(m for m in same if m.identity not in pending),
+        mismatched=tuple(m for m in open_to if known.get(m.identity, m.fingerprint) != m.fingerprint),
+        undecidable=undecidable,
     )
     used = tuple((m.identity, slices[m.identity]) for m in open_to if m.identity in slices)
     unit = Using(token, tuple((m.identity, m.fingerprint) for m in found.new), used, both=both - shut)
@@ -133,7 +133,7 @@ def commit(world: RingWorld, token: Hashable, changes: UnitChanges, dial: Dial) 
         replace(held, claims=held.claims | {claim for claim in kept if slices.get(claim[0], -1) == held.start})
         for held in world.slots
     )
-    stored = tuple(PendingEntry(each, dial.now, slices.get(each.identity)) for each in changes.records if each.owes)
+    stored = tuple(PendingEntry(each, dial.now, slices.get(each.identity)) for each in changes.records if each.is_pending)
     arrived = tuple((claim, dial.now) for claim in sorted(kept) if claim[0] not in slices or claim[0] in unit.both)
     return replace(
         closed,
@@ -155,16 +155,16 @@ def recycle(world: RingWorld, number: int, dial: Dial) -> Step:
     if dial.blocking and any(slicing.slot(start) == number for unit in world.open for _, start in unit.slices):
         return world, Recycling.BUSY
     if held.start is not None and any(waiting.slice == held.start for waiting in world.records):
-        return world, Recycling.OWED
+        return world, Recycling.PENDING
     slots = (*world.slots[:number], Held(wanted), *world.slots[number + 1 :])
     return replace(world, slots=slots), Recycling.RECYCLED
 
 
 def remove_expired(world: RingWorld, limit: int, dial: Dial) -> Step:
-    """Remove old claims from outside of the ring, but for those that still owe; the outcome is how many."""
-    owing = {waiting.record.identity for waiting in world.records}
+    """Remove old claims from outside of the ring, but for those that have pending effects; the outcome is how many."""
+    pending = {waiting.record.identity for waiting in world.records}
     horizon = dial.now - dial.slicing.retention
-    old = [each for each in world.arrivals if each[1] < horizon and each[0][0] not in owing][:limit]
+    old = [each for each in world.arrivals if each[1] < horizon and each[0][0] not in pending][:limit]
     return replace(world, arrivals=tuple(each for each in world.arrivals if each not in old)), len(old)
 
 
@@ -172,7 +172,7 @@ def look(world: RingWorld, dial: Dial) -> Step:
     """Give all slots as they are."""
     world = _labelled(world, dial)
     found = tuple(
-        slot_as_found(number, held.start, owed=_owed(world, held), slicing=dial.slicing, now=dial.now)
+        slot_as_found(number, held.start, pending=_pending(world, held), slicing=dial.slicing, now=dial.now)
         for number, held in enumerate(world.slots)
     )
     return world, found
@@ -207,15 +207,15 @@ def _labelled(world: RingWorld, dial: Dial) -> RingWorld:
     return replace(world, slots=tuple(Held(slicing.wanted(number, dial.now)) for number in range(slicing.slots)))
 
 
-def _barred(
+def _undecidable(
     world: RingWorld, messages: Sequence[Message], slices: dict[Identity, int], dial: Dial
 ) -> tuple[UndecidableMessage, ...]:
     judged = [
-        (message, dial.slicing.decide_retry(start, world.slots[dial.slicing.slot(start)].start, dial.now))
+        (message, dial.slicing.undecidable_reason(start, world.slots[dial.slicing.slot(start)].start, dial.now))
         for message in messages
         if (start := slices.get(message.identity)) is not None
     ]
-    return tuple(UndecidableMessage(message, bar) for message, bar in judged if bar is not None)
+    return tuple(UndecidableMessage(message, reason) for message, reason in judged if reason is not None)
 
 
 def _claims(world: RingWorld, slices: dict[Identity, int], both: frozenset[Identity]) -> frozenset[Claim]:
@@ -224,9 +224,9 @@ def _claims(world: RingWorld, slices: dict[Identity, int], both: frozenset[Ident
     return inside | {claim for claim, _ in world.arrivals if claim[0] not in slices or claim[0] in both}
 
 
-def _owed(world: RingWorld, held: Held) -> int:
-    owed = sum(waiting.slice == held.start for waiting in world.records) if held.start is not None else 0
-    return min(owed, OWED_COUNTED)
+def _pending(world: RingWorld, held: Held) -> int:
+    pending = sum(waiting.slice == held.start for waiting in world.records) if held.start is not None else 0
+    return min(pending, PENDING_COUNTED)
 
 
 def _without(world: RingWorld, token: Hashable) -> RingWorld:

@@ -70,13 +70,13 @@ def begin(world: StoreWorld, messages: tuple[Message, ...], token: Hashable, blo
         return None
     asked = {message.identity for message in messages}
     known = {identity: body for identity, body in world.claims if identity in asked}
-    owing = {stored.record.identity: stored.record for stored in world.records}
+    pending = {stored.record.identity: stored.record for stored in world.records}
     same = [m for m in messages if known.get(m.identity) == m.fingerprint]
     found = BeginResult(
         new=tuple(m for m in messages if m.identity not in known),
-        owed=tuple(owing[m.identity] for m in same if m.identity in owing),
-        done=tuple(m for m in same if m.identity not in owing),
-        clashing=tuple(m for m in messages if known.get(m.identity, m.fingerprint) != m.fingerprint),
+        pending=tuple(pending[m.identity] for m in same if m.identity in pending),
+        done=tuple(m for m in same if m.identity not in pending),
+        mismatched=tuple(m for m in messages if known.get(m.identity, m.fingerprint) != m.fingerprint),
     )
     unit = OpenUnit(token, tuple((message.identity, message.fingerprint) for message in found.new))
     return replace(world, open=(*world.open, unit)), found
@@ -96,7 +96,7 @@ def commit(world: StoreWorld, token: Hashable, changes: UnitChanges, now: int) -
     kept = frozenset(claim for claim in unit.claims if claim[0] in handled)
     if {identity for identity, _ in kept} & {identity for identity, _ in world.claims}:
         return closed, Raises(ConflictError, "another unit committed a claim of this one first")
-    stored = tuple(Stored(record, now) for record in changes.records if record.owes)
+    stored = tuple(Stored(record, now) for record in changes.records if record.is_pending)
     final = StoreWorld(world.claims | kept, world.records + stored, world.notes + changes.notes, closed.open)
     return replace(final, keys=world.keys, buried=world.buried), None
 
@@ -266,7 +266,7 @@ class MemoryStore:
 
     def keeps(self, record: Record) -> bool:
         """Tell whether there are effects to forget; the claim stays."""
-        return record.owes
+        return record.is_pending
 
     async def forget(self, records: Sequence[Record]) -> None:
         """Drop records; see the port."""

@@ -132,6 +132,6 @@ async def late_slots(ring: Ring, reasons: Mapping[int, str] = MappingProxyType({
 
 
 def _why(slot: Slot, reasons: Mapping[int, str]) -> str:
-    if slot.owed:
-        return f"{slot.owed} of its records have effects that are not dispatched; see what the relay says of them"
+    if slot.pending:
+        return f"{slot.pending} of its records have effects that are not dispatched; see what the relay says of them"
     return reasons.get(slot.number, "nobody was at it")

@@ -8,7 +8,7 @@ from onceonly.model.errors import SetupError
 from onceonly.runtime.observe.observer import Point, PortCall
 
 _UNTOUCHED = "the lease ends, and the message comes again as a suspect; counted only if its handler was running"
-_OWED = "the message comes again; the claim answers 'owed', and only its effects are dispatched"
+_PENDING = "the message comes again; the claim answers 'pending', and only its effects are dispatched"
 _RESENT = "the message comes again; the same ids are sent again, and their receivers know them"
 _DONE = "the message comes again; the claim answers 'done', and it is only acknowledged"
 
@@ -25,10 +25,10 @@ CRASH_POINTS: Mapping[str, str] = MappingProxyType(
         "before-prepare": f"what the handler changed and captured vanishes with the unit: {_UNTOUCHED}",
         "after-prepare": f"what was prepared stays invisible, the unit vanishes: {_UNTOUCHED}",
         "before-commit": f"what the handler changed and captured vanishes with the unit: {_UNTOUCHED}",
-        "after-commit": f"committed, nothing sent: {_OWED}",
-        "before-activate": f"committed, nothing sent: {_OWED}",
-        "after-activate": f"committed, nothing sent: {_OWED}",
-        "before-dispatch": f"committed, nothing sent: {_OWED}",
+        "after-commit": f"committed, nothing sent: {_PENDING}",
+        "before-activate": f"committed, nothing sent: {_PENDING}",
+        "after-activate": f"committed, nothing sent: {_PENDING}",
+        "before-dispatch": f"committed, nothing sent: {_PENDING}",
         "after-dispatch": f"sent, the record is still there: {_RESENT}",
         "before-retire": f"sent, the record is still there: {_RESENT}",
         "after-retire": f"sent, the record is still there: {_RESENT}",

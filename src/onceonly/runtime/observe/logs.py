@@ -83,7 +83,7 @@ class Logs:
         self._logger = logger or logging.getLogger("onceonly")
         self._failing: set[tuple[str, Point]] = set()
         self._outdated: set[str] = set()
-        self._barred: set[tuple[str, Identity]] = set()
+        self._undecidable: set[tuple[str, Identity]] = set()
 
     def around(self, call: PortCall) -> AbstractAsyncContextManager[object]:
         """Watch this call; handlers' failures show as retries and dead letters."""
@@ -126,15 +126,17 @@ class Logs:
 
     def _begun(self, call: PortCall) -> None:
         """Keep in mind which messages wait for their slot, until it is known what became of them."""
-        barred = call.result.found.barred if call.result is not None else ()
-        if self._barred:
-            self._barred.difference_update((call.endpoint, message.identity) for message in call.items)
-        self._barred.update((call.endpoint, each.message.identity) for each in barred if each.bar is Undecidable.SLOT_NOT_READY)
+        undecidable = call.result.found.undecidable if call.result is not None else ()
+        if self._undecidable:
+            self._undecidable.difference_update((call.endpoint, message.identity) for message in call.items)
+        self._undecidable.update(
+            (call.endpoint, each.message.identity) for each in undecidable if each.reason is Undecidable.SLOT_NOT_READY
+        )
 
     def _all_retried(self, endpoint: str, taken: Sequence[Send]) -> None:
-        barred = {identity for name, identity in self._barred if name == endpoint}
-        self._wait(endpoint, [send for send in taken if send.message.identity in barred])
-        taken = [send for send in taken if send.message.identity not in barred]
+        undecidable = {identity for name, identity in self._undecidable if name == endpoint}
+        self._wait(endpoint, [send for send in taken if send.message.identity in undecidable])
+        taken = [send for send in taken if send.message.identity not in undecidable]
         left_behind = sum(map(_left_behind, taken))
         if left_behind > NAMED:
             alone = " alone" if any(send.alone for send in taken) else ""
@@ -146,7 +148,7 @@ class Logs:
 
     def _wait(self, endpoint: str, waiting: Sequence[Send]) -> None:
         """Say of messages that no handler has put them off."""
-        self._barred.difference_update((endpoint, send.message.identity) for send in waiting)
+        self._undecidable.difference_update((endpoint, send.message.identity) for send in waiting)
         if len(waiting) > NAMED:
             words = "%d messages wait for their slots of claims, which are not recycled yet"
             self._logger.info(words, len(waiting), extra={"endpoint": endpoint, "count": len(waiting)})

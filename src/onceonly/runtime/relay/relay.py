@@ -105,7 +105,7 @@ class Relay:
         except Exception as error:  # noqa: BLE001 - an outage, however a driver words it, kills no relay
             self._went_bad(error)
             return self._pace.after_outage()
-        if relayed.unsure:
+        if relayed.unknown:
             self._went_bad(None)
             return self._pace.after_outage()
         if self._trouble and self._told and relayed == Relayed():
@@ -120,9 +120,9 @@ class Relay:
         """Relay what commits told, some of it at a time."""
         some = told[:PAGE]
         self._told[: len(some)] = []
-        unsure = [each for each in some if not isinstance(each, Record)]
+        unknown = [each for each in some if not isinstance(each, Record)]
         with self._told_again([_identity(each) for each in some]):
-            found = await self._ports.pending.find(unsure) if unsure else ()
+            found = await self._ports.pending.find(unknown) if unknown else ()
             records = [*(each for each in some if isinstance(each, Record)), *found]
             return await self._relay(records, self._ports if self._trouble else self._telling)  # it ends with the forgetting
 
@@ -141,7 +141,7 @@ class Relay:
 
     async def _relay(self, records: Sequence[Record], ports: RelayPorts) -> Relayed:
         relayed = await relay(records, ports) if records else Relayed()
-        self._remember([record.identity for record in relayed.unsure])
+        self._remember([record.identity for record in relayed.unknown])
         return relayed
 
     @contextmanager

@@ -3,8 +3,8 @@
 from onceonly.algorithms.delivery import BatchReport
 from onceonly.ports.environment import RandomSource
 
-CONTENDED_FIRST_SECONDS, CONTENDED_MOST_SECONDS = 0.005, 0.5
-UNSURE_FIRST_SECONDS, UNSURE_MOST_SECONDS = 0.1, 2.0  # a server that is back is found within three seconds
+CONFLICTED_FIRST_SECONDS, CONFLICTED_MOST_SECONDS = 0.005, 0.5
+UNKNOWN_FIRST_SECONDS, UNKNOWN_MOST_SECONDS = 0.1, 2.0  # a server that is back is found within three seconds
 
 
 class Pace:
@@ -18,32 +18,32 @@ class Pace:
         """Begin at full size."""
         self._full = batch_size
         self._chance = chance
-        self._contended = 0
-        self._unsure = 0
+        self._conflicted = 0
+        self._unknown = 0
         self.limit = batch_size
 
     def after(self, report: BatchReport, taken: int) -> float:
         """Learn from how a batch of `taken` deliveries ended; gives how long to wait before the next."""
-        if report.contended:
-            self._contended += 1
-            if report.contended > report.outrun:
+        if report.conflicted:
+            self._conflicted += 1
+            if report.conflicted > report.lost_race:
                 self._halve(taken)
         elif report.postponed:  # slow handlers: what they cannot take now is better left to others
             self.limit = max(1, taken - report.postponed)
-        elif not report.unsure:
-            self._contended = 0
+        elif not report.unknown:
+            self._conflicted = 0
             self.limit = min(self._full, self.limit * 2)
-        if report.unsure > report.newer:  # perhaps one message ruins every unit it is in: soon it is alone
+        if report.unknown > report.needs_upgrade:  # perhaps one message ruins every unit it is in: soon it is alone
             self._halve(taken)
-        if report.unsure:
+        if report.unknown:
             return self.after_outage()
-        self._unsure = 0
-        return self._wait(self._contended, CONTENDED_FIRST_SECONDS, CONTENDED_MOST_SECONDS) if report.contended else 0.0
+        self._unknown = 0
+        return self._wait(self._conflicted, CONFLICTED_FIRST_SECONDS, CONFLICTED_MOST_SECONDS) if report.conflicted else 0.0
 
     def after_outage(self) -> float:
         """Give how long to wait when nobody knows what happened, or nothing could be taken."""
-        self._unsure += 1
-        return self._wait(self._unsure, UNSURE_FIRST_SECONDS, UNSURE_MOST_SECONDS)
+        self._unknown += 1
+        return self._wait(self._unknown, UNKNOWN_FIRST_SECONDS, UNKNOWN_MOST_SECONDS)
 
     def after_fault(self, taken: int) -> float:
         """Give how long to wait after a bug; the one delivery that provokes it is soon alone."""
@@ -52,7 +52,7 @@ class Pace:
 
     def after_receiving(self) -> None:
         """Forget an outage that kept messages from being taken."""
-        self._unsure = 0
+        self._unknown = 0
 
     def _halve(self, taken: int) -> None:
         self.limit = max(1, min(self.limit, taken) // 2)

@@ -34,7 +34,7 @@ IN_FLIGHT = 8  # batches at most for each that is handled: the others are dispat
 ENOUGH = IN_FLIGHT // 2  # batches that are done: no more are waited for to forget their records together
 SIDE_BY_SIDE = 32  # units of a worker at most that run at once, where each is one entity
 LEASE_PARTS = 3  # a lease is renewed this often before it would end
-OUTAGE, UNSURE, FAULT = "cannot receive", "cannot settle what was received", "delivering failed"
+OUTAGE, UNKNOWN, FAULT = "cannot receive", "cannot settle what was received", "delivering failed"
 
 _log = logging.getLogger("onceonly.worker")
 
@@ -180,8 +180,8 @@ class Worker:
         if report.unrecycled:
             self._ask()
         self._count(known=report.known, handled=report.handled, dead=report.dead, retried=report.retried)
-        if report.unsure > report.newer:
-            self._went_bad(UNSURE, None, report.trouble)
+        if report.unknown > report.needs_upgrade:
+            self._went_bad(UNKNOWN, None, report.trouble)
         elif self._trouble:
             self._recovered()
         return self._pace.after(report, taken)

@@ -95,12 +95,12 @@ def claim(connection: Connection, scope: StoreScope, messages: Sequence[Message]
     if former:
         _undo_wrong(connection, scope, left[len(claimed) :], known)
     same = [message for message in messages if _is_same(message, known)]
-    owed = {message.identity: known[message.identity].effects for message in same}
+    pending = {message.identity: known[message.identity].effects for message in same}
     return BeginResult(
         new=tuple(message for message in messages if message.identity not in known),
-        owed=tuple(decode_record(identity, effects) for identity, effects in owed.items() if effects is not None),
-        done=tuple(message for message in same if owed[message.identity] is None),
-        clashing=tuple(message for message in messages if message.identity in known and message.identity not in owed),
+        pending=tuple(decode_record(identity, effects) for identity, effects in pending.items() if effects is not None),
+        done=tuple(message for message in same if pending[message.identity] is None),
+        mismatched=tuple(message for message in messages if message.identity in known and message.identity not in pending),
     )
 
 

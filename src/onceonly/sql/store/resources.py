@@ -108,7 +108,7 @@ class SqlResources:
             await self._undo(savepoint)
         graver = self._graver(error)
         if graver is not None and savepoint is not None and self._is_whole():
-            kind = FailureKind.LOCKED if isinstance(graver, LockTimeout) else FailureKind.UNSURE
+            kind = FailureKind.LOCKED if isinstance(graver, LockTimeout) else FailureKind.UNKNOWN
             raise HandlerFailed(Failure(kind=kind, reason=f"{type(graver).__name__}: {graver}")) from error
         if graver is not None:
             raise graver from error

@@ -8,7 +8,7 @@ from sqlalchemy import Connection, func, select
 from onceonly.model.errors import CommitFailed, RetryableError
 from onceonly.model.ring import Slicing, instant_of, label
 from onceonly.ports.environment import Clock
-from onceonly.ports.ring import OWED_COUNTED, Recycling, Slot, slot_as_found
+from onceonly.ports.ring import PENDING_COUNTED, Recycling, Slot, slot_as_found
 from onceonly.sql.database import Database
 from onceonly.sql.dialect import Purpose
 from onceonly.sql.store.portions import KEYS_AT_ONCE
@@ -127,7 +127,9 @@ class SqlRing:
         now = time_in(connection, self._clock)
         held = [read_held(connection, slot) for slot in self._tables.slots]
         return tuple(
-            slot_as_found(number, start, owed=self._owed(connection, slicing, start, OWED_COUNTED), slicing=slicing, now=now)
+            slot_as_found(
+                number, start, pending=self._pending(connection, slicing, start, PENDING_COUNTED), slicing=slicing, now=now
+            )
             for number, start in enumerate(held)
         )
 
@@ -155,11 +157,11 @@ class SqlRing:
             raise _Left(Recycling.CURRENT)
         if not slicing.may_forget(start, now):
             raise _Left(Recycling.EARLY)
-        if self._owed(connection, slicing, start, 1):
-            raise _Left(Recycling.OWED)
+        if self._pending(connection, slicing, start, 1):
+            raise _Left(Recycling.PENDING)
         return wanted
 
-    def _owed(self, connection: Connection, slicing: Slicing, start: int | None, limit: int) -> int:
+    def _pending(self, connection: Connection, slicing: Slicing, start: int | None, limit: int) -> int:
         """Count the records of a slice, up to a limit."""
         if start is None:
             return 0
@@ -170,8 +172,8 @@ class SqlRing:
     def _expire(self, connection: Connection, retention: int, limit: int) -> int:
         claims, records = self._tables.claims.c, self._tables.records.c
         horizon = time_in(connection, self._clock) - retention
-        owing = select(records.key).where(records.key == claims.key).exists()
-        old = select(claims.key).where(claims.arrived_at < horizon, ~owing).order_by(claims.arrived_at).limit(limit)
+        pending = select(records.key).where(records.key == claims.key).exists()
+        old = select(claims.key).where(claims.arrived_at < horizon, ~pending).order_by(claims.arrived_at).limit(limit)
         keys = sorted(connection.scalars(old.with_for_update(skip_locked=True)))
         delete_keys(connection, self._database.dialect, keys, self._tables.claims)
         return len(keys)

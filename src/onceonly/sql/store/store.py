@@ -68,31 +68,31 @@ class SqlStore:
         is_undecided = self._keeping is ClaimMode.HISTORY and self._scope.slicing is None
         if is_undecided and any(message.instant or message.former_instant for message in messages):
             await self.prepare()
-        asked, barred, outside = messages, tuple[UndecidableMessage, ...](), frozenset[Identity]()
+        asked, undecidable, outside = messages, tuple[UndecidableMessage, ...](), frozenset[Identity]()
         for _ in range(2 * SLOTS):
             try:
-                return await self._begin(asked, barred, outside, isolated=isolated)
+                return await self._begin(asked, undecidable, outside, isolated=isolated)
             except OtherSlice as other:  # rolled back: no unit commits a label
                 shut = await self._judge(other)
                 outside |= {each.message.identity for each in shut if each.is_wanted_anyway}
-                barred += tuple(each for each in shut if not each.is_wanted_anyway)
-                gone = {each.message.identity for each in barred}
+                undecidable += tuple(each for each in shut if not each.is_wanted_anyway)
+                gone = {each.message.identity for each in undecidable}
                 asked = [message for message in asked if message.identity not in gone]
         raise ConflictError("slots of the ring were recycled all the time")
 
     async def _judge(self, other: OtherSlice) -> tuple[UndecidableMessage, ...]:
-        """Look what a slot holds instead of these messages' slice; none of them is barred if it holds that by now."""
+        """Look what a slot holds instead of these messages' slice; none of them is undecidable if it holds that by now."""
         slicing = self._scope.slicing
         async with self._database.reading() as connection:
             held = await connection.run_sync(read_held, other.slot)
             now = await connection.run_sync(time_in, self._scope.clock)
-        bar = slicing and slicing.decide_retry(other.start, held, now)
-        return tuple(UndecidableMessage(message, bar) for message in other.messages) if bar is not None else ()
+        reason = slicing and slicing.undecidable_reason(other.start, held, now)
+        return tuple(UndecidableMessage(message, reason) for message in other.messages) if reason is not None else ()
 
     async def _begin(
         self,
         messages: Sequence[Message],
-        barred: tuple[UndecidableMessage, ...],
+        undecidable: tuple[UndecidableMessage, ...],
         outside: frozenset[Identity],
         *,
         isolated: bool,
@@ -106,8 +106,8 @@ class SqlStore:
 
             def prepare(connection: Connection) -> tuple[BeginResult, Loaded]:
                 found = self._claim(connection, scope, messages)
-                if barred:
-                    found = replace(found, barred=barred)
+                if undecidable:
+                    found = replace(found, undecidable=undecidable)
                 loaded = load_all(connection, scope, found.new)
                 transaction.hold(connection, of_messages=True, isolated=isolated)
                 return found, loaded
@@ -133,7 +133,7 @@ class SqlStore:
         """Tell whether there are effects to forget, or a claim that goes with them."""
         if self._keeping is ClaimMode.UNTIL_FORGOTTEN:
             return True
-        return self._keeping is not ClaimMode.NOTHING and record.owes
+        return self._keeping is not ClaimMode.NOTHING and record.is_pending
 
     async def forget(self, records: Sequence[Record]) -> None:
         """Drop records, and claims where they are no history; one statement for ten thousand.

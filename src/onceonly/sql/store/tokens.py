@@ -40,7 +40,7 @@ def consume(connection: Connection, scope: StoreScope, messages: Sequence[Messag
     records = _read_records(connection, scope, rest, not_taken=[key for key in by_key if key not in taken])
     return BeginResult(
         new=tuple(message for message in messages if message.identity in live),
-        owed=tuple(records[message.identity] for message in rest if message.identity in records),
+        pending=tuple(records[message.identity] for message in rest if message.identity in records),
         done=tuple(message for message in rest if message.identity not in records),
     )
 

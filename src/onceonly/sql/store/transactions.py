@@ -52,7 +52,7 @@ class SqlTransactions:
                 return limit, kept
 
             async with waiting(opening):
-                with self._database.translate(locked=ConflictError, unsure=CommitFailed):
+                with self._database.translate(locked=ConflictError, unknown=CommitFailed):
                     limit, kept = await transaction.connection.run_sync(prepare)
         except BaseException:
             transaction.drop()
@@ -69,10 +69,10 @@ class SqlTransactions:
 
     async def _begun(self, opening: TransactionAttempt) -> DatabaseTransaction:
         """Begin; that a server is slow to reach is no waiting for anybody's key. Raises ConflictError, CommitFailed."""
-        with self._database.translate(locked=ConflictError, unsure=CommitFailed):
+        with self._database.translate(locked=ConflictError, unknown=CommitFailed):
             await self._database.ready()
         async with waiting(opening) if self._database.dialect.single_writer else nullcontext():
-            with self._database.translate(locked=ConflictError, unsure=CommitFailed):
+            with self._database.translate(locked=ConflictError, unknown=CommitFailed):
                 return await self._database.open(Purpose.UNIT, isolation=self._isolation, lingers=False)
 
     def _take(self, connection: Connection, opening: TransactionAttempt) -> IdempotencyEntry | None:

@@ -48,7 +48,7 @@ class SqlUnit:
         """Load one more entity, and lock it. Raises CommitRefused for a key that is too long, ConflictError, CommitFailed."""
         if unit in self._loaded:
             return
-        with self._scope.database.translate(locked=ConflictError, unsure=CommitFailed):
+        with self._scope.database.translate(locked=ConflictError, unknown=CommitFailed):
             found = await self._transaction.connection.run_sync(load, self._scope, [unit])
         self._loaded.update(found)
         self._entities.add(unit, found[unit])
@@ -109,7 +109,7 @@ class SqlUnit:
             give(connection, self._scope, [*minted, *(Token(each.token, endpoint) for each in unhandled)])
         else:
             unclaim(connection, self._scope, unhandled)
-        kept = [record for record in records if record.owes or record.minted]
+        kept = [record for record in records if record.is_pending or record.minted]
         claims = {message.identity: record_claim(self._scope, message) for message in self.found.new} if kept else {}
         rows = [row_of(endpoint, record, now, claims.get(record.identity)) for record in kept]
         database.dialect.insert_last(connection, tables.records, rows)

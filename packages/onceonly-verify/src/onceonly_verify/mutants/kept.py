@@ -21,7 +21,7 @@ OTHER_BODY, OTHER_ENTITY = "a dedup store, another body", "a dedup store, anothe
 HISTORY, DEDUP = "an entity and its history, two copies", "a dedup store, two copies"
 DEDUP_LATE, SWEPT = "a dedup store, a lease that ends early", "tokens and a sweeper, a failed call"
 _ADMITTED = result_of("admission.admits")
-_ALL_ADMITTED = assigned("clashing.intersection")
+_ALL_ADMITTED = assigned("mismatched.intersection")
 _SAVED = left(condition("documents.save"))
 
 FORGOTTEN_FIRST = (
@@ -130,17 +130,17 @@ if saved is not None and loaded is None:
         (admission("Deduplicated.retire", drop_argument("_done.add", 1)),),
     ),
     Mutant(
-        "fingerprint of an owed record lost",
+        "fingerprint of a pending record lost",
         (OTHER_BODY,),
         (outbox("_known", replace(argument(call("replace", passing="fingerprint"), "fingerprint"), "b''")),),
     ),
     Mutant(
         "another body given up without a fence",
         (OTHER_ENTITY,),
-        (delivery("_clashes", replace(argument("replace", "gives_up"), "None")),),
+        (delivery("_mismatches", replace(argument("replace", "gives_up"), "None")),),
     ),
     Mutant(
-        "what is owed not sent where another body is marked",
+        "what is pending not sent where another body is marked",
         (OTHER_ENTITY,),
         (outbox("process", keep_only(left(_ALL_ADMITTED), of=_ALL_ADMITTED)),),
     ),

@@ -22,7 +22,11 @@ UNSEEN_KILL, UNSEEN_TWO = (
     "a message that kills its process, and nobody sees it die",
     "two messages, and nobody sees their process die",
 )
-CLASH, REFUSED, HOPELESS = "the same id with another body", "an effect that is always refused", "given up with its effects owed"
+MISMATCH, REFUSED, HOPELESS = (
+    "the same id with another body",
+    "an effect that is always refused",
+    "given up with its effects pending",
+)
 NO_COPY, NO_COPY_UNSTEADY = "a handler that fails, and no copy can be made", "an unsteady handler, and no copy can be made"
 REFUSED_COMMIT = "a commit that is refused"
 RUINOUS, OUTAGE = "a message that ruins every unit it is in", "an outage of the store"

@@ -27,7 +27,7 @@ from onceonly_verify.mutations.places import (
 )
 
 _FINISHED = argument("UnitResult", "finished")
-_OWED = source_of(argument("dispatch", 0))
+_PENDING = source_of(argument("dispatch", 0))
 _PREPARED = result_of("admission.prepare")
 _RENAMED = """
 def _renamed(record):
@@ -60,7 +60,7 @@ OUTBOX: tuple[Mutant, ...] = (
     Mutant(
         "no re-dispatch for a known record",
         (ONE, COPIES),
-        (outbox("process", replace(_OWED, "records", records=_PREPARED)),),
+        (outbox("process", replace(_PENDING, "records", records=_PREPARED)),),
     ),
     Mutant(
         "ack before forget",
@@ -150,6 +150,6 @@ OUTBOX: tuple[Mutant, ...] = (
     Mutant(
         "fresh ids on re-dispatch",
         (ONE, COPIES),
-        (outbox("process", replace(produced(_OWED), "_renamed(old)")), outbox("", define(_RENAMED))),
+        (outbox("process", replace(produced(_PENDING), "_renamed(old)")), outbox("", define(_RENAMED))),
     ),
 )

@@ -1,4 +1,4 @@
-"""Broken versions of claims that are forgotten: labels, recycling, and what becomes of barred messages."""
+"""Broken versions of claims that are forgotten: labels, recycling, and what becomes of undecidable messages."""
 
 from onceonly_verify.mutants.known_bad import Mutant, delivery
 from onceonly_verify.mutations import CodeChange, EditOperation, change
@@ -45,7 +45,7 @@ def ring(function: str, *operations: EditOperation) -> CodeChange:
     return change("adapters.memory.ring", function, *operations)
 
 
-_ALTHOUGH_OWED = drop(branch(condition("world.records")))
+_ALTHOUGH_PENDING = drop(branch(condition("world.records")))
 _RECYCLED_MEANWHILE = ring("commit", never(condition("world.slots")))
 _REFUSED = iterated("give_up")
 
@@ -110,7 +110,7 @@ RINGS: tuple[Mutant, ...] = (
         (
             ring(
                 "recycle",
-                _ALTHOUGH_OWED,
+                _ALTHOUGH_PENDING,
                 add_argument(
                     "replace",
                     "records",
@@ -120,8 +120,8 @@ RINGS: tuple[Mutant, ...] = (
             ),
         ),
     ),
-    Mutant("slice of an undispatched record forgotten", (LATE,), (ring("recycle", _ALTHOUGH_OWED),)),
-    Mutant("label not checked", (QUIET,), (ring("_barred", replace(returned(), "()")), _RECYCLED_MEANWHILE)),
+    Mutant("slice of an undispatched record forgotten", (LATE,), (ring("recycle", _ALTHOUGH_PENDING),)),
+    Mutant("label not checked", (QUIET,), (ring("_undecidable", replace(returned(), "()")), _RECYCLED_MEANWHILE)),
     Mutant(
         "label read by an earlier SELECT",
         (QUIET,),
@@ -131,14 +131,14 @@ RINGS: tuple[Mutant, ...] = (
                 insert_before(point("begin"), "seen = await self._perform('labels', labels, (tuple(messages), self.dial()))"),
                 add_element(argument(point("begin"), 2), 2, "seen"),
             ),
-            ring("begin", add_parameter("seen", before="dial"), replace("_barred", "seen")),
+            ring("begin", add_parameter("seen", before="dial"), replace("_undecidable", "seen")),
             _RECYCLED_MEANWHILE,
             ring(
                 "",
                 define("""
 def labels(world, messages, dial):
     slices = {m.identity: start for m in messages if (start := dial.slice_of(m)) is not None}
-    return world, _barred(world, messages, slices, dial)
+    return world, _undecidable(world, messages, slices, dial)
 """),
             ),
         ),
@@ -168,14 +168,16 @@ slots = tuple(replace(held, start=offered.get(number, held.start)) for number, h
     Mutant(
         "waiting for a slot counted as a failure",
         (NEXT,),
-        (delivery("_bar", replace(argument(call("Failure", passing="delay"), "kind"), "FailureKind.EXCEPTION")),),
+        (delivery("_undecidable", replace(argument(call("Failure", passing="delay"), "kind"), "FailureKind.EXCEPTION")),),
     ),
     Mutant(
         "what waits for its slot refused",
         (NEXT,),
         (
             delivery(
-                "_bar", replace(source_of(argument("_count", 0)), "[]"), drop_filter(condition("Undecidable.SLOT_NOT_READY"))
+                "_undecidable",
+                replace(source_of(argument("_count", 0)), "[]"),
+                drop_filter(condition("Undecidable.SLOT_NOT_READY")),
             ),
         ),
     ),
@@ -210,7 +212,7 @@ slots = tuple(replace(held, start=offered.get(number, held.start)) for number, h
         (SLOT,),
         (
             delivery(
-                "_bar",
+                "_undecidable",
                 insert_after(
                     "give_up",
                     "await _ack([delivery for item, _ in finals for delivery in item.deliveries], ports)",

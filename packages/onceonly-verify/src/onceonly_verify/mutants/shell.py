@@ -4,7 +4,6 @@ from onceonly_verify.mutants.known_bad import (
     ACROSS,
     AHEAD,
     BESIDE,
-    CLASH,
     COPIES,
     DUPLICATE,
     EARLY,
@@ -15,6 +14,7 @@ from onceonly_verify.mutants.known_bad import (
     KILLING,
     LOCKED,
     LOCKED_OUT,
+    MISMATCH,
     NO_COPY,
     NO_COPY_UNSTEADY,
     ONE,
@@ -112,7 +112,7 @@ SHELL: tuple[Mutant, ...] = (
             delivery(
                 "_nobodys",
                 replace_statement(
-                    call("RunResult", passing="contended"),
+                    call("RunResult", passing="conflicted"),
                     """
 finished = tuple(Record(item.message.identity) for item in items)
 return RunResult(processed=(UnitResult(finished=finished),))
@@ -255,7 +255,7 @@ if done.finished:
             delivery(
                 "_nobodys",
                 replace_statement(
-                    call("RunResult", passing="unsure"),
+                    call("RunResult", passing="unknown"),
                     """
 failed = tuple((item.message.identity, KILLED) for item in items)
 return RunResult(processed=(UnitResult(failed=failed),))
@@ -425,7 +425,7 @@ return await give_up([letter], hopeless)
     ),
     Mutant(
         "another body given up without asking the store",
-        (CLASH,),
+        (MISMATCH,),
         (
             intake(
                 "sort",
@@ -438,5 +438,5 @@ return await give_up([letter], hopeless)
             ),
         ),
     ),
-    Mutant("another body taken for a copy", (CLASH,), (intake("sort", replace(_OTHER_BODY, "old and False")),)),
+    Mutant("another body taken for a copy", (MISMATCH,), (intake("sort", replace(_OTHER_BODY, "old and False")),)),
 )

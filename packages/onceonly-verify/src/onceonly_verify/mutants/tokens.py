@@ -134,10 +134,10 @@ async def create(self, minted):
                 insert_after(
                     point("begin"),
                     """
-missed = {record.identity for record in found.owed if record not in known}
+missed = {record.identity for record in found.pending if record not in known}
 gone = tuple(message for message in messages if message.identity in missed)
-owed = tuple(record for record in found.owed if record in known)
-found = replace(found, owed=owed, done=(*found.done, *gone))
+pending = tuple(record for record in found.pending if record in known)
+found = replace(found, pending=pending, done=(*found.done, *gone))
 """,
                     found=result_of(point("begin")),
                 ),
