@@ -17,7 +17,7 @@ from tests.adversary.fault_runs import Plan, Progress, fault_run
 from tests.adversary.harness import Place, Worker, opened_place, place_command
 from tests.servers.available import MEASURED, RABBITMQ, need, on_postgresql, own_postgresql
 from tests.servers.pgbouncer import pgbouncer
-from tests.servers.swallowing_proxy import Swallower, swallowing
+from tests.servers.swallowing import Swallower, swallowing
 
 WITHIN = 180.0
 """Seconds for other workers to take over from one that has vanished; far less is legal, see `longest_silence`."""
@@ -157,7 +157,7 @@ async def test_a_stop_while_a_server_is_silent(postgresql_url: str, driver: str,
         await worker.ready()
         await place.good(600)
         await place.until(lambda: some_handled(place), "some are handled")
-        swallower.everything = True
+        swallower.break_connections()
         await swallower.swallowed.wait()
         await asyncio.sleep(1.0)  # all that is under way is in vain by now
         assert await asyncio.to_thread(worker.stop) == 0, place.said()[-6000:]
@@ -195,9 +195,9 @@ class Silence:
     async def __call__(self, place: Place, progress: Progress) -> None:
         """Be silent."""
         await progress.until(0.3)
-        self._swallower.everything = True
+        self._swallower.break_connections()
         await asyncio.sleep(SILENT)
-        self._swallower.everything = False
+        self._swallower.keep_connections()
 
 
 async def all_handled(place: Place) -> bool:

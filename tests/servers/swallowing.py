@@ -10,7 +10,10 @@ from sqlalchemy.engine import make_url
 
 
 class Swallower:
-    """Passes everything on. While it swallows, `up` is lost what clients say, `down` what the server answers."""
+    """Passes everything on. While it swallows, `up` loses the bytes of clients, `down` those of the server.
+
+    `swallowed` is set with the first bytes that are lost.
+    """
 
     def __init__(self, place: tuple[str, int]) -> None:
         self._place = place
@@ -21,6 +24,9 @@ class Swallower:
         self._gap_up: set[StreamWriter] = set()
         self._gap_down: set[StreamWriter] = set()
         self._also_new = (False, False)
+        self._breaking: bytes | None = None
+        self._breaks_up = True
+        self._broken: set[StreamWriter] = set()
         self.swallowed = Event()
 
     def swallow(self, *, up: bool = True, down: bool = True, new: bool = True) -> None:
@@ -40,6 +46,18 @@ class Swallower:
         self._down = set() if after_gaps else self._down & self._gap_down
         self._also_new = (False, False)
 
+    def break_connections(self, about: bytes = b"", *, up: bool = True) -> None:
+        """From now on, break each connection that carries bytes, or whose client sends `about`.
+
+        A broken connection loses everything and stays broken, as when a firewall forgets it. Without `up`, its client's bytes
+        still reach the server.
+        """
+        self._breaking, self._breaks_up = about, up
+
+    def keep_connections(self) -> None:
+        """Break no more connections."""
+        self._breaking = None
+
     async def serve(self, client: StreamReader, to_client: StreamWriter) -> None:
         """Stand between one client and the server."""
         task = asyncio.current_task()
@@ -53,8 +71,8 @@ class Swallower:
         try:
             server, to_server = await asyncio.open_connection(*self._place)
             writers.append(to_server)
-            up = self._pass(client, to_server, lambda: _is_lost(to_client, self._up, self._gap_up))
-            down = self._pass(server, to_client, lambda: _is_lost(to_client, self._down, self._gap_down))
+            up = self._pass(client, to_server, lambda data: self._is_lost_up(to_client, data))
+            down = self._pass(server, to_client, lambda _: self._is_lost_down(to_client))
             passing += [asyncio.create_task(up), asyncio.create_task(down)]
             await asyncio.wait(passing, return_when=asyncio.FIRST_COMPLETED)
         except (asyncio.CancelledError, OSError):
@@ -64,7 +82,7 @@ class Swallower:
                 writer.transport.abort()  # before anything is awaited: `end` may cancel that
             for direction in passing:
                 direction.cancel()
-            for each in (self._open, self._gap_up, self._gap_down):
+            for each in (self._open, self._gap_up, self._gap_down, self._broken):
                 each.discard(to_client)
             try:
                 await asyncio.gather(*passing, return_exceptions=True)
@@ -77,10 +95,24 @@ class Swallower:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def _pass(self, reader: StreamReader, writer: StreamWriter, is_lost: Callable[[], bool]) -> None:
+    def _is_lost_up(self, client: StreamWriter, data: bytes) -> bool:
+        if self._breaking is not None and self._breaking in data:
+            self._break(client)
+        return _is_lost(client, self._up, self._gap_up) or (client in self._broken and self._breaks_up)
+
+    def _is_lost_down(self, client: StreamWriter) -> bool:
+        if self._breaking == b"":
+            self._break(client)
+        return _is_lost(client, self._down, self._gap_down) or client in self._broken
+
+    def _break(self, client: StreamWriter) -> None:
+        self._broken.add(client)
+        self.swallowed.set()
+
+    async def _pass(self, reader: StreamReader, writer: StreamWriter, is_lost: Callable[[bytes], bool]) -> None:
         with suppress(OSError):
             while data := await reader.read(1 << 16):
-                if is_lost():
+                if is_lost(data):
                     self.swallowed.set()
                 else:
                     writer.write(data)
@@ -96,13 +128,16 @@ def _is_lost(client: StreamWriter, swallowing: set[StreamWriter], gaps: set[Stre
 
 @asynccontextmanager
 async def swallowing(url: str) -> AsyncIterator[tuple[Swallower, str]]:
-    """Put a swallower before a server; gives it, and the URL through it."""
+    """Put a proxy that swallows bytes before a server; gives it, and the URL through it."""
     place = urlsplit(url)
     swallower = Swallower((place.hostname or "", place.port or 0))
     server = await asyncio.start_server(swallower.serve, "127.0.0.1", 0)
     port = int(server.sockets[0].getsockname()[1])
     try:
-        yield swallower, make_url(url).set(host="127.0.0.1", port=port).render_as_string(hide_password=False)
+        if place.scheme.startswith("amqp"):
+            yield swallower, url.replace(f":{place.port}", f":{port}")
+        else:
+            yield swallower, make_url(url).set(host="127.0.0.1", port=port).render_as_string(hide_password=False)
     finally:
         server.close()
         await swallower.end()

@@ -71,3 +71,43 @@ async def test_nothing_is_passed_on_after_a_gap_when_told_so() -> None:
             assert await with_gap.read(1) == b"e"
             for writer in (to_lose, to_keep):
                 writer.transport.abort()
+
+
+@pytest.mark.parametrize(("about", "up"), [(b"", True), (b"b", True), (b"b", False)], ids=["all", "about", "answers"])
+async def test_a_broken_connection_stays_broken(about: bytes, up: bool) -> None:  # noqa: FBT001
+    """Also when no more are broken; a connection that carried nothing meanwhile goes on."""
+    arrived: list[bytes] = []
+    over = asyncio.Event()
+
+    async def serve(reader: StreamReader, writer: StreamWriter) -> None:
+        while data := await reader.read(1):
+            arrived.append(data)
+            writer.write(data)
+            if data == b"c":
+                over.set()
+        writer.transport.abort()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server, asyncio.timeout(30):
+        url = f"mysql://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
+        async with swallowing(url) as (swallower, through):
+            port = int(through.rstrip("/").rsplit(":", 1)[1])
+            (broken, to_break), (kept, to_keep) = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
+            for reader, writer in ((broken, to_break), (kept, to_keep)):
+                writer.write(b"a")
+                assert await reader.read(1) == b"a"
+            swallower.break_connections(about, up=up)
+            to_break.write(b"b")
+            await swallower.swallowed.wait()
+            swallower.keep_connections()
+            to_keep.write(b"d")
+            assert await kept.read(1) == b"d"
+            to_break.write(b"c")
+            if not up:
+                await over.wait()
+            to_keep.write(b"e")
+            assert await kept.read(1) == b"e"
+            assert sorted(arrived) == sorted([b"a", b"a", b"d", b"e"] + ([] if up else [b"b", b"c"]))
+            to_break.transport.abort()
+            to_keep.transport.abort()
+        assert await broken.read() == b""

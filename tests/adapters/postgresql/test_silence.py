@@ -15,7 +15,7 @@ from onceonly.model.errors import OutcomeUnknown, RetryableError
 from onceonly.sql.database import Database
 from onceonly.sql.store import SqlStore
 from tests.servers.pgbouncer import pgbouncer
-from tests.servers.swallowing_proxy import swallowing
+from tests.servers.swallowing import swallowing
 from tests.sql.harness import add, handle, look, message, opened, orders, records, session_of
 
 PATIENCE = 60.0
@@ -36,12 +36,12 @@ async def test_a_begin_that_is_not_answered_ends(url: str, store: SqlStore, abou
     """Crash here: 1 the claim is asked for, 2 no answer comes, 3 the server ends the session, 4 the next try has it."""
     async with asyncio.timeout(PATIENCE), swallowing(url) as (swallower, through), opened(through) as far:
         await far.ready()
-        swallower.about, swallower.down = about, down
+        swallower.break_connections(about, up=not down)
         near = SqlStore(far, "shop")
         with pytest.raises(RetryableError):
             await near.begin([message()])
         assert swallower.swallowed.is_set()
-        swallower.about = b""
+        swallower.keep_connections()
         await handle(near, message())
         assert await look(store, message()) == {"done": ["m1"]}
 
@@ -58,10 +58,10 @@ async def test_a_commit_that_is_not_answered_is_unknown(
         near = SqlStore(far, "shop")
         unit = await near.begin([message()])
         await add(unit, "a")
-        swallower.about, swallower.down = b"COMMIT", down
+        swallower.break_connections(b"COMMIT", up=not down)
         with pytest.raises(OutcomeUnknown):
             await unit.commit(records(message(), decided=True))
-        swallower.about = b""
+        swallower.keep_connections()
         assert await look(near, message()) == found
         assert await look(store, message()) == found
 
@@ -73,10 +73,10 @@ async def test_a_rollback_that_is_not_answered_holds_nobody_up(url: str, databas
         near = SqlStore(far, "shop")
         unit = await near.begin([message()])
         await add(unit, "lost")
-        swallower.about, swallower.down = b"ROLLBACK", down
+        swallower.break_connections(b"ROLLBACK", up=not down)
         unit.abandon()
         await swallower.swallowed.wait()
-        swallower.about = b""
+        swallower.keep_connections()
         await handle(near, message("m2"))
         await handle(near, message())
         assert await orders(database) == ["m1", "m2"]
@@ -87,11 +87,11 @@ async def test_a_handlers_statement_that_is_not_answered_ends(url: str, database
     async with asyncio.timeout(PATIENCE), swallowing(url) as (swallower, through), opened(through) as far:
         near = SqlStore(far, "shop")
         unit = await near.begin([message()])
-        swallower.about = b"handler"
+        swallower.break_connections(b"handler")
         with pytest.raises(Exception, match="connection"):
             await session_of(unit.resources).execute(text("SELECT 'handler'"))
         unit.abandon()
-        swallower.about = b""
+        swallower.keep_connections()
         await handle(near, message())
         assert await orders(database) == ["m1"]
 
@@ -101,11 +101,11 @@ async def test_arguments_that_never_arrive_end_the_statement(url: str, database:
     async with asyncio.timeout(PATIENCE), swallowing(url) as (swallower, through), opened(through) as far:
         near = SqlStore(far, "shop")
         unit = await near.begin([message()])
-        swallower.about = b"lost argument"
+        swallower.break_connections(b"lost argument")
         with pytest.raises(Exception, match="connection"):
             await session_of(unit.resources).execute(text("SELECT CAST(:argument AS text)"), {"argument": "lost argument"})
         unit.abandon()
-        swallower.about = b""
+        swallower.keep_connections()
         await handle(near, message())
         assert await orders(database) == ["m1"]
 
@@ -137,13 +137,13 @@ async def test_a_cancelled_statement_that_is_not_answered_ends(url: str, databas
     async with asyncio.timeout(PATIENCE), swallowing(url) as (swallower, through), opened(through) as far:
         near = SqlStore(far, "shop")
         unit = await near.begin([message()])
-        swallower.everything = True
+        swallower.break_connections()
         with pytest.raises((TimeoutError, Exception)):
             async with asyncio.timeout(0.2):
                 await session_of(unit.resources).execute(text("SELECT 1"))
         unit.abandon()
         await far.settle()
-        swallower.everything = False
+        swallower.keep_connections()
         await handle(near, message())
         assert await orders(database) == ["m1"]
 
@@ -189,12 +189,12 @@ async def test_a_server_that_is_silent_altogether(url: str, database: Database) 
     async with asyncio.timeout(PATIENCE), swallowing(url) as (swallower, through), opened(through) as far:
         near = SqlStore(far, "shop")
         unit = await near.begin([message()])
-        swallower.everything = True
+        swallower.break_connections()
         with pytest.raises(RetryableError):
             await unit.commit(records(message(), decided=True))
         with pytest.raises(RetryableError):
             await near.begin([message("m2")])
-        swallower.everything = False
+        swallower.keep_connections()
         await far.settle()
         await handle(near, message())
         assert await orders(database) == ["m1"]
@@ -210,7 +210,7 @@ async def test_closing_does_not_wait_for_a_silent_server(url: str) -> None:
             for unit in units[:4]:
                 unit.abandon()
             await far.settle()
-            swallower.everything = True
+            swallower.break_connections()
             units[4].abandon()
             since = time.monotonic()
         assert time.monotonic() - since < 10, "each connection by itself would take longer"

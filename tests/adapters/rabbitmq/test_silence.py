@@ -17,7 +17,7 @@ from onceonly.model.record import Answer
 from onceonly.ports.transport import Depth, Topology
 from tests.adapters.rabbitmq.harness import TOPOLOGY, Broker, commands, opened
 from tests.servers.available import RABBITMQ, need
-from tests.servers.swallowing_proxy import Swallower, swallowing
+from tests.servers.swallowing import Swallower, swallowing
 
 PATIENCE = 90.0
 """Seconds; a heartbeat of 5 seconds is missed after 6."""
@@ -64,9 +64,9 @@ async def test_a_receive_ends_when_the_server_is_silent(silence: tuple[Swallower
     swallower, broker, url = silence
     transport = await broker.transport(url=url)
     assert await transport.receive(10, 0.1) == ()
-    swallower.everything = True
+    swallower.break_connections()
     await failing(transport)
-    swallower.everything = False
+    swallower.keep_connections()
     await broker.publish(b"{}", message_id="m1")
     assert len(await received(transport)) == 1
 
@@ -77,9 +77,9 @@ async def test_a_send_that_is_not_confirmed_is_unknown(silence: tuple[Swallower,
     swallower, broker, url = silence
     transport = await broker.transport(url=url)
     assert await transport.send(commands("m1")) == (Answer.TAKEN,)
-    swallower.everything = True
+    swallower.break_connections()
     assert await transport.send(commands("m2")) == (Answer.UNKNOWN,)
-    swallower.everything = False
+    swallower.keep_connections()
     assert await sent(transport) == Answer.TAKEN
 
 
@@ -207,10 +207,10 @@ async def test_what_is_acknowledged_in_vain_comes_again(silence: tuple[Swallower
     transport = await broker.transport(url=url)
     await broker.publish(b"{}", message_id="m1")
     (delivery,) = await transport.receive(1, 10.0)
-    swallower.everything = True
+    swallower.break_connections()
     await transport.ack([delivery])
     await failing(transport)
-    swallower.everything = False
+    swallower.keep_connections()
     assert len(await received(transport)) == 1
 
 
@@ -222,7 +222,7 @@ async def test_closing_does_not_wait_for_a_silent_server(silence: tuple[Swallowe
     await broker.publish(b"{}", message_id="m1")
     await transport.receive(1, 10.0)
     await transport.send(commands("m2"))
-    swallower.everything = True
+    swallower.break_connections()
     await transport.close()
     await transport._link.close()
 
